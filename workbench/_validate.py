@@ -1,0 +1,98 @@
+"""Keyword validators: every public entry point checks its arguments here, before any JAX tracing.
+
+Each function returns the checked value in its canonical Python type and raises ``ArgumentError`` with one line that
+names the argument and shows its value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["ArgumentError", "choice", "integer", "nearest", "number", "probability", "unknown_name"]
+
+
+class ArgumentError(ValueError):
+    """An argument that cannot be used; ``argument`` is its name and the message fits on one line."""
+
+    def __init__(self, argument: str, value: Any, expectation: str) -> None:
+        self.argument = argument
+        self.value = value
+        self.expectation = expectation
+        super().__init__(f"{argument}={value!r}: {expectation}")
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+) -> float:
+    """A finite real number within the stated limits, as ``float``."""
+    limits = []
+    if above is not None:
+        limits.append(f"greater than {above:g}")
+    if at_least is not None:
+        limits.append(f"at least {at_least:g}")
+    if below is not None:
+        limits.append(f"less than {below:g}")
+    if at_most is not None:
+        limits.append(f"at most {at_most:g}")
+    expectation = " ".join(["must be a finite number", " and ".join(limits)]).strip() + "."
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(float(value)):
+        raise ArgumentError(name, value, expectation)
+    result = float(value)
+    inside = (
+        (above is None or result > above)
+        and (at_least is None or result >= at_least)
+        and (below is None or result < below)
+        and (at_most is None or result <= at_most)
+    )
+    if not inside:
+        raise ArgumentError(name, value, expectation)
+    return result
+
+
+def probability(name: str, value: Any) -> float:
+    """A number in (0, 1)."""
+    return number(name, value, above=0, below=1)
+
+
+def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
+    """A whole number of at least ``at_least`` (and at most ``at_most``), as ``int``; 2000.0 is accepted, 2000.5 is not."""
+    limit = f"at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
+    expectation = f"must be a whole number of {limit}."
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ArgumentError(name, value, expectation)
+    if not math.isfinite(float(value)) or float(value) != math.floor(float(value)):
+        raise ArgumentError(name, value, expectation)
+    if value < at_least or (at_most is not None and value > at_most):
+        raise ArgumentError(name, value, expectation)
+    return int(value)
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """One of ``options``; the error lists them and names the nearest."""
+    known = list(options)
+    if value not in known:
+        raise unknown_name(name, value, known)
+    return str(value)
+
+
+def nearest(value: Any, known: Iterable[str]) -> list[str]:
+    """The known names that look most like ``value``, best first (none where nothing is close)."""
+    return difflib.get_close_matches(str(value), list(known), n=3, cutoff=0.5)
+
+
+def unknown_name(argument: str, value: Any, known: Iterable[str]) -> ArgumentError:
+    """The error for a name that is not in ``known``."""
+    names = sorted(known)
+    close = nearest(value, names)
+    hint = f"did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
+    return ArgumentError(argument, value, f"unknown name; {hint}known: {', '.join(names)}.")

@@ -1,0 +1,337 @@
+"""A NumPyro model and guide seen as a global part and a per-record part.
+
+The release point u holds everything that the per-record loss depends on: global latents as the guide drew them and
+model parameters. Given u, each record's loss l_i(u) is a function of that record alone, which is what per-record clipping
+needs. Prior, entropy and every global site that no record touches stay outside u: they cost no privacy.
+
+The model is traced for one record at a time, so a model that mixes records (batch statistics, say) cannot be expressed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters.partial_eval import dce_jaxpr
+from numpyro import handlers
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import biject_to
+from numpyro.infer.autoguide import AutoGuide
+from numpyro.infer.util import transform_fn
+
+__all__ = ["PrivacyModelError", "RecordModel", "split"]
+
+Array = jax.Array
+Record = tuple[Array, ...]
+
+
+class PrivacyModelError(ValueError):
+    """The model or guide cannot be fitted privately; the message names the site and says why."""
+
+
+def _one_record(record: Record) -> Record:
+    """NumPyro's view of one record: a leading axis of one on each array."""
+    return tuple(jnp.asarray(array)[None] for array in record)
+
+
+def _is_subsampling(site: dict[str, Any]) -> bool:
+    if site["type"] != "plate":
+        return False
+    size, subsample_size = site["args"]
+    return subsample_size is not None and subsample_size != size
+
+
+def _trace(fn: Callable, key: Array, values: dict[str, Any], plate_index: Array, *args: Any, **kwargs: Any) -> dict:
+    """The trace of ``fn`` with sites and parameters set to ``values``; subsampling plates get ``plate_index``."""
+
+    def index(site: dict[str, Any]) -> Array | None:
+        return jnp.broadcast_to(plate_index, site["args"][1:]) if _is_subsampling(site) else None
+
+    seeded = handlers.seed(fn, key)
+    fixed = handlers.substitute(handlers.substitute(seeded, data=values), substitute_fn=index)
+    return handlers.trace(fixed).get_trace(*args, **kwargs)
+
+
+def _record_plate(trace: dict, what: str) -> str:
+    plates = [name for name, site in trace.items() if _is_subsampling(site)]
+    if len(plates) == 1:
+        return plates[0]
+    if not plates:
+        raise PrivacyModelError(
+            f"the {what} has no record plate: one numpyro.plate must subsample the records, as in "
+            "numpyro.plate('records', num_records, subsample_size=len(x))."
+        )
+    raise PrivacyModelError(
+        f"the {what} has more than one subsampling plate ({', '.join(map(repr, plates))}): exactly one plate may be the records."
+    )
+
+
+def _inside(site: dict[str, Any], plate: str) -> bool:
+    return any(frame.name == plate for frame in site["cond_indep_stack"])
+
+
+def _log_density(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
+    """Sum of the site's log density with its own scale, without the record plate's factor size / subsample size."""
+    if site["intermediates"]:
+        value = site["fn"].log_prob(site["value"], site["intermediates"])
+    else:
+        value = site["fn"].log_prob(site["value"])
+    scale = 1.0 if site["scale"] is None else site["scale"]
+    return jnp.sum(value) * (scale / plate_scale)
+
+
+def _used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
+    """For each output of ``fn`` (a dict) and each leaf of ``args``: does one depend on the other?
+
+    Read off the jaxpr, not off values, so a dependence that happens to vanish at some point is found too.
+    """
+    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
+    names = list(jax.tree.unflatten(jax.tree.structure(shapes), range(len(closed.jaxpr.outvars))).items())
+    used = {}
+    for name, position in names:
+        wanted = [place == position for place in range(len(closed.jaxpr.outvars))]
+        used[name] = list(dce_jaxpr(closed.jaxpr, wanted)[1])
+    return used
+
+
+def _require_num_records(fn: Callable, what: str) -> None:
+    target = getattr(fn, "model", fn)  # an AutoGuide passes its arguments on to its model
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):  # no signature to read, as with some built-in callables
+        return
+    if not any(p.name == "num_records" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        raise PrivacyModelError(f"the {what} takes no argument num_records: it is the size of the record plate.")
+
+
+@dataclass(frozen=True)
+class RecordModel:
+    """What ``split`` returns. Parameters psi are unconstrained: ``{name: array}``.
+
+    ``initial`` are psi's starting values, found without looking at any record. ``shared`` names the entries of u and
+    ``shared_size`` counts their coordinates, which is the dimension of the noise.
+    """
+
+    model: Callable
+    guide: Callable
+    num_records: int
+    static: dict[str, Any]
+    placeholder: Record
+    plate: str
+    plate_scale: float
+    initial: dict[str, Array]
+    inverse_transforms: dict[str, Any]
+    shared: tuple[str, ...]
+    shared_size: int
+
+    def constrain(self, params: dict[str, Array]) -> dict[str, Array]:
+        """psi in the space where the model and guide declare it."""
+        return transform_fn(self.inverse_transforms, params)
+
+    def _traces(self, params: dict[str, Array], key: Array, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
+        """Traces of guide and model for one record (``placeholder`` by default) and one draw of the base noise."""
+        args = _one_record(self.placeholder if record is None else record)
+        kwargs = {"num_records": self.num_records, **self.static}
+        constrained = self.constrain(params)
+        guide_key, model_key = jax.random.split(key)
+        index = jnp.asarray(index, jnp.int32)
+        guide_trace = _trace(self.guide, guide_key, constrained, index, *args, **kwargs)
+        drawn = {name: site["value"] for name, site in guide_trace.items() if site["type"] == "sample"}
+        model_trace = _trace(self.model, model_key, constrained | drawn, index, *args, **kwargs)
+        return guide_trace, model_trace
+
+    def release_point(self, params: dict[str, Array], key: Array) -> tuple[dict[str, Array], Array]:
+        """(u, global loss) for one shared draw of the base noise ``key``.
+
+        The global loss is log q(theta) - log p(theta), float scalar. Both are differentiable in ``params`` and depend on
+        no record (checked by ``split``).
+        """
+        guide_trace, model_trace = self._traces(params, key)
+        values, global_loss = _global_part(guide_trace, model_trace, self.plate)
+        return {name: values[name] for name in self.shared}, global_loss
+
+    def latents(self, params: dict[str, Array], key: Array) -> dict[str, Array]:
+        """One draw of all global latents and global deterministic sites of the model, ``{site: value}``."""
+        _, model_trace = self._traces(params, key)
+        return {
+            name: site["value"]
+            for name, site in model_trace.items()
+            if site["type"] in ("sample", "deterministic") and not _inside(site, self.plate)
+        }
+
+    def record_loss(self, shared: dict[str, Array], record: Record, key: Array, index: Any = 0) -> Array:
+        """l_i(u) = -log p(record | u), float scalar, for one record (arrays without a record axis)."""
+        kwargs = {"num_records": self.num_records, **self.static}
+        trace = _trace(self.model, key, shared, jnp.asarray(index, jnp.int32), *_one_record(record), **kwargs)
+        sites = [site for site in trace.values() if site["type"] == "sample" and _inside(site, self.plate)]
+        return -sum((_log_density(site, self.plate_scale) for site in sites), jnp.zeros(()))
+
+
+def _global_part(guide_trace: dict, model_trace: dict, plate: str) -> tuple[dict[str, Array], Array]:
+    """Values of global latents and model parameters, and log q - log p over the global sites.
+
+    A latent that the guide leaves out is drawn from the model, so its two terms cancel and both are left out.
+    """
+    values = {}
+    loss = jnp.zeros(())
+    for name, site in model_trace.items():
+        if site["type"] == "param":
+            values[name] = site["value"]
+        elif site["type"] == "sample" and not _inside(site, plate):
+            values[name] = site["value"]
+            if name in guide_trace:
+                loss = loss - _log_density(site)
+    for site in guide_trace.values():
+        if site["type"] == "sample" and not _inside(site, plate):
+            loss = loss + _log_density(site)
+    return values, loss
+
+
+def split(
+    model: Callable,
+    guide: Callable,
+    key: Array,
+    record: Record,
+    *,
+    num_records: int,
+    static: dict[str, Any] | None = None,
+) -> RecordModel:
+    """Split a model and guide into global and per-record parts, or say why that cannot be done.
+
+    No private record is looked at: only the shapes and types of ``record`` are used, in the place of its values stand
+    zeros, and observed sites are masked while an automatic guide finds its starting point.
+
+    :param model: NumPyro model; its first arguments are record arrays, and it takes ``num_records``.
+    :param guide: NumPyro guide with the same arguments (an ``AutoGuide`` will do).
+    :param key: typed JAX key for starting values.
+    :param record: one record, a tuple of arrays or ``jax.ShapeDtypeStruct`` without the record axis.
+    :param num_records: N >= 2, a declared public constant, the size of the record plate.
+    :param static: further keyword arguments of model and guide.
+    :raises PrivacyModelError: no or several record plates; an observed site outside the plate; a latent inside it; a
+        guide that is not reparametrised; a global quantity that depends on the records; mutable state; use of the
+        plate's index.
+    """
+    static = dict(static or {})
+    kwargs = {"num_records": num_records, **static}
+    for fn, what in ((model, "model"), (guide, "guide")):
+        _require_num_records(fn, what)
+    placeholder = tuple(jnp.zeros(array.shape, array.dtype) for array in record)
+    args = _one_record(placeholder)
+    zero = jnp.zeros((), jnp.int32)
+
+    if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
+        # an automatic guide looks for a starting point in its first call, which must not happen under jit, and
+        # rejects points by their likelihood, which must not see records: observations are zeros here, and masked
+        with handlers.mask(mask=False):
+            _trace(guide, key, {}, zero, *args, **kwargs)
+
+    sites: dict[str, dict] = {}
+    inverse_transforms: dict[str, Any] = {}
+
+    def starting_values(key: Array) -> dict[str, Array]:
+        guide_key, model_key = jax.random.split(key)
+        guide_trace = _trace(guide, guide_key, {}, zero, *args, **kwargs)
+        drawn = {name: site["value"] for name, site in guide_trace.items() if site["type"] == "sample"}
+        model_trace = _trace(model, model_key, drawn, zero, *args, **kwargs)
+        sites.update(guide=guide_trace, model=model_trace)  # read below for what is static in them
+        values = {}
+        for name, site in (model_trace | guide_trace).items():
+            if site["type"] == "param":
+                transform = biject_to(site["kwargs"].get("constraint", constraints.real))
+                inverse_transforms[name] = transform
+                values[name] = transform.inv(jnp.asarray(site["value"]))
+        return values
+
+    initial = jax.jit(starting_values)(key)
+    plate = _record_plate(sites["model"], "model")
+    size, subsample_size = sites["model"][plate]["args"]
+    if size != num_records:
+        raise PrivacyModelError(
+            f"plate {plate!r} has size {size}, but num_records is {num_records}: pass num_records on to the plate."
+        )
+    _check_sites(sites["guide"], sites["model"], plate)
+    candidate = RecordModel(
+        model=model,
+        guide=guide,
+        num_records=num_records,
+        static=static,
+        placeholder=placeholder,
+        plate=plate,
+        plate_scale=size / subsample_size,
+        initial=initial,
+        inverse_transforms=inverse_transforms,
+        shared=(),
+        shared_size=0,
+    )
+    _check_global_part(candidate, key)
+    return _with_shared(candidate, key)
+
+
+def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
+    for what, trace in (("model", model_trace), ("guide", guide_trace)):
+        for name, site in trace.items():
+            if site["type"] == "mutable":
+                raise PrivacyModelError(f"site {name!r} of the {what} is mutable state: it would carry records from step to step un-noised.")
+            if what == "guide" and _is_subsampling(site) and name != plate:
+                raise PrivacyModelError(f"the guide subsamples in plate {name!r}, but the model's record plate is {plate!r}.")
+    for name, site in model_trace.items():
+        if site["type"] != "sample":
+            continue
+        if site["is_observed"] and not _inside(site, plate):
+            raise PrivacyModelError(f"site {name!r} is observed outside the record plate {plate!r}: it cannot be clipped per record.")
+        if not site["is_observed"] and _inside(site, plate):
+            raise PrivacyModelError(f"site {name!r} is a latent inside the record plate {plate!r}: local latents are not supported yet.")
+        if not site["is_observed"] and name not in guide_trace and not site["fn"].has_rsample:
+            raise PrivacyModelError(f"site {name!r} is missing from the guide and {type(site['fn']).__name__} cannot be reparametrised.")
+    for name, site in guide_trace.items():
+        if site["type"] == "sample" and _inside(site, plate):
+            raise PrivacyModelError(f"site {name!r} of the guide stands inside the record plate {plate!r}: local latents are not supported yet.")
+        if site["type"] == "sample" and not site["fn"].has_rsample:
+            raise PrivacyModelError(f"site {name!r} of the guide is not reparametrised ({type(site['fn']).__name__}): the aligned gradient needs it.")
+
+
+def _check_global_part(candidate: RecordModel, key: Array) -> None:
+    """No global value, log density or parameter may depend on a record or on the plate's index."""
+
+    def quantities(record: Record, index: Array) -> dict[str, Array]:
+        outputs = {}
+        for number, trace in enumerate(candidate._traces(candidate.initial, key, index, record)):
+            for name, site in trace.items():
+                if site["type"] in ("sample", "param") and not _inside(site, candidate.plate):
+                    outputs[f"{number} value {name}"] = jnp.sum(jnp.asarray(site["value"], jnp.float32))
+                    if site["type"] == "sample":
+                        outputs[f"{number} density {name}"] = _log_density(site)
+        return outputs
+
+    for output, used in _used_inputs(quantities, candidate.placeholder, jnp.zeros((), jnp.int32)).items():
+        name = output.split(" ", 2)[2]
+        if any(used[:-1]):
+            raise PrivacyModelError(f"site {name!r} is global, but depends on the records: it would be released without noise.")
+        if used[-1]:
+            raise PrivacyModelError(f"site {name!r} is global, but depends on the index of the record plate {candidate.plate!r}.")
+
+
+def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
+    """``candidate`` with u reduced to what the per-record loss depends on."""
+    values = jax.eval_shape(lambda: _global_part(*candidate._traces(candidate.initial, key), candidate.plate)[0])
+    names = sorted(values)
+    used = _used_inputs(
+        lambda shared, record, index: {"loss": candidate.record_loss(shared, record, key, index)},
+        {name: values[name] for name in names},
+        candidate.placeholder,
+        jnp.zeros((), jnp.int32),
+    )["loss"]
+    if used[-1]:
+        raise PrivacyModelError(
+            f"the model uses the index of the record plate {candidate.plate!r}: it is called with the minibatch's records, so "
+            "index nothing with it."
+        )
+    shared = tuple(name for name, is_used in zip(names, used, strict=False) if is_used)
+    if not shared:
+        raise PrivacyModelError("no latent or parameter enters the observed sites of the record plate: nothing to learn from records.")
+    return replace(candidate, shared=shared, shared_size=sum(math.prod(values[name].shape) for name in shared))

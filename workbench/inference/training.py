@@ -1,0 +1,187 @@
+"""The one training loop: compiled chunks of steps, snapshots out, stop in.
+
+Command line, notebooks, widgets and sweeps all consume the iterator that ``run`` returns.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from workbench.inference.dpvi import DPVI, DPVIState
+from workbench.inference.records import Record
+
+__all__ = ["Snapshot", "run"]
+
+Status = Literal["running", "done", "cancelled", "failed"]
+
+_CHUNK_SECONDS = 0.3  # how long a request to stop may have to wait
+_FIRST_CHUNK_STEPS = 10  # until a step has been timed
+_EVALUATIONS = 200  # points on the curves of a whole run
+_STEPS_AHEAD = 50  # steps whose random draws are made at once (half the time of drawing step by step)
+_WORDS_AHEAD = 2**20  # but no more random words than this, 4 MiB
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a run shows between two chunks.
+
+    :param status: "running", or how the run ended.
+    :param step: steps taken so far, counting a chunk that failed or was interrupted as taken.
+    :param params: constrained parameters, ``{name: numpy array}``: covered by the guarantee.
+    :param epsilon_so_far: what an observer of the run up to here has been told at most, None where no accountant was given.
+    :param metrics: the newest values of ``evaluate``; what they may be used for depends on the evaluation records.
+    :param metrics_step: the step that ``metrics`` belong to.
+    :param seconds: time since the first chunk began.
+    :param seconds_per_step: of the newest chunk; None until a compiled step has been timed.
+    :param message: why the run failed, for people.
+    """
+
+    status: Status
+    step: int
+    params: dict[str, np.ndarray]
+    epsilon_so_far: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    metrics_step: int = 0
+    seconds: float = 0.0
+    seconds_per_step: float | None = None
+    message: str = ""
+
+
+def steps_drawn_ahead(dpvi: DPVI) -> int:
+    """How many steps' random draws are made at once: many for small models, one for large ones."""
+    words = 2 * dpvi.split.shared_size + 4 * dpvi.sampler.capacity
+    return max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words))
+
+
+def compile_chunk(dpvi: DPVI) -> Callable[[DPVIState, Record, jax.Array], DPVIState]:
+    """A compiled ``chunk(state, records, limit)`` that steps until ``state.step == limit`` and reuses state's memory.
+
+    Each block draws the randomness of a few steps at once (a pure function of key and step number, so blocks change
+    no result) and scans over it.
+    """
+    ahead = steps_drawn_ahead(dpvi)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def chunk(state: DPVIState, records: Record, limit: jax.Array) -> DPVIState:
+        def one_step(state: DPVIState, draws: Any) -> tuple[DPVIState, None]:
+            taken = lax.cond(state.step < limit, lambda: dpvi.step(state, records, draws), lambda: state)
+            return taken, None
+
+        def block(state: DPVIState) -> DPVIState:
+            steps = state.step + jnp.arange(ahead, dtype=jnp.int32)
+            draws = jax.vmap(functools.partial(dpvi.draw, state.key))(steps)
+            return lax.scan(one_step, state, draws)[0]
+
+        return lax.while_loop(lambda state: state.step < limit, block, state)
+
+    return chunk
+
+
+def _all_finite(params: dict[str, np.ndarray]) -> bool:
+    return all(bool(np.all(np.isfinite(value))) for value in params.values())
+
+
+def run(
+    dpvi: DPVI,
+    state: DPVIState,
+    records: Record,
+    steps: int,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    evaluate: Callable[[dict[str, jax.Array]], dict[str, float]] | None = None,
+    epsilon_at: Callable[[int], float] | None = None,
+) -> Iterator[Snapshot]:
+    """Train until step number ``steps`` and yield a ``Snapshot`` before the first chunk and after each.
+
+    Chunks take about 0.3 s or end at an evaluation, whichever comes first. The last snapshot's status is "done",
+    "cancelled" (``stop()`` was true between two chunks, or KeyboardInterrupt) or "failed" (the parameters are not finite
+    any more, or JAX raised; the snapshot then holds the last good parameters).
+
+    :param state: from ``dpvi.init``, or the end of an earlier run.
+    :param records: the private records, arrays with first axis N.
+    :param steps: T, the step number to stop at (steps of earlier runs of ``state`` included).
+    :param stop: asked between chunks.
+    :param evaluate: called with the unconstrained parameters about 200 times a run.
+    :param epsilon_at: epsilon after a number of steps, for display.
+    """
+    chunk = compile_chunk(dpvi)
+    records = tuple(jnp.asarray(array) for array in records)
+    constrain = jax.jit(dpvi.get_params)
+    interval = max(1, math.ceil(steps / _EVALUATIONS))
+    metrics: dict[str, float] = {}
+    metrics_step = 0
+    seconds_per_step: float | None = None
+
+    def host_params(state: DPVIState) -> dict[str, np.ndarray]:
+        return {name: np.asarray(value) for name, value in constrain(state).items()}
+
+    def measure(state: DPVIState) -> dict[str, float]:
+        return evaluate(dpvi.optim.get_params(state.optim_state)) if evaluate else {}
+
+    def snapshot(status: Status, message: str = "") -> Snapshot:
+        return Snapshot(
+            status=status,
+            step=step,
+            params=params,
+            epsilon_so_far=epsilon_at(step) if epsilon_at else None,
+            metrics=dict(metrics),
+            metrics_step=metrics_step,
+            seconds=time.perf_counter() - started,
+            seconds_per_step=seconds_per_step,
+            message=message,
+        )
+
+    # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy view
+    state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
+    started = time.perf_counter()
+    step = int(state.step)
+    params = host_params(state)
+    status, message = "running", ""
+    try:
+        metrics, metrics_step = measure(state), step
+        yield snapshot("running")
+        while step < steps:
+            if stop():
+                status = "cancelled"
+                break
+            affordable = _FIRST_CHUNK_STEPS if seconds_per_step is None else max(1, int(_CHUNK_SECONDS / seconds_per_step))
+            until_evaluation = interval - step % interval
+            limit = min(steps, step + min(affordable, until_evaluation))
+            first_step, step = step, limit  # the chunk counts as taken from the moment it starts
+            began = time.perf_counter()
+            state = jax.block_until_ready(chunk(state, records, jnp.int32(limit)))
+            duration = time.perf_counter() - began
+            if first_step > 0 or seconds_per_step is not None:
+                seconds_per_step = duration / (limit - first_step)
+            newest = host_params(state)
+            if not _all_finite(newest):
+                status = "failed"
+                message = (
+                    f"the parameters were no longer finite after step {step}; the values shown are older. "
+                    "A smaller learning rate or clip, or a larger epsilon, helps."
+                )
+                break
+            params = newest
+            if step % interval == 0 or step == steps:
+                metrics, metrics_step = measure(state), step
+            if step < steps:
+                yield snapshot("running")
+        else:
+            status = "done"
+    except KeyboardInterrupt:
+        status, message = "cancelled", "interrupted"
+    except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError) as error:
+        status, message = "failed", f"{type(error).__name__}: {error}"
+    if status == "cancelled" and metrics_step != step and not message:
+        metrics, metrics_step = measure(state), step
+    yield snapshot(status, message)

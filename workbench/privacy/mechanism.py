@@ -1,0 +1,57 @@
+"""The Gaussian mechanism: the object that adds the noise knows the sensitivity the noise is for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from workbench import _validate
+from workbench.privacy.randomness import normal
+
+__all__ = ["GaussianMechanism"]
+
+
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """Adds N(0, (sigma C)^2) to every coordinate of a sum of per-record terms, each of l2 norm at most C.
+
+    Under add_or_remove_one the sum's sensitivity is C; under replace_one it is 2 C (the accountant of the sampler
+    knows which one holds).
+
+    :param clip: C, the largest l2 norm of one record's term, in the units of the sum.
+    :param noise_multiplier: sigma = noise standard deviation / C, no unit. Zero means no noise and no privacy; it is
+        accepted only for tests and non-private baselines.
+    """
+
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        if self.noise_multiplier > 0:
+            _validate.number("clip", self.clip, above=0)
+        else:  # a non-private baseline may switch clipping off with clip=inf
+            _validate.number("noise_multiplier", self.noise_multiplier, at_least=0)
+            if not self.clip > 0 or math.isnan(self.clip):
+                raise _validate.ArgumentError("clip", self.clip, "must be greater than 0.")
+
+    @property
+    def standard_deviation(self) -> float:
+        """Noise standard deviation per coordinate, sigma * C."""
+        return self.clip * self.noise_multiplier if self.noise_multiplier > 0 else 0.0
+
+    def noise(self, key: jax.Array, size: int) -> jax.Array:
+        """Noise for ``size`` coordinates, float32[size], standard deviation ``standard_deviation``."""
+        if self.noise_multiplier == 0:
+            return jnp.zeros(size, jnp.float32)
+        return normal(key, (size,)) * jnp.float32(self.standard_deviation)
+
+    @staticmethod
+    def add(total: Any, noise: jax.Array) -> Any:
+        """``total`` (a pytree of arrays) plus ``noise`` (one flat vector with a coordinate for each of its entries)."""
+        flat, unravel = ravel_pytree(total)
+        return unravel(flat + noise.astype(flat.dtype))
