@@ -1,0 +1,35 @@
+"""DP-VI workbench: differentially private Bayesian models, from a widget, a notebook, Python or the shell.
+
+Names load on first use, so ``import workbench`` starts no JAX and no plotting library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_ROOMS = ("data", "inference", "models", "plots", "privacy", "results", "sampling", "widgets")
+_NAMES = {
+    "ArgumentError": "workbench._validate",
+    "FitResult": "workbench.results",
+    "PrivacyModelError": "workbench.inference",
+    "fit": "workbench.fitting",
+    "load": "workbench.results",
+    "prepare": "workbench.fitting",
+}
+
+__all__ = [*_ROOMS, *_NAMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"workbench.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

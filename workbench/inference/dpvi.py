@@ -13,6 +13,7 @@ from workbench import _validate
 from workbench.inference.gradients import ESTIMATORS
 from workbench.inference.records import Record, RecordModel, split
 from workbench.privacy.mechanism import GaussianMechanism
+from workbench.privacy.randomness import fast_key
 from workbench.sampling.poisson import Minibatch, PoissonSampler
 
 __all__ = ["DPVI", "DPVIState", "Draws", "elbo_per_record"]
@@ -20,11 +21,6 @@ __all__ = ["DPVI", "DPVIState", "Draws", "elbo_per_record"]
 # One key serves a whole run; each step's draws come from fold_in(fold_in(key, purpose), step). Chunking, stopping and
 # resuming therefore change no draw.
 _STARTING_VALUES, _MINIBATCH, _NOISE, _BASE_NOISE = range(4)
-
-
-def _fast_key(key: jax.Array) -> jax.Array:
-    """A threefry key from a secure one, for draws that protect nobody: the guide's base noise and starting values."""
-    return jax.random.wrap_key_data(jax.random.bits(key, (2,), jnp.uint32), impl="threefry2x32")
 
 
 class DPVIState(NamedTuple):
@@ -98,7 +94,7 @@ class DPVI:
         self.records_split = split(
             self.model,
             self.guide,
-            _fast_key(jax.random.fold_in(key, _STARTING_VALUES)),
+            fast_key(jax.random.fold_in(key, _STARTING_VALUES)),
             shapes,
             num_records=self.num_records,
             static=self.static_kwargs,
@@ -115,7 +111,7 @@ class DPVI:
         return Draws(
             minibatch=self.sampler.draw(key_for(_MINIBATCH)),
             noise=self.mechanism.noise(key_for(_NOISE), self.split.shared_size),
-            base_noise=_fast_key(key_for(_BASE_NOISE)),
+            base_noise=fast_key(key_for(_BASE_NOISE)),
         )
 
     def step(self, state: DPVIState, records: Record, draws: Draws) -> DPVIState:

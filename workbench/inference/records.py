@@ -133,6 +133,10 @@ class RecordModel:
         """psi in the space where the model and guide declare it."""
         return transform_fn(self.inverse_transforms, params)
 
+    def unconstrain(self, params: dict[str, Array]) -> dict[str, Array]:
+        """The inverse of ``constrain``."""
+        return {name: self.inverse_transforms[name].inv(value) for name, value in params.items()}
+
     def _traces(self, params: dict[str, Array], key: Array, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
         """Traces of guide and model for one record (``placeholder`` by default) and one draw of the base noise."""
         args = _one_record(self.placeholder if record is None else record)

@@ -59,7 +59,7 @@ class Snapshot:
 
 def steps_drawn_ahead(dpvi: DPVI) -> int:
     """How many steps' random draws are made at once: many for small models, one for large ones."""
-    words = 2 * dpvi.split.shared_size + 4 * dpvi.sampler.capacity
+    words = 2 * dpvi.split.shared_size + dpvi.sampler.words + 1
     return max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words))
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jax.extend.random import define_prng_impl
 
-__all__ = ["CHACHA20", "NORMAL_BOUND", "key_from_bytes", "key_from_seed", "new_key", "normal"]
+__all__ = ["CHACHA20", "NORMAL_BOUND", "fast_key", "key_from_bytes", "key_from_seed", "new_key", "normal"]
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
 _BITS, _SPLIT, _FOLD_IN = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold"))
@@ -168,6 +168,11 @@ def key_from_seed(seed: int) -> jax.Array:
     on its guarantee.
     """
     return key_from_bytes(hashlib.sha256(b"dpvi-workbench seed " + str(int(seed)).encode()).digest())
+
+
+def fast_key(key: jax.Array) -> jax.Array:
+    """A threefry key from a secure one, for draws that protect nobody: base noise of guides, starting values, posterior draws."""
+    return jax.random.wrap_key_data(jax.random.bits(key, (2,), jnp.uint32), impl="threefry2x32")
 
 
 # Phi^{-1}(1 - p) = (1 - 2 p) * f(w) with w = -log(4 p (1 - p)); f fitted by weighted least squares against 200-bit

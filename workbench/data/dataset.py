@@ -1,0 +1,84 @@
+"""A data set for the workbench: private training records, evaluation records, and what is public about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+__all__ = ["Dataset", "EVALUATION_LABELS", "evaluation_rows"]
+
+Visibility = Literal["public data", "outside the guarantee"]
+
+EVALUATION_LABELS: dict[bool, Visibility] = {True: "public data", False: "outside the guarantee"}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Records, split into training (private) and evaluation, with the public facts that the guarantee takes as given.
+
+    :param name: short name. :param description: one sentence.
+    :param train: arrays with first axis N, in the order of the model's first arguments; for a table (features
+        float32[N, D], target int32[N]).
+    :param evaluation: the same for the evaluation records.
+    :param feature_names: D names. :param target_name: name of the target.
+    :param classes: (label of 0, label of 1).
+    :param bounds: public (low, high) per feature, in the feature's own units; features are scaled from them to [-1, 1].
+    :param unit: what one record is, the privacy unit, in words.
+    :param evaluation_is_public: True if the owner declared the evaluation records public (or they are synthetic);
+        numbers computed on them are then labelled "public data", else "outside the guarantee".
+    :param licence: of the data. :param source: where they come from.
+    """
+
+    name: str
+    description: str
+    train: tuple[np.ndarray, ...]
+    evaluation: tuple[np.ndarray, ...]
+    feature_names: tuple[str, ...]
+    target_name: str
+    classes: tuple[str, str]
+    bounds: dict[str, tuple[float, float]]
+    unit: str = "training record"
+    evaluation_is_public: bool = False
+    licence: str = "the owner's"
+    source: str = "the user"
+
+    @property
+    def num_train(self) -> int:
+        """N, the number of private training records."""
+        return len(self.train[0])
+
+    @property
+    def num_evaluation(self) -> int:
+        """Number of evaluation records."""
+        return len(self.evaluation[0])
+
+    @property
+    def evaluation_label(self) -> Visibility:
+        """What numbers computed on the evaluation records are: "public data" or "outside the guarantee"."""
+        return EVALUATION_LABELS[self.evaluation_is_public]
+
+    def declarations(self) -> list[str]:
+        """What the guarantee takes as public about this data set, each a sentence."""
+        lines = [
+            f"The {self.num_train} training records are private; one of them is the privacy unit.",
+            "Names of the columns, the two classes and the bounds used for scaling are declared public.",
+        ]
+        if self.evaluation_is_public:
+            lines.append(f"The {self.num_evaluation} evaluation records are declared public.")
+        else:
+            lines.append(
+                f"The {self.num_evaluation} evaluation records are private and not protected by the guarantee: numbers "
+                "computed on them are shown only on request."
+            )
+        return lines
+
+
+def evaluation_rows(num_rows: int, fraction: float, seed: int) -> np.ndarray:
+    """bool[num_rows], True for evaluation rows: an independent coin for each row, from its position alone.
+
+    A row's side depends neither on its values nor on how many rows there are, so taking one row from the end of a
+    table moves no other record across the split.
+    """
+    return np.random.Generator(np.random.PCG64(seed)).random(num_rows) < fraction

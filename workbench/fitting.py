@@ -1,0 +1,483 @@
+"""One private fit from settings to result: ``prepare`` checks and calibrates, ``PreparedFit.run`` trains, ``fit`` does both.
+
+The command line, the widgets and notebooks all come through here, so a privacy number has one origin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from scipy.stats import norm
+
+from workbench import _validate
+from workbench.data import Dataset
+from workbench.data import load as load_data
+from workbench.inference.dpvi import DPVI, DPVIState, elbo_per_record
+from workbench.inference.gradients import ESTIMATORS
+from workbench.inference.training import Snapshot
+from workbench.inference.training import run as run_training
+from workbench.models import Model
+from workbench.models import get as get_model
+from workbench.privacy import accounting
+from workbench.privacy.calibration import noise_multiplier
+from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.mechanism import GaussianMechanism
+from workbench.privacy.randomness import NORMAL_BOUND, fast_key, key_from_seed, new_key
+from workbench.results import FitResult, HistoryPoint
+from workbench.sampling.poisson import PoissonSampler, log_overflow_probability, overflow_capacity
+
+__all__ = ["DeltaWarning", "PreparedFit", "PrivacySettings", "RunSettings", "fit", "prepare"]
+
+_EVALUATION_DRAWS = 50
+_IMPLEMENTATION_SHARE = 1e-3  # of delta, at most, for overflow and as much again for the noise's cut tail
+_EVALUATION, _POSTERIOR = 101, 102  # purposes of keys, apart from those of inference.dpvi
+
+
+class DeltaWarning(UserWarning):
+    """delta is so large that the guarantee allows one record in the data set to be published outright."""
+
+
+@dataclass(frozen=True)
+class PrivacySettings:
+    """Settings that change the guarantee.
+
+    :param epsilon: > 0. :param delta: in (0, 1). :param iterations: T, planned steps.
+    :param sampling_rate: q in (0, 1], public. :param sampler: "poisson". :param clip: C > 0.
+    :param num_records: N, declared public. :param seed: None for secret randomness; a number makes the run reproducible
+        and the noise predictable to whoever knows it.
+    """
+
+    epsilon: float
+    delta: float
+    iterations: int
+    sampling_rate: float
+    sampler: str
+    clip: float
+    num_records: int
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Settings that change the result or what is shown, but not the guarantee.
+
+    :param gradient: "aligned". :param learning_rate: of Adam, or None where an optimiser was given.
+    :param draws: number of posterior draws kept. :param device: as JAX names it.
+    :param evaluate_private: compute metrics on evaluation records that are not public ("outside the guarantee").
+    """
+
+    gradient: str
+    learning_rate: float | None
+    draws: int
+    device: str
+    evaluate_private: bool
+
+
+def default_delta(num_records: int) -> float:
+    """The largest power of ten below 1 / N."""
+    exponent = math.floor(-math.log10(num_records))
+    value = 10.0**exponent
+    return value if value < 1 / num_records else value / 10
+
+
+def default_learning_rate(iterations: int) -> float:
+    """1 / sqrt(T): calibrated noise grows as sqrt(T), so that product is what the result depends on."""
+    return 1 / math.sqrt(iterations)
+
+
+def _device(name: Any) -> jax.Device:
+    if isinstance(name, jax.Device):
+        return name
+    if name is None:
+        return jax.devices()[0]
+    kind, _, number = str(name).partition(":")
+    try:
+        return jax.devices(kind)[int(number or 0)]
+    except (RuntimeError, IndexError, ValueError):
+        known = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
+        raise _validate.ArgumentError("device", name, f"no such device; JAX sees {known}.") from None
+
+
+def prepare(
+    model: str | Model,
+    data: str | Dataset,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    iterations: int = 2000,
+    sampling_rate: float = 0.1,
+    sampler: str = "poisson",
+    clip: float = 1.0,
+    gradient: str = "aligned",
+    optimizer: Any = None,
+    learning_rate: float | None = None,
+    num_records: int | None = None,
+    evaluate_private: bool = False,
+    draws: int = 1000,
+    device: Any = None,
+    seed: int | None = None,
+) -> PreparedFit:
+    """Check every setting, calibrate the noise and read the model, before any private record is touched.
+
+    The arguments are those of ``fit``.
+    """
+    epsilon = _validate.number("epsilon", epsilon, above=0)
+    if delta is not None:
+        delta = _validate.probability("delta", delta)
+    iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
+    sampling_rate = _validate.number("sampling_rate", sampling_rate, above=0, at_most=1)
+    _validate.choice("sampler", sampler, accounting.SAMPLERS)
+    _validate.choice("gradient", gradient, ESTIMATORS)
+    clip = _validate.number("clip", clip, above=0)
+    draws = _validate.integer("draws", draws, at_least=2)
+    if seed is not None:
+        seed = _validate.integer("seed", seed, at_least=0)
+    if optimizer is not None and learning_rate is not None:
+        raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer that was given; set it there.")
+    if optimizer is None:
+        learning_rate = default_learning_rate(iterations) if learning_rate is None else learning_rate
+        learning_rate = _validate.number("learning_rate", learning_rate, above=0)
+        optimizer = numpyro.optim.Adam(learning_rate)
+    where = _device(device)
+    chosen = get_model(model) if isinstance(model, str) else model
+    if not isinstance(chosen, Model):
+        raise _validate.ArgumentError("model", model, "must be a name or a workbench.models.Model.")
+    dataset = load_data(data) if isinstance(data, str) else data
+    if not isinstance(dataset, Dataset):
+        raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
+    chosen.check(dataset)
+
+    count = dataset.num_train
+    declared = _validate.integer("num_records", count if num_records is None else num_records, at_least=2)
+    if delta is None:
+        delta = default_delta(declared)
+    elif delta >= 1 / declared:
+        warnings.warn(
+            f"delta={delta:g} is not below 1/N = {1 / declared:.3g} for N = {declared} records: so large a delta would allow a mechanism "
+            f"that publishes one record in full. {default_delta(declared):g} is a usual choice here.",
+            DeltaWarning,
+            stacklevel=3,
+        )
+    privacy = PrivacySettings(epsilon, delta, iterations, sampling_rate, sampler, clip, declared, seed)
+    settings = RunSettings(
+        gradient, learning_rate, draws, f"{where.platform}:{where.id} ({where.device_kind})", bool(evaluate_private)
+    )
+
+    sampling, overflow_delta = _sampler(privacy, count)
+    sigma = noise_multiplier(
+        epsilon=epsilon,
+        delta=_mechanism_delta(privacy, overflow_delta),
+        sampler=sampler,
+        sampling_rate=sampling_rate,
+        steps=iterations,
+    )
+    key = new_key() if seed is None else key_from_seed(seed)
+    dpvi = DPVI(
+        chosen.model,
+        chosen.guide,
+        optimizer,
+        sampler=sampling,
+        mechanism=GaussianMechanism(clip, sigma),
+        num_records=declared,
+        gradient=gradient,
+        **chosen.options,
+    )
+    state = dpvi.init(key, *dataset.train)
+    truncation_delta = _truncation_delta(privacy, dpvi.split.shared_size)
+    return PreparedFit(
+        model=chosen,
+        data=dataset,
+        privacy=privacy,
+        settings=settings,
+        sigma=sigma,
+        overflow_delta=overflow_delta,
+        truncation_delta=truncation_delta,
+        dpvi=dpvi,
+        state=state,
+        key=key,
+        device=where,
+    )
+
+
+def _log_factor(privacy: PrivacySettings) -> float:
+    """log of (1 + e^epsilon) T: what a failure of probability p in each step costs in delta, divided by p."""
+    return float(np.logaddexp(0.0, privacy.epsilon)) + math.log(privacy.iterations)
+
+
+def _sampler(privacy: PrivacySettings, num_train: int) -> tuple[PoissonSampler, float]:
+    """The sampler, and the delta that its padding and rounding cost: (1 + e^epsilon) T (P(K > M) + rounding)."""
+    log_share = math.log(privacy.delta * _IMPLEMENTATION_SHARE) - _log_factor(privacy)
+    capacity = overflow_capacity(num_train, privacy.sampling_rate, log_share + math.log(0.5))
+    sampler = PoissonSampler(num_train, privacy.sampling_rate, capacity)
+    failure = math.exp(log_overflow_probability(num_train, privacy.sampling_rate, capacity)) + sampler.total_variation
+    cost = math.exp(_log_factor(privacy)) * failure if failure else 0.0
+    if cost > privacy.delta * _IMPLEMENTATION_SHARE:
+        raise _validate.ArgumentError(
+            "delta", privacy.delta, f"too small for this sampler: rounding and padding of minibatches alone cost {cost:.1e}."
+        )
+    return sampler, cost
+
+
+def _mechanism_delta(privacy: PrivacySettings, overflow_delta: float) -> float:
+    """The part of delta that the subsampled Gaussian mechanism itself may use."""
+    return privacy.delta * (1 - _IMPLEMENTATION_SHARE) - overflow_delta
+
+
+def _truncation_delta(privacy: PrivacySettings, dimension: int) -> float:
+    """The delta that the noise's missing tail costs: (1 + e^epsilon) T d P(|Z| > 9.15), for d coordinates.
+
+    Noise cut at 9.15 standard deviations is within that total variation distance of the full Gaussian.
+    """
+    cost = math.exp(_log_factor(privacy) + math.log(2 * dimension) + float(norm.logsf(NORMAL_BOUND)))
+    if cost > privacy.delta * _IMPLEMENTATION_SHARE:
+        raise _validate.ArgumentError(
+            "delta", privacy.delta, f"too small for noise from 64-bit draws, whose missing tail alone costs {cost:.1e} here."
+        )
+    return cost
+
+
+@dataclass
+class PreparedFit:
+    """A checked and calibrated fit. ``run`` may be called once; afterwards ``result`` is there, however the run ended."""
+
+    model: Model
+    data: Dataset
+    privacy: PrivacySettings
+    settings: RunSettings
+    sigma: float
+    overflow_delta: float
+    truncation_delta: float
+    dpvi: DPVI
+    state: DPVIState
+    key: jax.Array
+    device: jax.Device
+    _last: Snapshot | None = None
+    _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
+
+    @property
+    def shows_metrics(self) -> bool:
+        """Whether metrics on the evaluation records are computed: they are public, or the user asked."""
+        return self.data.evaluation_is_public or self.settings.evaluate_private
+
+    def guarantee(self, steps_taken: int) -> Guarantee:
+        """The guarantee after ``steps_taken`` of the planned steps."""
+        privacy = self.privacy
+        share = _mechanism_delta(privacy, self.overflow_delta)
+        taken = accounting.epsilon(
+            sampler=privacy.sampler,
+            sampling_rate=privacy.sampling_rate,
+            noise_multiplier=self.sigma,
+            steps=steps_taken,
+            delta=share,
+        )
+        return Guarantee(
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            relation=accounting.SAMPLERS[privacy.sampler],
+            unit=self.data.unit,
+            sampler=privacy.sampler,
+            sampling_rate=privacy.sampling_rate,
+            noise_multiplier=self.sigma,
+            clip=privacy.clip,
+            steps=privacy.iterations,
+            steps_taken=steps_taken,
+            epsilon_taken=min(accounting.round_up(taken, 4), privacy.epsilon),
+            num_records=privacy.num_records,
+            accountant="pld",
+            overflow_delta=self.overflow_delta,
+            truncation_delta=self.truncation_delta,
+            secure_randomness=privacy.seed is None,
+            caveats=self._caveats(),
+        )
+
+    def _caveats(self) -> tuple[str, ...]:
+        lines = []
+        if self.privacy.seed is not None:
+            lines.append(f"The noise is predictable to whoever knows the seed ({self.privacy.seed}): share no result of such a run.")
+        if self.settings.evaluate_private:
+            lines.append("Metrics on private evaluation records were computed on request; they are outside the guarantee.")
+        lines.append(
+            f"The number of records (N = {self.privacy.num_records}) and the sampling rate are treated as public constants, and so are "
+            "the bounds used for scaling."
+        )
+        lines.append("This is one fit: several fits on the same records add up, and choosing between them by private scores leaks too.")
+        lines.append("Noise is drawn in floating point, whose last bits are not covered (Mironov 2012).")
+        return tuple(lines)
+
+    def _evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
+        """Metrics on the evaluation records as a function of unconstrained parameters; None where they may not be shown."""
+        if not self.shows_metrics:
+            return None
+        split, predict = self.dpvi.split, self.model.predict
+        key = fast_key(jax.random.fold_in(self.key, _EVALUATION))
+        records = tuple(jax.device_put(array, self.device) for array in self.data.evaluation)
+        target = np.asarray(self.data.evaluation[-1])
+
+        @jax.jit
+        def compute(params: dict[str, jax.Array], records: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+            keys = jax.random.split(key, _EVALUATION_DRAWS)
+            latents = jax.vmap(lambda draw: split.latents(params, draw))(keys)
+            predictions = jax.vmap(lambda latent: predict(latent, *records[:-1]))(latents)
+            return elbo_per_record(split, params, key, records, _EVALUATION_DRAWS), jnp.mean(predictions, axis=0)
+
+        def metrics(params: dict[str, jax.Array]) -> dict[str, float]:
+            elbo, predictions = compute(params, records)
+            return {"elbo": float(elbo), **self.model.score(target, np.asarray(predictions))}
+
+        return metrics
+
+    def _epsilon_at(self) -> Callable[[int], float]:
+        """An upper bound on epsilon after a number of steps, from a few values computed beforehand."""
+        curve = accounting.epsilon_curve(
+            sampling_rate=self.privacy.sampling_rate,
+            noise_multiplier=self.sigma,
+            steps=self.privacy.iterations,
+            delta=_mechanism_delta(self.privacy, self.overflow_delta),
+            epsilon=self.privacy.epsilon,
+        )
+        counts = np.array([0, *(count for count, _ in curve)])
+        values = [0.0, *(value for _, value in curve)]
+        return lambda step: values[int(np.searchsorted(counts, step))]
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Snapshot]:
+        """Train, yielding snapshots; the last one's status is "done", "cancelled" or "failed".
+
+        :param stop: asked between chunks (about every .3 s); True ends the run as "cancelled" with what it has.
+        """
+        if self._last is not None:
+            raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
+        records = tuple(jax.device_put(array, self.device) for array in self.data.train)
+        state = jax.device_put(self.state, self.device)
+        for snapshot in run_training(
+            self.dpvi,
+            state,
+            records,
+            self.privacy.iterations,
+            stop=stop,
+            evaluate=self._evaluator(),
+            epsilon_at=self._epsilon_at(),
+        ):
+            self._last = snapshot
+            if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
+                self._history.append(HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
+            yield snapshot
+
+    def result(self) -> FitResult:
+        """The result of the run that ended, partial or whole."""
+        last = self._last
+        if last is None or last.status == "running":
+            raise RuntimeError("result() is there when run() has ended.")
+        params = {name: jnp.asarray(value) for name, value in last.params.items()}
+        split = self.dpvi.split
+        keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
+        unconstrained = split.unconstrain(params)
+        latents = jax.jit(jax.vmap(lambda key: split.latents(unconstrained, key)))(keys)
+        return FitResult(
+            state=last.status,
+            message=last.message,
+            guarantee=self.guarantee(last.step),
+            model=self.model.name,
+            model_options=dict(self.model.options),
+            data=self._data_facts(),
+            settings={**dataclasses.asdict(self.privacy), **dataclasses.asdict(self.settings)},
+            params=last.params,
+            draws={name: np.asarray(value) for name, value in latents.items()},
+            coordinates=self.model.coordinates(self.data),
+            history=tuple(self._history),
+            metrics=dict(last.metrics),
+            metrics_label=self.data.evaluation_label,
+            seconds=last.seconds,
+            finished=time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        )
+
+    def _data_facts(self) -> dict[str, Any]:
+        """What a result may say about its data: public facts only."""
+        return {
+            "name": self.data.name,
+            "description": self.data.description,
+            "unit": self.data.unit,
+            "num_evaluation": self.data.num_evaluation,
+            "target": self.data.target_name,
+            "classes": list(self.data.classes),
+            "declarations": self.data.declarations(),
+            "licence": self.data.licence,
+            "source": self.data.source,
+        }
+
+
+def fit(
+    model: str | Model,
+    data: str | Dataset,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    iterations: int = 2000,
+    sampling_rate: float = 0.1,
+    sampler: str = "poisson",
+    clip: float = 1.0,
+    gradient: str = "aligned",
+    optimizer: Any = None,
+    learning_rate: float | None = None,
+    num_records: int | None = None,
+    evaluate_private: bool = False,
+    draws: int = 1000,
+    device: Any = None,
+    seed: int | None = None,
+    on_snapshot: Callable[[Snapshot], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> FitResult:
+    """Fit a model by differentially private variational inference.
+
+    The release (parameters, posterior draws and whatever is computed from them and from public data) satisfies
+    (epsilon, delta)-differential privacy under the sampler's neighbouring relation, "add_or_remove_one" training record
+    for "poisson". ``result.guarantee`` states it with its conditions.
+
+    :param model: a name from ``workbench.models.names()`` or a ``workbench.models.Model``.
+    :param data: a name from ``workbench.data.names()`` or a ``Dataset``.
+    :param epsilon: > 0, for the whole run. :param delta: in (0, 1); the largest power of ten below 1/N by default. A
+        ``DeltaWarning`` explains what is wrong with delta >= 1/N.
+    :param iterations: T >= 1, planned steps; the noise is calibrated for all of them.
+    :param sampling_rate: q in (0, 1], each record's chance to enter a step.
+    :param sampler: "poisson". :param clip: C > 0, largest norm of one record's gradient.
+    :param gradient: "aligned". :param optimizer: a numpyro.optim or optax optimiser; Adam by default.
+    :param learning_rate: of Adam, 1 / sqrt(T) by default.
+    :param num_records: N as publicly declared; the number of training records by default.
+    :param evaluate_private: also compute metrics on private evaluation records, outside the guarantee.
+    :param draws: posterior draws to keep. :param device: None, "cpu", "gpu", "gpu:1" or a ``jax.Device``.
+    :param seed: None (secret randomness), or a whole number for a reproducible run whose noise is predictable.
+    :param on_snapshot: called with every ``Snapshot``. :param stop: asked between chunks; True keeps the partial result.
+    :return: ``FitResult``, whose ``state`` is "done", "cancelled" or "failed".
+    :raises ArgumentError: naming the argument and its value. :raises PrivacyModelError: naming the site.
+    """
+    prepared = prepare(
+        model,
+        data,
+        epsilon=epsilon,
+        delta=delta,
+        iterations=iterations,
+        sampling_rate=sampling_rate,
+        sampler=sampler,
+        clip=clip,
+        gradient=gradient,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        num_records=num_records,
+        evaluate_private=evaluate_private,
+        draws=draws,
+        device=device,
+        seed=seed,
+    )
+    for snapshot in prepared.run(stop):
+        if on_snapshot is not None:
+            on_snapshot(snapshot)
+    return prepared.result()

@@ -1,0 +1,123 @@
+"""The guarantee: the one object that every number of privacy on screen, in files and in reports comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.privacy.accounting import round_up
+
+__all__ = ["Guarantee"]
+
+_RELATIONS = {"add_or_remove_one": "adding or removing any one {unit}", "replace_one": "replacing any one {unit} by another"}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is promised about a release, made by the code that ran it.
+
+    :param epsilon: the planned epsilon, which holds however and whenever the run ended.
+    :param delta: the planned delta, ``overflow_delta`` and ``truncation_delta`` included.
+    :param relation: which data sets are neighbours, "add_or_remove_one" or "replace_one".
+    :param unit: what one record is, in words ("training record", "patient").
+    :param sampler: how minibatches were drawn. :param sampling_rate: q, public.
+    :param noise_multiplier: sigma, noise standard deviation / C. :param clip: C.
+    :param steps: planned T. :param steps_taken: steps that ran.
+    :param epsilon_taken: epsilon of the steps taken at the same delta, rounded up; smaller than ``epsilon`` after an early
+        stop, but valid only if the stop was not decided by looking at the outputs.
+    :param num_records: N, treated as a public constant.
+    :param accountant: which accountant computed epsilon.
+    :param overflow_delta: share of delta for minibatches that overflow their padding, and for the sampler's rounding.
+    :param truncation_delta: share of delta for the noise's missing tail beyond 9.15 standard deviations.
+    :param secure_randomness: True if noise and minibatches came from a secret 256-bit key.
+    :param caveats: conditions of the promise, worst first, each a sentence.
+    """
+
+    epsilon: float
+    delta: float
+    relation: str
+    unit: str
+    sampler: str
+    sampling_rate: float
+    noise_multiplier: float
+    clip: float
+    steps: int
+    steps_taken: int
+    epsilon_taken: float
+    num_records: int
+    accountant: str
+    overflow_delta: float
+    truncation_delta: float
+    secure_randomness: bool
+    caveats: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON-ready values."""
+        return {**dataclasses.asdict(self), "caveats": list(self.caveats)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Guarantee:
+        """The inverse of ``to_dict``."""
+        return cls(**{**values, "caveats": tuple(values["caveats"])})
+
+    def attack_bounds(self) -> dict[str, float]:
+        """What (epsilon, delta) means for an attacker who knows everything but whether one record is in the data.
+
+        :return: ``true_positive_rate_at_1_percent`` and ``..._at_10_percent``: the most of the present records any test can
+            find while wrongly accusing 1 % or 10 % of absent ones (Kairouz et al. 2015, Theorem 2.1); and
+            ``belief_from_half``: how far a positive answer of the test at 1 % lifts a suspicion of 50 %. All rounded up.
+        """
+
+        def true_positives(false_positives: float) -> float:
+            grow = math.exp(min(self.epsilon, 700.0))
+            return min(1.0, grow * false_positives + self.delta, 1 - (1 - self.delta - false_positives) / grow)
+
+        at_1_percent = true_positives(0.01)
+        return {
+            "true_positive_rate_at_1_percent": min(1.0, round_up(at_1_percent, 4)),
+            "true_positive_rate_at_10_percent": min(1.0, round_up(true_positives(0.10), 4)),
+            "belief_from_half": min(1.0, round_up(at_1_percent / (at_1_percent + 0.01), 4)),
+        }
+
+    def headline(self) -> str:
+        """One sentence: what is promised and to whom."""
+        ratio = math.exp(min(self.epsilon, 700.0))
+        change = _RELATIONS[self.relation].format(unit=self.unit)
+        return (
+            f"For each {self.unit}: whoever sees this result can hardly tell whether it was in the data, because {change} "
+            f"changes the probability of any outcome by a factor of at most {_sensible(ratio)} (epsilon = {self.epsilon:g}) plus "
+            f"at most {self.delta:g} (delta)."
+        )
+
+    def statement(self) -> str:
+        """The promise in plain words: the headline, what it means for an attacker, how it was obtained, its conditions."""
+        bounds = self.attack_bounds()
+        lines = [
+            self.headline(),
+            f"A test that wrongly accuses 1 % of outsiders finds at most {_percent(bounds['true_positive_rate_at_1_percent'])} of those "
+            f"who took part, and its positive answer lifts a suspicion of 50 % to at most {_percent(bounds['belief_from_half'])}.",
+            f"It was kept by {self.steps:,} planned steps of DP-VI: {self.sampler} minibatches at sampling rate {self.sampling_rate:g}, "
+            f"per-record gradients clipped to norm {self.clip:g}, Gaussian noise of {self.noise_multiplier:g} times that norm "
+            f"(accountant: {self.accountant.upper()}, pessimistic; relation: {self.relation}).",
+        ]
+        if self.steps_taken < self.steps:
+            lines.append(
+                f"The run stopped after {self.steps_taken:,} of {self.steps:,} steps. The promise stays epsilon = {self.epsilon:g}. For the "
+                f"steps taken alone it is epsilon = {self.epsilon_taken:g} at the same delta, on the condition that the stop was not "
+                "decided by looking at the outputs."
+            )
+        if self.caveats:
+            lines.append("Conditions: " + " ".join(self.caveats))
+        return "\n\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return f"{round_up(100 * share, 1):g} %"
+
+
+def _sensible(ratio: float) -> str:
+    """A factor rounded up to three digits."""
+    digits = max(0, 2 - math.floor(math.log10(ratio)))
+    return f"{round_up(ratio, digits):,.{digits}f}" if ratio < 1e6 else f"{ratio:.2e}"

@@ -1,0 +1,34 @@
+"""The report: one self-contained HTML page with the guarantee first."""
+
+from __future__ import annotations
+
+import base64
+import importlib.resources
+from typing import TYPE_CHECKING
+
+import jinja2
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["render"]
+
+
+def render(result: FitResult) -> str:
+    """The report of ``result`` as HTML; names and values from the user's data are escaped."""
+    from workbench.plots import png
+    from workbench.results.arviz_adapter import INTERVAL
+
+    source = importlib.resources.files("workbench.results").joinpath("report.html").read_text()
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True).from_string(source)
+    figure = result.plot()
+    table = result.summary()
+    return template.render(
+        result=result,
+        guarantee=result.guarantee,
+        statement=result.guarantee.statement().split("\n\n"),
+        bounds=result.guarantee.attack_bounds(),
+        interval=f"{INTERVAL:.0%}",
+        summary=[(name, *row) for name, row in zip(table.index, table.to_numpy(), strict=True)],
+        picture=base64.b64encode(png(figure)).decode(),
+    )

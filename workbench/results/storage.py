@@ -1,0 +1,111 @@
+"""A result as a folder: result.json (all but the draws), posterior.nc (the draws), curves.png and report.html."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench import _validate
+from workbench.privacy.guarantee import Guarantee
+from workbench.results import arviz_adapter
+from workbench.results.fit_result import FitResult, HistoryPoint
+
+__all__ = ["check_folder", "load", "save"]
+
+FORMAT = 1
+
+
+def check_folder(folder: str | Path) -> Path:
+    """Create ``folder`` if need be and prove that it can be written to; called before a fit spends its epsilon.
+
+    :raises ArgumentError: naming ``out`` and the folder.
+    """
+    path = Path(folder).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise _validate.ArgumentError("out", str(folder), f"cannot write there ({error.strerror}).") from None
+    return path
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: a metric that is not finite becomes null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _encode(result: FitResult) -> dict[str, Any]:
+    """Everything but the draws, JSON-ready."""
+    values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.name != "draws"}
+    values["guarantee"] = result.guarantee.to_dict()
+    values["params"] = {
+        name: {"dtype": str(array.dtype), "value": array.tolist()} for name, array in result.params.items()
+    }
+    values["history"] = [
+        {"step": point.step, **{name: _plain(value) for name, value in point.metrics.items()}} for point in result.history
+    ]
+    values["metrics"] = {name: _plain(value) for name, value in result.metrics.items()}
+    return {"format": FORMAT, **values}
+
+
+def save(result: FitResult, folder: str | Path) -> Path:
+    """Write ``result`` into ``folder``, each file whole or not at all."""
+    path = check_folder(folder)
+
+    def write(name: str, content: bytes) -> None:
+        handle, temporary = tempfile.mkstemp(dir=path, prefix=f".{name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path / name)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    partial = path / ".posterior.nc.partial"
+    arviz_adapter.save_draws(result.posterior, partial)
+    os.replace(partial, path / "posterior.nc")
+    from workbench.plots import png
+
+    write("curves.png", png(result.plot()))
+    write("report.html", result.report().encode())
+    write("result.json", (json.dumps(_encode(result), indent=2, allow_nan=False) + "\n").encode())
+    return path
+
+
+def load(folder: str | Path) -> FitResult:
+    """The result that ``save`` wrote into ``folder``.
+
+    :raises ArgumentError: if the folder holds no result of a known format.
+    """
+    path = Path(folder).expanduser()
+    for name in ("result.json", "posterior.nc"):
+        if not (path / name).is_file():
+            raise _validate.ArgumentError("folder", str(folder), f"holds no saved result ({name} is missing).")
+    try:
+        values = json.loads((path / "result.json").read_text())
+    except ValueError as error:
+        raise _validate.ArgumentError("folder", str(folder), f"result.json is damaged: {error}") from None
+    if values.pop("format", None) != FORMAT:
+        raise _validate.ArgumentError("folder", str(folder), f"result.json is not of format {FORMAT}, which this version reads.")
+
+    def number(value: float | None) -> float:
+        return math.nan if value is None else value
+
+    values["guarantee"] = Guarantee.from_dict(values["guarantee"])
+    values["params"] = {name: np.array(entry["value"], entry["dtype"]) for name, entry in values["params"].items()}
+    values["history"] = tuple(
+        HistoryPoint(point["step"], {name: number(value) for name, value in point.items() if name != "step"})
+        for point in values["history"]
+    )
+    values["metrics"] = {name: number(value) for name, value in values["metrics"].items()}
+    return FitResult(draws=arviz_adapter.load_draws(path / "posterior.nc"), **values)
