@@ -50,7 +50,9 @@ def predict(latents: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 def _check(dataset: Any) -> None:
     if len(dataset.train) != 2 or dataset.train[0].ndim != 2:
-        raise _validate.ArgumentError("data", dataset.name, "the logistic model fits a table of features with a binary target.")
+        raise _validate.ArgumentError(
+            "data", dataset.name, "the logistic model fits a table of features with a binary target."
+        )
 
 
 def _coordinates(dataset: Any) -> dict[str, list[str]]:

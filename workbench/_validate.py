@@ -72,9 +72,10 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
         raise ArgumentError(name, value, expectation)
     if not math.isfinite(float(value)) or float(value) != math.floor(float(value)):
         raise ArgumentError(name, value, expectation)
-    if value < at_least or (at_most is not None and value > at_most):
+    whole = value if isinstance(value, int) else int(float(value))
+    if whole < at_least or (at_most is not None and whole > at_most):
         raise ArgumentError(name, value, expectation)
-    return int(value)
+    return whole
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:

@@ -143,7 +143,9 @@ def prepare(
     if seed is not None:
         seed = _validate.integer("seed", seed, at_least=0)
     if optimizer is not None and learning_rate is not None:
-        raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer that was given; set it there.")
+        raise _validate.ArgumentError(
+            "learning_rate", learning_rate, "belongs to the optimizer that was given; set it there."
+        )
     if optimizer is None:
         learning_rate = default_learning_rate(iterations) if learning_rate is None else learning_rate
         learning_rate = _validate.number("learning_rate", learning_rate, above=0)
@@ -303,14 +305,18 @@ class PreparedFit:
     def _caveats(self) -> tuple[str, ...]:
         lines = []
         if self.privacy.seed is not None:
-            lines.append(f"The noise is predictable to whoever knows the seed ({self.privacy.seed}): share no result of such a run.")
+            lines.append(
+                f"The noise is predictable to whoever knows the seed ({self.privacy.seed}): share no result of such a run."
+            )
         if self.settings.evaluate_private:
             lines.append("Metrics on private evaluation records were computed on request; they are outside the guarantee.")
         lines.append(
             f"The number of records (N = {self.privacy.num_records}) and the sampling rate are treated as public constants, and so are "
             "the bounds used for scaling."
         )
-        lines.append("This is one fit: several fits on the same records add up, and choosing between them by private scores leaks too.")
+        lines.append(
+            "This is one fit: several fits on the same records add up, and choosing between them by private scores leaks too."
+        )
         lines.append("Noise is drawn in floating point, whose last bits are not covered (Mironov 2012).")
         return tuple(lines)
 

@@ -92,7 +92,9 @@ def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, 
     values = sorted(column.unique().tolist(), key=str)
     shown = ", ".join(map(repr, values[:4])) + (", ..." if len(values) > 4 else "")
     if len(values) == 1:
-        raise _validate.ArgumentError("target", name, f"every row has the same class ({shown}): there is nothing to tell apart.")
+        raise _validate.ArgumentError(
+            "target", name, f"every row has the same class ({shown}): there is nothing to tell apart."
+        )
     if len(values) != 2:
         raise _validate.ArgumentError("target", name, f"the target must be binary but has {len(values)} values ({shown}).")
     if positive is None:

@@ -72,7 +72,9 @@ class DPVI:
         self.optim = optim if isinstance(optim, _NumPyroOptim) else optax_to_numpyro(optim)
         self.sampler = sampler
         self.mechanism = mechanism
-        self.num_records = _validate.integer("num_records", sampler.num_records if num_records is None else num_records, at_least=2)
+        self.num_records = _validate.integer(
+            "num_records", sampler.num_records if num_records is None else num_records, at_least=2
+        )
         self.estimator = ESTIMATORS[_validate.choice("gradient", gradient, ESTIMATORS)]
         self.static_kwargs = static_kwargs
         self.records_split: RecordModel | None = None
@@ -84,7 +86,7 @@ class DPVI:
             raise RuntimeError("call init(key, *records) first: it reads the model.")
         return self.records_split
 
-    def init(self, key: jax.Array, *records: jax.Array) -> DPVIState:
+    def init(self, key: jax.Array, *records: Any) -> DPVIState:
         """The state before the first step. Only shapes and types of ``records`` (first axis: records) are used.
 
         :param key: the run's key, from ``workbench.privacy.randomness.new_key`` or ``key_from_seed``.
@@ -105,13 +107,14 @@ class DPVI:
     def draw(self, key: jax.Array, step: jax.Array) -> Draws:
         """The randomness of step number ``step`` (int32 scalar) of the run with ``key``."""
 
-        def key_for(purpose: int) -> jax.Array:
-            return jax.random.fold_in(jax.random.fold_in(key, purpose), step)
-
+        # one vmapped fold_in for all purposes: each ChaCha20 call site costs .2 s of compilation
+        purposes = jnp.array([_MINIBATCH, _NOISE, _BASE_NOISE], jnp.uint32)
+        streams = jax.vmap(jax.random.fold_in, (None, 0))(key, purposes)
+        minibatch_key, noise_key, base_noise_key = jax.vmap(jax.random.fold_in, (0, None))(streams, step)
         return Draws(
-            minibatch=self.sampler.draw(key_for(_MINIBATCH)),
-            noise=self.mechanism.noise(key_for(_NOISE), self.split.shared_size),
-            base_noise=fast_key(key_for(_BASE_NOISE)),
+            minibatch=self.sampler.draw(minibatch_key),
+            noise=self.mechanism.noise(noise_key, self.split.shared_size),
+            base_noise=fast_key(base_noise_key),
         )
 
     def step(self, state: DPVIState, records: Record, draws: Draws) -> DPVIState:

@@ -24,7 +24,11 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.util import transform_fn
 
+from workbench.inference._threads import separate_handler_stacks
+
 __all__ = ["PrivacyModelError", "RecordModel", "split"]
+
+separate_handler_stacks()
 
 Array = jax.Array
 Record = tuple[Array, ...]
@@ -137,7 +141,9 @@ class RecordModel:
         """The inverse of ``constrain``."""
         return {name: self.inverse_transforms[name].inv(value) for name, value in params.items()}
 
-    def _traces(self, params: dict[str, Array], key: Array, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
+    def _traces(
+        self, params: dict[str, Array], key: Array, index: Any = 0, record: Record | None = None
+    ) -> tuple[dict, dict]:
         """Traces of guide and model for one record (``placeholder`` by default) and one draw of the base noise."""
         args = _one_record(self.placeholder if record is None else record)
         kwargs = {"num_records": self.num_records, **self.static}
@@ -200,7 +206,7 @@ def split(
     model: Callable,
     guide: Callable,
     key: Array,
-    record: Record,
+    record: tuple[Any, ...],
     *,
     num_records: int,
     static: dict[str, Any] | None = None,
@@ -280,23 +286,37 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
     for what, trace in (("model", model_trace), ("guide", guide_trace)):
         for name, site in trace.items():
             if site["type"] == "mutable":
-                raise PrivacyModelError(f"site {name!r} of the {what} is mutable state: it would carry records from step to step un-noised.")
+                raise PrivacyModelError(
+                    f"site {name!r} of the {what} is mutable state: it would carry records from step to step un-noised."
+                )
             if what == "guide" and _is_subsampling(site) and name != plate:
-                raise PrivacyModelError(f"the guide subsamples in plate {name!r}, but the model's record plate is {plate!r}.")
+                raise PrivacyModelError(
+                    f"the guide subsamples in plate {name!r}, but the model's record plate is {plate!r}."
+                )
     for name, site in model_trace.items():
         if site["type"] != "sample":
             continue
         if site["is_observed"] and not _inside(site, plate):
-            raise PrivacyModelError(f"site {name!r} is observed outside the record plate {plate!r}: it cannot be clipped per record.")
+            raise PrivacyModelError(
+                f"site {name!r} is observed outside the record plate {plate!r}: it cannot be clipped per record."
+            )
         if not site["is_observed"] and _inside(site, plate):
-            raise PrivacyModelError(f"site {name!r} is a latent inside the record plate {plate!r}: local latents are not supported yet.")
+            raise PrivacyModelError(
+                f"site {name!r} is a latent inside the record plate {plate!r}: local latents are not supported yet."
+            )
         if not site["is_observed"] and name not in guide_trace and not site["fn"].has_rsample:
-            raise PrivacyModelError(f"site {name!r} is missing from the guide and {type(site['fn']).__name__} cannot be reparametrised.")
+            raise PrivacyModelError(
+                f"site {name!r} is missing from the guide and {type(site['fn']).__name__} cannot be reparametrised."
+            )
     for name, site in guide_trace.items():
         if site["type"] == "sample" and _inside(site, plate):
-            raise PrivacyModelError(f"site {name!r} of the guide stands inside the record plate {plate!r}: local latents are not supported yet.")
+            raise PrivacyModelError(
+                f"site {name!r} of the guide stands inside the record plate {plate!r}: local latents are not supported yet."
+            )
         if site["type"] == "sample" and not site["fn"].has_rsample:
-            raise PrivacyModelError(f"site {name!r} of the guide is not reparametrised ({type(site['fn']).__name__}): the aligned gradient needs it.")
+            raise PrivacyModelError(
+                f"site {name!r} of the guide is not reparametrised ({type(site['fn']).__name__}): the aligned gradient needs it."
+            )
 
 
 def _check_global_part(candidate: RecordModel, key: Array) -> None:
@@ -315,9 +335,13 @@ def _check_global_part(candidate: RecordModel, key: Array) -> None:
     for output, used in _used_inputs(quantities, candidate.placeholder, jnp.zeros((), jnp.int32)).items():
         name = output.split(" ", 2)[2]
         if any(used[:-1]):
-            raise PrivacyModelError(f"site {name!r} is global, but depends on the records: it would be released without noise.")
+            raise PrivacyModelError(
+                f"site {name!r} is global, but depends on the records: it would be released without noise."
+            )
         if used[-1]:
-            raise PrivacyModelError(f"site {name!r} is global, but depends on the index of the record plate {candidate.plate!r}.")
+            raise PrivacyModelError(
+                f"site {name!r} is global, but depends on the index of the record plate {candidate.plate!r}."
+            )
 
 
 def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
@@ -337,5 +361,7 @@ def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
         )
     shared = tuple(name for name, is_used in zip(names, used, strict=False) if is_used)
     if not shared:
-        raise PrivacyModelError("no latent or parameter enters the observed sites of the record plate: nothing to learn from records.")
+        raise PrivacyModelError(
+            "no latent or parameter enters the observed sites of the record plate: nothing to learn from records."
+        )
     return replace(candidate, shared=shared, shared_size=sum(math.prod(values[name].shape) for name in shared))

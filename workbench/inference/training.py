@@ -9,6 +9,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -63,8 +64,8 @@ def steps_drawn_ahead(dpvi: DPVI) -> int:
     return max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words))
 
 
-def compile_chunk(dpvi: DPVI) -> Callable[[DPVIState, Record, jax.Array], DPVIState]:
-    """A compiled ``chunk(state, records, limit)`` that steps until ``state.step == limit`` and reuses state's memory.
+def jitted_chunk(dpvi: DPVI) -> jax.stages.Wrapped:
+    """A jitted ``chunk(state, records, limit)`` that steps until ``state.step == limit`` and reuses state's memory.
 
     Each block draws the randomness of a few steps at once (a pure function of key and step number, so blocks change
     no result) and scans over it.
@@ -114,7 +115,6 @@ def run(
     :param evaluate: called with the unconstrained parameters about 200 times a run.
     :param epsilon_at: epsilon after a number of steps, for display.
     """
-    chunk = compile_chunk(dpvi)
     records = tuple(jnp.asarray(array) for array in records)
     constrain = jax.jit(dpvi.get_params)
     interval = max(1, math.ceil(steps / _EVALUATIONS))
@@ -146,10 +146,16 @@ def run(
     started = time.perf_counter()
     step = int(state.step)
     params = host_params(state)
-    status, message = "running", ""
+    status: Status = "running"
+    message = ""
+    # in a thread of its own, so that on two cores the chunk and the evaluation compile side by side
+    compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpvi-compile")
+    compiling = compiler.submit(lambda: jitted_chunk(dpvi).lower(state, records, jnp.int32(0)).compile())
+    compiler.shutdown(wait=False)
     try:
         metrics, metrics_step = measure(state), step
         yield snapshot("running")
+        chunk = compiling.result()
         while step < steps:
             if stop():
                 status = "cancelled"
@@ -161,8 +167,7 @@ def run(
             began = time.perf_counter()
             state = jax.block_until_ready(chunk(state, records, jnp.int32(limit)))
             duration = time.perf_counter() - began
-            if first_step > 0 or seconds_per_step is not None:
-                seconds_per_step = duration / (limit - first_step)
+            seconds_per_step = duration / (limit - first_step)
             newest = host_params(state)
             if not _all_finite(newest):
                 status = "failed"

@@ -27,6 +27,13 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
+class _NotebookFigure(Figure):
+    """A Figure that a notebook shows by itself, without pyplot's inline backend."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
 class TrainingCurves:
     """ELBO and AUC over steps in one Figure of two panels, 7.6 x 3.1 inches.
 
@@ -35,7 +42,7 @@ class TrainingCurves:
     """
 
     def __init__(self, steps: int, label: str) -> None:
-        self.figure = Figure(figsize=(7.6, 3.1), layout="constrained")
+        self.figure = _NotebookFigure(figsize=(7.6, 3.1), layout="constrained")
         FigureCanvasAgg(self.figure)
         self._heading = self.figure.suptitle("", fontsize=10, color=_INK, x=0.01, ha="left")
         self._label = label

@@ -77,7 +77,9 @@ def _smallest(epsilon: float, delta: float, sampler: str, sampling_rate: float, 
     def gap(log_sigma: float, curve: Callable[[float], float]) -> float:
         return math.log(max(curve(math.exp(log_sigma)), 1e-12) / epsilon)
 
-    start = math.log(high) if low == high else brentq(gap, math.log(low), math.log(high), args=(coarse,), xtol=1e-5, rtol=1e-8)
+    start = (
+        math.log(high) if low == high else brentq(gap, math.log(low), math.log(high), args=(coarse,), xtol=1e-5, rtol=1e-8)
+    )
     slope = (gap(start + 0.01, coarse) - gap(start, coarse)) / 0.01
     # wide buckets overstate epsilon, so the answer lies a little below: secant steps on the fine bound find it
     point, error = start, gap(start, bound)

@@ -131,7 +131,9 @@ def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
 
 
 def _refuse_seed(seed: Any) -> jax.Array:
-    raise TypeError("ChaCha20 keys hold 256 bits: use new_key() for a secret key or key_from_seed(seed) for a reproducible one.")
+    raise TypeError(
+        "ChaCha20 keys hold 256 bits: use new_key() for a secret key or key_from_seed(seed) for a reproducible one."
+    )
 
 
 CHACHA20 = define_prng_impl(
@@ -171,8 +173,11 @@ def key_from_seed(seed: int) -> jax.Array:
 
 
 def fast_key(key: jax.Array) -> jax.Array:
-    """A threefry key from a secure one, for draws that protect nobody: base noise of guides, starting values, posterior draws."""
-    return jax.random.wrap_key_data(jax.random.bits(key, (2,), jnp.uint32), impl="threefry2x32")
+    """A threefry key from a secure one, for draws that protect nobody: base noise of guides, starting values, posterior draws.
+
+    It is made of 64 of the secure key's own bits, so give it a key of its own (from ``fold_in``) and use that for nothing else.
+    """
+    return jax.random.wrap_key_data(jax.random.key_data(key)[:2], impl="threefry2x32")
 
 
 # Phi^{-1}(1 - p) = (1 - 2 p) * f(w) with w = -log(4 p (1 - p)); f fitted by weighted least squares against 200-bit

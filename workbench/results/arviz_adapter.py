@@ -15,6 +15,7 @@ import pandas as pd
 __all__ = ["INTERVAL", "load_draws", "save_draws", "summary", "to_posterior"]
 
 INTERVAL = 0.9  # probability inside the highest-density intervals of summaries
+_ENGINE = "h5netcdf"
 
 
 def _arviz() -> ModuleType:
@@ -62,12 +63,12 @@ def summary(posterior: Any) -> pd.DataFrame:
 
 def save_draws(posterior: Any, path: Path) -> None:
     """Write the ArviZ object as NetCDF."""
-    posterior.to_netcdf(str(path))
+    posterior.to_netcdf(str(path), engine=_ENGINE)
 
 
 def load_draws(path: Path) -> dict[str, np.ndarray]:
     """``{site: array[draws, ...]}`` of a file that ``save_draws`` wrote."""
     import xarray
 
-    with xarray.open_dataset(path, group="posterior") as group:
+    with xarray.open_dataset(path, group="posterior", engine=_ENGINE) as group:
         return {str(name): np.asarray(group[name].values)[0] for name in group.data_vars}

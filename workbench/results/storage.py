@@ -46,9 +46,7 @@ def _encode(result: FitResult) -> dict[str, Any]:
     """Everything but the draws, JSON-ready."""
     values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.name != "draws"}
     values["guarantee"] = result.guarantee.to_dict()
-    values["params"] = {
-        name: {"dtype": str(array.dtype), "value": array.tolist()} for name, array in result.params.items()
-    }
+    values["params"] = {name: {"dtype": str(array.dtype), "value": array.tolist()} for name, array in result.params.items()}
     values["history"] = [
         {"step": point.step, **{name: _plain(value) for name, value in point.metrics.items()}} for point in result.history
     ]
@@ -96,7 +94,9 @@ def load(folder: str | Path) -> FitResult:
     except ValueError as error:
         raise _validate.ArgumentError("folder", str(folder), f"result.json is damaged: {error}") from None
     if values.pop("format", None) != FORMAT:
-        raise _validate.ArgumentError("folder", str(folder), f"result.json is not of format {FORMAT}, which this version reads.")
+        raise _validate.ArgumentError(
+            "folder", str(folder), f"result.json is not of format {FORMAT}, which this version reads."
+        )
 
     def number(value: float | None) -> float:
         return math.nan if value is None else value

@@ -1,0 +1,52 @@
+# Two commands do all the set-up: make lab, make test. Needs python3 (3.11 or newer) with pip, and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: help lab demo test test-all lint bench clean
+
+help:
+	@echo "make lab       install into $(VENV) and open JupyterLab on the quickstart (BROWSER=none: only serve)"
+	@echo "make test      install the test dependencies too and run the tests"
+	@echo "make demo      the same fit without Jupyter, on the command line; writes runs/demo/report.html"
+	@echo "make test-all  the slow tests as well"
+	@echo "make lint      ruff and mypy"
+	@echo "make bench     speed, as ratios to named peers"
+	@echo "make clean     remove $(VENV)"
+
+lab: $(VENV)/installed
+	$(BIN)/workbench lab
+
+demo: $(VENV)/installed
+	$(BIN)/workbench fit --model logistic --data breast_cancer --epsilon 1 --delta 1e-3 --iterations 2000 --out runs/demo
+
+test: $(VENV)/tested
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/tested
+	$(BIN)/python -m pytest -m ""
+
+lint: $(VENV)/tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/tested
+	$(BIN)/python tests/benchmarks/step_time.py
+
+clean:
+	rm -rf $(VENV)
+
+# Debian splits ensurepip off python3: where it is missing, the environment gets its pip from the system's
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"Python 3.11 or newer is needed, this is {sys.version}"'
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) \
+	  && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+
+$(VENV)/installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/tested: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	@touch $@ $(VENV)/installed

@@ -1,0 +1,356 @@
+"""The ``workbench`` command: fit, account, models, data, lab.
+
+Standard output carries results (with ``--json`` one object and nothing else), standard error progress and errors.
+Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.resources
+import importlib.util
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workbench import __version__
+from workbench._validate import ArgumentError, integer
+
+__all__ = ["main"]
+
+DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors on one line, with exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(UNUSABLE, f"{self.prog}: {message}\n")
+
+
+def _number(text: str) -> float:
+    """Numbers as people write them: 1e-5, 1/569, 2000."""
+    numerator, _, denominator = text.partition("/")
+    try:
+        return float(numerator) / float(denominator) if denominator else float(numerator)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number.") from None
+
+
+def _bounds(texts: Sequence[str]) -> Any:
+    """Declared bounds from ``LOW:HIGH`` (for all features), ``FEATURE=LOW:HIGH`` items, or one JSON file of pairs."""
+    if len(texts) == 1 and texts[0].endswith(".json"):
+        path = Path(texts[0])
+        if not path.is_file():
+            raise ArgumentError("bounds", texts[0], "no such file.")
+        try:
+            return json.loads(path.read_text())
+        except ValueError as error:
+            raise ArgumentError("bounds", texts[0], f"is not JSON: {error}") from None
+    declared = {}
+    for text in texts:
+        name, equals, pair = text.rpartition("=")
+        low, colon, high = pair.partition(":")
+        try:
+            values = (float(low), float(high))
+        except ValueError:
+            colon = ""
+        if not colon or (not equals and len(texts) > 1):
+            raise ArgumentError(
+                "bounds", text, "write FEATURE=LOW:HIGH for each feature, LOW:HIGH for all, or name a .json file."
+            )
+        if not equals:
+            return values
+        declared[name] = values
+    return declared
+
+
+def _dataset(arguments: argparse.Namespace) -> Any:
+    from workbench import data
+
+    split = {"evaluation_fraction": arguments.evaluation_fraction, "split_seed": arguments.split_seed}
+    looks_like_file = "." in arguments.data or os.sep in arguments.data
+    if not looks_like_file:
+        return data.load(arguments.data, **split)
+    if arguments.target is None:
+        raise ArgumentError("target", None, "name the target column of the file.")
+    if not arguments.bounds:
+        raise ArgumentError(
+            "bounds", None, "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6."
+        )
+    return data.from_csv(
+        arguments.data,
+        target=arguments.target,
+        bounds=_bounds(arguments.bounds),
+        features=arguments.features,
+        positive=arguments.positive,
+        evaluation_is_public=arguments.evaluation_public,
+        **split,
+    )
+
+
+def _finite(values: dict[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    from workbench.results.storage import check_folder
+
+    # everything that can be refused is refused before a record is touched
+    folder = None if arguments.out is None else check_folder(arguments.out)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(f"workbench fit: warning: {message}", file=sys.stderr)
+        from workbench import fitting
+
+        prepared = fitting.prepare(
+            arguments.model,
+            _dataset(arguments),
+            epsilon=arguments.epsilon,
+            delta=arguments.delta,
+            iterations=arguments.iterations,
+            sampling_rate=arguments.sampling_rate,
+            sampler=arguments.sampler,
+            clip=arguments.clip,
+            gradient=arguments.gradient,
+            learning_rate=arguments.learning_rate,
+            num_records=arguments.num_records,
+            evaluate_private=arguments.evaluate_private,
+            device=arguments.device,
+            seed=arguments.seed,
+        )
+    asked = threading.Event()
+
+    def stop(*_: object) -> None:
+        # only asks: from here on epsilon is being spent, and what it bought must be kept
+        asked.set()
+        print("\nworkbench fit: stopping; the partial result is kept.", file=sys.stderr)
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        _show_progress(prepared, asked.is_set, quiet=arguments.quiet)
+        result = prepared.result()
+        if folder is not None:
+            result.save(folder)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if arguments.json:
+        answer = {
+            "state": result.state,
+            "message": result.message,
+            "guarantee": {**result.guarantee.to_dict(), **result.guarantee.attack_bounds()},
+            "metrics": _finite(result.metrics),
+            "metrics_label": result.metrics_label,
+            "out": None if folder is None else str(folder),
+        }
+        print(json.dumps(answer, allow_nan=False))
+    else:
+        _print_result(result, folder)
+    return {"done": DONE, "cancelled": STOPPED}.get(result.state, FAILED)
+
+
+def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> None:
+    from tqdm import tqdm
+
+    total = prepared.privacy.iterations
+    with tqdm(total=total, unit="step", desc="compiling", file=sys.stderr, disable=quiet, mininterval=0.2) as bar:
+        for snapshot in prepared.run(stop):
+            if snapshot.step:
+                bar.set_description("fitting", refresh=False)
+            shown = {name: f"{value:.4g}" for name, value in snapshot.metrics.items() if name in ("elbo", "auc")}
+            bar.set_postfix({"epsilon": f"{snapshot.epsilon_so_far:.3g}", **shown}, refresh=False)
+            bar.update(snapshot.step - bar.n)
+
+
+def _print_result(result: Any, folder: Path | None) -> None:
+    guarantee = result.guarantee
+    if result.state == "cancelled":
+        print(
+            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. Spent: the promise stays epsilon = {guarantee.epsilon:g}; "
+            f"the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was not decided by the outputs.\n"
+        )
+    if result.state == "failed":
+        print(f"Failed: {result.message}\n")
+    print(guarantee.statement())
+    if result.metrics:
+        values = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
+        print(f"\nHeld-out ({result.data['num_evaluation']} evaluation records, {result.metrics_label}): {values}")
+    else:
+        print(
+            "\nNo held-out metrics: the evaluation records are private (--evaluate-private shows them, outside the guarantee)."
+        )
+    if folder is not None:
+        print(f"Saved: {folder / 'report.html'} (and result.json, posterior.nc, curves.png)")
+
+
+def _account(arguments: argparse.Namespace) -> int:
+    from workbench.privacy import accounting, calibration
+
+    plan = {
+        "sampler": arguments.sampler,
+        "sampling_rate": arguments.sampling_rate,
+        "steps": integer("iterations", arguments.iterations, at_least=1),
+        "delta": arguments.delta,
+    }
+    if arguments.epsilon is not None:
+        sigma = calibration.noise_multiplier(epsilon=arguments.epsilon, **plan)
+    else:
+        sigma = arguments.noise_multiplier
+    epsilon = accounting.round_up(accounting.epsilon(noise_multiplier=sigma, **plan), 5)
+    answer = {
+        "epsilon": epsilon,
+        "delta": arguments.delta,
+        "relation": accounting.SAMPLERS[arguments.sampler],
+        "sampler": arguments.sampler,
+        "sampling_rate": arguments.sampling_rate,
+        "noise_multiplier": sigma,
+        "steps": plan["steps"],
+        "accountant": "pld",
+    }
+    if arguments.json:
+        print(json.dumps(answer))
+    else:
+        width = max(map(len, answer))
+        print("\n".join(f"{name.replace('_', ' '):{width}}  {value}" for name, value in answer.items()))
+    return DONE
+
+
+def _models(arguments: argparse.Namespace) -> int:
+    from workbench import models
+
+    entries = {name: models.get(name) for name in models.names()}
+    if arguments.json:
+        print(
+            json.dumps({name: {"summary": entry.summary, "options": dict(entry.options)} for name, entry in entries.items()})
+        )
+    else:
+        for name, entry in entries.items():
+            print(f"{name}: {entry.summary} Options: {', '.join(f'{key}={value}' for key, value in entry.options.items())}.")
+    return DONE
+
+
+def _data(arguments: argparse.Namespace) -> int:
+    from workbench import data
+
+    entries = {name: data.describe(name) for name in data.names()}
+    if arguments.json:
+        print(json.dumps(entries))
+    else:
+        for name, description in entries.items():
+            print(f"{name}: {description}")
+        print("Your own: --data FILE.csv --target COLUMN --bounds FEATURE=LOW:HIGH ...")
+    return DONE
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    if importlib.util.find_spec("jupyterlab") is None:
+        print("workbench lab: JupyterLab is not installed; pip install jupyterlab.", file=sys.stderr)
+        return FAILED
+    notebook = Path("notebooks", "quickstart.ipynb")
+    if not notebook.is_file():
+        notebook = Path("quickstart.ipynb")
+        if not notebook.exists():
+            shutil.copyfile(str(importlib.resources.files("workbench.notebooks").joinpath("quickstart.ipynb")), notebook)
+    command = [sys.executable, "-m", "jupyter", "lab", str(notebook)]
+    no_display = sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    if arguments.no_browser or os.environ.get("BROWSER") == "none" or no_display:
+        command.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")
+    return subprocess.call([*command, *arguments.jupyter])
+
+
+def _add_plan(parser: argparse.ArgumentParser, *, iterations: int | None) -> None:
+    parser.add_argument(
+        "--iterations", type=_number, default=iterations, required=iterations is None, metavar="T", help="planned steps"
+    )
+    parser.add_argument(
+        "--sampling-rate", type=_number, default=0.1, metavar="Q", help="chance of each record to enter a step (0.1)"
+    )
+    parser.add_argument("--sampler", default="poisson", help="poisson")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="workbench", description="Differentially private variational inference.")
+    parser.add_argument("--version", action="version", version=f"workbench {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    fit = commands.add_parser("fit", help="fit a model to data under a guarantee")
+    fit.set_defaults(run=_fit)
+    fit.add_argument("--model", default="logistic", help="see workbench models (logistic)")
+    fit.add_argument("--data", required=True, help="a name (see workbench data) or a CSV file")
+    fit.add_argument("--epsilon", type=_number, required=True, help="privacy loss of the whole run, > 0")
+    fit.add_argument("--delta", type=_number, help="in (0, 1); default: the largest power of ten below 1/N")
+    _add_plan(fit, iterations=2000)
+    fit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
+    fit.add_argument("--gradient", default="aligned", help="aligned")
+    fit.add_argument("--learning-rate", type=_number, help="of Adam; default 1 / sqrt(iterations)")
+    fit.add_argument("--num-records", type=_number, metavar="N", help="publicly declared number of training records")
+    fit.add_argument("--device", help="cpu, gpu, gpu:1")
+    fit.add_argument("--seed", type=_number, help="reproducible run; its noise is predictable to whoever knows the seed")
+    fit.add_argument("--out", help="folder for report, draws, curves and JSON")
+    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+    fit.add_argument("--target", help="CSV: name of the binary target column")
+    fit.add_argument("--positive", help="CSV: the target value that counts as 1")
+    fit.add_argument("--features", nargs="+", help="CSV: columns to use (all but the target)")
+    fit.add_argument(
+        "--bounds", nargs="+", metavar="FEATURE=LOW:HIGH", help="CSV: public ranges, LOW:HIGH for all, or a .json file"
+    )
+    fit.add_argument("--evaluation-fraction", type=_number, default=0.2, help="chance of a row to be held out (0.2)")
+    fit.add_argument("--split-seed", type=_number, default=0, help="public seed of the split (0)")
+    fit.add_argument("--evaluation-public", action="store_true", help="CSV: declare the evaluation records public")
+    fit.add_argument(
+        "--evaluate-private", action="store_true", help="show metrics on private evaluation records, outside the guarantee"
+    )
+
+    account = commands.add_parser("account", help="epsilon from noise, or noise from epsilon")
+    account.set_defaults(run=_account)
+    given = account.add_mutually_exclusive_group(required=True)
+    given.add_argument("--epsilon", type=_number, help="find the smallest noise multiplier for it")
+    given.add_argument("--noise-multiplier", type=_number, metavar="SIGMA", help="find epsilon for it")
+    account.add_argument("--delta", type=_number, required=True)
+    _add_plan(account, iterations=None)
+
+    for name, run, text in (("models", _models, "list the models"), ("data", _data, "list the embedded data sets")):
+        listing = commands.add_parser(name, help=text)
+        listing.set_defaults(run=run)
+        listing.add_argument("--json", action="store_true", help="print one JSON object")
+
+    lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
+    lab.set_defaults(run=_lab)
+    lab.add_argument("--no-browser", action="store_true", help="only serve (also with BROWSER=none or no display)")
+    lab.add_argument("jupyter", nargs="*", help="further arguments for jupyter lab, after --")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        return int(parsed.run(parsed))
+    except ArgumentError as error:
+        message = str(error)
+    except KeyboardInterrupt:
+        print(f"workbench {parsed.command}: interrupted before there was a result; no epsilon spent.", file=sys.stderr)
+        return STOPPED
+    except ValueError as error:
+        from workbench.inference import PrivacyModelError
+
+        if not isinstance(error, PrivacyModelError):
+            raise
+        message = str(error)
+    print(f"workbench {parsed.command}: {message}", file=sys.stderr)
+    return UNUSABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
