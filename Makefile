@@ -33,6 +33,7 @@ lint: $(VENV)/tested
 
 bench: $(VENV)/tested
 	$(BIN)/python tests/benchmarks/step_time.py
+	taskset -c 0 $(BIN)/python tests/benchmarks/step_time.py
 
 clean:
 	rm -rf $(VENV)

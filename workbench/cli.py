@@ -259,7 +259,7 @@ def _lab(arguments: argparse.Namespace) -> int:
         notebook = Path("quickstart.ipynb")
         if not notebook.exists():
             shutil.copyfile(str(importlib.resources.files("workbench.notebooks").joinpath("quickstart.ipynb")), notebook)
-    command = [sys.executable, "-m", "jupyter", "lab", str(notebook)]
+    command = [sys.executable, "-m", "jupyter", "lab", "--ServerApp.root_dir=.", f"--LabApp.default_url=/lab/tree/{notebook.as_posix()}"]
     no_display = sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     if arguments.no_browser or os.environ.get("BROWSER") == "none" or no_display:
         command.append("--no-browser")

@@ -27,7 +27,8 @@ Status = Literal["running", "done", "cancelled", "failed"]
 
 _CHUNK_SECONDS = 0.3  # how long a request to stop may have to wait
 _FIRST_CHUNK_STEPS = 10  # until a step has been timed
-_EVALUATIONS = 200  # points on the curves of a whole run
+_EVALUATIONS = 200  # points on the curves of a whole run, and more where they would be
+_EVALUATION_SECONDS = 1.0  # further apart than this
 _STEPS_AHEAD = 50  # steps whose random draws are made at once (half the time of drawing step by step)
 _WORDS_AHEAD = 2**20  # but no more random words than this, 4 MiB
 
@@ -112,7 +113,7 @@ def run(
     :param records: the private records, arrays with first axis N.
     :param steps: T, the step number to stop at (steps of earlier runs of ``state`` included).
     :param stop: asked between chunks.
-    :param evaluate: called with the unconstrained parameters about 200 times a run.
+    :param evaluate: called with the unconstrained parameters 200 times a run, and at least once a second.
     :param epsilon_at: epsilon after a number of steps, for display.
     """
     records = tuple(jnp.asarray(array) for array in records)
@@ -154,6 +155,7 @@ def run(
     compiler.shutdown(wait=False)
     try:
         metrics, metrics_step = measure(state), step
+        measured = time.perf_counter()
         yield snapshot("running")
         chunk = compiling.result()
         while step < steps:
@@ -177,8 +179,9 @@ def run(
                 )
                 break
             params = newest
-            if step % interval == 0 or step == steps:
+            if step % interval == 0 or step == steps or time.perf_counter() - measured > _EVALUATION_SECONDS:
                 metrics, metrics_step = measure(state), step
+                measured = time.perf_counter()
             if step < steps:
                 yield snapshot("running")
         else:

@@ -17,7 +17,7 @@ __all__ = ["TrainingCurves", "png", "training_figure"]
 
 _INK, _QUIET = "#1b1f24", "#57606a"
 _ELBO, _AUC = "#0550ae", "#953800"
-_DOTS_PER_INCH = 110
+_DOTS_PER_INCH = 120
 
 
 def png(figure: Figure) -> bytes:
@@ -35,14 +35,14 @@ class _NotebookFigure(Figure):
 
 
 class TrainingCurves:
-    """ELBO and AUC over steps in one Figure of two panels, 7.6 x 3.1 inches.
+    """ELBO and AUC over steps in one Figure of two panels, 7.4 x 3.0 inches.
 
     :param steps: planned steps, the width of the x axes.
     :param label: what the curves are: "public data" or "outside the guarantee"; stands in the picture.
     """
 
     def __init__(self, steps: int, label: str) -> None:
-        self.figure = _NotebookFigure(figsize=(7.6, 3.1), layout="constrained")
+        self.figure = _NotebookFigure(figsize=(7.4, 3.0), layout="constrained")
         FigureCanvasAgg(self.figure)
         self._heading = self.figure.suptitle("", fontsize=10, color=_INK, x=0.01, ha="left")
         self._label = label
@@ -63,7 +63,7 @@ class TrainingCurves:
             (line,) = axes.plot([], [], color=colour, linewidth=1.6, marker="o", markersize=2.5)
             (tip,) = axes.plot([], [], color=colour, marker="o", markersize=5, linestyle="none")
             self._axes[name], self._lines[name] = axes, (line, tip)
-        self._axes["auc"].set_ylim(0.45, 1.01)
+        self._axes["auc"].set_ylim(0.45, 1.002)
         self.draw(())
 
     def draw(self, history: Sequence[HistoryPoint], note: str = "") -> None:
@@ -73,14 +73,12 @@ class TrainingCurves:
             steps, values = [step for step, _ in points], [value for _, value in points]
             line.set_data(steps, values)
             tip.set_data(steps[-1:], values[-1:])
-            if name == "elbo" and values:
-                # the first steps can be far off: keep the later ones readable
-                low = min(values[len(values) // 10 :])
-                margin = 0.06 * max(max(values) - low, 1e-3)
-                self._axes[name].set_ylim(low - margin, max(values) + margin)
-            if name == "auc" and values:
-                low = min(0.45, *values) if min(values) < 0.8 else 0.75
-                self._axes[name].set_ylim(low, 1.01)
+            if values:
+                # the first tenth of a run can be far off: leave it out of the range, so that the rest is readable
+                later = values[len(values) // 10 :]
+                low, high = min(later), max(values)
+                margin = 0.08 * max(high - low, 1e-3)
+                self._axes[name].set_ylim(low - margin, min(high + margin, 1.002) if name == "auc" else high + margin)
         self._heading.set_text(f"curves: {self._label}" + (f"   ·   {note}" if note else ""))
 
 

@@ -13,6 +13,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from workbench import _validate
+from workbench.privacy._composition import self_compose
 
 __all__ = ["ACCOUNTANTS", "SAMPLERS", "delta", "epsilon", "epsilon_curve", "round_up"]
 
@@ -44,7 +45,7 @@ def _one_step(sampling_rate: float, noise_multiplier: float, interval: float) ->
 
 @functools.lru_cache(maxsize=64)
 def _composed(sampling_rate: float, noise_multiplier: float, steps: int, interval: float) -> PrivacyLossDistribution:
-    return _one_step(sampling_rate, noise_multiplier, interval).self_compose(steps)
+    return self_compose(_one_step(sampling_rate, noise_multiplier, interval), steps)
 
 
 def bucket_width(epsilon: float, steps: int) -> float:

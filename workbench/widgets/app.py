@@ -26,7 +26,7 @@ from workbench.widgets.settings import Settings
 __all__ = ["Workbench"]
 
 _FRAME_SECONDS = 0.25
-_FIELD = widgets.Layout(width="300px")
+_FIELD_WIDTH = "300px"
 _STYLE = {"description_width": "118px"}
 
 
@@ -72,7 +72,7 @@ class Workbench:
 
     def _make_controls(self, start: Settings) -> None:
         def field(kind: Any, **options: Any) -> Any:
-            return kind(layout=_FIELD, style=_STYLE, **options)
+            return kind(layout=widgets.Layout(width=_FIELD_WIDTH), style=_STYLE, **options)
 
         names = [*self._own, *(name for name in data_room.names() if name not in self._own)]
         self.model = field(widgets.Dropdown, description="Model", options=models.names(), value=start.model)
@@ -90,9 +90,9 @@ class Workbench:
             widgets.Checkbox, description="show private evaluation curves", value=False, indent=False
         )
         self.errors = {
-            name: widgets.HTML(layout=widgets.Layout(width="300px")) for name in ("epsilon", "delta", "iterations")
+            name: widgets.HTML(layout=widgets.Layout(width=_FIELD_WIDTH)) for name in ("epsilon", "delta", "iterations")
         }
-        self.about = widgets.HTML(layout=widgets.Layout(width="300px"))
+        self.about = widgets.HTML(layout=widgets.Layout(width=_FIELD_WIDTH))
         self.fit_button = widgets.Button(
             description="Fit", icon="play", button_style="primary", tooltip="Start a private fit"
         )
@@ -145,7 +145,7 @@ class Workbench:
         self.picture = widgets.Image(
             value=png(curves.figure),
             format="png",
-            layout=widgets.Layout(width="836px", height="341px", object_fit="contain"),
+            layout=widgets.Layout(width="740px", height="300px"),
         )
         self.guarantee = widgets.HTML()
         self.posterior = widgets.HTML()
@@ -164,11 +164,11 @@ class Workbench:
                 self.evaluate_private,
                 widgets.HBox([self.fit_button, self.stop_button]),
             ],
-            layout=widgets.Layout(width="320px", flex="0 0 320px"),
+            layout=widgets.Layout(width="312px", flex="0 0 312px"),
         )
         live = widgets.VBox(
             [self.progress, self.status, self.picture],
-            layout=widgets.Layout(width="850px", flex="0 1 850px", min_width="480px"),
+            layout=widgets.Layout(width="750px", flex="0 0 750px"),
         )
         self.view = widgets.VBox(
             [

@@ -1,0 +1,61 @@
+"""Fits and tables that several test files look at; each is made once a session."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench import fitting
+
+PLANTED = 123.456789
+PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
+
+
+@pytest.fixture(scope="session")
+def private_frame():
+    """240 made-up patients; the first training record's dose is ``PLANTED``."""
+    random = np.random.default_rng(7)
+    dose, age = random.uniform(0, 200, 240), random.uniform(0, 100, 240)
+    ill = random.random(240) < 1 / (1 + np.exp((dose - 100) / 20))
+    first = int(np.argmin(wb.data.dataset.evaluation_rows(240, 0.2, 0)))
+    dose[first] = PLANTED
+    return pd.DataFrame({"dose": dose, "age": age, "ill": ill})
+
+
+@pytest.fixture(scope="session")
+def private_data(private_frame):
+    return wb.data.from_frame(private_frame, target="ill", bounds=PRIVATE_BOUNDS, unit="patient", name="clinic")
+
+
+@pytest.fixture(scope="session")
+def planted():
+    """The planted dose, in its own unit and as the model sees it."""
+    return PLANTED, float(np.float32(2 * PLANTED / 200 - 1))
+
+
+@pytest.fixture(scope="session")
+def done():
+    return wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1)
+
+
+@pytest.fixture(scope="session")
+def cancelled():
+    steps = [0]
+    return wb.fit(
+        "logistic",
+        "breast_cancer",
+        epsilon=1.0,
+        iterations=300,
+        seed=1,
+        on_snapshot=lambda snapshot: steps.append(snapshot.step),
+        stop=lambda: steps[-1] >= 100,
+    )
+
+
+@pytest.fixture(scope="session")
+def secret(private_data):
+    """(prepared fit, result) of a run with secret randomness on private evaluation records."""
+    prepared = fitting.prepare("logistic", private_data, epsilon=2.0, iterations=40)
+    snapshots = list(prepared.run())
+    assert snapshots[-1].status == "done"
+    return prepared, prepared.result()

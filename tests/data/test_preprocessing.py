@@ -1,0 +1,140 @@
+"""Scaling from declared bounds, and the messages for tables that cannot be used."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench import ArgumentError
+from workbench.data.preprocessing import binary_target, checked_bounds, numeric_features, scale_to_bounds
+
+BOUNDS = {"a": (0.0, 10.0), "b": (-2.0, 2.0)}
+
+
+def scaled(rows):
+    return scale_to_bounds(np.array(rows, float), BOUNDS)
+
+
+def test_bounds_map_to_minus_one_and_one():
+    assert np.array_equal(scaled([[0, -2], [10, 2], [5, 0]]), np.array([[-1, -1], [1, 1], [0, 0]], np.float32))
+
+
+def test_values_outside_the_bounds_are_cut():
+    assert np.array_equal(scaled([[-1e9, 3], [1e9, -3]]), np.array([[-1, 1], [1, -1]], np.float32))
+
+
+def test_scaled_features_are_float32():
+    assert scaled([[1, 1]]).dtype == np.float32
+
+
+def test_scaling_looks_at_one_record_at_a_time():
+    rows = np.random.default_rng(0).normal(3, 4, (20, 2))
+    changed = rows.copy()
+    changed[7] = [1e6, -1e6]
+    differs = np.any(scaled(rows) != scaled(changed), axis=1)
+    assert np.flatnonzero(differs).tolist() == [7]
+
+
+def test_one_pair_holds_for_all_features():
+    assert checked_bounds((0, 5), ["a", "b"]) == {"a": (0.0, 5.0), "b": (0.0, 5.0)}
+
+
+def test_bounds_come_back_in_the_order_of_the_features():
+    assert list(checked_bounds({"b": (0, 1), "a": (0, 2)}, ["a", "b"])) == ["a", "b"]
+
+
+def test_missing_bounds_are_listed():
+    with pytest.raises(ArgumentError, match=r"no bounds for 2 feature\(s\): b, c") as caught:
+        checked_bounds({"a": (0, 1)}, ["a", "b", "c"])
+    assert caught.value.argument == "bounds"
+
+
+def test_bounds_of_an_unknown_column_name_the_nearest():
+    with pytest.raises(ArgumentError, match=r"bounds='agee': unknown name; did you mean 'age'") as caught:
+        checked_bounds({"age": (0, 1), "agee": (0, 1)}, ["age"])
+    assert caught.value.argument == "bounds"
+
+
+@pytest.mark.parametrize(
+    "pair", [(1, 1), (2, 1), (0, float("inf")), (float("nan"), 1), (0,), (0, 1, 2), 5, "ab", None, ("x", 1)]
+)
+def test_a_bad_pair_is_named_with_its_feature(pair):
+    with pytest.raises(ArgumentError) as caught:
+        checked_bounds({"a": pair}, ["a"])
+    assert caught.value.argument == "bounds['a']"
+    assert repr(pair) in str(caught.value)
+
+
+def test_text_in_a_feature_is_named_with_its_column_and_value():
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": ["1", "high", "low"]})
+    with pytest.raises(ArgumentError, match=r"^b='high': .*text in 2 row\(s\)") as caught:
+        numeric_features(frame, ["a", "b"])
+    assert caught.value.argument == "b"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), None])
+def test_missing_and_infinite_values_are_named_with_their_column(value):
+    frame = pd.DataFrame({"a": [1.0, value, 3.0]})
+    shown = float("nan") if value is None else value
+    with pytest.raises(ArgumentError, match=r"missing or infinite in 1 row\(s\)") as caught:
+        numeric_features(frame, ["a"])
+    assert caught.value.argument == "a"
+    assert str(caught.value).startswith(f"a={shown!r}:")
+
+
+def test_a_missing_value_of_a_nullable_column_is_named():
+    with pytest.raises(ArgumentError, match="^a=nan: "):
+        numeric_features(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64")}), ["a"])
+
+
+def test_numbers_written_as_text_and_booleans_are_numbers():
+    frame = pd.DataFrame({"a": ["1.5", "2"], "b": [True, False]})
+    assert np.array_equal(numeric_features(frame, ["b", "a"]), [[1, 1.5], [0, 2]])
+
+
+@pytest.mark.parametrize("values", [[0, 1, 1], [0.0, 1.0, 1.0], [False, True, True]])
+def test_zeros_and_ones_need_no_positive_value(values):
+    labels, _ = binary_target(pd.Series(values, name="y"))
+    assert labels.dtype == np.int32
+    assert labels.tolist() == [0, 1, 1]
+
+
+def test_positive_value_decides_which_class_is_one():
+    column = pd.Series(["a", "b", "a"], name="y")
+    labels, classes = binary_target(column, "a")
+    assert labels.tolist() == [1, 0, 1]
+    assert classes == ("b", "a")
+
+
+def test_zero_may_be_the_positive_value():
+    labels, classes = binary_target(pd.Series([0, 1, 1], name="y"), 0)
+    assert labels.tolist() == [1, 0, 0]
+    assert classes == ("1", "0")
+
+
+def test_positive_value_may_be_given_as_text():
+    labels, classes = binary_target(pd.Series([3, 7, 7], name="y"), "3")
+    assert labels.tolist() == [1, 0, 0]
+    assert classes == ("7", "3")
+
+
+def test_positive_value_is_needed_for_other_classes():
+    with pytest.raises(ArgumentError, match=r"^positive=None: .*'benign', 'malignant'") as caught:
+        binary_target(pd.Series(["malignant", "benign"], name="y"))
+    assert caught.value.argument == "positive"
+
+
+def test_unknown_positive_value_lists_the_classes():
+    with pytest.raises(ArgumentError, match=r"^positive='maybe': .*'no', 'yes'") as caught:
+        binary_target(pd.Series(["no", "yes"], name="y"), "maybe")
+    assert caught.value.argument == "positive"
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [([0, 1, 2], "must be binary but has 3 values"), ([1, 1, 1], "same class"), ([0, 1, None], "missing in 1 row")],
+)
+def test_a_target_that_cannot_be_used_is_named(values, reason):
+    with pytest.raises(ArgumentError, match=reason) as caught:
+        binary_target(pd.Series(values, name="outcome"))
+    assert caught.value.argument == "target"
+    assert "'outcome'" in str(caught.value)

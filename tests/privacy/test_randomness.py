@@ -1,0 +1,240 @@
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend.random import define_prng_impl
+from scipy import stats
+
+from workbench.privacy import randomness
+from workbench.privacy.randomness import CHACHA20, NORMAL_BOUND, fast_key, key_from_bytes, key_from_seed, new_key, normal
+
+
+def words_of(text):
+    return np.array([int(word, 16) for word in text.split()], np.uint32)
+
+
+def little_endian(text):
+    return np.frombuffer(bytes.fromhex(text.replace(" ", "")), "<u4").astype(np.uint32)
+
+
+def test_quarter_round_of_rfc_8439():
+    """Section 2.1.1."""
+    mixed = randomness._quarter_round(*jnp.asarray(words_of("11111111 01020304 9b8d6f43 01234567")))
+    np.testing.assert_array_equal(mixed, words_of("ea2a92f4 cb1cf8ce 4581472e 5881c4bb"))
+
+
+def test_block_of_rfc_8439():
+    """Section 2.3.2: key 00, 01, ..., 1f, counter 1."""
+    key = np.frombuffer(bytes(range(32)), "<u4").astype(np.uint32)
+    nonce = little_endian("00 00 00 09 00 00 00 4a 00 00 00 00")
+    stream = randomness.block(jnp.asarray(key), jnp.array([1], jnp.uint32), jnp.asarray(nonce))
+    expected = words_of(
+        "e4e7f110 15593bd1 1fdd0f50 c47120a3 c7f4d1c7 0368c033 9aaa2204 4e6cd4c3 "
+        "466482d2 09aa9f07 05d7c214 a2028bd9 d19c12b5 b94e16de e883d0cb 4e3c50a2"
+    )
+    np.testing.assert_array_equal(stream[:, 0], expected)
+
+
+def test_consecutive_blocks_of_rfc_8439():
+    """Appendix A.1, vectors 1 and 2: key and nonce zero, counters 0 and 1, computed side by side."""
+    stream = randomness.block(jnp.zeros(8, jnp.uint32), jnp.arange(2, dtype=jnp.uint32), jnp.zeros(3, jnp.uint32))
+    first = "76b8e0ad a0f13d90 405d6ae5 5386bd28 bdd219b8 a08ded1a a836efcc 8b770dc7"
+    second = "9f07e7be 5551387a 98ba977c 732d080d cb0f29a0 48e36569 12c6533e 32ee7aed"
+    np.testing.assert_array_equal(stream[:8, 0], little_endian(first))
+    np.testing.assert_array_equal(stream[:8, 1], little_endian(second))
+
+
+def test_keystream_is_the_blocks_of_consecutive_counters():
+    key = jax.random.key_data(key_from_seed(0))
+    nonce = jnp.array([randomness._BITS, 32, 0], jnp.uint32)
+    blocks = randomness.block(key, jnp.arange(4, dtype=jnp.uint32), nonce)
+    words = jax.random.bits(key_from_seed(0), (64,), jnp.uint32)
+    np.testing.assert_array_equal(np.sort(words), np.sort(blocks, axis=None))
+
+
+def test_long_keystreams_repeat_no_word_more_than_chance_allows():
+    """Beyond 4096 blocks the counters come in rounds. Among n = 2^17 words chance alone repeats n^2 / 2^33 = 2."""
+    words = np.asarray(jax.random.bits(key_from_seed(1), (2**17,), jnp.uint32))
+    assert len(words) - len(np.unique(words)) < 20
+
+
+def test_bits_split_and_fold_in_share_no_block():
+    """Two streams of one key with the same nonce would share words; 320 unrelated words hold two alike for one key in 80 000."""
+    key = key_from_seed(2)
+    streams = {
+        "bits 32": jax.random.bits(key, (64,), jnp.uint32),
+        "bits 16": np.asarray(jax.random.bits(key, (128,), jnp.uint16)).view(np.uint32),
+        "bits 8": np.asarray(jax.random.bits(key, (256,), jnp.uint8)).view(np.uint32),
+        "split": jax.random.key_data(jax.random.split(key, 8)).reshape(-1),
+        "own key": jax.random.key_data(key),
+    }
+    for number in (0, 1, 8, 16, 32, 64, 2**32 - 1):
+        streams[f"fold_in {number}"] = jax.random.key_data(jax.random.fold_in(key, number))
+    for (one, first), (other, second) in itertools.combinations(streams.items(), 2):
+        assert not np.intersect1d(first, second).size, f"{one} and {other} share keystream"
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint16, jnp.uint32])
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 7)])
+def test_bits_have_the_shape_and_type_asked_for(dtype, shape):
+    bits = jax.random.bits(key_from_seed(3), shape, dtype)
+    assert bits.shape == shape
+    assert bits.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint16, jnp.uint32])
+def test_each_bit_is_set_half_of_the_time(dtype):
+    """Chi-square over the positions of a word; false alarms one in a million seeds for each type."""
+    draws = 20_000
+    values = np.asarray(jax.random.bits(key_from_seed(4), (draws,), dtype))
+    width = values.dtype.itemsize * 8
+    counts = np.array([np.sum((values >> place) & 1) for place in range(width)])
+    statistic = np.sum((counts - draws / 2) ** 2) / (draws / 4)
+    assert 5e-7 < stats.chi2.sf(statistic, width) < 1 - 5e-7
+
+
+def draw_everything(key):
+    return (
+        jax.random.key_data(jax.random.split(key, 3)),
+        jax.random.key_data(jax.random.fold_in(key, 7)),
+        jax.random.bits(key, (5,), jnp.uint32),
+        jax.random.uniform(key, (4,)),
+    )
+
+
+def assert_same(left, right):
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+def test_jit_gives_the_draws_of_eager_mode():
+    key = key_from_seed(5)
+    with jax.disable_jit():
+        eager = draw_everything(key)
+    assert_same(jax.jit(draw_everything)(key), eager)
+
+
+def test_vmap_gives_the_draws_of_single_keys():
+    keys = jax.random.split(key_from_seed(6), 4)
+    single = [draw_everything(key) for key in keys]
+    assert_same(jax.vmap(draw_everything)(keys), jax.tree.map(lambda *draws: np.stack(draws), *single))
+
+
+def test_scan_gives_the_draws_of_single_keys():
+    keys = jax.random.split(key_from_seed(7), 4)
+    _, scanned = lax.scan(lambda carry, key: (carry, draw_everything(key)), 0, keys)
+    assert_same(scanned, jax.vmap(draw_everything)(keys))
+
+
+def test_seeds_reproduce_and_differ():
+    data = [np.asarray(jax.random.key_data(key_from_seed(seed))) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(data[0], data[1])
+    assert not np.intersect1d(data[0], data[2]).size
+
+
+def test_new_keys_differ_in_every_word():
+    """Fails once in 67 million runs."""
+    first, second = (np.asarray(jax.random.key_data(new_key())) for _ in range(2))
+    assert first.shape == (8,)
+    assert np.all(first != second)
+
+
+def test_key_takes_exactly_32_bytes_and_the_error_hides_them():
+    np.testing.assert_array_equal(jax.random.key_data(key_from_bytes(bytes(range(32))))[0], 0x03020100)
+    with pytest.raises(ValueError, match="takes 32 bytes, not 31") as caught:
+        key_from_bytes(b"s" * 31)
+    assert "ss" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", [0, 2**31])
+def test_integer_seeds_of_jax_are_refused(seed):
+    with pytest.raises(TypeError, match="new_key"):
+        jax.random.key(seed, impl=CHACHA20)
+
+
+def test_fast_key_is_threefry_and_follows_its_secure_key():
+    keys = [fast_key(key_from_seed(seed)) for seed in (0, 0, 1)]
+    draws = [np.asarray(jax.random.normal(key, (3,))) for key in keys]
+    assert jax.random.key_impl(keys[0]) == "threefry2x32"
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert np.all(draws[0] != draws[2])
+
+
+def test_quantile_agrees_with_scipy_down_to_the_last_tail():
+    exponents = np.linspace(-65, -1.0001, 20_001)
+    p = np.exp2(exponents).astype(np.float32)
+    ours = np.asarray(randomness.upper_tail_quantile(jnp.asarray(p)), np.float64)
+    exact = stats.norm.isf(p.astype(np.float64))
+    # near the median the quantile is a difference of nearly equal float32 numbers
+    relative = np.abs(ours - exact) / np.maximum(exact, 0.1)
+    assert relative.max() < 1e-6
+
+
+def test_quantile_falls_as_the_tail_shrinks():
+    p = jnp.exp2(jnp.linspace(-65, -1, 2001))
+    assert np.all(np.diff(randomness.upper_tail_quantile(p)) < 0)
+
+
+def constant_bits_key(word):
+    """A key of a generator that returns nothing but ``word``: shows where a transform of bits ends."""
+    implementation = define_prng_impl(
+        key_shape=(1,),
+        seed=lambda seed: jnp.zeros(1, jnp.uint32),
+        split=lambda key, shape: jnp.broadcast_to(key, (*shape, 1)),
+        random_bits=lambda key, width, shape: jnp.broadcast_to(key[0], shape),
+        fold_in=lambda key, number: key,
+        name=f"constant_bits_{word}",
+    )
+    return jax.random.wrap_key_data(jnp.array([word], jnp.uint32), impl=implementation)
+
+
+def farthest(draw):
+    return max(abs(float(draw(constant_bits_key(word), ()))) for word in (0, 1, 2**32 - 2, 2**32 - 1))
+
+
+def test_noise_reaches_nine_standard_deviations():
+    assert farthest(normal) == pytest.approx(NORMAL_BOUND, abs=0.01)
+
+
+def test_jax_random_normal_ends_before_five_and_a_half():
+    """Why the noise is not ``jax.random.normal``: it would fail the test above."""
+    assert 5.2 < farthest(partial(jax.random.normal, dtype=jnp.float32)) < 5.5
+
+
+def test_lowest_bit_is_the_sign():
+    below, above = (float(normal(constant_bits_key(word), ())) for word in (2, 3))
+    assert below == pytest.approx(-above, rel=1e-6)
+    assert above > 0
+
+
+def test_normal_draws_are_standard_normal():
+    """Kolmogorov-Smirnov and four moments of 400 000 draws; together, false alarms in five of a million seeds."""
+    draws = np.asarray(normal(key_from_seed(8), (400_000,)), np.float64)
+    assert stats.kstest(draws, "norm").pvalue > 1e-6
+    variances = {1: 1, 2: 2, 3: 15, 4: 96}  # of x, x^2, x^3, x^4
+    expected = {1: 0, 2: 1, 3: 0, 4: 3}
+    bound = stats.norm.isf(5e-7)
+    for power, mean in expected.items():
+        z = (np.mean(draws**power) - mean) / np.sqrt(variances[power] / len(draws))
+        assert abs(z) < bound, f"moment {power} is {z:.1f} standard errors off"
+
+
+def test_normal_draws_of_neighbouring_coordinates_are_uncorrelated():
+    """False alarms one in a million seeds."""
+    draws = np.asarray(normal(key_from_seed(9), (200_000, 2)), np.float64)
+    assert abs(np.mean(draws[:, 0] * draws[:, 1])) * np.sqrt(len(draws)) < stats.norm.isf(5e-7)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3)])
+def test_normal_has_the_shape_asked_for(shape):
+    draws = normal(key_from_seed(10), shape)
+    assert draws.shape == shape
+    assert draws.dtype == jnp.float32
+
+
+def test_jitted_normal_agrees_with_eager():
+    key = key_from_seed(11)
+    np.testing.assert_allclose(jax.jit(normal, static_argnums=1)(key, (100,)), normal(key, (100,)), rtol=1e-5)

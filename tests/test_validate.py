@@ -1,0 +1,95 @@
+import math
+
+import numpy as np
+import pytest
+
+from workbench import _validate
+from workbench._validate import ArgumentError
+
+
+@pytest.mark.parametrize("value", [1, 1.5, np.float32(0.5), np.int64(3)])
+def test_number_returns_a_python_float(value):
+    result = _validate.number("clip", value, above=0)
+    assert type(result) is float
+    assert result == float(value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "1", None, True, 1j, [1.0]])
+def test_number_refuses_what_is_no_finite_number(value):
+    with pytest.raises(ArgumentError, match="must be a finite number"):
+        _validate.number("clip", value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "inside", "outside", "words"),
+    [
+        ({"above": 0}, 1e-9, 0, "greater than 0"),
+        ({"at_least": 0.1}, 0.1, 0.0999, "at least 0.1"),
+        ({"below": 1}, 0.999, 1, "less than 1"),
+        ({"at_most": 1}, 1, 1.0001, "at most 1"),
+    ],
+)
+def test_number_keeps_its_limits(limits, inside, outside, words):
+    assert _validate.number("rate", inside, **limits) == inside
+    with pytest.raises(ArgumentError, match=words):
+        _validate.number("rate", outside, **limits)
+
+
+def test_message_is_one_line_with_the_name_the_value_and_all_limits():
+    with pytest.raises(ArgumentError) as caught:
+        _validate.number("sampling_rate", 1.5, above=0, at_most=1)
+    assert str(caught.value) == "sampling_rate=1.5: must be a finite number greater than 0 and at most 1."
+
+
+def test_error_carries_its_parts():
+    error = ArgumentError("epsilon", -1, "must be positive.")
+    assert (error.argument, error.value, error.expectation) == ("epsilon", -1, "must be positive.")
+    assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.1, 1.1])
+def test_probability_is_open_at_both_ends(value):
+    assert _validate.probability("delta", 0.5) == 0.5
+    with pytest.raises(ArgumentError):
+        _validate.probability("delta", value)
+
+
+@pytest.mark.parametrize("value", [2000, 2000.0, np.int32(2000), np.float64(2000)])
+def test_integer_accepts_whole_numbers_of_any_type(value):
+    result = _validate.integer("steps", value, at_least=1)
+    assert type(result) is int
+    assert result == 2000
+
+
+@pytest.mark.parametrize("value", [2000.5, math.nan, math.inf, "3", None, False, 0, 11])
+def test_integer_refuses_the_rest(value):
+    with pytest.raises(ArgumentError, match="whole number of at least 1 and at most 10"):
+        _validate.integer("steps", value, at_least=1, at_most=10)
+
+
+def test_integer_keeps_all_digits_of_a_long_one():
+    assert _validate.integer("seed", 2**63 + 1, at_least=0) == 2**63 + 1
+
+
+@pytest.mark.parametrize(
+    "check", [lambda value: _validate.number("n", value), lambda value: _validate.integer("n", value, at_least=0)]
+)
+def test_an_integer_too_long_for_a_float_is_an_argument_error(check):
+    with pytest.raises(ArgumentError):
+        check(10**400)
+
+
+def test_choice_lists_the_options_and_the_nearest():
+    assert _validate.choice("sampler", "poisson", ["poisson", "shuffle"]) == "poisson"
+    with pytest.raises(ArgumentError, match=r"did you mean 'poisson'\? known: poisson, shuffle\."):
+        _validate.choice("sampler", "poison", ["shuffle", "poisson"])
+
+
+def test_choice_guesses_nothing_where_nothing_is_near():
+    with pytest.raises(ArgumentError) as caught:
+        _validate.choice("sampler", "zzz", ["poisson"])
+    assert "did you mean" not in str(caught.value)
+
+
+def test_nearest_is_best_first():
+    assert _validate.nearest("logistc", ["hierarchical_logistic", "logistic"])[0] == "logistic"
