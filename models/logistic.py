@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
-
-from workbench import _validate
 from workbench.models._scoring import binary_scores
 from workbench.models.registry import Model
+
+from workbench import _validate
 
 __all__ = ["guide", "logistic", "model", "predict"]
 

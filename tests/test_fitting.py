@@ -267,7 +267,15 @@ def test_there_is_no_result_before_the_run():
 
 
 def test_settings_of_a_result_are_the_settings_given(done):
-    given = {"epsilon": 1.0, "delta": 1e-3, "iterations": 300, "sampling_rate": 0.1, "sampler": "poisson", "clip": 1.0, "seed": 1}
+    given = {
+        "epsilon": 1.0,
+        "delta": 1e-3,
+        "iterations": 300,
+        "sampling_rate": 0.1,
+        "sampler": "poisson",
+        "clip": 1.0,
+        "seed": 1,
+    }
     assert given.items() <= done.settings.items()
     assert done.settings["learning_rate"] == pytest.approx(1 / math.sqrt(300))
     assert done.settings["device"].startswith("cpu:0")

@@ -174,8 +174,9 @@ def _print_result(result: Any, folder: Path | None) -> None:
     guarantee = result.guarantee
     if result.state == "cancelled":
         print(
-            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. Spent: the promise stays epsilon = {guarantee.epsilon:g}; "
-            f"the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was not decided by the outputs.\n"
+            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. Spent: the promise stays epsilon = "
+            f"{guarantee.epsilon:g}; the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was not "
+            "decided by the outputs.\n"
         )
     if result.state == "failed":
         print(f"Failed: {result.message}\n")
@@ -259,7 +260,8 @@ def _lab(arguments: argparse.Namespace) -> int:
         notebook = Path("quickstart.ipynb")
         if not notebook.exists():
             shutil.copyfile(str(importlib.resources.files("workbench.notebooks").joinpath("quickstart.ipynb")), notebook)
-    command = [sys.executable, "-m", "jupyter", "lab", "--ServerApp.root_dir=.", f"--LabApp.default_url=/lab/tree/{notebook.as_posix()}"]
+    command = [sys.executable, "-m", "jupyter", "lab", "--ServerApp.root_dir=."]
+    command.append(f"--LabApp.default_url=/lab/tree/{notebook.as_posix()}")
     no_display = sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     if arguments.no_browser or os.environ.get("BROWSER") == "none" or no_display:
         command.append("--no-browser")

@@ -165,8 +165,8 @@ def prepare(
         delta = default_delta(declared)
     elif delta >= 1 / declared:
         warnings.warn(
-            f"delta={delta:g} is not below 1/N = {1 / declared:.3g} for N = {declared} records: so large a delta would allow a mechanism "
-            f"that publishes one record in full. {default_delta(declared):g} is a usual choice here.",
+            f"delta={delta:g} is not below 1/N = {1 / declared:.3g} for N = {declared} records: so large a delta would allow a "
+            f"mechanism that publishes one record in full. {default_delta(declared):g} is a usual choice here.",
             DeltaWarning,
             stacklevel=3,
         )

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["Dataset", "EVALUATION_LABELS", "evaluation_rows"]
+__all__ = ["EVALUATION_LABELS", "Dataset", "evaluation_rows"]
 
 Visibility = Literal["public data", "outside the guarantee"]
 

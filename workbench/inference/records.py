@@ -71,7 +71,7 @@ def _record_plate(trace: dict, what: str) -> str:
             "numpyro.plate('records', num_records, subsample_size=len(x))."
         )
     raise PrivacyModelError(
-        f"the {what} has more than one subsampling plate ({', '.join(map(repr, plates))}): exactly one plate may be the records."
+        f"the {what} has more than one subsampling plate ({', '.join(map(repr, plates))}): exactly one may be the records."
     )
 
 

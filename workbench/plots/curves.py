@@ -62,8 +62,8 @@ class TrainingCurves:
                 axes.spines[side].set_visible(False)
             (line,) = axes.plot([], [], color=colour, linewidth=1.6, marker="o", markersize=2.5)
             (tip,) = axes.plot([], [], color=colour, marker="o", markersize=5, linestyle="none")
+            axes.set_yticks([])  # until there are values
             self._axes[name], self._lines[name] = axes, (line, tip)
-        self._axes["auc"].set_ylim(0.45, 1.002)
         self.draw(())
 
     def draw(self, history: Sequence[HistoryPoint], note: str = "") -> None:
@@ -74,6 +74,7 @@ class TrainingCurves:
             line.set_data(steps, values)
             tip.set_data(steps[-1:], values[-1:])
             if values:
+                self._axes[name].yaxis.set_major_locator(MaxNLocator(6))
                 # the first tenth of a run can be far off: leave it out of the range, so that the rest is readable
                 later = values[len(values) // 10 :]
                 low, high = min(later), max(values)

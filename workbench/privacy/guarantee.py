@@ -87,26 +87,28 @@ class Guarantee:
         change = _RELATIONS[self.relation].format(unit=self.unit)
         return (
             f"For each {self.unit}: whoever sees this result can hardly tell whether it was in the data, because {change} "
-            f"changes the probability of any outcome by a factor of at most {_sensible(ratio)} (epsilon = {self.epsilon:g}) plus "
-            f"at most {self.delta:g} (delta)."
+            f"changes the probability of any outcome by a factor of at most {_sensible(ratio)} (epsilon = {self.epsilon:g}) "
+            f"plus at most {self.delta:g} (delta)."
         )
 
     def statement(self) -> str:
         """The promise in plain words: the headline, what it means for an attacker, how it was obtained, its conditions."""
         bounds = self.attack_bounds()
+        found = _percent(bounds["true_positive_rate_at_1_percent"])
         lines = [
             self.headline(),
-            f"A test that wrongly accuses 1 % of outsiders finds at most {_percent(bounds['true_positive_rate_at_1_percent'])} of those "
-            f"who took part, and its positive answer lifts a suspicion of 50 % to at most {_percent(bounds['belief_from_half'])}.",
-            f"It was kept by {self.steps:,} planned steps of DP-VI: {self.sampler} minibatches at sampling rate {self.sampling_rate:g}, "
-            f"per-record gradients clipped to norm {self.clip:g}, Gaussian noise of {self.noise_multiplier:g} times that norm "
-            f"(accountant: {self.accountant.upper()}, pessimistic; relation: {self.relation}).",
+            f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
+            f"answer lifts a suspicion of 50 % to at most {_percent(bounds['belief_from_half'])}.",
+            f"It was kept by {self.steps:,} planned steps of DP-VI: {self.sampler} minibatches at sampling rate "
+            f"{self.sampling_rate:g}, per-record gradients clipped to norm {self.clip:g}, Gaussian noise of "
+            f"{self.noise_multiplier:g} times that norm (accountant: {self.accountant.upper()}, pessimistic; relation: "
+            f"{self.relation}).",
         ]
         if self.steps_taken < self.steps:
             lines.append(
-                f"The run stopped after {self.steps_taken:,} of {self.steps:,} steps. The promise stays epsilon = {self.epsilon:g}. For the "
-                f"steps taken alone it is epsilon = {self.epsilon_taken:g} at the same delta, on the condition that the stop was not "
-                "decided by looking at the outputs."
+                f"The run stopped after {self.steps_taken:,} of {self.steps:,} steps. The promise stays epsilon = "
+                f"{self.epsilon:g}. For the steps taken alone it is epsilon = {self.epsilon_taken:g} at the same delta, on the "
+                "condition that the stop was not decided by looking at the outputs."
             )
         if self.caveats:
             lines.append("Conditions: " + " ".join(self.caveats))

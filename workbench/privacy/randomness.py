@@ -173,9 +173,9 @@ def key_from_seed(seed: int) -> jax.Array:
 
 
 def fast_key(key: jax.Array) -> jax.Array:
-    """A threefry key from a secure one, for draws that protect nobody: base noise of guides, starting values, posterior draws.
+    """A threefry key from a secure one, for draws that protect nobody: base noise of guides, starting values, posteriors.
 
-    It is made of 64 of the secure key's own bits, so give it a key of its own (from ``fold_in``) and use that for nothing else.
+    It is made of 64 of the secure key's own bits: give it a key of its own (from ``fold_in``), used for nothing else.
     """
     return jax.random.wrap_key_data(jax.random.key_data(key)[:2], impl="threefry2x32")
 

@@ -40,7 +40,7 @@ class Minibatch(NamedTuple):
 
 
 def log_overflow_probability(num_records: int, sampling_rate: float, capacity: int) -> float:
-    """log P(K > M) for K ~ Binomial(N + 1, q): the larger of two neighbouring data sets decides (design: add_or_remove_one)."""
+    """log P(K > M) for K ~ Binomial(N + 1, q): under add_or_remove_one the larger of two neighbours decides."""
     if capacity >= num_records + 1:
         return -math.inf
     return float(binom.logsf(capacity, num_records + 1, sampling_rate))

@@ -270,7 +270,7 @@ class Workbench:
                 if session.details
                 else ""
             )
-            self.status.value = _status("Failed.", "") + _error(session.problem) + folded
+            self.status.value = _status("Failed.", "") + _error(session.problem) + (folded if session.details else "")
             return
         self.result = result
         guarantee = result.guarantee
@@ -292,7 +292,8 @@ class Workbench:
 
     def _leave_record(self, result: Any, picture: bytes, warnings: list[str]) -> None:
         """Ordinary static output under the widget, folded: it stays when the notebook is closed."""
-        title = f"Kept in this notebook: {result.model} on {result.data['name']}, {result.state}, epsilon {result.guarantee.epsilon:g}"
+        run = f"{result.model} on {result.data['name']}, {result.state}, epsilon {result.guarantee.epsilon:g}"
+        title = f"Kept in this notebook: {run}"
         image = base64.b64encode(picture).decode()
         body = (
             f"<details><summary>{html.escape(title)}</summary>"
@@ -321,34 +322,44 @@ def _status(headline: str, facts: str) -> str:
 
 
 def _code(text: str) -> str:
-    return f"<details><summary>Copy as code</summary><pre style='user-select:all'>import workbench as wb\n{html.escape(text)}</pre></details>"
+    call = f"import workbench as wb\n{html.escape(text)}"
+    return f"<details><summary>Copy as code</summary><pre style='user-select:all'>{call}</pre></details>"
+
+
+_CARD = (
+    "border:1px solid #8c959f;border-left:6px solid #0550ae;border-radius:4px;padding:.4em 1em;margin:.6em 0;"
+    "line-height:1.45;max-width:72em"
+)
 
 
 def _card(statement: str, warnings: list[str]) -> str:
     first, *others = statement.split("\n\n")
     paragraphs = "".join(f"<p style='margin:.4em 0'>{html.escape(text)}</p>" for text in others)
     return (
-        '<div style="border:1px solid #8c959f;border-left:6px solid #0550ae;border-radius:4px;padding:.4em 1em;'
-        'margin:.6em 0;line-height:1.45;max-width:72em">'
-        f"<b>Guarantee</b><p style='margin:.4em 0'><b>{html.escape(first)}</b></p>{paragraphs}"
-        f"{''.join(map(_error, warnings))}</div>"
+        f'<div style="{_CARD}"><b>Guarantee</b><p style="margin:.4em 0"><b>{html.escape(first)}</b></p>'
+        f"{paragraphs}{''.join(map(_error, warnings))}</div>"
     )
 
 
 def _table(result: Any) -> str:
     from workbench.results.arviz_adapter import INTERVAL
 
+    def row(cells: list[str], tag: str) -> str:
+        aligned = ["left", *["right"] * (len(cells) - 1)]
+        return "".join(
+            f"<{tag} style='text-align:{side};padding:1px 10px'>{html.escape(cell)}</{tag}>"
+            for side, cell in zip(aligned, cells, strict=True)
+        )
+
     table = result.summary()
-    rows = "".join(
-        f"<tr><td style='text-align:left'>{html.escape(str(name))}</td>"
-        + "".join(f"<td>{value:.3f}</td>" for value in row)
-        + "</tr>"
-        for name, row in zip(table.index, table.to_numpy(), strict=True)
+    body = "".join(
+        f"<tr>{row([str(name), *(f'{value:.3f}' for value in values)], 'td')}</tr>"
+        for name, values in zip(table.index, table.to_numpy(), strict=True)
     )
     return (
-        f"<details open><summary><b>Posterior</b> (covered by the guarantee): mean, sd and {INTERVAL:.0%} highest-density interval; "
-        "the interval does not count the noise that privacy added to its location</summary>"
-        "<div style='max-height:320px;overflow-y:auto;max-width:46em'><table style='width:100%;font-variant-numeric:tabular-nums'>"
-        "<thead><tr><th style='text-align:left'>quantity</th><th>mean</th><th>sd</th><th>low</th><th>high</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table></div></details>"
+        f"<details open><summary><b>Posterior</b> (covered by the guarantee): mean, sd and {INTERVAL:.0%} highest-density "
+        "interval; the interval does not count the noise that privacy added to its location</summary>"
+        "<div style='max-height:320px;overflow-y:auto;max-width:42em'>"
+        "<table style='width:100%;font-variant-numeric:tabular-nums;border-collapse:collapse'>"
+        f"<thead><tr>{row(['quantity', 'mean', 'sd', 'low', 'high'], 'th')}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
