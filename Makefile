@@ -40,14 +40,16 @@ clean:
 
 # Debian splits ensurepip off python3: where it is missing, the environment gets its pip from the system's
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), f"Python 3.11 or newer is needed, this is {sys.version}"'
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) \
-	  && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed")'
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv $(VENV); else \
+	  $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install --quiet pip; fi
 
 $(VENV)/installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "Installing into $(VENV): about 1.2 GB, two to five minutes"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/tested: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	@echo "Installing into $(VENV) with the test dependencies: about 1.3 GB, two to five minutes"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
 	@touch $@ $(VENV)/installed

@@ -175,8 +175,8 @@ def _print_result(result: Any, folder: Path | None) -> None:
     if result.state == "cancelled":
         print(
             f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. Spent: the promise stays epsilon = "
-            f"{guarantee.epsilon:g}; the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was not "
-            "decided by the outputs.\n"
+            f"{guarantee.epsilon:g}; the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was "
+            "not decided by the outputs.\n"
         )
     if result.state == "failed":
         print(f"Failed: {result.message}\n")
@@ -185,9 +185,7 @@ def _print_result(result: Any, folder: Path | None) -> None:
         values = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
         print(f"\nHeld-out ({result.data['num_evaluation']} evaluation records, {result.metrics_label}): {values}")
     else:
-        print(
-            "\nNo held-out metrics: the evaluation records are private (--evaluate-private shows them, outside the guarantee)."
-        )
+        print("\nNo held-out metrics: the evaluation records are private (--evaluate-private: outside the guarantee).")
     if folder is not None:
         print(f"Saved: {folder / 'report.html'} (and result.json, posterior.nc, curves.png)")
 

@@ -143,9 +143,7 @@ def prepare(
     if seed is not None:
         seed = _validate.integer("seed", seed, at_least=0)
     if optimizer is not None and learning_rate is not None:
-        raise _validate.ArgumentError(
-            "learning_rate", learning_rate, "belongs to the optimizer that was given; set it there."
-        )
+        raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
     if optimizer is None:
         learning_rate = default_learning_rate(iterations) if learning_rate is None else learning_rate
         learning_rate = _validate.number("learning_rate", learning_rate, above=0)
@@ -165,7 +163,7 @@ def prepare(
         delta = default_delta(declared)
     elif delta >= 1 / declared:
         warnings.warn(
-            f"delta={delta:g} is not below 1/N = {1 / declared:.3g} for N = {declared} records: so large a delta would allow a "
+            f"delta={delta:g} is not below 1/N = {1 / declared:.3g} for N = {declared} records: that would allow a "
             f"mechanism that publishes one record in full. {default_delta(declared):g} is a usual choice here.",
             DeltaWarning,
             stacklevel=3,
@@ -218,10 +216,12 @@ def _log_factor(privacy: PrivacySettings) -> float:
 
 def _sampler(privacy: PrivacySettings, num_train: int) -> tuple[PoissonSampler, float]:
     """The sampler, and the delta that its padding and rounding cost: (1 + e^epsilon) T (P(K > M) + rounding)."""
+    # the padding follows the declared N, so that it tells nothing about the private count
+    size = max(num_train, privacy.num_records)
     log_share = math.log(privacy.delta * _IMPLEMENTATION_SHARE) - _log_factor(privacy)
-    capacity = overflow_capacity(num_train, privacy.sampling_rate, log_share + math.log(0.5))
+    capacity = overflow_capacity(size, privacy.sampling_rate, log_share + math.log(0.5))
     sampler = PoissonSampler(num_train, privacy.sampling_rate, capacity)
-    failure = math.exp(log_overflow_probability(num_train, privacy.sampling_rate, capacity)) + sampler.total_variation
+    failure = math.exp(log_overflow_probability(size, privacy.sampling_rate, capacity)) + sampler.total_variation
     cost = math.exp(_log_factor(privacy)) * failure if failure else 0.0
     if cost > privacy.delta * _IMPLEMENTATION_SHARE:
         raise _validate.ArgumentError(
@@ -311,11 +311,11 @@ class PreparedFit:
         if self.settings.evaluate_private:
             lines.append("Metrics on private evaluation records were computed on request; they are outside the guarantee.")
         lines.append(
-            f"The number of records (N = {self.privacy.num_records}) and the sampling rate are treated as public constants, and so are "
-            "the bounds used for scaling."
+            f"The number of records (N = {self.privacy.num_records}), the sampling rate and the bounds used for scaling are "
+            "treated as public constants."
         )
         lines.append(
-            "This is one fit: several fits on the same records add up, and choosing between them by private scores leaks too."
+            "This is one fit: several on the same records add up, and choosing between them by private scores leaks too."
         )
         lines.append("Noise is drawn in floating point, whose last bits are not covered (Mironov 2012).")
         return tuple(lines)
@@ -412,7 +412,7 @@ class PreparedFit:
             "name": self.data.name,
             "description": self.data.description,
             "unit": self.data.unit,
-            "num_evaluation": self.data.num_evaluation,
+            "num_evaluation": self.data.num_evaluation if self.shows_metrics else None,
             "target": self.data.target_name,
             "classes": list(self.data.classes),
             "declarations": self.data.declarations(),

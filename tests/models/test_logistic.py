@@ -36,7 +36,7 @@ def test_log_density_is_prior_plus_likelihood(prior_scale):
 
 
 def test_likelihood_of_a_minibatch_is_scaled_to_all_records():
-    found, _ = log_density(model, (FEATURES, TARGET), {"num_records": 60}, LATENTS)
+    found, _ = log_density(handlers.seed(model, 0), (FEATURES, TARGET), {"num_records": 60}, LATENTS)
     prior = normal(LATENTS["weights"], 5.0) + normal(LATENTS["intercept"], 5.0)
     assert float(found) == pytest.approx(prior + 10 * likelihoods().sum(), rel=1e-5)
 

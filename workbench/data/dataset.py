@@ -60,17 +60,17 @@ class Dataset:
         return EVALUATION_LABELS[self.evaluation_is_public]
 
     def declarations(self) -> list[str]:
-        """What the guarantee takes as public about this data set, each a sentence."""
+        """What the guarantee takes as public about this data set, each a sentence; private counts are left out."""
         lines = [
-            f"The {self.num_train} training records are private; one of them is the privacy unit.",
+            "The training records are private; one of them is the privacy unit.",
             "Names of the columns, the two classes and the bounds used for scaling are declared public.",
         ]
         if self.evaluation_is_public:
             lines.append(f"The {self.num_evaluation} evaluation records are declared public.")
         else:
             lines.append(
-                f"The {self.num_evaluation} evaluation records are private and not protected by the guarantee: numbers "
-                "computed on them are shown only on request."
+                "The evaluation records are private and not protected by the guarantee: numbers computed on them are shown "
+                "only on request."
             )
         return lines
 

@@ -143,7 +143,7 @@ def from_frame(
         )
     return Dataset(
         name=name,
-        description=f"{len(frame)} rows, {len(chosen)} features, target {target!r}.",
+        description=f"{len(chosen)} features, target {target!r}.",
         train=(scaled[~held_out], labels[~held_out]),
         evaluation=(scaled[held_out], labels[held_out]),
         feature_names=tuple(chosen),

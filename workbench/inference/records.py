@@ -125,7 +125,7 @@ class RecordModel:
     guide: Callable
     num_records: int
     static: dict[str, Any]
-    placeholder: Record
+    blank_record: Record
     plate: str
     plate_scale: float
     initial: dict[str, Array]
@@ -144,8 +144,8 @@ class RecordModel:
     def _traces(
         self, params: dict[str, Array], key: Array, index: Any = 0, record: Record | None = None
     ) -> tuple[dict, dict]:
-        """Traces of guide and model for one record (``placeholder`` by default) and one draw of the base noise."""
-        args = _one_record(self.placeholder if record is None else record)
+        """Traces of guide and model for one record (``blank_record`` by default) and one draw of the base noise."""
+        args = _one_record(self.blank_record if record is None else record)
         kwargs = {"num_records": self.num_records, **self.static}
         constrained = self.constrain(params)
         guide_key, model_key = jax.random.split(key)
@@ -230,8 +230,8 @@ def split(
     kwargs = {"num_records": num_records, **static}
     for fn, what in ((model, "model"), (guide, "guide")):
         _require_num_records(fn, what)
-    placeholder = tuple(jnp.zeros(array.shape, array.dtype) for array in record)
-    args = _one_record(placeholder)
+    blank_record = tuple(jnp.zeros(array.shape, array.dtype) for array in record)
+    args = _one_record(blank_record)
     zero = jnp.zeros((), jnp.int32)
 
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
@@ -270,7 +270,7 @@ def split(
         guide=guide,
         num_records=num_records,
         static=static,
-        placeholder=placeholder,
+        blank_record=blank_record,
         plate=plate,
         plate_scale=size / subsample_size,
         initial=initial,
@@ -315,7 +315,7 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
             )
         if site["type"] == "sample" and not site["fn"].has_rsample:
             raise PrivacyModelError(
-                f"site {name!r} of the guide is not reparametrised ({type(site['fn']).__name__}): the aligned gradient needs it."
+                f"site {name!r} of the guide is not reparametrised ({type(site['fn']).__name__}): aligned gradients need it."
             )
 
 
@@ -332,7 +332,7 @@ def _check_global_part(candidate: RecordModel, key: Array) -> None:
                         outputs[f"{number} density {name}"] = _log_density(site)
         return outputs
 
-    for output, used in _used_inputs(quantities, candidate.placeholder, jnp.zeros((), jnp.int32)).items():
+    for output, used in _used_inputs(quantities, candidate.blank_record, jnp.zeros((), jnp.int32)).items():
         name = output.split(" ", 2)[2]
         if any(used[:-1]):
             raise PrivacyModelError(
@@ -351,13 +351,13 @@ def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
     used = _used_inputs(
         lambda shared, record, index: {"loss": candidate.record_loss(shared, record, key, index)},
         {name: values[name] for name in names},
-        candidate.placeholder,
+        candidate.blank_record,
         jnp.zeros((), jnp.int32),
     )["loss"]
     if used[-1]:
         raise PrivacyModelError(
-            f"the model uses the index of the record plate {candidate.plate!r}: it is called with the minibatch's records, so "
-            "index nothing with it."
+            f"the model uses the index of the record plate {candidate.plate!r}: it is called with the minibatch's records, "
+            "so index nothing with it."
         )
     shared = tuple(name for name, is_used in zip(names, used, strict=False) if is_used)
     if not shared:

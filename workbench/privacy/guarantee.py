@@ -107,8 +107,8 @@ class Guarantee:
         if self.steps_taken < self.steps:
             lines.append(
                 f"The run stopped after {self.steps_taken:,} of {self.steps:,} steps. The promise stays epsilon = "
-                f"{self.epsilon:g}. For the steps taken alone it is epsilon = {self.epsilon_taken:g} at the same delta, on the "
-                "condition that the stop was not decided by looking at the outputs."
+                f"{self.epsilon:g}. For the steps taken alone it is epsilon = {self.epsilon_taken:g} at the same delta, on "
+                "the condition that the stop was not decided by looking at the outputs."
             )
         if self.caveats:
             lines.append("Conditions: " + " ".join(self.caveats))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from workbench import _validate
-from workbench.privacy.randomness import normal
+from workbench.privacy.randomness import normal, require_secure
 
 __all__ = ["GaussianMechanism"]
 
@@ -45,7 +45,11 @@ class GaussianMechanism:
         return self.clip * self.noise_multiplier if self.noise_multiplier > 0 else 0.0
 
     def noise(self, key: jax.Array, size: int) -> jax.Array:
-        """Noise for ``size`` coordinates, float32[size], standard deviation ``standard_deviation``."""
+        """Noise for ``size`` coordinates, float32[size], standard deviation ``standard_deviation``.
+
+        :raises TypeError: if ``key`` is not a ChaCha20 key.
+        """
+        require_secure(key)
         if self.noise_multiplier == 0:
             return jnp.zeros(size, jnp.float32)
         return normal(key, (size,)) * jnp.float32(self.standard_deviation)

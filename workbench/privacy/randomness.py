@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jax.extend.random import define_prng_impl
 
-__all__ = ["CHACHA20", "NORMAL_BOUND", "fast_key", "key_from_bytes", "key_from_seed", "new_key", "normal"]
+__all__ = ["CHACHA20", "NORMAL_BOUND", "fast_key", "key_from_bytes", "key_from_seed", "new_key", "normal", "require_secure"]
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
 _BITS, _SPLIT, _FOLD_IN = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold"))
@@ -170,6 +170,17 @@ def key_from_seed(seed: int) -> jax.Array:
     on its guarantee.
     """
     return key_from_bytes(hashlib.sha256(b"dpvi-workbench seed " + str(int(seed)).encode()).digest())
+
+
+def require_secure(key: jax.Array) -> None:
+    """Refuse a key that is not of this module, where privacy depends on it; checked while tracing, at no cost.
+
+    :raises TypeError: if ``key`` is no typed ChaCha20 key, such as ``jax.random.key(0)``.
+    """
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or jax.random.key_impl(key) != CHACHA20:
+        raise TypeError(
+            "key: noise and minibatches need a key from workbench.privacy.randomness: new_key(), or key_from_seed(seed)."
+        )
 
 
 def fast_key(key: jax.Array) -> jax.Array:

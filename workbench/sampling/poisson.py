@@ -24,6 +24,7 @@ from jax import lax
 from scipy.stats import binom
 
 from workbench import _validate
+from workbench.privacy.randomness import require_secure
 
 __all__ = ["Minibatch", "PoissonSampler", "log_overflow_probability", "overflow_capacity"]
 
@@ -161,7 +162,11 @@ class PoissonSampler:
         return self.capacity * thresholds * 2.0 ** -(_BITS + 1)
 
     def draw(self, key: jax.Array) -> Minibatch:
-        """One minibatch; a pure function of ``key`` for jit, scan and vmap. Indices ascend and are distinct."""
+        """One minibatch; a pure function of ``key`` for jit, scan and vmap. Indices ascend and are distinct.
+
+        :raises TypeError: if ``key`` is not a ChaCha20 key.
+        """
+        require_secure(key)
         if self.sampling_rate == 1:
             places = np.arange(self.capacity)
             return Minibatch(

@@ -361,5 +361,6 @@ def _table(result: Any) -> str:
         "interval; the interval does not count the noise that privacy added to its location</summary>"
         "<div style='max-height:320px;overflow-y:auto;max-width:42em'>"
         "<table style='width:100%;font-variant-numeric:tabular-nums;border-collapse:collapse'>"
-        f"<thead><tr>{row(['quantity', 'mean', 'sd', 'low', 'high'], 'th')}</tr></thead><tbody>{body}</tbody></table></div></details>"
+        f"<thead><tr>{row(['quantity', 'mean', 'sd', 'low', 'high'], 'th')}</tr></thead><tbody>{body}</tbody></table>"
+        "</div></details>"
     )

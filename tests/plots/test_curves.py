@@ -1,0 +1,135 @@
+"""Training curves."""
+
+import subprocess
+import sys
+
+import pytest
+
+from workbench.plots import TrainingCurves, png, training_figure
+from workbench.results import HistoryPoint
+
+HISTORY = [HistoryPoint(step, {"elbo": -1 / (1 + step), "auc": 0.5 + step / 100}) for step in range(0, 50, 10)]
+
+
+def heading(figure):
+    return figure.get_suptitle()
+
+
+def curve(figure, panel):
+    return figure.axes[panel].lines[0].get_xydata().tolist()
+
+
+def size(data):
+    return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+
+
+def test_picture_is_a_png():
+    assert png(TrainingCurves(10, "public data").figure).startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_picture_keeps_its_size_while_curves_grow():
+    curves = TrainingCurves(50, "public data")
+    empty = size(png(curves.figure))
+    curves.draw(HISTORY, "epsilon 1")
+    assert size(png(curves.figure)) == empty
+    assert empty[0] > empty[1] > 300
+
+
+def test_pyplot_is_never_imported():
+    code = (
+        "import sys; from workbench.plots import TrainingCurves, png; png(TrainingCurves(5, 'x').figure);"
+        "sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_panels_show_elbo_and_auc_over_steps():
+    curves = TrainingCurves(50, "public data")
+    curves.draw(HISTORY)
+    assert curve(curves.figure, 0) == [[point.step, point.metrics["elbo"]] for point in HISTORY]
+    assert curve(curves.figure, 1) == [[point.step, point.metrics["auc"]] for point in HISTORY]
+    assert ["ELBO" in axes.get_title("left") for axes in curves.figure.axes] == [True, False]
+    assert ["AUC" in axes.get_title("left") for axes in curves.figure.axes] == [False, True]
+
+
+def test_drawing_again_moves_the_same_lines():
+    curves = TrainingCurves(50, "public data")
+    curves.draw(HISTORY[:2])
+    before = [line for axes in curves.figure.axes for line in axes.lines]
+    curves.draw(HISTORY)
+    after = [line for axes in curves.figure.axes for line in axes.lines]
+    assert len(after) == 4
+    assert all(old is new for old, new in zip(before, after, strict=True))
+    assert len(curve(curves.figure, 0)) == 5
+
+
+def test_a_larger_dot_marks_the_newest_point():
+    curves = TrainingCurves(50, "public data")
+    curves.draw(HISTORY)
+    tip = curves.figure.axes[1].lines[1].get_xydata().tolist()
+    assert tip == [[40, HISTORY[-1].metrics["auc"]]]
+
+
+def test_more_history_changes_the_picture():
+    curves = TrainingCurves(50, "public data")
+    curves.draw(HISTORY[:2])
+    early = png(curves.figure)
+    curves.draw(HISTORY)
+    assert png(curves.figure) != early
+
+
+def test_every_point_lies_inside_its_panel():
+    curves = TrainingCurves(50, "public data")
+    curves.draw([*HISTORY, HistoryPoint(50, {"elbo": -9.0, "auc": 0.02})])
+    for axes in curves.figure.axes:
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        points = axes.lines[0].get_xydata()
+        assert all(left <= x <= right and bottom <= y <= top for x, y in points)
+
+
+def test_a_bad_start_does_not_flatten_the_rest():
+    late = [HistoryPoint(step, {"elbo": -0.5 + step / 1000}) for step in range(1, 40)]
+    curves = TrainingCurves(50, "public data")
+    curves.draw([HistoryPoint(0, {"elbo": -1e6}), *late])
+    assert curves.figure.axes[0].get_ylim()[0] > -1
+
+
+@pytest.mark.parametrize("label", ["public data", "outside the guarantee"])
+def test_label_stands_in_the_picture(label):
+    curves = TrainingCurves(50, label)
+    assert heading(curves.figure) == f"curves: {label}"
+    curves.draw(HISTORY, "epsilon 1")
+    assert heading(curves.figure).startswith(f"curves: {label}")
+    assert heading(curves.figure).endswith("epsilon 1")
+
+
+def test_a_metric_that_is_missing_leaves_its_panel_empty():
+    curves = TrainingCurves(50, "public data")
+    curves.draw([HistoryPoint(0, {"elbo": -1.0})])
+    assert curve(curves.figure, 0) == [[0, -1.0]]
+    assert curve(curves.figure, 1) == []
+
+
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="matplotlib refuses axis limits that are not finite")
+@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
+def test_a_metric_that_is_not_finite_can_be_drawn(value):
+    curves = TrainingCurves(50, "public data")
+    curves.draw([HistoryPoint(0, {"elbo": value, "auc": 0.5})])
+    png(curves.figure)
+
+
+def test_figure_of_a_result_shows_its_whole_history(done):
+    figure = training_figure(done)
+    assert curve(figure, 0) == [[point.step, point.metrics["elbo"]] for point in done.history]
+    assert "epsilon 1, delta 0.001" in heading(figure)
+    assert "public data" in heading(figure)
+
+
+def test_figure_of_a_stopped_run_says_where_it_stopped(cancelled):
+    assert f"cancelled at step {cancelled.guarantee.steps_taken}" in heading(training_figure(cancelled))
+
+
+def test_figure_of_a_private_run_is_empty_and_labelled(secret):
+    figure = training_figure(secret[1])
+    assert curve(figure, 0) == curve(figure, 1) == []
+    assert "outside the guarantee" in heading(figure)

@@ -1,0 +1,74 @@
+"""What a fit gives back."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import workbench as wb
+
+
+def test_parameters_are_named_finite_arrays(done):
+    assert set(done.params) == {"weights_loc", "weights_scale", "intercept_loc", "intercept_scale"}
+    assert all(np.all(np.isfinite(value)) for value in done.params.values())
+    assert np.all(done.params["weights_scale"] > 0)
+
+
+def test_draws_come_from_the_fitted_guide(done):
+    draws = done.draws["weights"]
+    assert draws.shape == (1000, 30)
+    # thirty means and thirty spreads at five standard errors: false alarms below 1e-4, and the seed is fixed
+    error = done.params["weights_scale"] / np.sqrt(1000)
+    assert np.all(np.abs(draws.mean(0) - done.params["weights_loc"]) < 5 * error)
+    assert draws.std(0) == pytest.approx(done.params["weights_scale"], rel=5 / np.sqrt(2000))
+
+
+def test_posterior_says_what_it_is_covered_by(done):
+    attributes = done.posterior["posterior"].attrs
+    assert attributes["label"] == "covered"
+    assert attributes["guarantee"] == done.guarantee.headline()
+
+
+def test_summary_has_a_row_for_each_quantity(done):
+    labels = [f"weights[{name}]" for name in wb.data.load("breast_cancer").feature_names]
+    assert sorted(done.summary().index) == sorted([*labels, "intercept"])
+
+
+def test_metrics_are_the_last_of_the_history(done):
+    assert done.history[-1].metrics == done.metrics
+    assert done.history[-1].step == 300
+    assert {"elbo", "auc", "log_likelihood"} == set(done.metrics)
+
+
+def test_history_begins_before_the_first_step_and_goes_forward(done):
+    steps = [point.step for point in done.history]
+    assert steps[0] == 0
+    assert steps == sorted(set(steps))
+
+
+def test_training_improves_on_the_start(done):
+    assert done.metrics["elbo"] > done.history[0].metrics["elbo"]
+    assert done.metrics["auc"] > 0.9
+
+
+def test_data_facts_are_public_facts(done, secret):
+    for result in (done, secret[1]):
+        assert set(result.data) == {
+            "name", "description", "unit", "num_evaluation", "target", "classes", "declarations", "licence", "source"
+        }  # fmt: skip
+
+
+def test_plot_is_a_figure(done):
+    assert isinstance(done.plot(), Figure)
+
+
+def test_repr_is_one_line_with_state_and_epsilon(done, cancelled):
+    assert repr(done).startswith("FitResult(done, logistic on breast_cancer, epsilon=1, elbo=")
+    assert repr(cancelled).startswith("FitResult(cancelled, ")
+    assert "\n" not in repr(done)
+
+
+def test_a_result_cannot_be_rewritten(done):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        done.guarantee = None
