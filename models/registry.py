@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,4 +63,9 @@ def get(name: str, **options: Any) -> Model:
 
     :raises ArgumentError: for an unknown name, with the nearest ones, or an unknown or bad option.
     """
-    return _FACTORIES[_validate.choice("model", name, _FACTORIES)](**options)
+    factory = _FACTORIES[_validate.choice("model", name, _FACTORIES)]
+    known = inspect.signature(factory).parameters
+    for option, value in options.items():
+        if option not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            raise _validate.ArgumentError(option, value, f"unknown option of {name!r}; known: {', '.join(known) or 'none'}.")
+    return factory(**options)

@@ -48,7 +48,7 @@ def test_an_argument_that_cannot_be_used_is_named_with_its_value(argument, value
 
 
 def test_data_that_are_no_data_set_are_named_by_their_type():
-    with pytest.raises(ArgumentError, match="^data='ndarray': "):
+    with pytest.raises(ArgumentError, match=r"^data='ndarray': "):
         prepare(data=np.zeros((3, 2)))
 
 
@@ -165,11 +165,8 @@ def test_steps_before_a_stop_are_those_of_the_whole_run(done, cancelled):
     assert tuple(common) == cancelled.history
 
 
-def test_a_stop_before_the_first_step_spends_nothing():
-    prepared = prepare(iterations=50, seed=0)
-    last = list(prepared.run(stop=lambda: True))[-1]
-    guarantee = prepared.result().guarantee
-    assert last.status == prepared.result().state == "cancelled"
+def test_no_step_taken_spends_nothing_and_leaves_the_promise():
+    guarantee = prepare(iterations=50, seed=0).guarantee(0)
     assert (guarantee.steps_taken, guarantee.epsilon_taken, guarantee.epsilon) == (0, 0.0, 1.0)
 
 
@@ -325,9 +322,8 @@ def mean_auc(epsilon, seeds):
     return np.mean(scores)
 
 
-@pytest.mark.parametrize(("epsilon", "least"), [(8.0, 0.98), (1.0, 0.96)])
-def test_auc_on_breast_cancer_two_seeds(epsilon, least):
-    assert mean_auc(epsilon, range(2)) > least
+def test_auc_on_breast_cancer_two_seeds():
+    assert mean_auc(1.0, range(2)) > 0.96
 
 
 @pytest.mark.slow

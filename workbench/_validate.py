@@ -25,6 +25,16 @@ class ArgumentError(ValueError):
         super().__init__(f"{argument}={value!r}: {expectation}")
 
 
+def _as_float(value: Any) -> float:
+    """``value`` as a float; NaN where it is no number or too large for one."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
+
+
 def number(
     name: str,
     value: Any,
@@ -45,9 +55,9 @@ def number(
     if at_most is not None:
         limits.append(f"at most {at_most:g}")
     expectation = " ".join(["must be a finite number", " and ".join(limits)]).strip() + "."
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(float(value)):
+    result = _as_float(value)
+    if not math.isfinite(result):
         raise ArgumentError(name, value, expectation)
-    result = float(value)
     inside = (
         (above is None or result > above)
         and (at_least is None or result >= at_least)
@@ -68,11 +78,10 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
     """A whole number of at least ``at_least`` (and at most ``at_most``), as ``int``; 2000.0 is accepted, 2000.5 is not."""
     limit = f"at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
     expectation = f"must be a whole number of {limit}."
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    as_float = _as_float(value)
+    if not math.isfinite(as_float) or as_float != math.floor(as_float):
         raise ArgumentError(name, value, expectation)
-    if not math.isfinite(float(value)) or float(value) != math.floor(float(value)):
-        raise ArgumentError(name, value, expectation)
-    whole = value if isinstance(value, int) else int(float(value))
+    whole = value if isinstance(value, int) else int(as_float)
     if whole < at_least or (at_most is not None and whole > at_most):
         raise ArgumentError(name, value, expectation)
     return whole

@@ -12,12 +12,12 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,7 +31,11 @@ DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors on one line, with exit code 2."""
+    """Errors on one line, with exit code 2; whatever begins like a negative number is a value, as in -1:1."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._negative_number_matcher = re.compile(r"^-[\d.]")
 
     def error(self, message: str) -> NoReturn:
         self.exit(UNUSABLE, f"{self.prog}: {message}\n")
@@ -44,6 +48,11 @@ def _number(text: str) -> float:
         return float(numerator) / float(denominator) if denominator else float(numerator)
     except (ValueError, ZeroDivisionError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number.") from None
+
+
+def _whole(text: str) -> float:
+    """A whole number to its last digit, or whatever ``_number`` makes of the text."""
+    return int(text) if text.lstrip("-").isdigit() else _number(text)
 
 
 def _bounds(texts: Sequence[str]) -> Any:
@@ -103,30 +112,29 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
+    from workbench import fitting
     from workbench.results.storage import check_folder
 
     # everything that can be refused is refused before a record is touched
     folder = None if arguments.out is None else check_folder(arguments.out)
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: print(f"workbench fit: warning: {message}", file=sys.stderr)
-        from workbench import fitting
-
-        prepared = fitting.prepare(
-            arguments.model,
-            _dataset(arguments),
-            epsilon=arguments.epsilon,
-            delta=arguments.delta,
-            iterations=arguments.iterations,
-            sampling_rate=arguments.sampling_rate,
-            sampler=arguments.sampler,
-            clip=arguments.clip,
-            gradient=arguments.gradient,
-            learning_rate=arguments.learning_rate,
-            num_records=arguments.num_records,
-            evaluate_private=arguments.evaluate_private,
-            device=arguments.device,
-            seed=arguments.seed,
-        )
+    prepared = fitting.prepare(
+        arguments.model,
+        _dataset(arguments),
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        iterations=arguments.iterations,
+        sampling_rate=arguments.sampling_rate,
+        sampler=arguments.sampler,
+        clip=arguments.clip,
+        gradient=arguments.gradient,
+        learning_rate=arguments.learning_rate,
+        num_records=arguments.num_records,
+        evaluate_private=arguments.evaluate_private,
+        device=arguments.device,
+        seed=arguments.seed,
+    )
+    for caution in prepared.cautions:
+        print(f"workbench fit: warning: {caution}", file=sys.stderr)
     asked = threading.Event()
 
     def stop(*_: object) -> None:
@@ -178,8 +186,8 @@ def _print_result(result: Any, folder: Path | None) -> None:
             f"{guarantee.epsilon:g}; the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was "
             "not decided by the outputs.\n"
         )
-    if result.state == "failed":
-        print(f"Failed: {result.message}\n")
+    if result.message:
+        print(f"{'Failed' if result.state == 'failed' else 'Note'}: {result.message}\n")
     print(guarantee.statement())
     if result.metrics:
         values = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
@@ -294,9 +302,9 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
     fit.add_argument("--gradient", default="aligned", help="aligned")
     fit.add_argument("--learning-rate", type=_number, help="of Adam; default 1 / sqrt(iterations)")
-    fit.add_argument("--num-records", type=_number, metavar="N", help="publicly declared number of training records")
+    fit.add_argument("--num-records", type=_whole, metavar="N", help="publicly declared number of training records")
     fit.add_argument("--device", help="cpu, gpu, gpu:1")
-    fit.add_argument("--seed", type=_number, help="reproducible run; its noise is predictable to whoever knows the seed")
+    fit.add_argument("--seed", type=_whole, help="reproducible run; its noise is predictable to whoever knows the seed")
     fit.add_argument("--out", help="folder for report, draws, curves and JSON")
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
     fit.add_argument("--target", help="CSV: name of the binary target column")
@@ -306,7 +314,7 @@ def _parser() -> argparse.ArgumentParser:
         "--bounds", nargs="+", metavar="FEATURE=LOW:HIGH", help="CSV: public ranges, LOW:HIGH for all, or a .json file"
     )
     fit.add_argument("--evaluation-fraction", type=_number, default=0.2, help="chance of a row to be held out (0.2)")
-    fit.add_argument("--split-seed", type=_number, default=0, help="public seed of the split (0)")
+    fit.add_argument("--split-seed", type=_whole, default=0, help="public seed of the split (0)")
     fit.add_argument("--evaluation-public", action="store_true", help="CSV: declare the evaluation records public")
     fit.add_argument(
         "--evaluate-private", action="store_true", help="show metrics on private evaluation records, outside the guarantee"

@@ -131,7 +131,7 @@ def prepare(
 
     The arguments are those of ``fit``.
     """
-    epsilon = _validate.number("epsilon", epsilon, above=0)
+    epsilon = _validate.number("epsilon", epsilon, above=0, at_most=accounting.MAX_EPSILON)
     if delta is not None:
         delta = _validate.probability("delta", delta)
     iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
@@ -159,14 +159,13 @@ def prepare(
 
     count = dataset.num_train
     declared = _validate.integer("num_records", count if num_records is None else num_records, at_least=2)
+    cautions = []
     if delta is None:
         delta = default_delta(declared)
     elif delta >= 1 / declared:
-        warnings.warn(
+        cautions.append(
             f"delta={delta:g} is not below 1/N = {1 / declared:.3g} for N = {declared} records: that would allow a "
-            f"mechanism that publishes one record in full. {default_delta(declared):g} is a usual choice here.",
-            DeltaWarning,
-            stacklevel=3,
+            f"mechanism that publishes one record in full. {default_delta(declared):g} is a usual choice here."
         )
     privacy = PrivacySettings(epsilon, delta, iterations, sampling_rate, sampler, clip, declared, seed)
     settings = RunSettings(
@@ -193,7 +192,7 @@ def prepare(
         **chosen.options,
     )
     state = dpvi.init(key, *dataset.train)
-    truncation_delta = _truncation_delta(privacy, dpvi.split.shared_size)
+    truncation_delta = _truncation_delta(privacy, sigma, dpvi.split.shared_size)
     return PreparedFit(
         model=chosen,
         data=dataset,
@@ -206,6 +205,7 @@ def prepare(
         state=state,
         key=key,
         device=where,
+        cautions=tuple(cautions),
     )
 
 
@@ -225,7 +225,9 @@ def _sampler(privacy: PrivacySettings, num_train: int) -> tuple[PoissonSampler, 
     cost = math.exp(_log_factor(privacy)) * failure if failure else 0.0
     if cost > privacy.delta * _IMPLEMENTATION_SHARE:
         raise _validate.ArgumentError(
-            "delta", privacy.delta, f"too small for this sampler: rounding and padding of minibatches alone cost {cost:.1e}."
+            "epsilon",
+            privacy.epsilon,
+            f"so large that rounding and padding of minibatches alone cost a delta of {cost:.1e}; take a smaller one.",
         )
     return sampler, cost
 
@@ -235,22 +237,37 @@ def _mechanism_delta(privacy: PrivacySettings, overflow_delta: float) -> float:
     return privacy.delta * (1 - _IMPLEMENTATION_SHARE) - overflow_delta
 
 
-def _truncation_delta(privacy: PrivacySettings, dimension: int) -> float:
-    """The delta that the noise's missing tail costs: (1 + e^epsilon) T d P(|Z| > 9.15), for d coordinates.
+def _truncation_delta(privacy: PrivacySettings, sigma: float, dimension: int) -> float:
+    """The delta that the noise's missing tail costs in T steps.
 
-    Noise cut at 9.15 standard deviations is within that total variation distance of the full Gaussian.
+    A draw never leaves [-B, B], B = 9.15. Where outputs are possible under both of two neighbouring data sets, their
+    densities have the ratio of the full Gaussians; where they are possible under one only, their probability counts
+    as delta. In units of sigma C the two sums differ by s with |s| <= r = 1 / sigma, so a step costs at most
+    sum_j P(B - |s_j| < Z <= B). Coordinates with |s_j| <= 1 / B add at most e sqrt(d) r phi(B) together (phi(B - s) <=
+    e phi(B), and sum |s_j| <= sqrt(d) r); for the others P(B - s < Z) / s^2 is largest at an end of [1 / B, r], so
+    they add at most r^2 B^2 P(Z > B - 1 / B) + P(Z > B - r).
     """
-    cost = math.exp(_log_factor(privacy) + math.log(2 * dimension) + float(norm.logsf(NORMAL_BOUND)))
+    bound, reach = NORMAL_BOUND, 1 / sigma
+    small = math.e * math.sqrt(dimension) * reach * norm.pdf(bound)
+    large = (reach * bound) ** 2 * norm.sf(bound - 1 / bound) + norm.sf(bound - reach)
+    conditioning = privacy.delta * 2 * dimension * norm.sf(bound)  # the cut densities are larger by this share
+    cost = float(privacy.iterations * (small + large + conditioning))
     if cost > privacy.delta * _IMPLEMENTATION_SHARE:
         raise _validate.ArgumentError(
-            "delta", privacy.delta, f"too small for noise from 64-bit draws, whose missing tail alone costs {cost:.1e} here."
+            "epsilon",
+            privacy.epsilon,
+            f"so large that noise of {sigma:g} times the clipping norm is enough, and there the tail that 64-bit draws lack "
+            f"costs a delta of {cost:.1e}; take a smaller one, more iterations or a larger delta.",
         )
     return cost
 
 
-@dataclass
+@dataclass(repr=False)
 class PreparedFit:
-    """A checked and calibrated fit. ``run`` may be called once; afterwards ``result`` is there, however the run ended."""
+    """A checked and calibrated fit. ``run`` may be called once; afterwards ``result`` is there, however the run ended.
+
+    ``cautions`` are sentences about settings that are allowed but unwise; ``fit`` raises them as warnings.
+    """
 
     model: Model
     data: Dataset
@@ -263,8 +280,13 @@ class PreparedFit:
     state: DPVIState
     key: jax.Array
     device: jax.Device
+    cautions: tuple[str, ...]
     _last: Snapshot | None = None
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Neither records nor the secret key, which a notebook would print and keep."""
+        return f"PreparedFit({self.model.name} on {self.data.name}, {self.privacy}, sigma={self.sigma:g})"
 
     @property
     def shows_metrics(self) -> bool:
@@ -308,7 +330,7 @@ class PreparedFit:
             lines.append(
                 f"The noise is predictable to whoever knows the seed ({self.privacy.seed}): share no result of such a run."
             )
-        if self.settings.evaluate_private:
+        if self.shows_metrics and not self.data.evaluation_is_public:
             lines.append("Metrics on private evaluation records were computed on request; they are outside the guarantee.")
         lines.append(
             f"The number of records (N = {self.privacy.num_records}), the sampling rate and the bounds used for scaling are "
@@ -483,6 +505,8 @@ def fit(
         device=device,
         seed=seed,
     )
+    for caution in prepared.cautions:
+        warnings.warn(caution, DeltaWarning, stacklevel=2)
     for snapshot in prepared.run(stop):
         if on_snapshot is not None:
             on_snapshot(snapshot)

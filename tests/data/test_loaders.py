@@ -67,7 +67,7 @@ def test_every_embedded_name_loads_and_is_described():
 
 @pytest.mark.parametrize("function", [wb.data.load, wb.data.describe])
 def test_unknown_name_offers_the_nearest(function):
-    with pytest.raises(ArgumentError, match="^data='brest_cancer': unknown name; did you mean 'breast_cancer'"):
+    with pytest.raises(ArgumentError, match=r"^data='brest_cancer': unknown name; did you mean 'breast_cancer'"):
         function("brest_cancer")
 
 
@@ -220,7 +220,12 @@ def test_a_folder_is_no_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("empty.csv", b""), ("ragged.csv", b"a,b\n1,2\n1,2,3,4\n"), ("binary.csv", b"\xff\xfe\x00abc"), ("plain.csv.gz", b"a,b\n")],
+    [
+        ("empty.csv", b""),
+        ("ragged.csv", b"a,b\n1,2\n1,2,3,4\n"),
+        ("binary.csv", b"\xff\xfe\x00abc"),
+        ("plain.csv.gz", b"a,b\n"),
+    ],
 )
 def test_a_file_that_is_no_table_is_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)

@@ -82,7 +82,7 @@ def test_missing_and_infinite_values_are_named_with_their_column(value):
 
 
 def test_a_missing_value_of_a_nullable_column_is_named():
-    with pytest.raises(ArgumentError, match="^a=nan: "):
+    with pytest.raises(ArgumentError, match=r"^a=nan: "):
         numeric_features(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64")}), ["a"])
 
 

@@ -7,11 +7,11 @@ import numpyro
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
+from workbench.models import logistic as entry
+from workbench.models.logistic import guide, model, predict
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.models import logistic as entry
-from workbench.models.logistic import guide, model, predict
 
 RANDOM = np.random.default_rng(11)
 FEATURES = RANDOM.uniform(-1, 1, (6, 3)).astype(np.float32)
@@ -84,6 +84,6 @@ def test_a_table_is_accepted():
 @pytest.mark.parametrize("arrays", [lambda x, y: (x,), lambda x, y: (x[:, :, None], y)])
 def test_data_of_another_form_are_refused(arrays):
     data = wb.data.load("breast_cancer")
-    with pytest.raises(ArgumentError, match="^data='breast_cancer': ") as caught:
+    with pytest.raises(ArgumentError, match=r"^data='breast_cancer': ") as caught:
         entry().check(dataclasses.replace(data, train=arrays(*data.train)))
     assert caught.value.argument == "data"

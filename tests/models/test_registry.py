@@ -1,10 +1,10 @@
 """The gallery of models by name."""
 
 import pytest
+from workbench.models import registry
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.models import registry
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_every_listed_model_can_be_made_and_says_what_it_is():
 
 
 def test_unknown_name_offers_the_nearest():
-    with pytest.raises(ArgumentError, match="^model='logistik': unknown name; did you mean 'logistic'") as caught:
+    with pytest.raises(ArgumentError, match=r"^model='logistik': unknown name; did you mean 'logistic'") as caught:
         wb.models.get("logistik")
     assert caught.value.argument == "model"
 
@@ -61,7 +61,7 @@ def test_registered_model_can_be_got_by_name(empty_gallery):
 
 def test_a_name_cannot_be_registered_twice(empty_gallery):
     registry.register("mine", wb.models.logistic)
-    with pytest.raises(ArgumentError, match="^name='mine': .*registered already"):
+    with pytest.raises(ArgumentError, match=r"^name='mine': .*registered already"):
         registry.register("mine", lambda: None)
     assert registry.get("mine").name == "logistic"
 

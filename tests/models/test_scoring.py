@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from workbench.models._scoring import binary_scores
 
 

@@ -92,7 +92,9 @@ def test_a_metric_that_is_not_finite_is_null_in_json_and_comes_back_as_nan(done,
     assert np.isnan(wb.load(tmp_path).history[-1].metrics["elbo"])
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="the picture cannot be drawn, and the paid-for result is not saved")
+@pytest.mark.xfail(
+    strict=True, raises=ValueError, reason="the picture cannot be drawn, and the paid-for result is not saved"
+)
 @pytest.mark.parametrize("value", [float("nan"), -float("inf")])
 def test_a_run_whose_metrics_were_never_finite_can_be_saved(done, tmp_path, value):
     result = dataclasses.replace(done, history=(HistoryPoint(0, {"elbo": value}),), metrics={"elbo": value})
@@ -115,7 +117,7 @@ def test_a_file_in_place_of_the_folder_is_found(tmp_path):
 
 def test_a_file_among_the_parents_of_the_folder_is_found(tmp_path):
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(ArgumentError, match="^out="):
+    with pytest.raises(ArgumentError, match=r"^out="):
         storage.check_folder(tmp_path / "taken" / "run")
 
 
@@ -176,9 +178,13 @@ def test_a_folder_without_a_result_says_which_file_is_missing(saved, tmp_path, m
         (b"\xff\xfe", "is damaged"),
         (b"{}", "not of format 1"),
         (b'{"format": 2}', "not of format 1"),
-        pytest.param(b"[]", "result.json", marks=pytest.mark.xfail(strict=True, raises=TypeError, reason="a list ends in a TypeError")),
         pytest.param(
-            b'{"format": 1}', "result.json", marks=pytest.mark.xfail(strict=True, raises=KeyError, reason="missing entries end in a KeyError")
+            b"[]", "result.json", marks=pytest.mark.xfail(strict=True, raises=TypeError, reason="a list ends in a TypeError")
+        ),
+        pytest.param(
+            b'{"format": 1}',
+            "result.json",
+            marks=pytest.mark.xfail(strict=True, raises=KeyError, reason="missing entries end in a KeyError"),
         ),
     ],
 )

@@ -14,7 +14,7 @@ Visibility = Literal["public data", "outside the guarantee"]
 EVALUATION_LABELS: dict[bool, Visibility] = {True: "public data", False: "outside the guarantee"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Records, split into training (private) and evaluation, with the public facts that the guarantee takes as given.
 
@@ -43,6 +43,10 @@ class Dataset:
     evaluation_is_public: bool = False
     licence: str = "the owner's"
     source: str = "the user"
+
+    def __repr__(self) -> str:
+        """Public facts only: a notebook prints whatever stands on a cell's last line."""
+        return f"Dataset({self.name!r}, {len(self.feature_names)} features, target {self.target_name!r})"
 
     @property
     def num_train(self) -> int:

@@ -131,8 +131,8 @@ def from_frame(
     chosen = [column for column in columns if column != target] if features is None else list(features)
     for column in chosen:
         _validate.choice("features", column, columns)
-    if not chosen or target in chosen:
-        raise _validate.ArgumentError("features", chosen, "must name at least one column, and not the target.")
+    if not chosen or target in chosen or len(set(chosen)) < len(chosen):
+        raise _validate.ArgumentError("features", chosen, "must name at least one column, each once, and not the target.")
     labels, classes = preprocessing.binary_target(frame[target], positive)
     limits = preprocessing.checked_bounds(bounds, chosen)
     scaled = preprocessing.scale_to_bounds(preprocessing.numeric_features(frame, chosen), limits)
@@ -165,7 +165,7 @@ def from_csv(path: str | Path, *, target: str, bounds: Any, **options: Any) -> D
         raise _validate.ArgumentError("path", str(path), "no such file.")
     try:
         frame = pd.read_csv(file)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, EOFError) as error:
         reason = str(error).strip().splitlines()[0]
         raise _validate.ArgumentError("path", str(path), f"cannot be read as CSV: {reason}") from error
     return from_frame(frame, target=target, bounds=bounds, **{"name": file.name.split(".")[0], **options})

@@ -45,7 +45,7 @@ class Snapshot:
     :param metrics_step: the step that ``metrics`` belong to.
     :param seconds: time since the first chunk began.
     :param seconds_per_step: of the newest chunk; None until a compiled step has been timed.
-    :param message: why the run failed, for people.
+    :param message: why the run failed, or what else went wrong, for people.
     """
 
     status: Status
@@ -119,15 +119,26 @@ def run(
     records = tuple(jnp.asarray(array) for array in records)
     constrain = jax.jit(dpvi.get_params)
     interval = max(1, math.ceil(steps / _EVALUATIONS))
+    status: Status = "running"
+    message = ""
     metrics: dict[str, float] = {}
     metrics_step = 0
     seconds_per_step: float | None = None
 
     def host_params(state: DPVIState) -> dict[str, np.ndarray]:
-        return {name: np.asarray(value) for name, value in constrain(state).items()}
+        # a copy: the next chunk reuses the state's memory, which jit may have handed through
+        return {name: np.array(value, copy=True) for name, value in constrain(state).items()}
 
     def measure(state: DPVIState) -> dict[str, float]:
-        return evaluate(dpvi.optim.get_params(state.optim_state)) if evaluate else {}
+        nonlocal evaluate, message
+        if evaluate is None:
+            return metrics
+        try:
+            return evaluate(dpvi.optim.get_params(state.optim_state))
+        except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
+            evaluate = None
+            message = f"metrics could not be computed from step {step} on ({type(error).__name__}: {error})."
+            return metrics
 
     def snapshot(status: Status, message: str = "") -> Snapshot:
         return Snapshot(
@@ -147,8 +158,6 @@ def run(
     started = time.perf_counter()
     step = int(state.step)
     params = host_params(state)
-    status: Status = "running"
-    message = ""
     # in a thread of its own, so that on two cores the chunk and the evaluation compile side by side
     compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpvi-compile")
     compiling = compiler.submit(lambda: jitted_chunk(dpvi).lower(state, records, jnp.int32(0)).compile())
@@ -190,6 +199,6 @@ def run(
         status, message = "cancelled", "interrupted"
     except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError) as error:
         status, message = "failed", f"{type(error).__name__}: {error}"
-    if status == "cancelled" and metrics_step != step and not message:
+    if status == "cancelled" and metrics_step != step and message != "interrupted":
         metrics, metrics_step = measure(state), step
     yield snapshot(status, message)

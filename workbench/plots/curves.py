@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ __all__ = ["TrainingCurves", "png", "training_figure"]
 _INK, _QUIET = "#1b1f24", "#57606a"
 _ELBO, _AUC = "#0550ae", "#953800"
 _DOTS_PER_INCH = 120
+_SMALLEST_RANGE = 0.02  # of a y axis: smaller changes are not blown up to look large
 
 
 def png(figure: Figure) -> bytes:
@@ -35,14 +37,14 @@ class _NotebookFigure(Figure):
 
 
 class TrainingCurves:
-    """ELBO and AUC over steps in one Figure of two panels, 7.4 x 3.0 inches.
+    """ELBO and AUC over steps in one Figure of two panels, 7.0 x 2.85 inches.
 
     :param steps: planned steps, the width of the x axes.
     :param label: what the curves are: "public data" or "outside the guarantee"; stands in the picture.
     """
 
     def __init__(self, steps: int, label: str) -> None:
-        self.figure = _NotebookFigure(figsize=(7.4, 3.0), layout="constrained")
+        self.figure = _NotebookFigure(figsize=(7.0, 2.85), layout="constrained")
         FigureCanvasAgg(self.figure)
         self._heading = self.figure.suptitle("", fontsize=10, color=_INK, x=0.01, ha="left")
         self._label = label
@@ -73,12 +75,14 @@ class TrainingCurves:
             steps, values = [step for step, _ in points], [value for _, value in points]
             line.set_data(steps, values)
             tip.set_data(steps[-1:], values[-1:])
+            values = [value for value in values if math.isfinite(value)]
             if values:
                 self._axes[name].yaxis.set_major_locator(MaxNLocator(6))
                 # the first tenth of a run can be far off: leave it out of the range, so that the rest is readable
                 later = values[len(values) // 10 :]
                 low, high = min(later), max(values)
-                margin = 0.08 * max(high - low, 1e-3)
+                low = min(low, high - _SMALLEST_RANGE)
+                margin = 0.08 * (high - low)
                 self._axes[name].set_ylim(low - margin, min(high + margin, 1.002) if name == "auc" else high + margin)
         self._heading.set_text(f"curves: {self._label}" + (f"   ·   {note}" if note else ""))
 

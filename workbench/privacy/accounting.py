@@ -15,13 +15,16 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from workbench import _validate
 from workbench.privacy._composition import self_compose
 
-__all__ = ["ACCOUNTANTS", "SAMPLERS", "delta", "epsilon", "epsilon_curve", "round_up"]
+__all__ = ["ACCOUNTANTS", "MAX_EPSILON", "SAMPLERS", "delta", "epsilon", "epsilon_curve", "round_up"]
 
 ACCOUNTANTS = ("pld",)
 SAMPLERS = {"poisson": "add_or_remove_one"}
 
+MAX_EPSILON = 100.0  # beyond it a guarantee says nothing
+
 _INTERVAL = 1e-4  # width of a privacy-loss bucket where epsilon is between .1 and 20
 _COARSE = 1e-3
+_REFERENCE_DELTA = 1e-6  # where delta is asked for, the epsilon at this delta gives the scale of the losses
 
 
 def round_up(value: float, digits: int) -> float:
@@ -133,7 +136,8 @@ def delta(
     epsilon = _validate.number("epsilon", epsilon, at_least=0)
     if count == 0:
         return 0.0
-    return float(_composed(rate, sigma, count, bucket_width(epsilon, count)).get_delta_for_epsilon(epsilon))
+    scale = max(epsilon, _refined_epsilon(rate, sigma, count, _REFERENCE_DELTA))
+    return float(_composed(rate, sigma, count, bucket_width(scale, count)).get_delta_for_epsilon(epsilon))
 
 
 def epsilon_curve(

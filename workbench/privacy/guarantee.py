@@ -121,5 +121,8 @@ def _percent(share: float) -> str:
 
 def _sensible(ratio: float) -> str:
     """A factor rounded up to three digits."""
-    digits = max(0, 2 - math.floor(math.log10(ratio)))
-    return f"{round_up(ratio, digits):,.{digits}f}" if ratio < 1e6 else f"{ratio:.2e}"
+    exponent = math.floor(math.log10(ratio))
+    if exponent >= 6:
+        return f"{round_up(ratio / 10.0**exponent, 2):.2f}e{exponent}"
+    digits = max(0, 2 - exponent)
+    return f"{round_up(ratio, digits):,.{digits}f}"

@@ -32,12 +32,10 @@ class GaussianMechanism:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        if self.noise_multiplier > 0:
+        _validate.number("noise_multiplier", self.noise_multiplier, at_least=0)
+        # a non-private baseline may switch clipping off
+        if self.noise_multiplier > 0 or self.clip != math.inf:
             _validate.number("clip", self.clip, above=0)
-        else:  # a non-private baseline may switch clipping off with clip=inf
-            _validate.number("noise_multiplier", self.noise_multiplier, at_least=0)
-            if not self.clip > 0 or math.isnan(self.clip):
-                raise _validate.ArgumentError("clip", self.clip, "must be greater than 0.")
 
     @property
     def standard_deviation(self) -> float:
@@ -56,6 +54,11 @@ class GaussianMechanism:
 
     @staticmethod
     def add(total: Any, noise: jax.Array) -> Any:
-        """``total`` (a pytree of arrays) plus ``noise`` (one flat vector with a coordinate for each of its entries)."""
+        """``total`` (a pytree of arrays) plus ``noise`` (one flat vector with a coordinate for each of its entries).
+
+        :raises ArgumentError: if the number of draws is another.
+        """
         flat, unravel = ravel_pytree(total)
+        if noise.shape != flat.shape:  # one draw for several coordinates would protect none of them
+            raise _validate.ArgumentError("noise", noise.shape, f"must have one draw for each of {flat.size} coordinates.")
         return unravel(flat + noise.astype(flat.dtype))

@@ -30,7 +30,7 @@ class HistoryPoint:
 class FitResult:
     """The outcome of one fit. Parameters, draws and everything made of them are covered by ``guarantee``.
 
-    :param state: "done", "cancelled" or "failed". :param message: why it failed, else "".
+    :param state: "done", "cancelled" or "failed". :param message: what went wrong, else "".
     :param guarantee: what is promised. :param model: name. :param model_options: its options.
     :param data: public facts about the data set. :param settings: all settings of the run.
     :param params: constrained parameters of guide and model, ``{name: array}``.

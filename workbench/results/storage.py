@@ -7,6 +7,7 @@ import json
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,22 @@ FORMAT = 1
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Create ``folder`` if need be and prove that it can be written to; called before a fit spends its epsilon.
+    """Prove that ``folder`` can be made and written to, and leave no trace; called before a fit spends its epsilon.
 
     :raises ArgumentError: naming ``out`` and the folder.
     """
     path = Path(folder).expanduser()
+    missing = [place for place in (path, *path.parents) if not place.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path):
             pass
     except OSError as error:
         raise _validate.ArgumentError("out", str(folder), f"cannot write there ({error.strerror}).") from None
+    finally:
+        for place in missing:
+            if place.is_dir():
+                place.rmdir()
     return path
 
 
@@ -56,27 +62,23 @@ def _encode(result: FitResult) -> dict[str, Any]:
 
 def save(result: FitResult, folder: str | Path) -> Path:
     """Write ``result`` into ``folder``, each file whole or not at all."""
-    path = check_folder(folder)
-
-    def write(name: str, content: bytes) -> None:
-        handle, temporary = tempfile.mkstemp(dir=path, prefix=f".{name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path / name)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-
-    partial = path / ".posterior.nc.partial"
-    arviz_adapter.save_draws(result.posterior, partial)
-    os.replace(partial, path / "posterior.nc")
     from workbench.plots import png
 
-    write("curves.png", png(result.plot()))
-    write("report.html", result.report().encode())
-    write("result.json", (json.dumps(_encode(result), indent=2, allow_nan=False) + "\n").encode())
+    path = check_folder(folder)
+    path.mkdir(parents=True, exist_ok=True)
+
+    def put(name: str, write: Callable[[Path], Any]) -> None:
+        partial = path / f".{name}.partial"
+        try:
+            write(partial)
+            os.replace(partial, path / name)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    put("posterior.nc", lambda file: arviz_adapter.save_draws(result.posterior, file))
+    put("curves.png", lambda file: file.write_bytes(png(result.plot())))
+    put("report.html", lambda file: file.write_text(result.report()))
+    put("result.json", lambda file: file.write_text(json.dumps(_encode(result), indent=2, allow_nan=False) + "\n"))
     return path
 
 
@@ -93,10 +95,19 @@ def load(folder: str | Path) -> FitResult:
         values = json.loads((path / "result.json").read_text())
     except ValueError as error:
         raise _validate.ArgumentError("folder", str(folder), f"result.json is damaged: {error}") from None
-    if values.pop("format", None) != FORMAT:
+    if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
         raise _validate.ArgumentError(
             "folder", str(folder), f"result.json is not of format {FORMAT}, which this version reads."
         )
+
+    try:
+        return _decode(values, arviz_adapter.load_draws(path / "posterior.nc"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _validate.ArgumentError("folder", str(folder), f"result.json is damaged: {error!r}") from None
+
+
+def _decode(values: dict[str, Any], draws: dict[str, np.ndarray]) -> FitResult:
+    """The inverse of ``_encode``."""
 
     def number(value: float | None) -> float:
         return math.nan if value is None else value
@@ -108,4 +119,4 @@ def load(folder: str | Path) -> FitResult:
         for point in values["history"]
     )
     values["metrics"] = {name: number(value) for name, value in values["metrics"].items()}
-    return FitResult(draws=arviz_adapter.load_draws(path / "posterior.nc"), **values)
+    return FitResult(draws=draws, **values)

@@ -81,7 +81,7 @@ class Workbench:
         self.delta = field(
             widgets.Text,
             description="delta",
-            value="" if start.delta is None else f"{start.delta:g}",
+            value="" if start.delta is None else repr(start.delta),
             placeholder="default: below 1 / N",
             continuous_update=False,
         )
@@ -107,6 +107,10 @@ class Workbench:
     def _dataset(self, name: str) -> Dataset:
         return self._own[name] if name in self._own else data_room.load(name)
 
+    def _is_private(self, name: str) -> bool:
+        """Whether this data set's evaluation records are private; embedded ones are public."""
+        return name in self._own and not self._own[name].evaluation_is_public
+
     def settings(self) -> Settings:
         """What the controls say now. A delta that is no number is NaN, which no check lets through."""
         text = self.delta.value.strip()
@@ -120,7 +124,7 @@ class Workbench:
             epsilon=self.epsilon.value,
             delta=delta,
             iterations=self.iterations.value,
-            evaluate_private=self.evaluate_private.value,
+            evaluate_private=self.evaluate_private.value and self._is_private(self.data.value),
         )
 
     def _controls_changed(self) -> None:
@@ -130,8 +134,7 @@ class Workbench:
             shown = self.delta.value if name == "delta" else getattr(settings, name)
             label.value = _error(f"{name} = {shown}: {problems[name]}") if name in problems else ""
         own = self._own.get(settings.data)
-        private = own is not None and not own.evaluation_is_public
-        self.evaluate_private.layout.display = "" if private else "none"
+        self.evaluate_private.layout.display = "" if self._is_private(settings.data) else "none"
         description = own.description if own is not None else data_room.describe(settings.data)
         self.about.value = _quiet(f"{models.get(settings.model).summary}<br>{html.escape(description)}")
         self.code.value = _code(settings.as_code(embedded=own is None))
@@ -145,7 +148,7 @@ class Workbench:
         self.picture = widgets.Image(
             value=png(curves.figure),
             format="png",
-            layout=widgets.Layout(width="740px", height="300px"),
+            layout=widgets.Layout(width="700px", height="285px"),
         )
         self.guarantee = widgets.HTML()
         self.posterior = widgets.HTML()
@@ -168,7 +171,7 @@ class Workbench:
         )
         live = widgets.VBox(
             [self.progress, self.status, self.picture],
-            layout=widgets.Layout(width="750px", flex="0 0 750px"),
+            layout=widgets.Layout(width="708px", flex="0 0 708px"),
         )
         self.view = widgets.VBox(
             [
@@ -286,11 +289,11 @@ class Workbench:
         if not result.metrics:
             facts.append("no curves: the evaluation records are private")
         self.status.value = _status(words, " · ".join(facts)) + (_error(result.message) if result.message else "")
-        self.guarantee.value = _card(guarantee.statement(), session.warnings)
+        self.guarantee.value = _card(guarantee.statement(), session.cautions)
         self.posterior.value = _table(result)
-        self._leave_record(result, picture, session.warnings)
+        self._leave_record(result, picture, session.cautions)
 
-    def _leave_record(self, result: Any, picture: bytes, warnings: list[str]) -> None:
+    def _leave_record(self, result: Any, picture: bytes, cautions: tuple[str, ...]) -> None:
         """Ordinary static output under the widget, folded: it stays when the notebook is closed."""
         run = f"{result.model} on {result.data['name']}, {result.state}, epsilon {result.guarantee.epsilon:g}"
         title = f"Kept in this notebook: {run}"
@@ -298,7 +301,7 @@ class Workbench:
         body = (
             f"<details><summary>{html.escape(title)}</summary>"
             f'<img alt="ELBO and AUC over steps" src="data:image/png;base64,{image}">'
-            f"{_card(result.guarantee.statement(), warnings)}{_table(result)}</details>"
+            f"{_card(result.guarantee.statement(), cautions)}{_table(result)}</details>"
         )
         for record in self._records:
             record.update(HTML(body))
@@ -332,12 +335,12 @@ _CARD = (
 )
 
 
-def _card(statement: str, warnings: list[str]) -> str:
+def _card(statement: str, cautions: tuple[str, ...]) -> str:
     first, *others = statement.split("\n\n")
     paragraphs = "".join(f"<p style='margin:.4em 0'>{html.escape(text)}</p>" for text in others)
     return (
         f'<div style="{_CARD}"><b>Guarantee</b><p style="margin:.4em 0"><b>{html.escape(first)}</b></p>'
-        f"{paragraphs}{''.join(map(_error, warnings))}</div>"
+        f"{paragraphs}{''.join(map(_error, cautions))}</div>"
     )
 
 

@@ -42,7 +42,7 @@ class Session:
         self.result: FitResult | None = None
         self.problem = ""
         self.details = ""
-        self.warnings: list[str] = []
+        self.cautions: tuple[str, ...] = ()
         self._prepared: Any = None
         self._snapshot: Snapshot | None = None
         self._history: tuple[HistoryPoint, ...] = ()
@@ -92,7 +92,8 @@ class Session:
 
     def _work(self) -> None:
         try:
-            self._prepared, self.warnings = self.settings.prepare(self.dataset)
+            self._prepared = self.settings.prepare(self.dataset)
+            self.cautions = self._prepared.cautions
             for snapshot in self._prepared.run(self._stop.is_set):
                 self._show(snapshot)
             self.result = self._prepared.result()

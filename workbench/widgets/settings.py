@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from workbench import _validate
 from workbench.data import Dataset
+from workbench.privacy.accounting import MAX_EPSILON
 
 __all__ = ["Settings"]
 
@@ -27,7 +27,7 @@ class Settings:
     def problems(self) -> dict[str, str]:
         """``{field: what is wrong with it}``; empty if a fit can start."""
         checks: dict[str, Callable[[], Any]] = {
-            "epsilon": lambda: _validate.number("epsilon", self.epsilon, above=0),
+            "epsilon": lambda: _validate.number("epsilon", self.epsilon, above=0, at_most=MAX_EPSILON),
             "delta": lambda: None if self.delta is None else _validate.probability("delta", self.delta),
             "iterations": lambda: _validate.integer("iterations", self.iterations, at_least=1, at_most=2**31 - 1),
         }
@@ -39,21 +39,18 @@ class Settings:
                 found[name] = error.expectation
         return found
 
-    def prepare(self, dataset: Dataset) -> tuple[Any, list[str]]:
-        """The prepared fit, and warnings to show beside it."""
+    def prepare(self, dataset: Dataset) -> Any:
+        """The prepared fit."""
         from workbench import fitting
 
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            prepared = fitting.prepare(
-                self.model,
-                dataset,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                iterations=self.iterations,
-                evaluate_private=self.evaluate_private,
-            )
-        return prepared, [str(entry.message) for entry in caught if issubclass(entry.category, fitting.DeltaWarning)]
+        return fitting.prepare(
+            self.model,
+            dataset,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            iterations=self.iterations,
+            evaluate_private=self.evaluate_private,
+        )
 
     def as_code(self, embedded: bool) -> str:
         """The one Python call that repeats the run (with fresh noise).
@@ -62,7 +59,8 @@ class Settings:
         """
         values = asdict(self)
         values.pop("model")
-        data = repr(values.pop("data")) if embedded else "data"
+        name = values.pop("data")
+        data = repr(name) if embedded else "data"
         if not values["evaluate_private"]:
             del values["evaluate_private"]
         if values["delta"] is None:

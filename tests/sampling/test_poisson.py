@@ -1,0 +1,271 @@
+import math
+from fractions import Fraction
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from scipy import stats
+
+from workbench._validate import ArgumentError
+from workbench.privacy.randomness import key_from_seed
+from workbench.sampling import PoissonSampler, poisson
+from workbench.sampling.poisson import log_overflow_probability, overflow_capacity
+
+FALSE_ALARMS = 1e-6  # of each statistical test below, over seeds; one test may run for several settings
+
+
+def sampler_for(num_records, sampling_rate):
+    """A sampler whose minibatches overflow less than once in 10^15."""
+    capacity = overflow_capacity(num_records, sampling_rate, math.log(1e-15))
+    return PoissonSampler(num_records, sampling_rate, capacity)
+
+
+@partial(jax.jit, static_argnums=(0, 2))
+def draw_many(sampler, key, draws):
+    return lax.map(sampler.draw, jax.random.split(key, draws), batch_size=1000)
+
+
+def included(sampler, key, draws):
+    """bool[draws, N]: which record is in which minibatch."""
+    batches = draw_many(sampler, key, draws)
+    member = np.zeros((draws, sampler.num_records + 1), bool)
+    places = np.where(batches.mask, batches.indices, sampler.num_records)  # padding goes to a column of its own
+    member[np.arange(draws)[:, None], places] = True
+    return member[:, :-1]
+
+
+def fits(statistic, degrees):
+    """Two-sided chi-square test."""
+    return FALSE_ALARMS / 2 < stats.chi2.sf(statistic, degrees) < 1 - FALSE_ALARMS / 2
+
+
+def right_inclusion_counts(counts, draws, rate):
+    return fits(np.sum((counts - draws * rate) ** 2) / (draws * rate * (1 - rate)), len(counts))
+
+
+def right_sizes(sizes, num_records, rate):
+    """Chi-square of the minibatch sizes against Binomial(N, q), sizes expected less than 20 times pooled."""
+    draws = len(sizes)
+    expected = draws * stats.binom.pmf(np.arange(num_records + 1), num_records, rate)
+    common = expected >= 20
+    observed = np.bincount(sizes, minlength=num_records + 1)
+    expected = np.append(expected[common], expected[~common].sum())
+    observed = np.append(observed[common], observed[~common].sum())
+    kept = expected > 1e-9
+    return fits(np.sum((observed - expected)[kept] ** 2 / expected[kept]), kept.sum() - 1)
+
+
+@pytest.mark.parametrize(("num_records", "rate", "draws"), [(10, 0.3, 100_000), (500, 0.1, 50_000), (1000, 0.02, 100_000)])
+def test_every_record_is_included_at_the_sampling_rate(num_records, rate, draws):
+    member = included(sampler_for(num_records, rate), key_from_seed(0), draws)
+    counts, sizes = member.sum(axis=0), member.sum(axis=1)
+    assert right_inclusion_counts(counts, draws, rate)
+    assert right_sizes(sizes, num_records, rate)
+    assert not right_inclusion_counts(counts, draws, 1.02 * rate), "a rate 2 % too high would go unnoticed"
+
+
+def test_records_are_included_independently_in_pairs():
+    """Largest of 45 correlations, Bonferroni."""
+    rate, draws = 0.2, 100_000
+    member = included(sampler_for(10, rate), key_from_seed(1), draws).astype(float)
+    together = member.T @ member
+    z = (together - draws * rate**2) / math.sqrt(draws * rate**2 * (1 - rate**2))
+    pairs = np.abs(z[np.triu_indices(10, 1)])
+    assert pairs.max() < stats.norm.isf(FALSE_ALARMS / 2 / 45)
+
+
+def test_every_subset_of_records_is_equally_likely_at_one_half():
+    """Chi-square over all 2^10 minibatches, so independence beyond pairs as well."""
+    draws = 100_000
+    member = included(sampler_for(10, 0.5), key_from_seed(2), draws)
+    counts = np.bincount(member @ (1 << np.arange(10)), minlength=1024)
+    assert fits(np.sum((counts - draws / 1024) ** 2) / (draws / 1024), 1023)
+
+
+def test_tiny_rates_use_two_tables_and_keep_mean_variance_and_places():
+    num_records, rate, draws = 1_000_000, 1e-5, 20_000
+    sampler = sampler_for(num_records, rate)
+    assert len(poisson._gap_tables(rate)[1]) == 2
+    batches = draw_many(sampler, key_from_seed(3), draws)
+    sizes = np.asarray(batches.mask).sum(axis=1)
+    mean, variance = num_records * rate, num_records * rate * (1 - rate)
+    assert abs(sizes.mean() - mean) < stats.norm.isf(FALSE_ALARMS / 2) * math.sqrt(variance / draws)
+    spread_of_variance = variance * math.sqrt((2 + 1 / variance) / draws)
+    assert abs(sizes.var() - variance) < stats.norm.isf(FALSE_ALARMS / 2) * spread_of_variance
+    hundredths = np.bincount(np.asarray(batches.indices)[np.asarray(batches.mask)] * 100 // num_records, minlength=100)
+    assert right_inclusion_counts(hundredths / 1.0, draws * num_records // 100, rate)
+
+
+def test_neighbouring_records_are_as_independent_as_distant_ones_at_tiny_rates():
+    """The first gap is geometric, also where the two tables meet: Kolmogorov-Smirnov on its survival function."""
+    num_records, rate, draws = 1_000_000, 1e-4, 50_000
+    batches = draw_many(PoissonSampler(num_records, rate, 2), key_from_seed(4), draws)
+    first = np.asarray(batches.indices)[np.asarray(batches.mask)[:, 0], 0]
+    # a whole number g plus a uniform draw is continuous, so that the test's distribution is exact
+    fraction = np.random.default_rng(0).uniform(size=len(first))
+    below = -np.expm1(first * np.log1p(-rate))
+    assert stats.kstest(below + fraction * rate * (1 - below), "uniform").pvalue > FALSE_ALARMS
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.1, 0.00102, 0.00098, 1e-5])
+def test_indices_are_distinct_ascending_and_padding_is_masked(rate):
+    num_records = min(int(50 / rate), 200_000)
+    batches = draw_many(sampler_for(num_records, rate), key_from_seed(5), 200)
+    for indices, mask in zip(np.asarray(batches.indices), np.asarray(batches.mask), strict=True):
+        size = mask.sum()
+        assert np.all(mask[:size])
+        assert np.all(np.diff(indices[:size]) > 0)
+        assert np.all((indices >= 0) & (indices < num_records))
+        assert np.all(indices[size:] == 0)
+
+
+@pytest.mark.parametrize("capacity", [7, 12])
+def test_rate_one_includes_every_record(capacity):
+    batch = PoissonSampler(7, 1.0, capacity).draw(key_from_seed(6))
+    np.testing.assert_array_equal(np.asarray(batch.indices)[np.asarray(batch.mask)], np.arange(7))
+    assert batch.mask.sum() == 7
+
+
+def test_a_rate_next_to_one_includes_nearly_every_record():
+    batches = draw_many(PoissonSampler(100, 0.999, 100), key_from_seed(7), 20_000)
+    assert right_sizes(np.asarray(batches.mask).sum(axis=1), 100, 0.999)
+
+
+def test_empty_minibatches_are_as_frequent_as_they_should_be():
+    draws = 20_000
+    batches = draw_many(sampler_for(10, 0.05), key_from_seed(8), draws)
+    empty = int(np.sum(~np.asarray(batches.mask).any(axis=1)))
+    assert stats.binomtest(empty, draws, 0.95**10).pvalue > FALSE_ALARMS
+
+
+def test_overflow_fills_the_capacity_and_no_more():
+    """P(K >= M) full minibatches, K ~ Binomial(N, q)."""
+    draws = 20_000
+    batches = draw_many(PoissonSampler(100, 0.1, 12), key_from_seed(9), draws)
+    full = int(np.asarray(batches.mask).all(axis=1).sum())
+    assert stats.binomtest(full, draws, stats.binom.sf(11, 100, 0.1)).pvalue > FALSE_ALARMS
+
+
+def exact_overflow(num_records, rate, capacity):
+    """P(K > M) for K ~ Binomial(N + 1, q), added up in rational numbers."""
+    trials, rate = num_records + 1, Fraction(rate)
+    terms = (math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(capacity + 1, trials + 1))
+    return float(sum(terms, Fraction(0)))
+
+
+@pytest.mark.parametrize(("num_records", "rate", "capacity"), [(10, 0.3, 5), (100, 0.1, 30), (100, 0.5, 50), (9, 0.25, 9)])
+def test_overflow_probability_is_that_of_one_record_more(num_records, rate, capacity):
+    exact = exact_overflow(num_records, rate, capacity)
+    assert math.exp(log_overflow_probability(num_records, rate, capacity)) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize(("num_records", "rate"), [(10, 0.3), (500, 0.1), (1000, 0.004), (60_000, 0.002)])
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-12, 1e-40])
+def test_capacity_is_the_smallest_that_overflows_rarely_enough(num_records, rate, tolerance):
+    capacity = overflow_capacity(num_records, rate, math.log(tolerance))
+    candidates = np.arange(1, num_records + 2)
+    log_overflow = stats.binom.logsf(candidates, num_records + 1, rate)
+    log_overflow[candidates >= num_records + 1] = -np.inf
+    assert capacity == candidates[np.argmax(log_overflow <= math.log(tolerance))]
+
+
+def test_capacity_is_at_least_one_and_no_more_than_everybody():
+    assert overflow_capacity(10, 0.1, 0.0) == 1
+    assert overflow_capacity(10, 0.9, -1e9) == 11
+    assert log_overflow_probability(10, 0.9, 11) == -math.inf
+
+
+def gap_probabilities(rate):
+    """P(gap = g) by the tables, as whole multiples of 2^-96 (2^-192 where there are two tables)."""
+    base, tables = poisson._gap_tables(rate)
+    outcomes = [[high - low for low, high in zip([0, *table], [*table, 2**96], strict=True)] for table in tables]
+    if len(tables) == 1:
+        return [Fraction(weight, 2**96) for weight in outcomes[0]]
+    remainders, multiples = outcomes
+    assert len(remainders) == base
+    return [Fraction(a * b, 2**192) for a in multiples for b in remainders]
+
+
+@pytest.mark.parametrize("rate", [0.9, 0.5, 0.1, 0.004])
+def test_one_table_rounds_gaps_by_less_than_the_bound(rate):
+    assert len(poisson._gap_tables(rate)[1]) == 1
+    assert_gaps_are_within_the_bound(rate)
+
+
+def test_two_tables_round_gaps_by_less_than_the_bound(monkeypatch):
+    """With two tables forced on a larger rate, so that all gaps can be added up exactly."""
+    monkeypatch.setattr(poisson, "_ONE_TABLE", 16)
+    poisson._gap_tables.cache_clear()
+    assert len(poisson._gap_tables(0.05)[1]) == 2
+    assert_gaps_are_within_the_bound(0.05)
+    poisson._gap_tables.cache_clear()
+
+
+def assert_gaps_are_within_the_bound(rate):
+    probabilities = gap_probabilities(rate)
+    keep = 1 - Fraction(rate)
+    exact, power = [], Fraction(rate)
+    for _ in probabilities[:-1]:
+        exact.append(power)
+        power *= keep
+    exact.append(power / Fraction(rate))  # the last outcome stands for all longer gaps
+    assert sum(probabilities) == 1
+    distance = sum(abs(ours - theirs) for ours, theirs in zip(probabilities, exact, strict=True)) / 2
+    bound = PoissonSampler(10, rate, 1).total_variation
+    assert 0 < distance <= bound
+
+
+@pytest.mark.parametrize(("num_records", "rate"), [(500, 0.1), (60_000, 0.002), (1_000_000, 1e-5)])
+def test_rounding_bound_is_tiny_but_not_zero(num_records, rate):
+    assert 0 < sampler_for(num_records, rate).total_variation < 1e-20
+
+
+def test_rate_one_rounds_nothing_and_takes_no_random_words():
+    sampler = PoissonSampler(10, 1.0, 10)
+    assert sampler.total_variation == 0
+    assert sampler.words == 0
+
+
+@pytest.mark.parametrize("rate", [0.1, 1e-4, 1.0])
+def test_jit_vmap_and_scan_draw_the_same_minibatches(rate):
+    sampler = PoissonSampler(200, rate, 200 if rate == 1 else 40)
+    keys = jax.random.split(key_from_seed(10), 3)
+    eager = jax.tree.map(lambda *leaves: np.stack(leaves), *[sampler.draw(key) for key in keys])
+    jitted = jax.tree.map(lambda *leaves: np.stack(leaves), *[jax.jit(sampler.draw)(key) for key in keys])
+    _, scanned = lax.scan(lambda carry, key: (carry, sampler.draw(key)), 0, keys)
+    for other in (jitted, jax.vmap(sampler.draw)(keys), scanned):
+        jax.tree.map(np.testing.assert_array_equal, other, eager)
+
+
+def test_words_counts_what_a_draw_takes(monkeypatch):
+    sampler = PoissonSampler(1000, 1e-4, 9)
+    taken = []
+    bits = jax.random.bits
+    monkeypatch.setattr(jax.random, "bits", lambda key, shape, dtype: taken.append(math.prod(shape)) or bits(key, shape, dtype))
+    sampler.draw(key_from_seed(11))
+    assert taken == [sampler.words]
+
+
+@pytest.mark.parametrize(
+    ("argument", "num_records", "rate", "capacity"),
+    [
+        ("num_records", 0, 0.1, 5),
+        ("num_records", 2**30, 0.1, 5),
+        ("sampling_rate", 10, 0.0, 5),
+        ("sampling_rate", 10, 1.5, 5),
+        ("sampling_rate", 10, math.nan, 5),
+        ("capacity", 10, 0.1, 0),
+        ("capacity", 10, 1.0, 9),
+    ],
+)
+def test_unusable_arguments_are_named(argument, num_records, rate, capacity):
+    with pytest.raises(ArgumentError, match=f"^{argument}="):
+        PoissonSampler(num_records, rate, capacity)
+
+
+def test_whole_numbers_given_as_floats_still_draw_indices():
+    batch = PoissonSampler(50.0, 0.5, 40.0).draw(key_from_seed(12))
+    assert jnp.issubdtype(batch.indices.dtype, jnp.integer)
