@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from scipy.stats import norm
 
 from workbench import _validate
 from workbench.data import Dataset
@@ -28,43 +27,19 @@ from workbench.inference.training import Snapshot
 from workbench.inference.training import run as run_training
 from workbench.models import Model
 from workbench.models import get as get_model
-from workbench.privacy import accounting
-from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import NORMAL_BOUND, fast_key, key_from_seed, new_key
+from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan
+from workbench.privacy.randomness import fast_key, key_from_seed, new_key
 from workbench.results import FitResult, HistoryPoint
-from workbench.sampling.poisson import PoissonSampler, log_overflow_probability, overflow_capacity
 
-__all__ = ["DeltaWarning", "PreparedFit", "PrivacySettings", "RunSettings", "fit", "prepare"]
+__all__ = ["DeltaWarning", "PreparedFit", "RunSettings", "fit", "prepare"]
 
 _EVALUATION_DRAWS = 50
-_IMPLEMENTATION_SHARE = 1e-3  # of delta, at most, for overflow and as much again for the noise's cut tail
 _EVALUATION, _POSTERIOR = 101, 102  # purposes of keys, apart from those of inference.dpvi
 
 
 class DeltaWarning(UserWarning):
     """delta is so large that the guarantee allows one record in the data set to be published outright."""
-
-
-@dataclass(frozen=True)
-class PrivacySettings:
-    """Settings that change the guarantee.
-
-    :param epsilon: > 0. :param delta: in (0, 1). :param iterations: T, planned steps.
-    :param sampling_rate: q in (0, 1], public. :param sampler: "poisson". :param clip: C > 0.
-    :param num_records: N, declared public. :param seed: None for secret randomness; a number makes the run reproducible
-        and the noise predictable to whoever knows it.
-    """
-
-    epsilon: float
-    delta: float
-    iterations: int
-    sampling_rate: float
-    sampler: str
-    clip: float
-    num_records: int
-    seed: int | None
 
 
 @dataclass(frozen=True)
@@ -81,13 +56,6 @@ class RunSettings:
     draws: int
     device: str
     evaluate_private: bool
-
-
-def default_delta(num_records: int) -> float:
-    """The largest power of ten below 1 / N."""
-    exponent = math.floor(-math.log10(num_records))
-    value = 10.0**exponent
-    return value if value < 1 / num_records else value / 10
 
 
 def default_learning_rate(iterations: int) -> float:
@@ -131,17 +99,9 @@ def prepare(
 
     The arguments are those of ``fit``.
     """
-    epsilon = _validate.number("epsilon", epsilon, above=0, at_most=accounting.MAX_EPSILON)
-    if delta is not None:
-        delta = _validate.probability("delta", delta)
-    iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
-    sampling_rate = _validate.number("sampling_rate", sampling_rate, above=0, at_most=1)
-    _validate.choice("sampler", sampler, accounting.SAMPLERS)
     _validate.choice("gradient", gradient, ESTIMATORS)
-    clip = _validate.number("clip", clip, above=0)
     draws = _validate.integer("draws", draws, at_least=2)
-    if seed is not None:
-        seed = _validate.integer("seed", seed, at_least=0)
+    iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
     if optimizer is not None and learning_rate is not None:
         raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
     if optimizer is None:
@@ -157,136 +117,69 @@ def prepare(
         raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
     chosen.check(dataset)
 
-    count = dataset.num_train
-    declared = _validate.integer("num_records", count if num_records is None else num_records, at_least=2)
-    cautions = []
-    if delta is None:
-        delta = default_delta(declared)
-    elif delta >= 1 / declared:
-        cautions.append(
-            f"delta={delta:g} is not below 1/N = {1 / declared:.3g} for N = {declared} records: that would allow a "
-            f"mechanism that publishes one record in full. {default_delta(declared):g} is a usual choice here."
-        )
-    privacy = PrivacySettings(epsilon, delta, iterations, sampling_rate, sampler, clip, declared, seed)
+    declared = _validate.integer("num_records", dataset.num_train if num_records is None else num_records, at_least=2)
+    privacy = PrivacySettings(
+        epsilon=epsilon,
+        delta=default_delta(declared) if delta is None else delta,
+        iterations=iterations,
+        sampling_rate=sampling_rate,
+        sampler=sampler,
+        clip=clip,
+        num_records=declared,
+        seed=seed,
+    )
     settings = RunSettings(
         gradient, learning_rate, draws, f"{where.platform}:{where.id} ({where.device_kind})", bool(evaluate_private)
     )
 
-    sampling, overflow_delta = _sampler(privacy, count)
-    sigma = noise_multiplier(
-        epsilon=epsilon,
-        delta=_mechanism_delta(privacy, overflow_delta),
-        sampler=sampler,
-        sampling_rate=sampling_rate,
-        steps=iterations,
-    )
-    key = new_key() if seed is None else key_from_seed(seed)
+    plan = make_plan(privacy, dataset.num_train)
+    key = new_key() if privacy.seed is None else key_from_seed(privacy.seed)
     dpvi = DPVI(
         chosen.model,
         chosen.guide,
         optimizer,
-        sampler=sampling,
-        mechanism=GaussianMechanism(clip, sigma),
+        sampler=plan.sampler,
+        mechanism=plan.mechanism,
         num_records=declared,
         gradient=gradient,
         **chosen.options,
     )
     state = dpvi.init(key, *dataset.train)
-    truncation_delta = _truncation_delta(privacy, sigma, dpvi.split.shared_size)
-    return PreparedFit(
-        model=chosen,
-        data=dataset,
-        privacy=privacy,
-        settings=settings,
-        sigma=sigma,
-        overflow_delta=overflow_delta,
-        truncation_delta=truncation_delta,
-        dpvi=dpvi,
-        state=state,
-        key=key,
-        device=where,
-        cautions=tuple(cautions),
-    )
-
-
-def _log_factor(privacy: PrivacySettings) -> float:
-    """log of (1 + e^epsilon) T: what a failure of probability p in each step costs in delta, divided by p."""
-    return float(np.logaddexp(0.0, privacy.epsilon)) + math.log(privacy.iterations)
-
-
-def _sampler(privacy: PrivacySettings, num_train: int) -> tuple[PoissonSampler, float]:
-    """The sampler, and the delta that its padding and rounding cost: (1 + e^epsilon) T (P(K > M) + rounding)."""
-    # the padding follows the declared N, so that it tells nothing about the private count
-    size = max(num_train, privacy.num_records)
-    log_share = math.log(privacy.delta * _IMPLEMENTATION_SHARE) - _log_factor(privacy)
-    capacity = overflow_capacity(size, privacy.sampling_rate, log_share + math.log(0.5))
-    sampler = PoissonSampler(num_train, privacy.sampling_rate, capacity)
-    failure = math.exp(log_overflow_probability(size, privacy.sampling_rate, capacity)) + sampler.total_variation
-    cost = math.exp(_log_factor(privacy)) * failure if failure else 0.0
-    if cost > privacy.delta * _IMPLEMENTATION_SHARE:
-        raise _validate.ArgumentError(
-            "epsilon",
-            privacy.epsilon,
-            f"so large that rounding and padding of minibatches alone cost a delta of {cost:.1e}; take a smaller one.",
-        )
-    return sampler, cost
-
-
-def _mechanism_delta(privacy: PrivacySettings, overflow_delta: float) -> float:
-    """The part of delta that the subsampled Gaussian mechanism itself may use."""
-    return privacy.delta * (1 - _IMPLEMENTATION_SHARE) - overflow_delta
-
-
-def _truncation_delta(privacy: PrivacySettings, sigma: float, dimension: int) -> float:
-    """The delta that the noise's missing tail costs in T steps.
-
-    A draw never leaves [-B, B], B = 9.15. Where outputs are possible under both of two neighbouring data sets, their
-    densities have the ratio of the full Gaussians; where they are possible under one only, their probability counts
-    as delta. In units of sigma C the two sums differ by s with |s| <= r = 1 / sigma, so a step costs at most
-    sum_j P(B - |s_j| < Z <= B). Coordinates with |s_j| <= 1 / B add at most e sqrt(d) r phi(B) together (phi(B - s) <=
-    e phi(B), and sum |s_j| <= sqrt(d) r); for the others P(B - s < Z) / s^2 is largest at an end of [1 / B, r], so
-    they add at most r^2 B^2 P(Z > B - 1 / B) + P(Z > B - r).
-    """
-    bound, reach = NORMAL_BOUND, 1 / sigma
-    small = math.e * math.sqrt(dimension) * reach * norm.pdf(bound)
-    large = (reach * bound) ** 2 * norm.sf(bound - 1 / bound) + norm.sf(bound - reach)
-    conditioning = privacy.delta * 2 * dimension * norm.sf(bound)  # the cut densities are larger by this share
-    cost = float(privacy.iterations * (small + large + conditioning))
-    if cost > privacy.delta * _IMPLEMENTATION_SHARE:
-        raise _validate.ArgumentError(
-            "epsilon",
-            privacy.epsilon,
-            f"so large that noise of {sigma:g} times the clipping norm is enough, and there the tail that 64-bit draws lack "
-            f"costs a delta of {cost:.1e}; take a smaller one, more iterations or a larger delta.",
-        )
-    return cost
+    plan.truncation_delta(dpvi.split.shared_size)  # refuses what the noise cannot promise, before it is drawn
+    return PreparedFit(chosen, dataset, plan, settings, dpvi, state, key, where)
 
 
 @dataclass(repr=False)
 class PreparedFit:
     """A checked and calibrated fit. ``run`` may be called once; afterwards ``result`` is there, however the run ended.
 
-    ``cautions`` are sentences about settings that are allowed but unwise; ``fit`` raises them as warnings.
+    It holds private records and a secret key: show and store its ``result``, not itself.
     """
 
     model: Model
     data: Dataset
-    privacy: PrivacySettings
+    plan: PrivacyPlan
     settings: RunSettings
-    sigma: float
-    overflow_delta: float
-    truncation_delta: float
     dpvi: DPVI
     state: DPVIState
     key: jax.Array
     device: jax.Device
-    cautions: tuple[str, ...]
     _last: Snapshot | None = None
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
         """Neither records nor the secret key, which a notebook would print and keep."""
-        return f"PreparedFit({self.model.name} on {self.data.name}, {self.privacy}, sigma={self.sigma:g})"
+        return f"PreparedFit({self.model.name} on {self.data.name}, {self.privacy}, {self.plan.mechanism})"
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """The settings that change the guarantee."""
+        return self.plan.settings
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Sentences about settings that are allowed but unwise; ``fit`` raises them as warnings."""
+        return self.privacy.cautions()
 
     @property
     def shows_metrics(self) -> bool:
@@ -295,52 +188,12 @@ class PreparedFit:
 
     def guarantee(self, steps_taken: int) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps."""
-        privacy = self.privacy
-        share = _mechanism_delta(privacy, self.overflow_delta)
-        taken = accounting.epsilon(
-            sampler=privacy.sampler,
-            sampling_rate=privacy.sampling_rate,
-            noise_multiplier=self.sigma,
-            steps=steps_taken,
-            delta=share,
-        )
-        return Guarantee(
-            epsilon=privacy.epsilon,
-            delta=privacy.delta,
-            relation=accounting.SAMPLERS[privacy.sampler],
-            unit=self.data.unit,
-            sampler=privacy.sampler,
-            sampling_rate=privacy.sampling_rate,
-            noise_multiplier=self.sigma,
-            clip=privacy.clip,
-            steps=privacy.iterations,
-            steps_taken=steps_taken,
-            epsilon_taken=min(accounting.round_up(taken, 4), privacy.epsilon),
-            num_records=privacy.num_records,
-            accountant="pld",
-            overflow_delta=self.overflow_delta,
-            truncation_delta=self.truncation_delta,
-            secure_randomness=privacy.seed is None,
-            caveats=self._caveats(),
-        )
-
-    def _caveats(self) -> tuple[str, ...]:
-        lines = []
-        if self.privacy.seed is not None:
-            lines.append(
-                f"The noise is predictable to whoever knows the seed ({self.privacy.seed}): share no result of such a run."
-            )
+        caveats: tuple[str, ...] = ()
         if self.shows_metrics and not self.data.evaluation_is_public:
-            lines.append("Metrics on private evaluation records were computed on request; they are outside the guarantee.")
-        lines.append(
-            f"The number of records (N = {self.privacy.num_records}), the sampling rate and the bounds used for scaling are "
-            "treated as public constants."
+            caveats = ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
+        return self.plan.guarantee(
+            steps_taken=steps_taken, unit=self.data.unit, dimension=self.dpvi.split.shared_size, caveats=caveats
         )
-        lines.append(
-            "This is one fit: several on the same records add up, and choosing between them by private scores leaks too."
-        )
-        lines.append("Noise is drawn in floating point, whose last bits are not covered (Mironov 2012).")
-        return tuple(lines)
 
     def _evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
         """Metrics on the evaluation records as a function of unconstrained parameters; None where they may not be shown."""
@@ -364,19 +217,6 @@ class PreparedFit:
 
         return metrics
 
-    def _epsilon_at(self) -> Callable[[int], float]:
-        """An upper bound on epsilon after a number of steps, from a few values computed beforehand."""
-        curve = accounting.epsilon_curve(
-            sampling_rate=self.privacy.sampling_rate,
-            noise_multiplier=self.sigma,
-            steps=self.privacy.iterations,
-            delta=_mechanism_delta(self.privacy, self.overflow_delta),
-            epsilon=self.privacy.epsilon,
-        )
-        counts = np.array([0, *(count for count, _ in curve)])
-        values = [0.0, *(value for _, value in curve)]
-        return lambda step: values[int(np.searchsorted(counts, step))]
-
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Snapshot]:
         """Train, yielding snapshots; the last one's status is "done", "cancelled" or "failed".
 
@@ -393,7 +233,7 @@ class PreparedFit:
             self.privacy.iterations,
             stop=stop,
             evaluate=self._evaluator(),
-            epsilon_at=self._epsilon_at(),
+            epsilon_at=self.plan.epsilon_so_far(),
         ):
             self._last = snapshot
             if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):

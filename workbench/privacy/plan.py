@@ -1,0 +1,217 @@
+"""The plan of a private run: what was asked for, the noise calibrated to it, and what the implementation costs in delta.
+
+delta is split: the subsampled Gaussian mechanism gets all but a thousandth (and what the sampler costs), to which the
+noise is calibrated; minibatches that overflow their padding and the noise's missing tail may use a thousandth each.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+
+from workbench import _validate
+from workbench.privacy import accounting
+from workbench.privacy.calibration import noise_multiplier
+from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.mechanism import GaussianMechanism
+from workbench.privacy.randomness import NORMAL_BOUND
+from workbench.sampling.poisson import PoissonSampler, log_overflow_probability, overflow_capacity
+
+__all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan"]
+
+_IMPLEMENTATION_SHARE = 1e-3
+
+
+@dataclass(frozen=True)
+class PrivacySettings:
+    """Settings that change the guarantee, checked when made.
+
+    :param epsilon: in (0, 100]. :param delta: in (0, 1). :param iterations: T >= 1, planned steps.
+    :param sampling_rate: q in (0, 1], public. :param sampler: "poisson". :param clip: C > 0.
+    :param num_records: N >= 2, declared public. :param seed: None for secret randomness; a number >= 0 makes the run
+        reproducible and the noise predictable to whoever knows it.
+    :raises ArgumentError: naming the argument and its value.
+    """
+
+    epsilon: float
+    delta: float
+    iterations: int
+    sampling_rate: float
+    sampler: str
+    clip: float
+    num_records: int
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        checked = {
+            "epsilon": _validate.number("epsilon", self.epsilon, above=0, at_most=accounting.MAX_EPSILON),
+            "delta": _validate.probability("delta", self.delta),
+            "iterations": _validate.integer("iterations", self.iterations, at_least=1, at_most=2**31 - 1),
+            "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, above=0, at_most=1),
+            "sampler": _validate.choice("sampler", self.sampler, accounting.SAMPLERS),
+            "clip": _validate.number("clip", self.clip, above=0),
+            "num_records": _validate.integer("num_records", self.num_records, at_least=2),
+            "seed": None if self.seed is None else _validate.integer("seed", self.seed, at_least=0),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def cautions(self) -> tuple[str, ...]:
+        """Sentences about values that are allowed but unwise."""
+        if self.delta < 1 / self.num_records:
+            return ()
+        return (
+            f"delta={self.delta:g} is not below 1/N = {1 / self.num_records:.3g} for N = {self.num_records} records: that "
+            "would allow a mechanism that publishes one record in full. "
+            f"{default_delta(self.num_records):g} is a usual choice here.",
+        )
+
+
+def default_delta(num_records: int) -> float:
+    """The largest power of ten below 1 / N."""
+    value = 10.0 ** math.floor(-math.log10(num_records))
+    return value if value < 1 / num_records else value / 10
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """Settings with the sampler and the noise that keep them; made by ``make_plan``.
+
+    :param sampler: draws the minibatches. :param mechanism: clips to C and adds noise of sigma C.
+    :param overflow_delta: share of delta for the sampler's padding and rounding.
+    """
+
+    settings: PrivacySettings
+    sampler: PoissonSampler
+    mechanism: GaussianMechanism
+    overflow_delta: float
+
+    def truncation_delta(self, dimension: int) -> float:
+        """The delta that the noise's missing tail costs in T steps of ``dimension`` coordinates.
+
+        A draw never leaves [-B, B], B = 9.15. Where outputs are possible under both of two neighbouring data sets, their
+        densities have the ratio of the full Gaussians; where they are possible under one only, their probability
+        counts as delta. In units of sigma C the two sums differ by s with |s| <= r = 1 / sigma, so a step costs at most
+        sum_j P(B - |s_j| < Z <= B). Coordinates with |s_j| <= 1 / B add at most e sqrt(d) r phi(B) together (phi(B - s)
+        <= e phi(B), and sum |s_j| <= sqrt(d) r); for the others P(B - s < Z) / s^2 is largest at an end of [1 / B, r],
+        so they add at most r^2 B^2 P(Z > B - 1 / B) + P(Z > B - r).
+
+        :raises ArgumentError: if it is more than a thousandth of delta.
+        """
+        bound, reach = NORMAL_BOUND, 1 / self.mechanism.noise_multiplier
+        small = math.e * math.sqrt(dimension) * reach * norm.pdf(bound)
+        large = (reach * bound) ** 2 * norm.sf(bound - 1 / bound) + norm.sf(bound - reach)
+        conditioning = self.settings.delta * 2 * dimension * norm.sf(bound)  # the cut densities are larger by this share
+        cost = float(self.settings.iterations * (small + large + conditioning))
+        if cost > self.settings.delta * _IMPLEMENTATION_SHARE:
+            raise _validate.ArgumentError(
+                "epsilon",
+                self.settings.epsilon,
+                f"so large that noise of {self.mechanism.noise_multiplier:g} times the clipping norm is enough, and there "
+                f"the tail that 64-bit draws lack costs a delta of {cost:.1e}; take a smaller one, more iterations or a "
+                "larger delta.",
+            )
+        return cost
+
+    def epsilon_after(self, steps: int) -> float:
+        """Upper bound on epsilon of the first ``steps`` steps at the plan's delta, rounded up; never above the plan's."""
+        settings = self.settings
+        taken = accounting.epsilon(
+            sampler=settings.sampler,
+            sampling_rate=settings.sampling_rate,
+            noise_multiplier=self.mechanism.noise_multiplier,
+            steps=steps,
+            delta=_mechanism_delta(settings, self.overflow_delta),
+        )
+        return min(accounting.round_up(taken, 4), settings.epsilon)
+
+    def epsilon_so_far(self) -> Callable[[int], float]:
+        """A quick upper bound on ``epsilon_after`` for display: steps of a curve computed here, at the next point above."""
+        settings = self.settings
+        curve = accounting.epsilon_curve(
+            sampling_rate=settings.sampling_rate,
+            noise_multiplier=self.mechanism.noise_multiplier,
+            steps=settings.iterations,
+            delta=_mechanism_delta(settings, self.overflow_delta),
+            epsilon=settings.epsilon,
+        )
+        counts = [0, *(count for count, _ in curve)]
+        values = [0.0, *(value for _, value in curve)]
+        return lambda step: values[bisect.bisect_left(counts, step)]
+
+    def guarantee(self, *, steps_taken: int, unit: str, dimension: int, caveats: tuple[str, ...]) -> Guarantee:
+        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates."""
+        settings = self.settings
+        return Guarantee(
+            epsilon=settings.epsilon,
+            delta=settings.delta,
+            relation=accounting.SAMPLERS[settings.sampler],
+            unit=unit,
+            sampler=settings.sampler,
+            sampling_rate=settings.sampling_rate,
+            noise_multiplier=self.mechanism.noise_multiplier,
+            clip=settings.clip,
+            steps=settings.iterations,
+            steps_taken=steps_taken,
+            epsilon_taken=self.epsilon_after(steps_taken),
+            num_records=settings.num_records,
+            accountant="pld",
+            overflow_delta=self.overflow_delta,
+            truncation_delta=self.truncation_delta(dimension),
+            secure_randomness=settings.seed is None,
+            caveats=(*self._caveats(), *caveats),
+        )
+
+    def _caveats(self) -> tuple[str, ...]:
+        settings = self.settings
+        lines = []
+        if settings.seed is not None:
+            lines.append(f"The noise is predictable to whoever knows the seed ({settings.seed}): do not share this result.")
+        lines += [
+            f"The number of records (N = {settings.num_records}), the sampling rate and the bounds used for scaling are "
+            "treated as public constants.",
+            "This is one fit: several on the same records add up, and choosing between them by private scores leaks too.",
+            "Noise is drawn in floating point, whose last bits are not covered (Mironov 2012).",
+        ]
+        return tuple(lines)
+
+
+def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
+    """Sampler and noise for ``settings`` on ``num_train`` records.
+
+    The sampler costs (1 + e^epsilon) T (P(K > M) + rounding) of delta, in log space (design: section 4). The padding M
+    follows the declared N, so that it tells nothing about the private count.
+
+    :raises ArgumentError: if no supported noise keeps the promise.
+    """
+    size = max(num_train, settings.num_records)
+    log_factor = float(np.logaddexp(0.0, settings.epsilon)) + math.log(settings.iterations)
+    share = settings.delta * _IMPLEMENTATION_SHARE
+    capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - log_factor)
+    sampler = PoissonSampler(num_train, settings.sampling_rate, capacity)
+    failure = math.exp(log_overflow_probability(size, settings.sampling_rate, capacity)) + sampler.total_variation
+    overflow_delta = math.exp(log_factor) * failure
+    if overflow_delta > share:
+        raise _validate.ArgumentError(
+            "epsilon",
+            settings.epsilon,
+            f"so large that rounding and padding of minibatches alone cost a delta of {overflow_delta:.1e}; take less.",
+        )
+    sigma = noise_multiplier(
+        epsilon=settings.epsilon,
+        delta=_mechanism_delta(settings, overflow_delta),
+        sampler=settings.sampler,
+        sampling_rate=settings.sampling_rate,
+        steps=settings.iterations,
+    )
+    return PrivacyPlan(settings, sampler, GaussianMechanism(settings.clip, sigma), overflow_delta)
+
+
+def _mechanism_delta(settings: PrivacySettings, overflow_delta: float) -> float:
+    """The part of delta that the subsampled Gaussian mechanism itself may use."""
+    return settings.delta * (1 - _IMPLEMENTATION_SHARE) - overflow_delta
