@@ -273,7 +273,10 @@ def _lab(arguments: argparse.Namespace) -> int:
         command.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    return subprocess.call([*command, *arguments.jupyter])
+    command += arguments.jupyter
+    if os.name == "posix":  # in this process's place, so that whoever ends it ends JupyterLab
+        os.execv(sys.executable, command)
+    return subprocess.call(command)
 
 
 def _add_plan(parser: argparse.ArgumentParser, *, iterations: int | None) -> None:

@@ -24,10 +24,10 @@ import numpyro
 import numpyro.distributions as dist
 from jax import lax
 from numpyro.infer import SVI, Trace_ELBO
+from workbench.models import logistic as entry
 
 from workbench.inference.dpvi import DPVI
 from workbench.inference.training import jitted_chunk
-from workbench.models import logistic as entry
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import new_key
 from workbench.sampling.poisson import PoissonSampler, overflow_capacity

@@ -71,7 +71,13 @@ def page(tmp_path, request, screenshots):
         context = driver.chromium.launch_persistent_context(
             tmp_path / "profile",
             executable_path=_chromium(),
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+            ],
             viewport={"width": 1280, "height": 900},
         )
         page = context.new_page()

@@ -11,7 +11,6 @@ pytestmark = pytest.mark.browser
 CELLS_UP_TO_THE_APP = 6
 
 
-
 def button(page, name):
     return page.locator(".jp-OutputArea button", has_text=name)
 

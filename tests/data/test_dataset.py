@@ -67,7 +67,6 @@ def test_declarations_of_public_evaluation_records(dataset):
     assert "not protected" not in text
 
 
-@pytest.mark.xfail(strict=True, reason="the dataclass's own repr prints private records")
 def test_repr_shows_no_record(private_data):
     with np.printoptions(threshold=10**6):
         assert "array" not in repr(private_data)

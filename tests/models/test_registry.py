@@ -46,7 +46,6 @@ def test_a_bad_option_is_named_with_its_value(value):
     assert repr(value) in str(caught.value)
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="an unknown option ends in Python's own TypeError")
 def test_an_unknown_option_is_named():
     with pytest.raises(ArgumentError) as caught:
         wb.models.get("logistic", prior_scael=1.0)

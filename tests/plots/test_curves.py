@@ -110,7 +110,6 @@ def test_a_metric_that_is_missing_leaves_its_panel_empty():
     assert curve(curves.figure, 1) == []
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="matplotlib refuses axis limits that are not finite")
 @pytest.mark.parametrize("value", [float("nan"), -float("inf")])
 def test_a_metric_that_is_not_finite_can_be_drawn(value):
     curves = TrainingCurves(50, "public data")

@@ -86,7 +86,7 @@ def test_perfect_privacy_leaves_an_attacker_with_guessing():
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (1.0, 1e-3), (3.0, 0.01), (1.0, 0.0)])
 def test_attack_bounds_are_the_region_of_epsilon_and_delta(epsilon, delta):
-    """For every test, TPR <= e^epsilon FPR + delta, and the same for its negation: 1 - FPR <= e^epsilon (1 - TPR) + delta."""
+    """For every test TPR <= e^epsilon FPR + delta, and for its negation 1 - FPR <= e^epsilon (1 - TPR) + delta."""
     bounds = attack(epsilon, delta)
     for name, false_positives in (("1", 0.01), ("10", 0.10)):
         grow = math.exp(epsilon)

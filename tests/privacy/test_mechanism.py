@@ -47,6 +47,12 @@ def test_different_keys_give_independent_noise():
     assert abs(np.corrcoef(first, second)[0, 1]) * math.sqrt(DRAWS) < stats.norm.isf(5e-7)
 
 
+@pytest.mark.parametrize("noise_multiplier", [0.0, 1.0])
+def test_insecure_keys_are_refused(noise_multiplier):
+    with pytest.raises(TypeError, match="new_key"):
+        GaussianMechanism(1.0, noise_multiplier).noise(jax.random.key(0), 5)
+
+
 def test_zero_noise_multiplier_gives_no_noise_even_without_clipping():
     mechanism = GaussianMechanism(math.inf, 0.0)
     assert mechanism.standard_deviation == 0

@@ -10,7 +10,16 @@ from jax.extend.random import define_prng_impl
 from scipy import stats
 
 from workbench.privacy import randomness
-from workbench.privacy.randomness import CHACHA20, NORMAL_BOUND, fast_key, key_from_bytes, key_from_seed, new_key, normal
+from workbench.privacy.randomness import (
+    CHACHA20,
+    NORMAL_BOUND,
+    fast_key,
+    key_from_bytes,
+    key_from_seed,
+    new_key,
+    normal,
+    require_secure,
+)
 
 
 def words_of(text):
@@ -63,7 +72,7 @@ def test_long_keystreams_repeat_no_word_more_than_chance_allows():
 
 
 def test_bits_split_and_fold_in_share_no_block():
-    """Two streams of one key with the same nonce would share words; 320 unrelated words hold two alike for one key in 80 000."""
+    """Streams of one key with the same nonce would share words; 320 unrelated words hold two alike for one key in 80 000."""
     key = key_from_seed(2)
     streams = {
         "bits 32": jax.random.bits(key, (64,), jnp.uint32),
@@ -153,6 +162,25 @@ def test_key_takes_exactly_32_bytes_and_the_error_hides_them():
 def test_integer_seeds_of_jax_are_refused(seed):
     with pytest.raises(TypeError, match="new_key"):
         jax.random.key(seed, impl=CHACHA20)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_keys_of_this_module_are_secure(split):
+    key = key_from_seed(1)
+    require_secure(jax.random.split(key)[0] if split else key)
+    jax.jit(lambda key: require_secure(key))(key)
+
+
+@pytest.mark.parametrize("kind", ["threefry", "raw words", "fast key", "none"])
+def test_other_keys_are_refused_where_privacy_depends_on_them(kind):
+    key = {
+        "threefry": jax.random.key(0),
+        "raw words": jax.random.key_data(key_from_seed(0)),
+        "fast key": fast_key(key_from_seed(0)),
+        "none": None,
+    }[kind]
+    with pytest.raises(TypeError, match="new_key"):
+        require_secure(key)
 
 
 def test_fast_key_is_threefry_and_follows_its_secure_key():

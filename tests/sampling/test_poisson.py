@@ -110,7 +110,7 @@ def test_neighbouring_records_are_as_independent_as_distant_ones_at_tiny_rates()
     assert stats.kstest(below + fraction * rate * (1 - below), "uniform").pvalue > FALSE_ALARMS
 
 
-@pytest.mark.parametrize("rate", [0.5, 0.1, 0.00102, 0.00098, 1e-5])
+@pytest.mark.parametrize("rate", [0.5, 0.00102, 1e-5])
 def test_indices_are_distinct_ascending_and_padding_is_masked(rate):
     num_records = min(int(50 / rate), 200_000)
     batches = draw_many(sampler_for(num_records, rate), key_from_seed(5), 200)
@@ -132,13 +132,6 @@ def test_rate_one_includes_every_record(capacity):
 def test_a_rate_next_to_one_includes_nearly_every_record():
     batches = draw_many(PoissonSampler(100, 0.999, 100), key_from_seed(7), 20_000)
     assert right_sizes(np.asarray(batches.mask).sum(axis=1), 100, 0.999)
-
-
-def test_empty_minibatches_are_as_frequent_as_they_should_be():
-    draws = 20_000
-    batches = draw_many(sampler_for(10, 0.05), key_from_seed(8), draws)
-    empty = int(np.sum(~np.asarray(batches.mask).any(axis=1)))
-    assert stats.binomtest(empty, draws, 0.95**10).pvalue > FALSE_ALARMS
 
 
 def test_overflow_fills_the_capacity_and_no_more():
@@ -230,22 +223,31 @@ def test_rate_one_rounds_nothing_and_takes_no_random_words():
     assert sampler.words == 0
 
 
-@pytest.mark.parametrize("rate", [0.1, 1e-4, 1.0])
+@pytest.mark.parametrize("rate", [1e-4, 1.0])
 def test_jit_vmap_and_scan_draw_the_same_minibatches(rate):
     sampler = PoissonSampler(200, rate, 200 if rate == 1 else 40)
-    keys = jax.random.split(key_from_seed(10), 3)
-    eager = jax.tree.map(lambda *leaves: np.stack(leaves), *[sampler.draw(key) for key in keys])
-    jitted = jax.tree.map(lambda *leaves: np.stack(leaves), *[jax.jit(sampler.draw)(key) for key in keys])
+    keys = jax.random.split(key_from_seed(10), 2)
+    mapped = jax.vmap(sampler.draw)(keys)
     _, scanned = lax.scan(lambda carry, key: (carry, sampler.draw(key)), 0, keys)
-    for other in (jitted, jax.vmap(sampler.draw)(keys), scanned):
-        jax.tree.map(np.testing.assert_array_equal, other, eager)
+    jax.tree.map(np.testing.assert_array_equal, scanned, mapped)
+    first = jax.tree.map(lambda leaf: leaf[0], mapped)
+    for draw in (sampler.draw, jax.jit(sampler.draw)):
+        jax.tree.map(np.testing.assert_array_equal, draw(keys[0]), first)
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_insecure_keys_are_refused(rate):
+    with pytest.raises(TypeError, match="new_key"):
+        PoissonSampler(10, rate, 10).draw(jax.random.key(0))
 
 
 def test_words_counts_what_a_draw_takes(monkeypatch):
     sampler = PoissonSampler(1000, 1e-4, 9)
     taken = []
     bits = jax.random.bits
-    monkeypatch.setattr(jax.random, "bits", lambda key, shape, dtype: taken.append(math.prod(shape)) or bits(key, shape, dtype))
+    monkeypatch.setattr(
+        jax.random, "bits", lambda key, shape, dtype: taken.append(math.prod(shape)) or bits(key, shape, dtype)
+    )
     sampler.draw(key_from_seed(11))
     assert taken == [sampler.words]
 

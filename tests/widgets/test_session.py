@@ -18,7 +18,7 @@ class FakeFit:
     """Yields prepared snapshots, the next one whenever ``step`` is set."""
 
     def __init__(self, snapshots, error=None):
-        self.snapshots, self.error = snapshots, error
+        self.snapshots, self.error, self.cautions = snapshots, error, ("take care",)
         self.go = threading.Semaphore(0)
 
     def run(self, stop):
@@ -37,9 +37,11 @@ def snapshot(step, seconds, **metrics):
     return Snapshot(status="running", step=step, params={}, metrics=metrics, metrics_step=step, seconds=seconds)
 
 
-def until(condition):
+def until(session, condition):
+    """Wait until ``condition`` holds for the session's progress."""
     deadline = time.monotonic() + PATIENCE
-    while not condition():
+    while not condition(session.progress()):
+        assert not session.ended, session.details
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
@@ -65,14 +67,14 @@ def test_stages_speed_and_time_left(faked):
     session = faked(fit)
     assert session.progress().stage == "preparing"
     fit.go.release()
-    until(lambda: session.progress().stage == "compiling")
+    until(session, lambda progress: progress.stage == "compiling")
     assert session.progress().seconds_left is None
     fit.go.release()
-    until(lambda: session.progress().stage == "fitting")
+    until(session, lambda progress: progress.stage == "fitting")
     # the chunk that was compiled says nothing about speed
     assert session.progress().steps_per_second is None
     fit.go.release()
-    until(lambda: session.progress().snapshot.step == 30)
+    until(session, lambda progress: progress.snapshot.step == 30)
     assert session.progress().steps_per_second == 20
     assert session.progress().seconds_left == 3.5
     fit.go.release()
@@ -88,6 +90,12 @@ def test_each_evaluation_enters_the_history_once(faked):
     fit.go.release(3)
     assert session.wait(PATIENCE)
     assert [(point.step, point.metrics) for point in session.progress().history] == [(0, {"auc": 0.5}), (10, {"auc": 0.7})]
+
+
+def test_cautions_are_those_of_the_prepared_fit(faked):
+    session = faked(FakeFit([]))
+    assert session.wait(PATIENCE)
+    assert session.cautions == ("take care",)
 
 
 def test_an_argument_error_is_the_problem_without_a_traceback(monkeypatch, private_data):
@@ -133,7 +141,7 @@ def test_a_stop_reaches_the_fit(faked):
     fit = FakeFit([snapshot(0, 0.0), snapshot(10, 1.0)])
     session = faked(fit)
     fit.go.release()
-    until(lambda: session.progress().snapshot is not None)
+    until(session, lambda progress: progress.snapshot is not None)
     assert (session.stopping, fit.stop()) == (False, False)
     session.stop()
     assert (session.stopping, fit.stop()) == (True, True)
@@ -141,7 +149,6 @@ def test_a_stop_reaches_the_fit(faked):
     assert session.wait(PATIENCE)
 
 
-@pytest.mark.xfail(strict=True, reason="warnings.catch_warnings is not made for threads")
 def test_two_preparations_at_once_leave_the_warnings_machinery_alone(monkeypatch, private_data):
     first_inside, second_inside = threading.Event(), threading.Event()
     sessions = []

@@ -39,7 +39,7 @@ class _NotebookFigure(Figure):
 class TrainingCurves:
     """ELBO and AUC over steps in one Figure of two panels, 7.0 x 2.85 inches.
 
-    :param steps: planned steps, the width of the x axes.
+    :param steps: the width of the x axes.
     :param label: what the curves are: "public data" or "outside the guarantee"; stands in the picture.
     """
 
@@ -89,8 +89,8 @@ class TrainingCurves:
 
 def training_figure(result: FitResult) -> Figure:
     """The curves of a finished fit."""
-    curves = TrainingCurves(result.guarantee.steps, result.metrics_label)
     guarantee = result.guarantee
+    curves = TrainingCurves(guarantee.steps_taken, result.metrics_label)
     stopped = "" if result.state == "done" else f", {result.state} at step {guarantee.steps_taken:,}"
     curves.draw(result.history, f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}{stopped}")
     return curves.figure

@@ -1,0 +1,89 @@
+import json
+import subprocess
+import sys
+
+LATER_ROOMS = (
+    "ipywidgets",
+    "IPython",
+    "arviz",
+    "dp_accounting",
+    "fourier_accountant",
+    "matplotlib",
+    "sklearn",
+    "pandas",
+    "jupyterlab",
+    "notebook",
+    "xarray",
+)
+
+BLOCKER = f"""
+import importlib.abc, sys
+
+class Blocker(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {LATER_ROOMS!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}} (blocked)", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+FIVE_STEPS = """
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import workbench.inference as inference
+from workbench.privacy.mechanism import GaussianMechanism
+from workbench.privacy.randomness import new_key
+from workbench.sampling import PoissonSampler
+
+def model(x, num_records=None):
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+        numpyro.sample("x", dist.Normal(mean, 1), obs=x)
+
+def guide(x, num_records=None):
+    numpyro.sample("mean", dist.Normal(numpyro.param("loc", 0.0), 0.1))
+
+x = np.ones(20, np.float32)
+dpvi = inference.DPVI(
+    model, guide, numpyro.optim.Adam(0.1), sampler=PoissonSampler(20, 0.5, 20), mechanism=GaussianMechanism(1.0, 1.0)
+)
+*_, last = inference.run(dpvi, dpvi.init(new_key(), x), (x,), 5)
+print(last.status, last.step)
+"""
+
+
+def python(code):
+    """Standard output of ``code`` in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def imported_by(code):
+    """Top-level names of all modules in memory after ``code``."""
+    listing = python(f"{code}\nimport json, sys\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))")
+    return set(json.loads(listing.splitlines()[-1]))
+
+
+def test_blocker_blocks():
+    output = python(BLOCKER + "try:\n    import pandas\nexcept ModuleNotFoundError as error:\n    print(error)")
+    assert output == "No module named 'pandas' (blocked)"
+
+
+def test_core_trains_where_only_jax_and_numpyro_are_installed():
+    assert python(BLOCKER + FIVE_STEPS) == "done 5"
+
+
+def test_core_asks_for_nothing_of_the_later_rooms_even_where_they_are_installed():
+    assert not imported_by("import workbench.inference") & set(LATER_ROOMS)
+
+
+def test_importing_the_package_starts_no_jax_and_no_plots():
+    names = imported_by("import workbench")
+    assert "workbench" in names
+    assert not names & {"jax", "jaxlib", "numpyro", "optax", "numpy", "scipy", *LATER_ROOMS}
+
+
+def test_importing_the_privacy_room_starts_no_accountant():
+    assert not imported_by("import workbench.privacy") & {"dp_accounting", "scipy", "jax"}

@@ -1,0 +1,323 @@
+import dataclasses
+import math
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.optim import SGD, Adam
+
+from tests import zoo
+from workbench.inference import DPVI, Snapshot, run, training
+from workbench.privacy.mechanism import GaussianMechanism
+from workbench.privacy.randomness import key_from_seed
+from workbench.sampling import PoissonSampler
+
+NUM_RECORDS = 60
+RECORDS = zoo.logistic_data(NUM_RECORDS)
+
+
+def trainer():
+    return DPVI(
+        zoo.logistic,
+        zoo.logistic_guide,
+        Adam(0.05),
+        sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
+        mechanism=GaussianMechanism(1.0, 1.0),
+    )
+
+
+def quick_trainer(optim=None):
+    """Takes half as long to compile: a model with one latent and no minibatches."""
+    return DPVI(
+        zoo.normal_mean,
+        zoo.normal_mean_guide,
+        optim or Adam(0.05),
+        sampler=PoissonSampler(NUM_RECORDS, 1.0, NUM_RECORDS),
+        mechanism=GaussianMechanism(1.0, 0.0),
+    )
+
+
+def quick_snapshots_of(steps, optim=None, **options):
+    return snapshots_of(steps, quick_trainer(optim), zoo.normal_mean_data(NUM_RECORDS), **options)
+
+
+def snapshots_of(steps, dpvi=None, records=RECORDS, **options):
+    dpvi = dpvi or trainer()
+    return list(run(dpvi, dpvi.init(key_from_seed(0), *records), records, steps, **options))
+
+
+def assert_same_params(left, right, **tolerance):
+    assert set(left) == set(right)
+    for name, value in left.items():
+        np.testing.assert_allclose(right[name], value, err_msg=name, **tolerance)
+
+
+class Chunk:
+    """Stands for a jitted chunk, which takes seconds to compile; called, it fails."""
+
+    def __init__(self, error=None, compiles=True):
+        self.error = error
+        self.compiles = compiles
+
+    def lower(self, *arguments):
+        return self
+
+    def compile(self):
+        if not self.compiles:
+            raise self.error
+        return self
+
+    def __call__(self, *arguments):
+        raise self.error
+
+
+@pytest.fixture
+def without_chunk(monkeypatch):
+    """For runs that take no step."""
+    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi: Chunk(AssertionError("a step was taken")))
+
+
+@pytest.fixture
+def one_evaluation(monkeypatch):
+    """Evaluation ends a chunk, and short runs would be evaluated at each step."""
+    monkeypatch.setattr(training, "_EVALUATIONS", 1)
+    monkeypatch.setattr(training, "_EVALUATION_SECONDS", math.inf)
+
+
+STEPS = 45
+
+
+@pytest.fixture(scope="module")
+def usual():
+    """Snapshots of a run of 45 steps in chunks of 10 and 35."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "_EVALUATIONS", 1)
+        patch.setattr(training, "_CHUNK_SECONDS", 60.0)
+        return snapshots_of(STEPS, epsilon_at=lambda step: step / 10)
+
+
+@pytest.fixture(scope="module")
+def looped():
+    """(trainer, states after 10 and 45 steps) by a loop of ``update``."""
+    dpvi = trainer()
+    state = dpvi.init(key_from_seed(0), *RECORDS)
+    update = jax.jit(dpvi.update)
+    states = []
+    for _ in range(STEPS):
+        state, _ = update(state, *RECORDS)
+        states.append(state)
+    return dpvi, states[9], states[-1]
+
+
+def test_snapshots_lead_from_zero_to_the_last_step(usual):
+    assert [(snapshot.step, snapshot.status) for snapshot in usual] == [(0, "running"), (10, "running"), (STEPS, "done")]
+
+
+def test_the_first_snapshot_holds_the_starting_values(usual, looped):
+    dpvi, *_ = looped
+    start = dpvi.get_params(dpvi.init(key_from_seed(0), *RECORDS))
+    assert_same_params(start, usual[0].params, rtol=1e-6)
+    assert usual[0].seconds_per_step is None
+
+
+def test_params_of_each_snapshot_are_numpy_arrays_of_their_own(usual):
+    """Buffers are donated to the next chunk: what a snapshot holds must survive that."""
+    assert all(type(value) is np.ndarray for snapshot in usual for value in snapshot.params.values())
+    for earlier, later in pairwise(usual):
+        assert np.all(earlier.params["weights_loc"] != later.params["weights_loc"])
+
+
+def test_times_are_told(usual):
+    assert all(earlier.seconds <= later.seconds for earlier, later in pairwise(usual))
+    assert usual[-1].seconds_per_step > 0
+
+
+def test_epsilon_follows_the_steps(usual):
+    assert [snapshot.epsilon_so_far for snapshot in usual] == [snapshot.step / 10 for snapshot in usual]
+
+
+def test_snapshots_have_no_place_for_a_minibatch_loss(usual):
+    names = {field.name for field in dataclasses.fields(Snapshot)}
+    released_or_clock = {"status", "step", "params", "message", "seconds", "seconds_per_step"}
+    from_the_caller = {"epsilon_so_far", "metrics", "metrics_step"}
+    assert names == released_or_clock | from_the_caller
+    assert all(snapshot.metrics == {} for snapshot in usual)
+
+
+def test_a_loop_of_update_gives_the_same_result(usual, looped):
+    dpvi, at_10, at_45 = looped
+    assert_same_params(dpvi.get_params(at_10), usual[1].params, rtol=1e-4, atol=1e-6)
+    assert_same_params(dpvi.get_params(at_45), usual[-1].params, rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_continues_where_a_state_stands_and_leaves_it_alone(usual, looped):
+    dpvi, at_10, _ = looped
+    snapshots = list(run(dpvi, at_10, RECORDS, STEPS))
+    assert snapshots[0].step == 10
+    assert_same_params(usual[-1].params, snapshots[-1].params, rtol=1e-4, atol=1e-6)
+    assert int(at_10.step) == 10
+    assert_same_params(dpvi.get_params(at_10), snapshots[0].params, rtol=1e-6)
+
+
+def test_how_many_draws_are_made_ahead_changes_no_result(usual, one_evaluation, monkeypatch):
+    monkeypatch.setattr(training, "_STEPS_AHEAD", 7)
+    dpvi = trainer()
+    snapshots = snapshots_of(STEPS, dpvi)
+    assert training.steps_drawn_ahead(dpvi) == 7
+    assert_same_params(usual[-1].params, snapshots[-1].params, rtol=1e-5, atol=1e-7)
+
+
+def test_how_many_steps_make_a_chunk_changes_no_result(usual, one_evaluation, monkeypatch):
+    monkeypatch.setattr(training, "_FIRST_CHUNK_STEPS", 4)
+    monkeypatch.setattr(training, "_CHUNK_SECONDS", 1e-9)
+    snapshots = snapshots_of(STEPS)
+    assert [snapshot.step for snapshot in snapshots] == [0, *range(4, STEPS + 1)]
+    assert_same_params(usual[-1].params, snapshots[-1].params, rtol=0)
+
+
+def test_many_draws_are_made_ahead_for_small_models_and_one_step_of_them_for_large_ones(looped, monkeypatch):
+    dpvi, *_ = looped
+    assert training.steps_drawn_ahead(dpvi) == training._STEPS_AHEAD
+    monkeypatch.setattr(training, "_WORDS_AHEAD", 100)
+    assert training.steps_drawn_ahead(dpvi) == 1
+
+
+def test_no_steps_are_done_at_once(without_chunk):
+    assert [(snapshot.step, snapshot.status) for snapshot in snapshots_of(0)] == [(0, "running"), (0, "done")]
+
+
+def test_without_an_accountant_no_epsilon_is_claimed(without_chunk):
+    assert snapshots_of(0)[-1].epsilon_so_far is None
+
+
+def test_a_stop_before_the_first_chunk_takes_no_step(without_chunk):
+    last = snapshots_of(50, stop=lambda: True)[-1]
+    assert (last.status, last.step) == ("cancelled", 0)
+
+
+def test_interrupt_from_the_keyboard_ends_cancelled(without_chunk):
+    def stop():
+        raise KeyboardInterrupt
+
+    last = snapshots_of(50, stop=stop)[-1]
+    assert (last.status, last.message) == ("cancelled", "interrupted")
+
+
+def test_evaluation_sees_unconstrained_params(without_chunk):
+    seen = []
+    snapshots_of(0, evaluate=lambda params: seen.append(params) or {})
+    np.testing.assert_allclose(seen[0]["weights_scale"], np.full(3, math.log(0.1)), rtol=1e-5)
+
+
+def test_a_stop_between_chunks_ends_cancelled_with_what_was_reached(usual, one_evaluation):
+    """The first chunk has ten steps; the end is evaluated once more, though it is off the grid."""
+    dpvi = trainer()
+    snapshots = []
+
+    def stop():
+        return snapshots[-1].step > 0
+
+    def evaluate(params):
+        return {"loc": float(params["weights_loc"][0])}
+
+    state = dpvi.init(key_from_seed(0), *RECORDS)
+    for snapshot in run(dpvi, state, RECORDS, 1_000_000, stop=stop, evaluate=evaluate):
+        snapshots.append(snapshot)
+    last = snapshots[-1]
+    assert [snapshot.status for snapshot in snapshots] == ["running", "running", "cancelled"]
+    assert (last.step, last.message, last.metrics_step) == (10, "", 10)
+    assert snapshots[-2].metrics_step == 0
+    assert last.metrics["loc"] == pytest.approx(float(last.params["weights_loc"][0]))
+    assert_same_params(usual[1].params, last.params, rtol=1e-5, atol=1e-7)
+
+
+def test_params_that_leave_the_finite_numbers_end_failed_with_the_last_good_ones(one_evaluation):
+    snapshots = quick_snapshots_of(50, SGD(1e38))
+    last = snapshots[-1]
+    assert (last.status, last.step) == ("failed", 10)
+    assert "no longer finite after step 10" in last.message
+    assert "smaller learning rate" in last.message
+    assert_same_params(snapshots[0].params, last.params, rtol=0)
+    assert all(np.all(np.isfinite(value)) for value in last.params.values())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"), MemoryError("no more"), FloatingPointError("nan")],
+)
+def test_an_error_of_jax_ends_failed_and_counts_the_chunk(error, monkeypatch):
+    """The chunk may have released something before it broke, so its steps count as taken."""
+    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi: Chunk(error))
+    first, last = snapshots_of(50, epsilon_at=float)
+    assert last.status == "failed"
+    assert last.message == f"{type(error).__name__}: {error}"
+    assert last.step > 0
+    assert last.epsilon_so_far == last.step
+    assert_same_params(first.params, last.params, rtol=0)
+
+
+def test_an_error_while_compiling_ends_failed_without_a_step(monkeypatch):
+    chunk = Chunk(jax.errors.JaxRuntimeError("too large"), compiles=False)
+    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi: chunk)
+    last = snapshots_of(50)[-1]
+    assert (last.status, last.step, last.message) == ("failed", 0, "JaxRuntimeError: too large")
+
+
+def test_a_mistake_in_the_program_is_not_hidden(monkeypatch):
+    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi: Chunk(KeyError("typo")))
+    with pytest.raises(KeyError, match="typo"):
+        snapshots_of(50)
+
+
+def test_evaluation_happens_on_its_grid_and_snapshots_keep_their_values(monkeypatch):
+    monkeypatch.setattr(training, "_EVALUATIONS", 4)
+    monkeypatch.setattr(training, "_EVALUATION_SECONDS", math.inf)
+    metrics = {"count": 0.0}
+
+    def evaluate(params):
+        metrics["count"] += 1
+        return metrics
+
+    snapshots = quick_snapshots_of(38, evaluate=evaluate)
+    assert metrics == {"count": 5.0}
+    grid = {0: 1.0, 10: 2.0, 20: 3.0, 30: 4.0, 38: 5.0}
+    assert {snapshot.metrics_step: snapshot.metrics["count"] for snapshot in snapshots} == grid
+    assert all(snapshot.metrics_step <= snapshot.step for snapshot in snapshots)
+
+
+def test_metrics_that_cannot_be_computed_do_not_lose_the_run(one_evaluation):
+    """Epsilon is spent by then: the run ends as planned and says what went wrong."""
+    calls = []
+
+    def evaluate(params):
+        calls.append(params)
+        if len(calls) > 1:
+            raise ZeroDivisionError("no positive labels")
+        return {"elbo": -1.0}
+
+    last = quick_snapshots_of(12, evaluate=evaluate)[-1]
+    assert (last.status, last.step, last.metrics) == ("done", 12, {"elbo": -1.0})
+    assert "ZeroDivisionError: no positive labels" in last.message
+    assert len(calls) == 2
+
+
+def test_evaluation_is_never_long_overdue(one_evaluation, monkeypatch):
+    monkeypatch.setattr(training, "_EVALUATION_SECONDS", 0.0)
+    snapshots = quick_snapshots_of(30, evaluate=lambda params: {})
+    assert [snapshot.metrics_step for snapshot in snapshots] == [snapshot.step for snapshot in snapshots]
+    assert len(snapshots) > 2
+
+
+def test_records_reach_snapshots_through_the_released_sum_alone(one_evaluation, monkeypatch):
+    """With the sum put out of action a whole run shows the same for records of any value, losses included."""
+
+    def only_noise(total, noise):
+        return jax.flatten_util.ravel_pytree(total)[1](noise)
+
+    monkeypatch.setattr(GaussianMechanism, "add", staticmethod(only_noise))
+    others = tuple(map(jnp.asarray, (np.full_like(RECORDS[0], math.nan), 1 - RECORDS[1])))
+    shown = [snapshots_of(20, records=records)[-1] for records in (RECORDS, others)]
+    assert_same_params(shown[0].params, shown[1].params, rtol=0)
+    assert (shown[0].status, shown[0].step, shown[0].message) == (shown[1].status, shown[1].step, shown[1].message)
