@@ -330,7 +330,6 @@ def test_scores_that_cannot_be_computed_lose_no_result(unscorable):
     assert "metrics could not be computed from step 3 on (ValueError: Input contains NaN.)" in unscorable.message
 
 
-@pytest.mark.xfail(strict=True, reason="the last metrics are repeated at every later step")
 def test_metrics_are_not_repeated_for_steps_that_were_not_scored(unscorable):
     assert [(point.step, point.metrics["count"]) for point in unscorable.history] == [(0, 1), (1, 2), (2, 3)]
 

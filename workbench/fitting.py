@@ -70,8 +70,8 @@ def _device(name: Any) -> jax.Device:
         return jax.devices()[0]
     kind, _, number = str(name).partition(":")
     try:
-        return jax.devices(kind)[int(number or 0)]
-    except (RuntimeError, IndexError, ValueError):
+        return {device.id: device for device in jax.devices(kind)}[int(number or 0)]
+    except (RuntimeError, KeyError, ValueError):
         known = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
         raise _validate.ArgumentError("device", name, f"no such device; JAX sees {known}.") from None
 

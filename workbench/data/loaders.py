@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,7 +168,7 @@ def from_csv(path: str | Path, *, target: str, bounds: Any, **options: Any) -> D
         raise _validate.ArgumentError("path", str(path), "no such file.")
     try:
         frame = pd.read_csv(file)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         reason = str(error).strip().splitlines()[0]
         raise _validate.ArgumentError("path", str(path), f"cannot be read as CSV: {reason}") from error
     return from_frame(frame, target=target, bounds=bounds, **{"name": file.name.split(".")[0], **options})

@@ -124,21 +124,22 @@ def run(
     metrics: dict[str, float] = {}
     metrics_step = 0
     seconds_per_step: float | None = None
+    started = measured = time.perf_counter()
 
     def host_params(state: DPVIState) -> dict[str, np.ndarray]:
         # a copy: the next chunk reuses the state's memory, which jit may have handed through
         return {name: np.array(value, copy=True) for name, value in constrain(state).items()}
 
-    def measure(state: DPVIState) -> dict[str, float]:
-        nonlocal evaluate, message
+    def measure(state: DPVIState) -> None:
+        nonlocal evaluate, message, metrics, metrics_step, measured
+        measured = time.perf_counter()
         if evaluate is None:
-            return metrics
+            return
         try:
-            return evaluate(dpvi.optim.get_params(state.optim_state))
+            metrics, metrics_step = evaluate(dpvi.optim.get_params(state.optim_state)), step
         except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
             evaluate = None
             message = f"metrics could not be computed from step {step} on ({type(error).__name__}: {error})."
-            return metrics
 
     def snapshot(status: Status, message: str = "") -> Snapshot:
         return Snapshot(
@@ -155,7 +156,6 @@ def run(
 
     # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy view
     state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
-    started = time.perf_counter()
     step = int(state.step)
     params = host_params(state)
     # in a thread of its own, so that on two cores the chunk and the evaluation compile side by side
@@ -163,8 +163,7 @@ def run(
     compiling = compiler.submit(lambda: jitted_chunk(dpvi).lower(state, records, jnp.int32(0)).compile())
     compiler.shutdown(wait=False)
     try:
-        metrics, metrics_step = measure(state), step
-        measured = time.perf_counter()
+        measure(state)
         yield snapshot("running")
         chunk = compiling.result()
         while step < steps:
@@ -189,8 +188,7 @@ def run(
                 break
             params = newest
             if step % interval == 0 or step == steps or time.perf_counter() - measured > _EVALUATION_SECONDS:
-                metrics, metrics_step = measure(state), step
-                measured = time.perf_counter()
+                measure(state)
             if step < steps:
                 yield snapshot("running")
         else:
@@ -200,5 +198,5 @@ def run(
     except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError) as error:
         status, message = "failed", f"{type(error).__name__}: {error}"
     if status == "cancelled" and metrics_step != step and message != "interrupted":
-        metrics, metrics_step = measure(state), step
+        measure(state)
     yield snapshot(status, message)

@@ -74,8 +74,9 @@ class PrivacySettings:
 
 def default_delta(num_records: int) -> float:
     """The largest power of ten below 1 / N."""
-    value = 10.0 ** math.floor(-math.log10(num_records))
-    return value if value < 1 / num_records else value / 10
+    exponent = math.ceil(math.log10(num_records))
+    value = float(f"1e-{exponent}")
+    return value if value < 1 / num_records else float(f"1e-{exponent + 1}")
 
 
 @dataclass(frozen=True)

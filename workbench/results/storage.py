@@ -104,6 +104,8 @@ def load(folder: str | Path) -> FitResult:
         return _decode(values, arviz_adapter.load_draws(path / "posterior.nc"))
     except (KeyError, TypeError, AttributeError) as error:
         raise _validate.ArgumentError("folder", str(folder), f"result.json is damaged: {error!r}") from None
+    except OSError as error:
+        raise _validate.ArgumentError("folder", str(folder), f"posterior.nc is damaged: {error!r}") from None
 
 
 def _decode(values: dict[str, Any], draws: dict[str, np.ndarray]) -> FitResult:

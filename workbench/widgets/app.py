@@ -36,7 +36,7 @@ class Workbench:
     :param model: name of the model chosen first. :param data: name of an embedded data set, or a ``Dataset``.
     :param epsilon: > 0. :param delta: None for the largest power of ten below 1/N. :param iterations: planned steps.
 
-    After a fit, ``result`` is its ``FitResult``.
+    After a fit, ``result`` is its ``FitResult``; it is None before, during and after one that broke.
     """
 
     def __init__(
@@ -195,6 +195,7 @@ class Workbench:
         settings = self.settings()
         if settings.problems() or (self._presenter is not None and self._presenter.is_alive()):
             return
+        self.result = None
         self._session = Session(settings, self._dataset(settings.data))
         self._presenter = threading.Thread(target=self._present, args=(self._session,), name="dpvi-presenter", daemon=True)
         self._session.start()
