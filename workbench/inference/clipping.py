@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,12 @@ import numpy as np
 
 from workbench import _validate
 
-__all__ = ["STRATEGIES", "clipped_sum"]
+__all__ = ["SMALLEST_CLIP", "STRATEGIES", "clipped_sum"]
 
 STRATEGIES = ("vmap",)
+
+# squares of float32 below 1e-19 underflow, so a norm may be too small by about that much, and C must be far above it
+SMALLEST_CLIP = 1e-12
 
 # float32 rounding of norm, factor and product stays under this, so that a clipped gradient never exceeds C
 _SAFETY = np.float32(1 - 4e-6)
@@ -38,12 +42,17 @@ def clipped_sum(
     :param u: pytree of float arrays.
     :param records: pytree of arrays with a first axis of length M.
     :param mask: bool[M], False on padding.
-    :param clip: C > 0 (``inf`` switches clipping off: no guarantee then).
+    :param clip: C >= 1e-12 (``inf`` switches clipping off: no guarantee then).
     :param strategy: "vmap" materialises M gradients (Subramani et al. 2021).
-    :return: (pytree like u, float[M] norms). The norms are computed from records without noise: never release them.
+    :return: (pytree like u, in float32 at least, float[M] norms). The norms come from records without noise: never
+        release them.
     """
     _validate.choice("strategy", strategy, STRATEGIES)
+    if not isinstance(clip, jax.Array) and clip != math.inf:
+        _validate.number("clip", clip, at_least=SMALLEST_CLIP)
     gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)
+    # half precision cannot hold a norm to the accuracy that the bound needs
+    gradients = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), gradients)
     leaves = jax.tree.leaves(gradients)
     size = mask.shape[0]
     squares = sum((jnp.sum(jnp.square(leaf.reshape(size, -1)), axis=1) for leaf in leaves), jnp.zeros(size))

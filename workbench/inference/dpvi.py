@@ -132,7 +132,9 @@ class DPVI:
             draws.base_noise,
         )
         scaled = jax.tree.map(lambda leaf: leaf / self.num_records, gradient)
-        return DPVIState(self.optim.update(scaled, state.optim_state), state.step + 1, state.key)
+        # optax's wrapper asks for the loss, which must not leave the core: a rule that really uses it sees NaN and fails
+        updated = self.optim.update(scaled, state.optim_state, value=jnp.nan)
+        return DPVIState(updated, state.step + 1, state.key)
 
     def update(self, state: DPVIState, *records: jax.Array) -> tuple[DPVIState, None]:
         """Draw and take one step, as ``numpyro.infer.SVI.update``; the place of the loss is None."""

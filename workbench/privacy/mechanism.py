@@ -35,7 +35,7 @@ class GaussianMechanism:
         _validate.number("noise_multiplier", self.noise_multiplier, at_least=0)
         # a non-private baseline may switch clipping off
         if self.noise_multiplier > 0 or self.clip != math.inf:
-            _validate.number("clip", self.clip, above=0)
+            _validate.number("clip", self.clip, at_least=1e-12)
 
     @property
     def standard_deviation(self) -> float:

@@ -54,7 +54,7 @@ class PrivacySettings:
             "iterations": _validate.integer("iterations", self.iterations, at_least=1, at_most=2**31 - 1),
             "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, above=0, at_most=1),
             "sampler": _validate.choice("sampler", self.sampler, accounting.SAMPLERS),
-            "clip": _validate.number("clip", self.clip, above=0),
+            "clip": _validate.number("clip", self.clip, at_least=1e-12),
             "num_records": _validate.integer("num_records", self.num_records, at_least=2),
             "seed": None if self.seed is None else _validate.integer("seed", self.seed, at_least=0),
         }
