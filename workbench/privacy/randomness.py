@@ -177,7 +177,8 @@ def require_secure(key: jax.Array) -> None:
 
     :raises TypeError: if ``key`` is no typed ChaCha20 key, such as ``jax.random.key(0)``.
     """
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or jax.random.key_impl(key) != CHACHA20:
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not typed or jax.random.key_impl(key) != CHACHA20:
         raise TypeError(
             "key: noise and minibatches need a key from workbench.privacy.randomness: new_key(), or key_from_seed(seed)."
         )

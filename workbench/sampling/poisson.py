@@ -139,9 +139,11 @@ class PoissonSampler:
 
     def __post_init__(self) -> None:
         # positions are int32 and one addition must not wrap
-        _validate.integer("num_records", self.num_records, at_least=1, at_most=2**30 - 1)
+        object.__setattr__(
+            self, "num_records", _validate.integer("num_records", self.num_records, at_least=1, at_most=2**30 - 1)
+        )
         _validate.number("sampling_rate", self.sampling_rate, above=0, at_most=1)
-        _validate.integer("capacity", self.capacity, at_least=1)
+        object.__setattr__(self, "capacity", _validate.integer("capacity", self.capacity, at_least=1))
         if self.sampling_rate == 1 and self.capacity < self.num_records:
             raise _validate.ArgumentError("capacity", self.capacity, f"q = 1 needs all {self.num_records} records.")
 
