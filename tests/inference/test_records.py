@@ -267,6 +267,18 @@ def test_starting_values_of_an_automatic_guide_come_from_no_record():
     jax.tree.map(np.testing.assert_array_equal, parts[0].initial, parts[1].initial)
 
 
+def test_an_automatic_guide_starts_where_zeros_are_impossible_records():
+    """Zeros stand in for records, and their likelihood must not decide where it starts."""
+
+    def model(x, num_records=None):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            numpyro.sample("x", dist.LogNormal(mean, 1), obs=x)
+
+    seen = split(model, AutoNormal(model), KEY, ONLY_X_SHAPES, num_records=20)
+    assert np.all(np.isfinite(seen.initial["mean_auto_loc"]))
+
+
 def test_a_starting_value_computed_from_records_sees_zeros():
     def guide(x, num_records=None):
         numpyro.sample("mean", dist.Normal(numpyro.param("loc", jnp.mean(x)), 1.0))

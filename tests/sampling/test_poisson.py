@@ -1,3 +1,4 @@
+import bisect
 import math
 from fractions import Fraction
 from functools import partial
@@ -169,6 +170,18 @@ def test_capacity_is_at_least_one_and_no_more_than_everybody():
     assert overflow_capacity(10, 0.1, 0.0) == 1
     assert overflow_capacity(10, 0.9, -1e9) == 11
     assert log_overflow_probability(10, 0.9, 11) == -math.inf
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+def test_outcome_counts_the_thresholds_up_to_a_number(size):
+    """At, just below and just above thresholds that differ in the high, the middle or the low word only."""
+    random = np.random.default_rng(1)
+    high, middle, low = random.integers(0, 3, (3, size)).astype(object)
+    table = sorted(set((high << 64) + (middle << 32) + low + 1))
+    numbers = [number for entry in table for number in (entry - 1, entry, entry + 1) if 0 <= number < 2**96] + [0, 2**96 - 1]
+    words = np.array([[number >> shift & 0xFFFFFFFF for number in numbers] for shift in (64, 32, 0)], np.uint32)
+    expected = [bisect.bisect_right(table, number) for number in numbers]
+    np.testing.assert_array_equal(poisson._outcome(jnp.asarray(words), table), expected)
 
 
 ONE = 1 << 400  # probabilities as whole multiples of 2^-400: the errors looked for are near 2^-97
