@@ -61,6 +61,14 @@ def _trace(fn: Callable, key: Array, values: dict[str, Any], plate_index: Array,
     return handlers.trace(fixed).get_trace(*args, **kwargs)
 
 
+class _WithoutObservations(handlers.Messenger):
+    """The model with observed sites that have no likelihood: an automatic guide calls it apart from outer handlers."""
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample" and msg["is_observed"]:
+            msg["fn"] = msg["fn"].mask(False)
+
+
 def _record_plate(trace: dict, what: str) -> str:
     plates = [name for name, site in trace.items() if _is_subsampling(site)]
     if len(plates) == 1:
@@ -235,10 +243,14 @@ def split(
     zero = jnp.zeros((), jnp.int32)
 
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
-        # an automatic guide looks for a starting point in its first call, which must not happen under jit, and
-        # rejects points by their likelihood, which must not see records: observations are zeros here, and masked
-        with handlers.mask(mask=False):
+        # an automatic guide looks for a starting point in its first call, which must not happen under jit, and rejects
+        # points by the likelihood of the observations; here these are zeros, which may be impossible, so they say nothing
+        original = guide.model
+        guide.model = _WithoutObservations(original)
+        try:
             _trace(guide, key, {}, zero, *args, **kwargs)
+        finally:
+            guide.model = original
 
     sites: dict[str, dict] = {}
     inverse_transforms: dict[str, Any] = {}
