@@ -145,7 +145,7 @@ def prepare(
         **chosen.options,
     )
     state = dpvi.init(key, *dataset.train)
-    plan.truncation_delta(dpvi.split.shared_size)  # refuses what the noise cannot promise, before it is drawn
+    plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
     return PreparedFit(chosen, dataset, plan, settings, dpvi, state, key, where)
 
 
@@ -192,7 +192,7 @@ class PreparedFit:
         if self.shows_metrics and not self.data.evaluation_is_public:
             caveats = ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
         return self.plan.guarantee(
-            steps_taken=steps_taken, unit=self.data.unit, dimension=self.dpvi.split.shared_size, caveats=caveats
+            steps_taken=steps_taken, unit=self.data.unit, dimension=self.dpvi.noise_size, caveats=caveats
         )
 
     def _evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:

@@ -9,6 +9,7 @@ from scipy import stats
 from scipy.special import expit
 
 from tests import zoo
+from workbench.inference.clipping import clipped_sum
 from workbench.inference.gradients import aligned
 from workbench.inference.records import split
 from workbench.privacy.mechanism import GaussianMechanism
@@ -43,7 +44,14 @@ def some_params(seen):
 
 def gradient_of(seen, params, records=(X, Y), mask=EVERYBODY, rate=1.0, mechanism=NO_MECHANISM, noise=None, key=KEY):
     noise = jnp.zeros(seen.shared_size) if noise is None else noise
-    return aligned(seen, mechanism, rate, params, records, mask, noise, key)
+
+    def release(loss, u):
+        def of_record(u, record):
+            return loss(u, (record, key))
+
+        return mechanism.add(clipped_sum(of_record, u, records, mask, mechanism.clip)[0], noise)
+
+    return aligned(seen, params, key, rate, release)
 
 
 def assert_close(ours, expected, rtol=2e-4, atol=1e-4):

@@ -70,25 +70,58 @@ def test_a_factor_outside_the_record_plate_is_refused():
     assert "site 'penalty' is observed outside the record plate" in refusal(model)
 
 
-def test_a_local_latent_of_the_model_is_refused():
-    def model(x, num_records=None):
-        mean = numpyro.sample("mean", dist.Normal(0, 1))
-        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
-            hidden = numpyro.sample("hidden", dist.Normal(mean, 1))
-            numpyro.sample("x", dist.Normal(hidden, 1), obs=x)
-
-    message = refusal(model)
-    assert "site 'hidden' is a latent inside the record plate 'records'" in message
-    assert "not supported yet" in message
-
-
-def test_a_local_latent_of_the_guide_alone_is_refused():
+def test_a_latent_of_the_guide_alone_is_refused():
     def guide(x, num_records=None):
         zoo.normal_mean_guide(x, num_records)
         with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
             numpyro.sample("hidden", dist.Normal(x, 1))
 
-    assert "site 'hidden' of the guide stands inside the record plate" in refusal(zoo.normal_mean, guide)
+    assert "site 'hidden' of the guide is not in the model" in refusal(zoo.normal_mean, guide)
+
+
+def local_mean(x, num_records=None):
+    """A latent in the plate, drawn around a global mean."""
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+        hidden = numpyro.sample("hidden", dist.Normal(mean, 1))
+        numpyro.sample("x", dist.Normal(hidden, 1), obs=x)
+
+
+def test_a_local_latent_whose_guide_stands_outside_the_plate_is_refused():
+    def guide(x, num_records=None):
+        zoo.normal_mean_guide(x, num_records)
+        numpyro.sample("hidden", dist.Normal(x, 1).to_event(1))
+
+    message = refusal(local_mean, guide)
+    assert "site 'hidden' stands inside the record plate 'records' in the model, but outside it in the guide" in message
+
+
+def test_a_parameter_for_each_record_is_refused():
+    """Automatic guides make one for every local latent."""
+    message = refusal(local_mean, AutoNormal(local_mean))
+    assert "'hidden_auto_loc'" in message
+    assert "amortised" in message
+
+
+def test_a_fixed_subsample_size_is_refused():
+    def model(x, num_records=None):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with numpyro.plate("records", num_records, subsample_size=5):
+            numpyro.sample("x", dist.Normal(mean, 1), obs=x)
+
+    assert "plate 'records' has subsample_size 5" in refusal(model)
+
+
+def test_records_that_do_not_come_by_position_are_refused():
+    """Every record would see all of them."""
+    everything = jnp.asarray(ONLY_X)
+
+    def model(x, num_records=None):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            numpyro.sample("x", dist.Normal(mean, 1), obs=everything)
+
+    assert "site 'x' observes values of shape" in refusal(model)
 
 
 def test_a_guide_that_is_not_reparametrised_is_refused():

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from workbench import _validate
+from workbench.inference import taps
+from workbench.inference.taps import LeafRule
 
-__all__ = ["SMALLEST_CLIP", "STRATEGIES", "clipped_sum"]
+__all__ = ["SMALLEST_CLIP", "STRATEGIES", "Explanation", "clipped_sum"]
 
-STRATEGIES = ("vmap",)
+Loss = Callable[[Any, Any], jax.Array]
 
 # squares of float32 below 1e-19 underflow, so a norm may be too small by about that much, and C must be far above it
 SMALLEST_CLIP = 1e-12
@@ -23,14 +28,47 @@ SMALLEST_CLIP = 1e-12
 _SAFETY = np.float32(1 - 4e-6)
 
 
+class _Clipped(NamedTuple):
+    total: Any
+    norms: jax.Array
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a strategy would treat each leaf of u. Printed, it is a table.
+
+    :param strategy: the strategy that would run. :param num_records: M. :param rows: one ``LeafRule`` a leaf, its bytes
+        those of the whole minibatch.
+    """
+
+    strategy: str
+    num_records: int
+    rows: tuple[LeafRule, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held for per-record quantities of all leaves."""
+        return sum(row.bytes for row in self.rows)
+
+    def __str__(self) -> str:
+        """The table, with a line on top."""
+        cells = [("leaf", "shape", "rule", "bytes", "why")]
+        cells += [(row.leaf, str(row.shape), row.rule, f"{row.bytes:,}", row.reason) for row in self.rows]
+        widths = [max(len(row[column]) for row in cells) for column in range(5)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+        return "\n".join([f"strategy {self.strategy}, minibatch of {self.num_records}, {self.bytes:,} bytes", *lines])
+
+
 def clipped_sum(
-    loss: Callable[[Any, Any], jax.Array],
+    loss: Loss,
     u: Any,
     records: Any,
     mask: jax.Array,
-    clip: float,
-    strategy: str = "vmap",
-) -> tuple[Any, jax.Array]:
+    clip: float | jax.Array,
+    strategy: str = "auto",
+    *,
+    explain: bool = False,
+) -> Any:
     """sum_i mask_i clip_C(grad_u loss(u, record_i)) and the norms before clipping.
 
     Each record's gradient is scaled to an l2 norm (over all leaves of u together) of at most C; shorter ones pass
@@ -38,32 +76,169 @@ def clipped_sum(
     the sum by at most C, replacing one by at most 2 C. A record whose gradient has a NaN or infinite entry contributes
     zero, and so does padding (mask False). An empty minibatch gives zeros.
 
-    :param loss: ``loss(u, record) -> scalar`` for one record (leaves of ``records`` without their first axis).
+    :param loss: ``loss(u, record) -> scalar`` for one record (leaves of ``records`` without their first axis). Any JAX
+        function will do; it need not come from NumPyro.
     :param u: pytree of float arrays.
     :param records: pytree of arrays with a first axis of length M.
     :param mask: bool[M], False on padding.
     :param clip: C >= 1e-12 (``inf`` switches clipping off: no guarantee then).
-    :param strategy: "vmap" materialises M gradients (Subramani et al. 2021).
+    :param strategy: how the same result is reached:
+        "bookkeeping" takes norms and sum from one backward pass without forming gradients of tapped leaves (``taps``);
+        "two_pass" takes norms so and runs a second, ordinary backward pass of the reweighted loss (Lee and Kifer 2021);
+        "vmap" materialises M gradients (Subramani et al. 2021);
+        "loop" goes one record at a time;
+        "auto" is book-keeping where it finds a tap and vmap otherwise.
+    :param explain: compute nothing and return an ``Explanation``: a table of leaf, shape, rule, bytes. ``u``, ``records``
+        and ``mask`` may then be ``jax.ShapeDtypeStruct``.
     :return: (pytree like u, in float32 at least, float[M] norms). The norms come from records without noise: never
         release them.
+    :raises ArgumentError: for an unknown strategy, a clip out of range, or leaves of u that are not floating-point.
     """
     _validate.choice("strategy", strategy, STRATEGIES)
     if not isinstance(clip, jax.Array) and clip != math.inf:
         _validate.number("clip", clip, at_least=SMALLEST_CLIP)
-    gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)
-    # half precision cannot hold a norm to the accuracy that the bound needs
-    gradients = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), gradients)
-    leaves = jax.tree.leaves(gradients)
+    for path, leaf in jax.tree_util.tree_flatten_with_path(u)[0]:
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise _validate.ArgumentError(f"u{jax.tree_util.keystr(path)}", leaf, "must hold floating-point numbers.")
+    if explain:
+        return _explanation(loss, u, records, mask.shape[0], strategy)
+    clipped = _STRATEGIES[strategy](loss, u, records, mask, clip)
+    return clipped.total, clipped.norms
+
+
+def clipped_sum_in_parts(
+    loss: Loss,
+    u: Any,
+    chosen: Callable[[jax.Array], Any],
+    mask: jax.Array,
+    clip: float | jax.Array,
+    strategy: str,
+    physical_size: int | None,
+) -> Any:
+    """The sum of ``clipped_sum`` over a minibatch that is brought in by parts of ``physical_size`` records.
+
+    :param chosen: ``chosen(places)`` gives the records at these places of the minibatch, int32[B] -> pytree.
+    :param mask: bool[M] for the whole minibatch. :param physical_size: None takes it in one part.
+    """
     size = mask.shape[0]
-    squares = sum((jnp.sum(jnp.square(leaf.reshape(size, -1)), axis=1) for leaf in leaves), jnp.zeros(size))
-    norms = jnp.sqrt(squares)
-    counted = mask & jnp.isfinite(norms)
+    if physical_size is None or physical_size >= size:
+        return clipped_sum(loss, u, chosen(jnp.arange(size)), mask, clip, strategy)[0]
+    parts = -(-size // physical_size)
+    places = jnp.arange(parts * physical_size).reshape(parts, physical_size)
+
+    def add_part(total: Any, places: jax.Array) -> tuple[Any, None]:
+        within = jnp.minimum(places, size - 1)
+        counted = mask[within] & (places < size)
+
+        def added() -> Any:
+            return jax.tree.map(jnp.add, total, clipped_sum(loss, u, chosen(within), counted, clip, strategy)[0])
+
+        return lax.cond(jnp.any(counted), added, lambda: total), None  # most padding stands in parts of its own
+
+    return lax.scan(add_part, jax.tree.map(jnp.zeros_like, _as_single(u)), places)[0]
+
+
+def _factors(norms: jax.Array, mask: jax.Array, clip: Any) -> jax.Array:
+    """c_i: min(1, C / norm) made a little smaller, zero on padding and where the norm is not finite."""
     limit = clip * _SAFETY
+    counted = mask & jnp.isfinite(norms)
     factors = jnp.where(norms > limit, limit / jnp.where(counted & (norms > 0), norms, 1), _SAFETY)
-    factors = jnp.where(counted, factors, 0)
+    return jnp.where(counted, factors, 0)
+
+
+def _as_single(tree: Any) -> Any:
+    """Half precision cannot hold a norm to the accuracy that the bound needs."""
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), tree)
+
+
+def _one(records: Any) -> Any:
+    """Shapes and types of one record."""
+    return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
+
+
+def _plan(loss: Loss, u: Any, records: Any) -> taps.Plan:
+    return taps.plan(loss, u, _one(records))
+
+
+def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str) -> Explanation:
+    plan = _plan(loss, u, records)
+    if strategy == "auto":
+        strategy = "bookkeeping" if plan.taps else "vmap"
+    rows = list(plan.rules)
+    if strategy in ("vmap", "loop"):
+        leaves = [(row, math.prod(row.shape) * 4) for row in rows]
+        rows = [row._replace(rule="materialised", reason=strategy, bytes=width) for row, width in leaves]
+    held = 1 if strategy == "loop" else size
+    return Explanation(strategy, size, tuple(row._replace(bytes=row.bytes * held) for row in rows))
+
+
+def _bookkeeping(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any, plan: taps.Plan | None = None) -> _Clipped:
+    leaves, treedef = jax.tree.flatten(u)
+    plan = _plan(loss, u, records) if plan is None else plan
+    backward = plan.backward(leaves, records)
+    norms = jnp.sqrt(plan.squared_norms(backward))
+    total = plan.weighted_sum(backward, _factors(norms, mask, clip))
+    return _Clipped(jax.tree.unflatten(treedef, total), norms)
+
+
+def _two_pass(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clipped:
+    plan = _plan(loss, u, records)
+    norms = jnp.sqrt(plan.squared_norms(plan.backward(jax.tree.leaves(u), records)))
+    factors = _factors(norms, mask, clip)
+    # zero times a gradient that is not finite is not zero: such records, and padding, lend their place to one that counts
+    counted = factors > 0
+    places = jnp.where(counted, jnp.arange(mask.shape[0]), jnp.argmax(counted))
+    sound = jax.tree.map(lambda array: array[places], records)
+
+    def reweighted(u: Any) -> jax.Array:
+        losses = jax.vmap(loss, in_axes=(None, 0))(u, sound)
+        return jnp.sum(losses * factors.astype(losses.dtype))
+
+    gradient = _as_single(jax.grad(reweighted)(u))
+    return _Clipped(jax.tree.map(lambda leaf: jnp.where(jnp.any(counted), leaf, 0), gradient), norms)
+
+
+def _vmap(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clipped:
+    gradients = _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records))
+    norms = _norms(gradients, mask.shape[0])
+    factors = _factors(norms, mask, clip)
 
     def total(leaf: jax.Array) -> jax.Array:
-        flat = jnp.where(counted[:, None], leaf.reshape(size, -1), 0)
-        return (factors.astype(leaf.dtype) @ flat).reshape(leaf.shape[1:])
+        flat = jnp.where((factors != 0)[:, None], leaf.reshape(mask.shape[0], -1), 0)
+        summed = jnp.matmul(factors.astype(leaf.dtype), flat, precision=lax.Precision.HIGHEST)
+        return summed.reshape(leaf.shape[1:])
 
-    return jax.tree.map(total, gradients), norms
+    return _Clipped(jax.tree.map(total, gradients), norms)
+
+
+def _norms(gradients: Any, size: int) -> jax.Array:
+    squares = [jnp.sum(jnp.square(leaf.reshape(size, -1)), axis=1) for leaf in jax.tree.leaves(gradients)]
+    return jnp.sqrt(functools.reduce(jnp.add, squares, jnp.zeros(size)))
+
+
+def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clipped:
+    def one(total: Any, place: jax.Array) -> tuple[Any, jax.Array]:
+        record = jax.tree.map(lambda array: array[place], records)
+        gradient = _as_single(jax.grad(loss)(u, record))
+        norm = _norms(gradient, 1)[0]
+        factor = _factors(norm, mask[place], clip)
+        clipped = jax.tree.map(lambda leaf: jnp.where(factor != 0, leaf * factor.astype(leaf.dtype), 0), gradient)
+        return jax.tree.map(jnp.add, total, clipped), norm
+
+    start = jax.tree.map(jnp.zeros_like, _as_single(u))
+    return _Clipped(*lax.scan(one, start, jnp.arange(mask.shape[0])))
+
+
+def _auto(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clipped:
+    plan = _plan(loss, u, records)
+    return _bookkeeping(loss, u, records, mask, clip, plan) if plan.taps else _vmap(loss, u, records, mask, clip)
+
+
+_STRATEGIES: dict[str, Callable[..., _Clipped]] = {
+    "auto": _auto,
+    "bookkeeping": _bookkeeping,
+    "two_pass": _two_pass,
+    "vmap": _vmap,
+    "loop": _loop,
+}
+STRATEGIES = tuple(_STRATEGIES)

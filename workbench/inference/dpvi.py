@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from workbench import _validate
-from workbench.inference.gradients import ESTIMATORS
+from workbench.inference.clipping import SMALLEST_CLIP, STRATEGIES, clipped_sum_in_parts
+from workbench.inference.gradients import ESTIMATORS, RecordLoss
 from workbench.inference.records import Record, RecordModel, split
 from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import fast_key
+from workbench.privacy.randomness import fast_key, is_secret, require_secure
 from workbench.sampling.poisson import Minibatch, PoissonSampler
 
-__all__ = ["DPVI", "DPVIState", "Draws", "elbo_per_record"]
+if TYPE_CHECKING:  # the core runs where no accountant is installed
+    from workbench.privacy.guarantee import Guarantee
+    from workbench.privacy.plan import PrivacyPlan
+
+__all__ = ["DPVI", "DPVIRunResult", "DPVIState", "Draws", "Evaluation", "elbo_per_record"]
 
 # One key serves a whole run; each step's draws come from fold_in(fold_in(key, purpose), step). Chunking, stopping and
 # resuming therefore change no draw.
-_STARTING_VALUES, _MINIBATCH, _NOISE, _BASE_NOISE = range(4)
+_STARTING_VALUES, _MINIBATCH, _NOISE, _BASE_NOISE, _EVALUATION = range(5)
 
 
 class DPVIState(NamedTuple):
-    """What a run carries: optimiser state, steps taken (int32), and the run's secret key."""
+    """What a run carries, a pytree: saved (``inference.checkpoint``) and restored it goes on bit for bit.
+
+    :param optim_state: of the optimiser. :param step: steps taken, int32. :param key: the run's secret key.
+    :param average: mean of the iterates from ``average_from`` on, unconstrained; None where none is kept.
+    """
 
     optim_state: Any
     step: jax.Array
     key: jax.Array
+    average: Any = None
 
 
 class Draws(NamedTuple):
@@ -39,20 +51,63 @@ class Draws(NamedTuple):
     base_noise: jax.Array
 
 
+class DPVIRunResult(NamedTuple):
+    """What ``DPVI.run`` returns, in the order of numpyro's ``SVIRunResult``.
+
+    :param params: constrained parameters after the last good step. :param state: to go on from or to save.
+    :param losses: None, because the losses of minibatches are un-noised functions of records.
+    :param status: "done", "cancelled" (interrupted) or "failed". :param message: why it failed.
+    """
+
+    params: dict[str, Any]
+    state: DPVIState
+    losses: None
+    status: str
+    message: str
+
+
+class Evaluation(NamedTuple):
+    """A loss with what may be done with it: "public data" or "outside the guarantee"."""
+
+    loss: jax.Array
+    label: str
+
+    def __float__(self) -> float:
+        """The loss alone."""
+        return float(self.loss)
+
+
 class DPVI:
     """Differentially private variational inference for a NumPyro model and guide.
 
-    The surface follows ``numpyro.infer.SVI``: ``init``, ``update``, ``get_params``. ``update`` returns no loss, because the
-    loss of a minibatch is an un-noised function of records.
+    The surface is that of ``numpyro.infer.SVI``: ``init``, ``update``, ``get_params``, ``run``, ``evaluate``, with records
+    (all of them, first axis N) where SVI takes a minibatch, and a privacy target where SVI takes a loss:
+
+        svi  = SVI(model, guide, Adam(1e-3), Trace_ELBO())
+        dpvi = DPVI(model, guide, Adam(1e-3), epsilon=1.0, delta=1e-5, sampling_rate=0.01)
+        result = dpvi.run(new_key(), 10_000, x, y)
+
+    The target is one of: ``epsilon`` and ``delta``; ``guarantee``, another run's, to be kept again; ``plan`` from
+    ``workbench.privacy.plan``; or ``sampler`` and ``mechanism`` themselves, without accounting.
+
+    ``update`` returns None in the place of the loss, because a minibatch's loss is an un-noised function of records.
 
     :param model: NumPyro model with one record plate (see ``workbench.inference.records``).
     :param guide: NumPyro guide.
-    :param optim: a ``numpyro.optim`` optimiser or an optax gradient transformation.
+    :param optim: a ``numpyro.optim`` optimiser or an optax gradient transformation, with any schedule of the step size.
+    :param epsilon: > 0. :param delta: in (0, 1). :param iterations: T, planned steps; ``run``'s number of steps by default.
+    :param sampling_rate: q in (0, 1], public. :param clip: C > 0.
     :param sampler: decides which records enter a step; its rate q is public.
     :param mechanism: clipping norm C and noise multiplier sigma.
-    :param num_records: N, a declared public constant that scales the likelihood; the sampler's size by default.
-    :param gradient: "aligned".
-    :param static_kwargs: further keyword arguments of model and guide.
+    :param num_records: N, a declared public constant that scales the likelihood; the number of records by default.
+    :param gradient: "aligned" or "vanilla" (``workbench.inference.gradients``).
+    :param strategy: how clipped sums are computed (``clipped_sum``); changes speed and memory only.
+    :param physical_size: records held at once; a larger minibatch is summed in parts, the noise added once.
+    :param clip_schedule: ``clip_schedule(step) -> C_t`` in the place of C, a JAX function of the step number (int32) alone.
+        Noise is sigma C_t, so the guarantee is the same.
+    :param average_from: step from which on iterates are averaged (Polyak), which costs no privacy; see ``get_params``.
+    :param static_kwargs: further keyword arguments of model and guide, public constants.
+    :raises ArgumentError: naming the argument and its value.
     """
 
     def __init__(
@@ -61,48 +116,139 @@ class DPVI:
         guide: Callable,
         optim: Any,
         *,
-        sampler: PoissonSampler,
-        mechanism: GaussianMechanism,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        iterations: int | None = None,
+        sampling_rate: float | None = None,
+        clip: float = 1.0,
+        guarantee: Guarantee | None = None,
+        plan: PrivacyPlan | None = None,
+        sampler: PoissonSampler | None = None,
+        mechanism: GaussianMechanism | None = None,
         num_records: int | None = None,
         gradient: str = "aligned",
+        strategy: str = "auto",
+        physical_size: int | None = None,
+        clip_schedule: Callable[[jax.Array], jax.Array] | None = None,
+        average_from: int | None = None,
         **static_kwargs: Any,
     ) -> None:
         self.model = model
         self.guide = guide
         self.optim = optim if isinstance(optim, _NumPyroOptim) else optax_to_numpyro(optim)
-        self.sampler = sampler
-        self.mechanism = mechanism
-        self.num_records = _validate.integer(
-            "num_records", sampler.num_records if num_records is None else num_records, at_least=2
-        )
         self.estimator = ESTIMATORS[_validate.choice("gradient", gradient, ESTIMATORS)]
+        self.strategy = _validate.choice("strategy", strategy, STRATEGIES)
+        self.physical_size = None if physical_size is None else _validate.integer("physical_size", physical_size, at_least=1)
+        self.average_from = None if average_from is None else _validate.integer("average_from", average_from, at_least=0)
+        self.clip_schedule = clip_schedule
         self.static_kwargs = static_kwargs
+        self.num_records = None if num_records is None else _validate.integer("num_records", num_records, at_least=2)
         self.records_split: RecordModel | None = None
+        self._plan = plan
+        self._sampler, self._mechanism = sampler, mechanism
+        if sampler is not None and num_records is None:
+            self.num_records = sampler.num_records
+        targets = {"epsilon": epsilon, "guarantee": guarantee, "plan": plan, "mechanism": mechanism}
+        given = [name for name, value in targets.items() if value is not None]
+        if len(given) != 1:
+            raise _validate.ArgumentError(
+                "epsilon", epsilon, "give one of epsilon (with delta), guarantee, plan, or sampler and mechanism"
+                + (f", not {' and '.join(given)}." if given else ".")
+            )  # fmt: skip
+        if (sampler is None) != (mechanism is None):
+            raise _validate.ArgumentError("sampler", sampler, "goes with a mechanism.")
+        self._target: dict[str, Any] = {}
+        if epsilon is not None:
+            if sampling_rate is None:
+                raise _validate.ArgumentError("sampling_rate", sampling_rate, "is needed with epsilon: a number in (0, 1].")
+            self._target = {
+                "epsilon": epsilon,
+                "delta": delta,
+                "iterations": iterations,
+                "sampling_rate": sampling_rate,
+                "sampler": "poisson",
+                "clip": clip,
+            }
+        elif guarantee is not None:
+            names = ("epsilon", "delta", "sampling_rate", "sampler", "clip")
+            self._target = {name: getattr(guarantee, name) for name in names} | {"iterations": guarantee.steps}
+        if plan is not None:
+            self._sampler, self._mechanism = plan.sampler, plan.mechanism
+            self.num_records = plan.settings.num_records if self.num_records is None else self.num_records
 
     @property
     def split(self) -> RecordModel:
         """The model's global and per-record parts; there after ``init``."""
-        if self.records_split is None:
-            raise RuntimeError("call init(key, *records) first: it reads the model.")
-        return self.records_split
+        return _there(self.records_split)
 
-    def init(self, key: jax.Array, *records: Any) -> DPVIState:
+    @property
+    def sampler(self) -> PoissonSampler:
+        """What decides which records enter a step; there after ``init`` at the latest."""
+        return _there(self._sampler)
+
+    @property
+    def mechanism(self) -> GaussianMechanism:
+        """Clipping norm and noise; there after ``init`` at the latest."""
+        return _there(self._mechanism)
+
+    @property
+    def noise_size(self) -> int:
+        """Coordinates that a step's noise has; there after ``init``."""
+        return self.estimator.noise_size(self.split)
+
+    def _calibrate(self, size: int) -> None:
+        """Sampler and mechanism for the privacy target on ``size`` records."""
+        from workbench.privacy.plan import PrivacySettings, default_delta, make_plan
+
+        target = dict(self._target)
+        if target["iterations"] is None:
+            raise _validate.ArgumentError("iterations", None, "the planned number of steps: give it to DPVI, or call run.")
+        declared = size if self.num_records is None else self.num_records
+        if target["delta"] is None:
+            target["delta"] = default_delta(declared)
+        self._plan = make_plan(PrivacySettings(**target, num_records=declared, seed=None), size)
+        self._sampler, self._mechanism = self._plan.sampler, self._plan.mechanism
+
+    def init(self, key: jax.Array, *records: Any, init_params: dict[str, Any] | None = None, **kwargs: Any) -> DPVIState:
         """The state before the first step. Only shapes and types of ``records`` (first axis: records) are used.
 
         :param key: the run's key, from ``workbench.privacy.randomness.new_key`` or ``key_from_seed``.
+        :param init_params: constrained starting values of some parameters, public.
+        :param kwargs: ``num_records`` and further static arguments, as in the constructor.
         :raises PrivacyModelError: if the model cannot be fitted privately.
         """
-        shapes = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in records)
+        require_secure(key)
+        size = _common_length(records)
+        if "num_records" in kwargs:
+            self.num_records = _validate.integer("num_records", kwargs.pop("num_records"), at_least=2)
+        self.static_kwargs = {**self.static_kwargs, **kwargs}
+        for name, value in self.static_kwargs.items():
+            if getattr(value, "ndim", 0) > 0 and value.shape[0] == size:
+                raise _validate.ArgumentError(
+                    name, value.shape, f"has a first axis of {size} as the records have: give record arrays by position."
+                )
+        if self._sampler is None:
+            self._calibrate(size)
+        if self.sampler.num_records != size:
+            raise _validate.ArgumentError("records", size, f"the sampler draws from {self.sampler.num_records} records.")
+        if self.num_records is None:
+            self.num_records = size
         self.records_split = split(
             self.model,
             self.guide,
             fast_key(jax.random.fold_in(key, _STARTING_VALUES)),
-            shapes,
+            tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in records),
             num_records=self.num_records,
             static=self.static_kwargs,
         )
-        start = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), self.split.initial)
-        return DPVIState(self.optim.init(start), jnp.zeros((), jnp.int32), key)
+        start = dict(self.split.initial)
+        for name, value in (init_params or {}).items():
+            if name not in start:
+                raise _validate.unknown_name("init_params", name, start)
+            start[name] = self.split.unconstrain({name: jax.tree.map(jnp.asarray, value)})[name]
+        start = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), start)
+        average = None if self.average_from is None else jax.tree.map(jnp.array, start)
+        return DPVIState(self.optim.init(start), jnp.zeros((), jnp.int32), key, average)
 
     def draw(self, key: jax.Array, step: jax.Array) -> Draws:
         """The randomness of step number ``step`` (int32 scalar) of the run with ``key``."""
@@ -113,36 +259,146 @@ class DPVI:
         minibatch_key, noise_key, base_noise_key = jax.vmap(jax.random.fold_in, (0, None))(streams, step)
         return Draws(
             minibatch=self.sampler.draw(minibatch_key),
-            noise=self.mechanism.noise(noise_key, self.split.shared_size),
+            noise=self.mechanism.noise(noise_key, self.noise_size),
             base_noise=fast_key(base_noise_key),
         )
 
     def step(self, state: DPVIState, records: Record, draws: Draws) -> DPVIState:
         """One step of the optimiser on the noised gradient divided by N."""
         params = self.optim.get_params(state.optim_state)
-        chosen = tuple(array[draws.minibatch.indices] for array in records)
-        gradient = self.estimator(
-            self.split,
-            self.mechanism,
-            self.sampler.sampling_rate,
-            params,
-            chosen,
-            draws.minibatch.mask,
-            draws.noise,
-            draws.base_noise,
-        )
-        scaled = jax.tree.map(lambda leaf: leaf / self.num_records, gradient)
+        minibatch, own_keys = draws.minibatch, self.estimator.base_noise(self.split)
+        clip: Any = self.mechanism.clip
+        noise = draws.noise
+        if self.clip_schedule is not None:
+            # kept in range here, where NaN would otherwise switch clipping off: it turns the noise into NaN
+            clip = jnp.maximum(jnp.asarray(self.clip_schedule(state.step), noise.dtype), SMALLEST_CLIP)
+            noise = noise * (clip / self.mechanism.clip)
+
+        def chosen(places: jax.Array) -> Any:
+            rows = tuple(array[minibatch.indices[places]] for array in records)
+            return rows, jax.vmap(functools.partial(jax.random.fold_in, draws.base_noise))(places) if own_keys else None
+
+        def release(loss: RecordLoss, u: Any) -> Any:
+            def of_record(u: Any, drawn: Any) -> jax.Array:
+                record, own_key = drawn
+                return loss(u, (record, draws.base_noise if own_key is None else own_key))
+
+            total = clipped_sum_in_parts(of_record, u, chosen, minibatch.mask, clip, self.strategy, self.physical_size)
+            return self.mechanism.add(total, noise)
+
+        gradient = self.estimator.gradient(self.split, params, draws.base_noise, self.sampler.sampling_rate, release)
+        scaled = jax.tree.map(lambda leaf: leaf / self.split.num_records, gradient)
         # optax's wrapper asks for the loss, which must not leave the core: a rule that really uses it sees NaN and fails
         updated = self.optim.update(scaled, state.optim_state, value=jnp.nan)
-        return DPVIState(updated, state.step + 1, state.key)
+        return DPVIState(updated, state.step + 1, state.key, self._averaged(state, updated))
+
+    def _averaged(self, state: DPVIState, updated: Any) -> Any:
+        if self.average_from is None:
+            return None
+        count = state.step + 1 - self.average_from  # iterates in the mean, with the new one
+        weight = 1 / jnp.maximum(count, 1).astype(jnp.float32)
+        return jax.tree.map(
+            lambda mean, new: mean + weight.astype(mean.dtype) * (new - mean), state.average, self.optim.get_params(updated)
+        )
 
     def update(self, state: DPVIState, *records: jax.Array) -> tuple[DPVIState, None]:
         """Draw and take one step, as ``numpyro.infer.SVI.update``; the place of the loss is None."""
         return self.step(state, records, self.draw(state.key, state.step)), None
 
-    def get_params(self, state: DPVIState) -> dict[str, jax.Array]:
-        """The guide's and model's parameters, constrained to their declared supports."""
-        return self.split.constrain(self.optim.get_params(state.optim_state))
+    def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
+        """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates."""
+        if not averaged:
+            return self.optim.get_params(state.optim_state)
+        if state.average is None:
+            raise _validate.ArgumentError("averaged", averaged, "no average was kept: give average_from to DPVI.")
+        return state.average
+
+    def get_params(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
+        """The guide's and model's parameters, constrained to their declared supports.
+
+        :param averaged: the mean of the unconstrained iterates since ``average_from`` in the place of the last one. Both
+            are functions of the noised gradients, so the guarantee covers both.
+        """
+        return self.split.constrain(self.unconstrained(state, averaged))
+
+    def run(
+        self,
+        key: jax.Array,
+        num_steps: int,
+        *records: Any,
+        progress_bar: bool = True,
+        init_state: DPVIState | None = None,
+        init_params: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> DPVIRunResult:
+        """``num_steps`` steps in compiled chunks, as ``numpyro.infer.SVI.run``.
+
+        :param key: as in ``init``; not used where ``init_state`` is given. :param records: all records, first axis N.
+        :param progress_bar: show one on standard error. :param init_state: go on from here.
+        :return: ``DPVIRunResult``; a failed or interrupted run keeps what it has.
+        """
+        from tqdm import tqdm
+
+        from workbench.inference.training import run as training_run
+
+        num_steps = _validate.integer("num_steps", num_steps, at_least=1, at_most=2**31 - 1)
+        if init_state is None:
+            if self._target and self._target["iterations"] is None:
+                self._target["iterations"] = num_steps
+            init_state = self.init(key, *records, init_params=init_params, **kwargs)
+        first = int(init_state.step)
+        planned = self._plan.settings.iterations if self._plan is not None else None
+        if planned is not None and first + num_steps > planned:
+            raise _validate.ArgumentError("num_steps", num_steps, f"{planned} were planned and {first} are taken.")
+        snapshots = training_run(self, init_state, records, first + num_steps)
+        with tqdm(total=num_steps, disable=not progress_bar, unit="step") as bar:
+            while True:
+                try:
+                    last = next(snapshots)
+                except StopIteration as finished:
+                    return DPVIRunResult(last.params, finished.value, None, last.status, last.message)
+                bar.update(last.step - first - bar.n)
+
+    def evaluate(self, state: DPVIState, *records: Any, public: bool = False, num_draws: int = 1) -> Evaluation:
+        """The negative ELBO of N records, as ``numpyro.infer.SVI.evaluate``, with the likelihood taken on ``records``.
+
+        No noise is added. :param public: whether ``records`` are public, which only the caller can know; the label says
+        it. :param num_draws: draws of the latents.
+        """
+        key = fast_key(jax.random.fold_in(jax.random.fold_in(state.key, _EVALUATION), state.step))
+        records = tuple(jnp.asarray(array) for array in records)
+        elbo = elbo_per_record(self.split, self.unconstrained(state), key, records, num_draws)
+        return Evaluation(-elbo * self.split.num_records, "public data" if public else "outside the guarantee")
+
+    def guarantee(self, state: DPVIState, unit: str = "one record") -> Guarantee:
+        """What is promised for a run that is at ``state``.
+
+        :raises ArgumentError: if more steps were taken than planned, or sampler and mechanism were given without a plan.
+        """
+        if self._plan is None:
+            raise _validate.ArgumentError("mechanism", self.mechanism, "has no plan: give epsilon and delta instead.")
+        taken, planned = int(state.step), self._plan.settings.iterations
+        if taken > planned:
+            raise _validate.ArgumentError("state", taken, f"steps were taken, but noise was planned for {planned}.")
+        secret = is_secret(state.key)
+        caveats = () if secret else ("The noise is predictable to whoever knows the key that the caller gave.",)
+        promise = self._plan.guarantee(steps_taken=taken, unit=unit, dimension=self.noise_size, caveats=caveats)
+        return dataclasses.replace(promise, secure_randomness=secret)
+
+
+def _there(value: Any) -> Any:
+    if value is None:
+        raise RuntimeError("call init(key, *records) first: it reads the model and calibrates the noise.")
+    return value
+
+
+def _common_length(records: tuple[Any, ...]) -> int:
+    if not records:
+        raise _validate.ArgumentError("records", (), "give the record arrays by position, first axis: records.")
+    sizes = [array.shape[0] if getattr(array, "ndim", 0) else 0 for array in records]
+    if min(sizes) != max(sizes) or sizes[0] < 1:
+        raise _validate.ArgumentError("records", tuple(sizes), "must have the same first axis, one entry a record.")
+    return sizes[0]
 
 
 def elbo_per_record(
@@ -158,7 +414,7 @@ def elbo_per_record(
 
     def one(draw_key: jax.Array) -> jax.Array:
         shared, global_loss = split.release_point(params, draw_key)
-        losses = jax.vmap(lambda record: split.record_loss(shared, record, draw_key))(records)
+        losses = split.record_losses(shared, records, draw_key)
         return -jnp.mean(losses) - global_loss / split.num_records
 
     return jnp.mean(jax.vmap(one)(jax.random.split(key, num_draws)))

@@ -1,16 +1,18 @@
 """A NumPyro model and guide seen as a global part and a per-record part.
 
-The release point u holds everything that the per-record loss depends on: global latents as the guide drew them and
-model parameters. Given u, each record's loss l_i(u) is a function of that record alone, which is what per-record clipping
-needs. Prior, entropy and every global site that no record touches stay outside u: they cost no privacy.
+The release point u holds everything that the per-record loss depends on: global latents as the guide drew them, and the
+parameters that are used inside the record plate, such as the networks of a variational auto-encoder. Given u, each
+record's loss l_i(u) = -[sum log p - sum log q over the sites in the plate] is a function of that record alone (and of base
+noise for its local latents), which is what per-record clipping needs. Prior, entropy and every global site that no record
+touches stay outside u: they cost no privacy.
 
 The model is traced for one record at a time, so a model that mixes records (batch statistics, say) cannot be expressed.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -121,12 +123,23 @@ def _require_num_records(fn: Callable, what: str) -> None:
         raise PrivacyModelError(f"the {what} takes no argument num_records: it is the size of the record plate.")
 
 
+def _drawn(trace: dict) -> dict[str, Any]:
+    return {name: site["value"] for name, site in trace.items() if site["type"] == "sample"}
+
+
+def _total(value: Any) -> Array:
+    """The sum of all entries of a pytree: a scalar that depends on whatever the pytree depends on."""
+    return sum((jnp.sum(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(value)), jnp.zeros(()))
+
+
 @dataclass(frozen=True)
 class RecordModel:
-    """What ``split`` returns. Parameters psi are unconstrained: ``{name: array}``.
+    """What ``split`` returns. Parameters psi are unconstrained: ``{name: array or pytree of arrays}``.
 
     ``initial`` are psi's starting values, found without looking at any record. ``shared`` names the entries of u and
-    ``shared_size`` counts their coordinates, which is the dimension of the noise.
+    ``shared_size`` counts their coordinates, which is the dimension of the noise. ``local_latents`` are the latents inside
+    the record plate that the guide draws, and ``uses_base_noise`` says whether a record's loss needs randomness of its own
+    (for local latents, drawn by guide or model).
     """
 
     model: Callable
@@ -136,77 +149,94 @@ class RecordModel:
     blank_record: Record
     plate: str
     plate_scale: float
-    initial: dict[str, Array]
+    initial: dict[str, Any]
     inverse_transforms: dict[str, Any]
-    shared: tuple[str, ...]
-    shared_size: int
+    local_latents: tuple[str, ...]
+    shared: tuple[str, ...] = ()
+    shared_size: int = 0
+    uses_base_noise: bool = False
 
-    def constrain(self, params: dict[str, Array]) -> dict[str, Array]:
+    def constrain(self, params: dict[str, Any]) -> dict[str, Any]:
         """psi in the space where the model and guide declare it."""
         return transform_fn(self.inverse_transforms, params)
 
-    def unconstrain(self, params: dict[str, Array]) -> dict[str, Array]:
+    def unconstrain(self, params: dict[str, Any]) -> dict[str, Any]:
         """The inverse of ``constrain``."""
         return {name: self.inverse_transforms[name].inv(value) for name, value in params.items()}
 
-    def _traces(
-        self, params: dict[str, Array], key: Array, index: Any = 0, record: Record | None = None
-    ) -> tuple[dict, dict]:
+    def _traces(self, values: dict[str, Any], key: Array, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
         """Traces of guide and model for one record (``blank_record`` by default) and one draw of the base noise."""
         args = _one_record(self.blank_record if record is None else record)
         kwargs = {"num_records": self.num_records, **self.static}
-        constrained = self.constrain(params)
         guide_key, model_key = jax.random.split(key)
         index = jnp.asarray(index, jnp.int32)
-        guide_trace = _trace(self.guide, guide_key, constrained, index, *args, **kwargs)
-        drawn = {name: site["value"] for name, site in guide_trace.items() if site["type"] == "sample"}
-        model_trace = _trace(self.model, model_key, constrained | drawn, index, *args, **kwargs)
+        guide_trace = _trace(self.guide, guide_key, values, index, *args, **kwargs)
+        model_trace = _trace(self.model, model_key, values | _drawn(guide_trace), index, *args, **kwargs)
         return guide_trace, model_trace
 
-    def release_point(self, params: dict[str, Array], key: Array) -> tuple[dict[str, Array], Array]:
+    def release_point(self, params: dict[str, Any], key: Array) -> tuple[dict[str, Any], Array]:
         """(u, global loss) for one shared draw of the base noise ``key``.
 
         The global loss is log q(theta) - log p(theta), float scalar. Both are differentiable in ``params`` and depend on
         no record (checked by ``split``).
         """
-        guide_trace, model_trace = self._traces(params, key)
+        guide_trace, model_trace = self._traces(self.constrain(params), key)
         values, global_loss = _global_part(guide_trace, model_trace, self.plate)
         return {name: values[name] for name in self.shared}, global_loss
 
-    def latents(self, params: dict[str, Array], key: Array) -> dict[str, Array]:
+    def latents(self, params: dict[str, Any], key: Array) -> dict[str, Array]:
         """One draw of all global latents and global deterministic sites of the model, ``{site: value}``."""
-        _, model_trace = self._traces(params, key)
+        _, model_trace = self._traces(self.constrain(params), key)
         return {
             name: site["value"]
             for name, site in model_trace.items()
             if site["type"] in ("sample", "deterministic") and not _inside(site, self.plate)
         }
 
-    def record_loss(self, shared: dict[str, Array], record: Record, key: Array, index: Any = 0) -> Array:
-        """l_i(u) = -log p(record | u), float scalar, for one record (arrays without a record axis)."""
-        kwargs = {"num_records": self.num_records, **self.static}
-        trace = _trace(self.model, key, shared, jnp.asarray(index, jnp.int32), *_one_record(record), **kwargs)
-        sites = [site for site in trace.values() if site["type"] == "sample" and _inside(site, self.plate)]
-        return -sum((_log_density(site, self.plate_scale) for site in sites), jnp.zeros(()))
+    def record_loss(self, shared: dict[str, Any], record: Record, key: Array, index: Any = 0) -> Array:
+        """l_i(u), float scalar, for one record (arrays without a record axis).
+
+        :param key: base noise of this record's local latents; without any it changes nothing.
+        """
+        values = self.constrain(self.initial) | shared  # what is not in u does not matter
+        guide_trace, model_trace = self._traces(values, key, index, record)
+        loss = jnp.zeros(())
+        for name, site in model_trace.items():
+            # a local latent that the guide leaves out is drawn from the model: its two terms cancel
+            counts = site["type"] == "sample" and (site["is_observed"] or name in self.local_latents)
+            if counts and _inside(site, self.plate):
+                loss = loss - _log_density(site, self.plate_scale)
+        for site in guide_trace.values():
+            if site["type"] == "sample" and _inside(site, self.plate):
+                loss = loss + _log_density(site, self.plate_scale)
+        return loss
+
+    def record_losses(self, shared: dict[str, Any], records: Record, key: Array) -> Array:
+        """l_i(u) for each of ``records`` (first axis B), float[B], with base noise of its own for each."""
+        places = jnp.arange(records[0].shape[0])
+        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(places) if self.uses_base_noise else None
+        return jax.vmap(
+            lambda record, own: self.record_loss(shared, record, key if own is None else own),
+            in_axes=(0, None if keys is None else 0),
+        )(records, keys)
 
 
-def _global_part(guide_trace: dict, model_trace: dict, plate: str) -> tuple[dict[str, Array], Array]:
-    """Values of global latents and model parameters, and log q - log p over the global sites.
+def _global_part(guide_trace: dict, model_trace: dict, plate: str) -> tuple[dict[str, Any], Array]:
+    """Values of global latents and all parameters, and log q - log p over the global sites.
 
     A latent that the guide leaves out is drawn from the model, so its two terms cancel and both are left out.
     """
     values = {}
     loss = jnp.zeros(())
-    for name, site in model_trace.items():
-        if site["type"] == "param":
-            values[name] = site["value"]
-        elif site["type"] == "sample" and not _inside(site, plate):
-            values[name] = site["value"]
-            if name in guide_trace:
+    for trace in (guide_trace, model_trace):
+        for name, site in trace.items():
+            is_latent = site["type"] == "sample" and not _inside(site, plate)
+            if is_latent or site["type"] == "param":
+                values[name] = site["value"]
+            if is_latent and trace is guide_trace:
+                loss = loss + _log_density(site)
+            elif is_latent and name in guide_trace:
                 loss = loss - _log_density(site)
-    for site in guide_trace.values():
-        if site["type"] == "sample" and not _inside(site, plate):
-            loss = loss + _log_density(site)
     return values, loss
 
 
@@ -230,9 +260,9 @@ def split(
     :param record: one record, a tuple of arrays or ``jax.ShapeDtypeStruct`` without the record axis.
     :param num_records: N >= 2, a declared public constant, the size of the record plate.
     :param static: further keyword arguments of model and guide.
-    :raises PrivacyModelError: no or several record plates; an observed site outside the plate; a latent inside it; a
-        guide that is not reparametrised; a global quantity that depends on the records; mutable state; use of the
-        plate's index.
+    :raises PrivacyModelError: no or several record plates; an observed site outside the plate; a local latent whose guide
+        is not inside the plate; a guide that is not reparametrised; a global quantity that depends on the records; mutable
+        state; use of the plate's index, parameters per record included.
     """
     static = dict(static or {})
     kwargs = {"num_records": num_records, **static}
@@ -266,10 +296,15 @@ def split(
             if site["type"] == "param":
                 transform = biject_to(site["kwargs"].get("constraint", constraints.real))
                 inverse_transforms[name] = transform
-                values[name] = transform.inv(jnp.asarray(site["value"]))
+                values[name] = transform.inv(jax.tree.map(jnp.asarray, site["value"]))  # networks are pytrees
         return values
 
-    initial = jax.jit(starting_values)(key)
+    try:
+        initial = jax.jit(starting_values)(key)
+    except Exception as error:
+        shapes = ", ".join(str(array.shape) for array in args)
+        error.add_note(f"(The model and guide were called with one record, that is with arrays of shape {shapes}.)")
+        raise
     plate = _record_plate(sites["model"], "model")
     size, subsample_size = sites["model"][plate]["args"]
     if size != num_records:
@@ -277,6 +312,11 @@ def split(
             f"plate {plate!r} has size {size}, but num_records is {num_records}: pass num_records on to the plate."
         )
     _check_sites(sites["guide"], sites["model"], plate)
+    if subsample_size != 1:
+        raise PrivacyModelError(
+            f"plate {plate!r} has subsample_size {subsample_size} when the model is called with one record: "
+            "write subsample_size=len(x), with x a record array."
+        )
     candidate = RecordModel(
         model=model,
         guide=guide,
@@ -287,8 +327,11 @@ def split(
         plate_scale=size / subsample_size,
         initial=initial,
         inverse_transforms=inverse_transforms,
-        shared=(),
-        shared_size=0,
+        local_latents=tuple(
+            name
+            for name, site in sites["model"].items()
+            if site["type"] == "sample" and not site["is_observed"] and _inside(site, plate) and name in sites["guide"]
+        ),
     )
     _check_global_part(candidate, key)
     return _with_shared(candidate, key)
@@ -299,7 +342,8 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
         for name, site in trace.items():
             if site["type"] == "mutable":
                 raise PrivacyModelError(
-                    f"site {name!r} of the {what} is mutable state: it would carry records from step to step un-noised."
+                    f"site {name!r} of the {what} is mutable state (batch statistics, say): it would carry records from "
+                    "step to step un-noised."
                 )
             if what == "guide" and _is_subsampling(site) and name != plate:
                 raise PrivacyModelError(
@@ -312,34 +356,45 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
             raise PrivacyModelError(
                 f"site {name!r} is observed outside the record plate {plate!r}: it cannot be clipped per record."
             )
-        if not site["is_observed"] and _inside(site, plate):
+        if site["is_observed"]:
+            batch = site["fn"].batch_shape
+            observed = site["value"].shape[: max(0, len(site["value"].shape) - len(site["fn"].event_shape))]
+            if jnp.broadcast_shapes(batch, observed) != tuple(batch):
+                raise PrivacyModelError(
+                    f"site {name!r} observes values of shape {observed} where one record has {tuple(batch)}: give record "
+                    "arrays by position, so that the model sees one record at a time."
+                )
+            continue
+        if name not in guide_trace and not site["fn"].has_rsample:
             raise PrivacyModelError(
-                f"site {name!r} is a latent inside the record plate {plate!r}: local latents are not supported yet."
+                f"site {name!r} is missing from the guide and {type(site['fn']).__name__} cannot be reparametrised: give it "
+                "a guide, or sum it out in a distribution of your own (as MixtureSameFamily does)."
             )
-        if not site["is_observed"] and name not in guide_trace and not site["fn"].has_rsample:
+        if name in guide_trace and _inside(site, plate) != _inside(guide_trace[name], plate):
+            where = ("inside", "outside") if _inside(site, plate) else ("outside", "inside")
             raise PrivacyModelError(
-                f"site {name!r} is missing from the guide and {type(site['fn']).__name__} cannot be reparametrised."
+                f"site {name!r} stands {where[0]} the record plate {plate!r} in the model, but {where[1]} it in the guide."
             )
     for name, site in guide_trace.items():
-        if site["type"] == "sample" and _inside(site, plate):
-            raise PrivacyModelError(
-                f"site {name!r} of the guide stands inside the record plate {plate!r}: local latents are not supported yet."
-            )
+        if site["type"] == "sample" and name not in model_trace and not site["infer"].get("is_auxiliary"):
+            raise PrivacyModelError(f"site {name!r} of the guide is not in the model.")
         if site["type"] == "sample" and not site["fn"].has_rsample:
             raise PrivacyModelError(
-                f"site {name!r} of the guide is not reparametrised ({type(site['fn']).__name__}): aligned gradients need it."
+                f"site {name!r} of the guide is not reparametrised ({type(site['fn']).__name__}): its gradient needs that."
             )
 
 
 def _check_global_part(candidate: RecordModel, key: Array) -> None:
     """No global value, log density or parameter may depend on a record or on the plate's index."""
 
+    start = candidate.constrain(candidate.initial)
+
     def quantities(record: Record, index: Array) -> dict[str, Array]:
         outputs = {}
-        for number, trace in enumerate(candidate._traces(candidate.initial, key, index, record)):
+        for number, trace in enumerate(candidate._traces(start, key, index, record)):
             for name, site in trace.items():
-                if site["type"] in ("sample", "param") and not _inside(site, candidate.plate):
-                    outputs[f"{number} value {name}"] = jnp.sum(jnp.asarray(site["value"], jnp.float32))
+                if site["type"] == "param" or (site["type"] == "sample" and not _inside(site, candidate.plate)):
+                    outputs[f"{number} value {name}"] = _total(site["value"])
                     if site["type"] == "sample":
                         outputs[f"{number} density {name}"] = _log_density(site)
         return outputs
@@ -352,28 +407,29 @@ def _check_global_part(candidate: RecordModel, key: Array) -> None:
             )
         if used[-1]:
             raise PrivacyModelError(
-                f"site {name!r} is global, but depends on the index of the record plate {candidate.plate!r}."
+                f"site {name!r} is global or a parameter, but depends on the index of the record plate "
+                f"{candidate.plate!r}. A parameter per record (as automatic guides make for local latents) would be "
+                "learnt from that record alone: use an amortised guide, whose networks all records share."
             )
 
 
 def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
     """``candidate`` with u reduced to what the per-record loss depends on."""
-    values = jax.eval_shape(lambda: _global_part(*candidate._traces(candidate.initial, key), candidate.plate)[0])
-    names = sorted(values)
-    used = _used_inputs(
-        lambda shared, record, index: {"loss": candidate.record_loss(shared, record, key, index)},
-        {name: values[name] for name in names},
-        candidate.blank_record,
-        jnp.zeros((), jnp.int32),
-    )["loss"]
-    if used[-1]:
+    start = candidate.constrain(candidate.initial)
+    values = jax.eval_shape(lambda: _global_part(*candidate._traces(start, key), candidate.plate)[0])
+    arguments = (values, candidate.blank_record, key, jnp.zeros((), jnp.int32))
+    flags = _used_inputs(lambda *args: {"loss": candidate.record_loss(*args)}, *arguments)["loss"]
+    used_values, _, used_key, used_index = jax.tree.unflatten(jax.tree.structure(arguments), flags)
+    if used_index:
         raise PrivacyModelError(
-            f"the model uses the index of the record plate {candidate.plate!r}: it is called with the minibatch's records, "
-            "so index nothing with it."
+            f"the model or guide uses the index of the record plate {candidate.plate!r}: it is called with the minibatch's "
+            "records, so index nothing with it."
         )
-    shared = tuple(name for name, is_used in zip(names, used, strict=False) if is_used)
+    # a pytree enters u whole, if any of its leaves is used
+    shared = tuple(name for name in sorted(values) if any(jax.tree.leaves(used_values[name])))
     if not shared:
         raise PrivacyModelError(
             "no latent or parameter enters the observed sites of the record plate: nothing to learn from records."
         )
-    return replace(candidate, shared=shared, shared_size=sum(math.prod(values[name].shape) for name in shared))
+    size = sum(leaf.size for name in shared for leaf in jax.tree.leaves(values[name]))
+    return replace(candidate, shared=shared, shared_size=size, uses_base_noise=used_key)

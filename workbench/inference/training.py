@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -39,7 +39,7 @@ class Snapshot:
 
     :param status: "running", or how the run ended.
     :param step: steps taken so far, counting a chunk that failed or was interrupted as taken.
-    :param params: constrained parameters, ``{name: numpy array}``: covered by the guarantee.
+    :param params: constrained parameters, ``{name: numpy array or pytree of them}``: covered by the guarantee.
     :param epsilon_so_far: what an observer of the run up to here has been told at most, None where no accountant was given.
     :param metrics: the newest values of ``evaluate``; what they may be used for depends on the evaluation records.
     :param metrics_step: the step that ``metrics`` belong to.
@@ -50,7 +50,7 @@ class Snapshot:
 
     status: Status
     step: int
-    params: dict[str, np.ndarray]
+    params: dict[str, Any]
     epsilon_so_far: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     metrics_step: int = 0
@@ -61,7 +61,7 @@ class Snapshot:
 
 def steps_drawn_ahead(dpvi: DPVI) -> int:
     """How many steps' random draws are made at once: many for small models, one for large ones."""
-    words = 2 * dpvi.split.shared_size + dpvi.sampler.words + 1
+    words = 2 * dpvi.noise_size + dpvi.sampler.words + 1
     return max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words))
 
 
@@ -89,8 +89,8 @@ def jitted_chunk(dpvi: DPVI) -> jax.stages.Wrapped:
     return chunk
 
 
-def _all_finite(params: dict[str, np.ndarray]) -> bool:
-    return all(bool(np.all(np.isfinite(value))) for value in params.values())
+def _all_finite(params: dict[str, Any]) -> bool:
+    return all(bool(np.all(np.isfinite(value))) for value in jax.tree.leaves(params))
 
 
 def run(
@@ -102,7 +102,7 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     evaluate: Callable[[dict[str, jax.Array]], dict[str, float]] | None = None,
     epsilon_at: Callable[[int], float] | None = None,
-) -> Iterator[Snapshot]:
+) -> Generator[Snapshot, None, DPVIState]:
     """Train until step number ``steps`` and yield a ``Snapshot`` before the first chunk and after each.
 
     Chunks take about 0.3 s or end at an evaluation, whichever comes first. The last snapshot's status is "done",
@@ -115,6 +115,7 @@ def run(
     :param stop: asked between chunks.
     :param evaluate: called with the unconstrained parameters 200 times a run, and at least once a second.
     :param epsilon_at: epsilon after a number of steps, for display.
+    :return: the state at the end, as the generator's value, for going on or saving.
     """
     records = tuple(jnp.asarray(array) for array in records)
     constrain = jax.jit(dpvi.get_params)
@@ -126,9 +127,9 @@ def run(
     seconds_per_step: float | None = None
     started = measured = time.perf_counter()
 
-    def host_params(state: DPVIState) -> dict[str, np.ndarray]:
+    def host_params(state: DPVIState) -> dict[str, Any]:
         # a copy: the next chunk reuses the state's memory, which jit may have handed through
-        return {name: np.array(value, copy=True) for name, value in constrain(state).items()}
+        return jax.tree.map(lambda value: np.array(value, copy=True), constrain(state))
 
     def measure(state: DPVIState) -> None:
         nonlocal evaluate, message, metrics, metrics_step, measured
@@ -200,3 +201,4 @@ def run(
     if status == "cancelled" and metrics_step != step and message != "interrupted":
         measure(state)
     yield snapshot(status, message)
+    return state

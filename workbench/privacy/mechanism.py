@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
+import numpy as np
 
 from workbench import _validate
 from workbench.privacy.randomness import normal, require_secure
@@ -58,7 +58,10 @@ class GaussianMechanism:
 
         :raises ArgumentError: if the number of draws is another.
         """
-        flat, unravel = ravel_pytree(total)
-        if noise.shape != flat.shape:  # one draw for several coordinates would protect none of them
-            raise _validate.ArgumentError("noise", noise.shape, f"must have one draw for each of {flat.size} coordinates.")
-        return unravel(flat + noise.astype(flat.dtype))
+        leaves, treedef = jax.tree.flatten(total)
+        ends = np.cumsum([leaf.size for leaf in leaves])
+        if noise.shape != (ends[-1],):  # one draw for several coordinates would protect none of them
+            raise _validate.ArgumentError("noise", noise.shape, f"must have one draw for each of {ends[-1]} coordinates.")
+        draws = [part.reshape(leaf.shape) for part, leaf in zip(jnp.split(noise, ends[:-1]), leaves, strict=True)]
+        noised = [leaf + draw.astype(leaf.dtype) for leaf, draw in zip(leaves, draws, strict=True)]
+        return jax.tree.unflatten(treedef, noised)

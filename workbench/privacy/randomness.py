@@ -22,7 +22,17 @@ import numpy as np
 from jax import lax
 from jax.extend.random import define_prng_impl
 
-__all__ = ["CHACHA20", "NORMAL_BOUND", "fast_key", "key_from_bytes", "key_from_seed", "new_key", "normal", "require_secure"]
+__all__ = [
+    "CHACHA20",
+    "NORMAL_BOUND",
+    "fast_key",
+    "is_secret",
+    "key_from_bytes",
+    "key_from_seed",
+    "new_key",
+    "normal",
+    "require_secure",
+]
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
 _BITS, _SPLIT, _FOLD_IN = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold"))
@@ -158,9 +168,20 @@ def key_from_bytes(secret: bytes) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(words), impl=CHACHA20)
 
 
+_fingerprints_of_secret_keys: set[bytes] = set()  # SHA-256 of the keys made by new_key in this process
+
+
 def new_key() -> jax.Array:
     """A secret key with 256 bits from the operating system (``os.urandom``)."""
-    return key_from_bytes(os.urandom(32))
+    secret = os.urandom(32)
+    _fingerprints_of_secret_keys.add(hashlib.sha256(secret).digest())
+    return key_from_bytes(secret)
+
+
+def is_secret(key: jax.Array) -> bool:
+    """Whether ``new_key`` made ``key`` in this process: of any other key, nobody here knows who else has it."""
+    words = np.asarray(jax.random.key_data(key)).astype("<u4")
+    return hashlib.sha256(words.tobytes()).digest() in _fingerprints_of_secret_keys
 
 
 def key_from_seed(seed: int) -> jax.Array:
