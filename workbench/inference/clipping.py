@@ -121,21 +121,24 @@ def clipped_sum_in_parts(
     :param mask: bool[M] for the whole minibatch. :param physical_size: None takes it in one part.
     """
     size = mask.shape[0]
-    if physical_size is None or physical_size >= size:
-        return clipped_sum(loss, u, chosen(jnp.arange(size)), mask, clip, strategy)[0]
-    parts = -(-size // physical_size)
-    places = jnp.arange(parts * physical_size).reshape(parts, physical_size)
+    width = size if physical_size is None else min(physical_size, size)
 
-    def add_part(total: Any, places: jax.Array) -> tuple[Any, None]:
+    def part(places: jax.Array, counted: jax.Array) -> Any:
+        return clipped_sum(loss, u, chosen(places), counted, clip, strategy)[0]
+
+    first = part(jnp.arange(width), mask[:width])
+    more = -(-size // width) - 1
+    if more == 0:
+        return first
+
+    def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
+        places = start + jnp.arange(width)
         within = jnp.minimum(places, size - 1)
         counted = mask[within] & (places < size)
+        added = lambda: jax.tree.map(jnp.add, total, part(within, counted))  # noqa: E731
+        return lax.cond(jnp.any(counted), added, lambda: total), None  # padding stands last, often in parts of its own
 
-        def added() -> Any:
-            return jax.tree.map(jnp.add, total, clipped_sum(loss, u, chosen(within), counted, clip, strategy)[0])
-
-        return lax.cond(jnp.any(counted), added, lambda: total), None  # most padding stands in parts of its own
-
-    return lax.scan(add_part, jax.tree.map(jnp.zeros_like, _as_single(u)), places)[0]
+    return lax.scan(add_part, first, jnp.arange(1, more + 1) * width)[0]
 
 
 def _factors(norms: jax.Array, mask: jax.Array, clip: Any) -> jax.Array:

@@ -30,7 +30,7 @@ _FIRST_CHUNK_STEPS = 10  # until a step has been timed
 _EVALUATIONS = 200  # points on the curves of a whole run, and more where they would be
 _EVALUATION_SECONDS = 1.0  # further apart than this
 _STEPS_AHEAD = 50  # steps whose random draws are made at once (half the time of drawing step by step)
-_WORDS_AHEAD = 2**20  # but no more random words than this, 4 MiB
+_WORDS_AHEAD = 2**17  # but no more random words than this, half a MiB
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,8 @@ def jitted_chunk(dpvi: DPVI) -> jax.stages.Wrapped:
             return taken, None
 
         def block(state: DPVIState) -> DPVIState:
+            if ahead == 1:  # without vmap, under which rare branches would always be taken
+                return one_step(state, dpvi.draw(state.key, state.step))[0]
             steps = state.step + jnp.arange(ahead, dtype=jnp.int32)
             draws = jax.vmap(functools.partial(dpvi.draw, state.key))(steps)
             return lax.scan(one_step, state, draws)[0]
