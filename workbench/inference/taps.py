@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from jax.extend.core.primitives import dynamic_slice_p, gather_p
-from jax.interpreters.partial_eval import dce_jaxpr
+
+from workbench.inference._jaxprs import Environment, aval, evaluate, flat_jaxpr, is_literal
 
 __all__ = ["Backward", "LeafRule", "Plan", "plan"]
 
@@ -36,7 +37,6 @@ Array = jax.Array
 # a GPU's default precision (TF32) would let a clipped gradient exceed C by one part in a thousand
 _PRECISION = lax.Precision.HIGHEST
 
-_INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
 _VIEWS = {"reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims", "copy", "convert_element_type"}
 _FEW_ROWS = 64  # up to here a one-hot matrix product sums rows faster than a scatter
 
@@ -83,77 +83,22 @@ class Backward(NamedTuple):
     factors: dict[int, tuple[Array, Array]]
 
 
-def _aval(atom: Any) -> Any:
-    """Shape and type of a jaxpr's variable."""
-    return atom.aval
-
-
-def _subjaxpr(equation: JaxprEqn) -> ClosedJaxpr:
-    inner = equation.params[_INLINED[equation.primitive.name]]
-    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
-
-
-def _evaluate(jaxpr: Jaxpr, equation: JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
-    """One equation of ``jaxpr`` on ``inputs``; JAX's own evaluator, because how a primitive is bound changes by version."""
-    values = {v: value for v, value in zip(equation.invars, inputs, strict=True) if not isinstance(v, Literal)}
-    single = jaxpr.replace(
-        constvars=[],
-        invars=list(values),
-        outvars=list(equation.outvars),
-        eqns=[equation],
-        effects=equation.effects,
-        debug_info=jaxpr.debug_info.with_unknown_names(),
-    )
-    return jaxpr_as_fun(ClosedJaxpr(single, ()))(*values.values())
-
-
-class _Environment:
-    """Values of a jaxpr's variables while it is evaluated."""
-
-    def __init__(self, closed: ClosedJaxpr, arguments: Sequence[Any]) -> None:
-        self.values: dict[Var, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-        self.values.update(zip(closed.jaxpr.invars, arguments, strict=True))
-
-    def read(self, atoms: Sequence[Any]) -> list[Any]:
-        return [atom.val if isinstance(atom, Literal) else self.values[atom] for atom in atoms]
-
-    def write(self, variables: Sequence[Var], values: Sequence[Any]) -> None:
-        self.values.update(zip(variables, values, strict=True))
-
-
-def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
-    """``closed`` on ``arguments``, its nested jit and remat calls opened: traced again, it gives one flat jaxpr."""
-    environment = _Environment(closed, arguments)
-    for equation in closed.jaxpr.eqns:
-        inputs = environment.read(equation.invars)
-        if equation.primitive.name in _INLINED:
-            outputs = _inlined(_subjaxpr(equation), inputs)
-        else:
-            outputs = _evaluate(closed.jaxpr, equation, inputs)
-        environment.write(equation.outvars, outputs)
-    return environment.read(closed.jaxpr.outvars)
-
-
-def _flat_jaxpr(loss: Callable, leaves: Sequence[Any], treedef: Any, record: Any) -> ClosedJaxpr:
-    """The jaxpr of loss(u, record) over flat arguments, without nested calls and without what the loss does not need."""
+def _loss_jaxpr(loss: Callable, leaves: Sequence[Any], treedef: Any, record: Any) -> ClosedJaxpr:
+    """The flat jaxpr of loss(u, record)."""
     record_leaves, record_treedef = jax.tree.flatten(record)
 
     def flat(*arguments: Any) -> Any:
         u = jax.tree.unflatten(treedef, arguments[: len(leaves)])
         return loss(u, jax.tree.unflatten(record_treedef, arguments[len(leaves) :]))
 
-    arguments = [*leaves, *record_leaves]
-    nested = jax.make_jaxpr(flat)(*arguments)
-    opened = jax.make_jaxpr(lambda *args: _inlined(nested, args))(*arguments)
-    needed, _ = dce_jaxpr(opened.jaxpr, [True] * len(opened.jaxpr.outvars), instantiate=True)
-    return ClosedJaxpr(needed, opened.consts)
+    return flat_jaxpr(flat, *leaves, *record_leaves)
 
 
 def _is_view(equation: JaxprEqn) -> bool:
     """Does the equation only arrange its one operand's entries anew?"""
     if equation.primitive.name not in _VIEWS:
         return False
-    before, after = _aval(equation.invars[0]), _aval(equation.outvars[0])
+    before, after = aval(equation.invars[0]), aval(equation.outvars[0])
     return len(equation.invars) == 1 and before.size == after.size and before.dtype == after.dtype
 
 
@@ -167,7 +112,7 @@ class _Uses:
         self.of_leaf: list[list[_Use]] = [[] for _ in range(num_leaves)]
         for place, equation in enumerate(jaxpr.eqns):
             for side, atom in enumerate(equation.invars):
-                if isinstance(atom, Literal) or atom not in self.leaf_of:
+                if is_literal(atom) or atom not in self.leaf_of:
                     continue
                 number, chain = self.leaf_of[atom]
                 if _is_view(equation):
@@ -175,20 +120,20 @@ class _Uses:
                 else:
                     self.of_leaf[number].append(_Use(place, side, chain))
         for atom in jaxpr.outvars:
-            if not isinstance(atom, Literal) and atom in self.leaf_of:
+            if not is_literal(atom) and atom in self.leaf_of:
                 number, chain = self.leaf_of[atom]
                 self.of_leaf[number].append(_Use(None, 0, chain))
 
 
 def _dense_sizes(equation: JaxprEqn, side: int) -> tuple[int, int, int]:
     """(T, p, d) of a matrix product whose operand ``side`` is the leaf: places, inputs, outputs."""
-    leaf, other = _aval(equation.invars[side]), _aval(equation.invars[1 - side])
+    leaf, other = aval(equation.invars[side]), aval(equation.invars[1 - side])
     p = math.prod(leaf.shape[axis] for axis in equation.params["dimension_numbers"][0][side])
     return (other.size // p, p, leaf.size // p) if p else (0, 0, 0)
 
 
 def _looks_up_rows(equation: JaxprEqn, side: int) -> bool:
-    leaf = _aval(equation.invars[side])
+    leaf = aval(equation.invars[side])
     if side != 0 or leaf.ndim < 1:
         return False
     row = (1, *leaf.shape[1:])
@@ -197,7 +142,7 @@ def _looks_up_rows(equation: JaxprEqn, side: int) -> bool:
     if equation.primitive is not gather_p:
         return False
     numbers = equation.params["dimension_numbers"]
-    batch = _aval(equation.invars[1]).ndim - 1
+    batch = aval(equation.invars[1]).ndim - 1
     return (
         tuple(equation.params["slice_sizes"]) == row
         and tuple(numbers.collapsed_slice_dims) == (0,)
@@ -209,7 +154,7 @@ def _looks_up_rows(equation: JaxprEqn, side: int) -> bool:
 
 def _rule(uses: _Uses, jaxpr: Jaxpr, number: int, name: str) -> tuple[LeafRule, _Tap | None]:
     """The rule for leaf ``number``, and its tap if it gets one."""
-    leaf = _aval(jaxpr.invars[number])
+    leaf = aval(jaxpr.invars[number])
     width = max(leaf.dtype.itemsize, 4)
 
     def materialised(reason: str) -> tuple[LeafRule, None]:
@@ -230,7 +175,7 @@ def _rule(uses: _Uses, jaxpr: Jaxpr, number: int, name: str) -> tuple[LeafRule, 
         return row, _Tap(place, side, chain, row)
 
     others = [atom for position, atom in enumerate(equation.invars) if position != side]
-    if any(not isinstance(atom, Literal) and atom in uses.leaf_of for atom in others):
+    if any(not is_literal(atom) and atom in uses.leaf_of for atom in others):
         return materialised("meets another leaf")
     if equation.primitive.name == "dot_general" and not equation.params["dimension_numbers"][1][0]:
         t, p, d = _dense_sizes(equation, side)
@@ -242,7 +187,7 @@ def _rule(uses: _Uses, jaxpr: Jaxpr, number: int, name: str) -> tuple[LeafRule, 
         return materialised(f"cheaper: {t} places, {p} x {d}")
     if _looks_up_rows(equation, side):
         d = math.prod(leaf.shape[1:])
-        t = _aval(equation.outvars[0]).size // max(d, 1)
+        t = aval(equation.outvars[0]).size // max(d, 1)
         if t == 1 or 0 < 2 * t * t <= leaf.size:
             return tapped("rows", f"{t} of {leaf.shape[0]} rows", t * (d + 1) * width)
         return materialised(f"cheaper: {t} of {leaf.shape[0]} rows")
@@ -263,12 +208,12 @@ class Plan:
 
     def _tapped_loss(self, leaves: Sequence[Array], zeros: dict[int, Array], record: Sequence[Any]) -> tuple[Array, dict]:
         """The loss with ``zeros[leaf]`` added where the leaf enters, and what the leaf meets there."""
-        environment = _Environment(self.jaxpr, [*leaves, *record])
+        environment = Environment(self.jaxpr, [*leaves, *record])
         tapped = {tap.place: (number, tap) for number, tap in self.taps.items()}
         met = {}
         for place, equation in enumerate(self.jaxpr.jaxpr.eqns):
             inputs = environment.read(equation.invars)
-            outputs = _evaluate(self.jaxpr.jaxpr, equation, inputs)
+            outputs = evaluate(self.jaxpr.jaxpr, equation, inputs)
             if place in tapped:
                 number, tap = tapped[place]
                 met[number] = jnp.asarray(inputs[1 - tap.side])
@@ -281,7 +226,7 @@ class Plan:
         """One vmapped backward pass to the taps and the materialised leaves of ``records`` (first axis M)."""
         zeros = {}
         for number, tap in self.taps.items():
-            output = _aval(self.jaxpr.jaxpr.eqns[tap.place].outvars[0])
+            output = aval(self.jaxpr.jaxpr.eqns[tap.place].outvars[0])
             zeros[number] = jnp.zeros(output.shape, output.dtype)
         small = {number: leaf for number, leaf in enumerate(leaves) if number not in self.taps}
 
@@ -298,7 +243,7 @@ class Plan:
         """a and g of a tapped leaf, from what it met (float or int[M, ...]) and the cotangent at its output."""
         tap = self.taps[number]
         equation = self.jaxpr.jaxpr.eqns[tap.place]
-        leaf = _aval(equation.invars[tap.side])
+        leaf = aval(equation.invars[tap.side])
         size = cotangent.shape[0]
         if tap.rule.rule == "rows":
             g = _single(cotangent).reshape(size, -1, math.prod(leaf.shape[1:]))
@@ -353,13 +298,13 @@ class Plan:
                 leaf = backward.small[number]
                 flat = jnp.where(counted[:, None], leaf.reshape(leaf.shape[0], -1), 0)
                 summed = jnp.matmul(weights.astype(leaf.dtype), flat, precision=_PRECISION)
-                totals.append(summed.reshape(_aval(variable).shape))
+                totals.append(summed.reshape(aval(variable).shape))
         return totals
 
     def _tapped_sum(self, number: int, a: Array, g: Array, weights: Array, counted: Array) -> Array:
         tap = self.taps[number]
         equation = self.jaxpr.jaxpr.eqns[tap.place]
-        seen, leaf = _aval(equation.invars[tap.side]), _aval(self.jaxpr.jaxpr.invars[number])
+        seen, leaf = aval(equation.invars[tap.side]), aval(self.jaxpr.jaxpr.invars[number])
         g = jnp.where(counted[:, None, None], g * weights[:, None, None].astype(g.dtype), 0)
         flat_g = g.reshape(-1, g.shape[-1])
         if tap.rule.rule == "rows":
@@ -381,7 +326,7 @@ class Plan:
 
     def _undo_views(self, chain: tuple[JaxprEqn, ...], leaf: Any, total: Array) -> Array:
         for equation in reversed(chain):
-            before = jax.ShapeDtypeStruct(_aval(equation.invars[0]).shape, total.dtype)
+            before = jax.ShapeDtypeStruct(aval(equation.invars[0]).shape, total.dtype)
             if equation.primitive.name == "transpose":
                 permutation = equation.params["permutation"]
                 total = jnp.transpose(total, [permutation.index(axis) for axis in range(len(permutation))])
@@ -411,7 +356,7 @@ def plan(loss: Callable[[Any, Any], Array], u: Any, record: Any) -> Plan:
     """
     named, treedef = jax.tree_util.tree_flatten_with_path(u)
     leaves = [leaf for _, leaf in named]
-    closed = _flat_jaxpr(loss, leaves, treedef, record)
+    closed = _loss_jaxpr(loss, leaves, treedef, record)
     uses = _Uses(closed.jaxpr, len(leaves))
     rules = [_rule(uses, closed.jaxpr, number, jax.tree_util.keystr(path)) for number, (path, _) in enumerate(named)]
     taps = {number: tap for number, (_, tap) in enumerate(rules) if tap is not None}

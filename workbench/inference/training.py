@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from workbench.inference._hoisting import hoist
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.records import Record
 
@@ -68,24 +69,35 @@ def steps_drawn_ahead(dpvi: DPVI) -> int:
 def jitted_chunk(dpvi: DPVI) -> jax.stages.Wrapped:
     """A jitted ``chunk(state, records, limit)`` that steps until ``state.step == limit`` and reuses state's memory.
 
-    Each block draws the randomness of a few steps at once (a pure function of key and step number, so blocks change
-    no result) and scans over it.
+    Each block draws the randomness of a few steps at once, the guide's base noise included (a pure function of key and
+    step number, so blocks change no result), and loops over it.
     """
     ahead = steps_drawn_ahead(dpvi)
 
     @functools.partial(jax.jit, donate_argnums=0)
     def chunk(state: DPVIState, records: Record, limit: jax.Array) -> DPVIState:
-        def one_step(state: DPVIState, draws: Any) -> tuple[DPVIState, None]:
-            taken = lax.cond(state.step < limit, lambda: dpvi.step(state, records, draws), lambda: state)
-            return taken, None
+        def one_step(state: DPVIState) -> DPVIState:
+            return dpvi.step(state, records, dpvi.draw(state.key, state.step))
 
         def block(state: DPVIState) -> DPVIState:
-            if ahead == 1:  # without vmap, under which rare branches would always be taken
-                return one_step(state, dpvi.draw(state.key, state.step))[0]
             steps = state.step + jnp.arange(ahead, dtype=jnp.int32)
             draws = jax.vmap(functools.partial(dpvi.draw, state.key))(steps)
-            return lax.scan(one_step, state, draws)[0]
+            noises = jax.vmap(draw_base_noise)(draws.base_noise)
 
+            def body(number: jax.Array, state: DPVIState) -> DPVIState:
+                own, noise = jax.tree.map(lambda array: array[number], (draws, noises))
+                return step_with(noise, (state, own._replace(base_noise=None)))
+
+            return lax.fori_loop(0, jnp.minimum(limit - state.step, ahead), body, state)
+
+        if ahead == 1:  # without vmap, under which rare branches would always be taken
+            return lax.while_loop(lambda state: state.step < limit, one_step, state)
+        draws = jax.eval_shape(dpvi.draw, state.key, state.step)
+        draw_base_noise, step_with = hoist(
+            lambda key, rest: dpvi.step(rest[0], records, rest[1]._replace(base_noise=key)),
+            draws.base_noise,
+            (state, draws._replace(base_noise=None)),
+        )
         return lax.while_loop(lambda state: state.step < limit, block, state)
 
     return chunk

@@ -1,0 +1,86 @@
+"""Reading and rebuilding jaxprs: what ``taps`` and ``_hoisting`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.interpreters.partial_eval import dce_jaxpr
+
+__all__ = ["Environment", "aval", "evaluate", "flat_jaxpr", "is_literal", "rebuilt"]
+
+_INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
+
+
+def aval(atom: Any) -> Any:
+    """Shape and type of a jaxpr's variable."""
+    return atom.aval
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an operand is a constant written into the equation."""
+    return isinstance(atom, Literal)
+
+
+def rebuilt(jaxpr: Jaxpr, invars: Sequence[Var], outvars: Sequence[Any], equations: Sequence[JaxprEqn]) -> Jaxpr:
+    """A jaxpr of some of ``jaxpr``'s equations, with constants as arguments."""
+    effects = frozenset().union(*(equation.effects for equation in equations))
+    return jaxpr.replace(
+        constvars=[],
+        invars=list(invars),
+        outvars=list(outvars),
+        eqns=list(equations),
+        effects=effects,
+        debug_info=jaxpr.debug_info.with_unknown_names(),
+    )
+
+
+def evaluate(jaxpr: Jaxpr, equation: JaxprEqn, inputs: Sequence[Any]) -> list[Any]:
+    """One equation of ``jaxpr`` on ``inputs``; JAX's own evaluator, because how a primitive is bound changes by version."""
+    values: dict[Any, Any] = {v: value for v, value in zip(equation.invars, inputs, strict=True) if not is_literal(v)}
+    single = rebuilt(jaxpr, list(values), equation.outvars, [equation])
+    return jaxpr_as_fun(ClosedJaxpr(single, ()))(*values.values())
+
+
+class Environment:
+    """Values of a jaxpr's variables while it is evaluated."""
+
+    def __init__(self, closed: ClosedJaxpr, arguments: Sequence[Any]) -> None:
+        self.values: dict[Var, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+        self.values.update(zip(closed.jaxpr.invars, arguments, strict=True))
+
+    def read(self, atoms: Sequence[Any]) -> list[Any]:
+        """Values of ``atoms``, literals included."""
+        return [atom.val if isinstance(atom, Literal) else self.values[atom] for atom in atoms]
+
+    def write(self, variables: Sequence[Var], values: Sequence[Any]) -> None:
+        """Set what an equation returned."""
+        self.values.update(zip(variables, values, strict=True))
+
+
+def _subjaxpr(equation: JaxprEqn) -> ClosedJaxpr:
+    inner = equation.params[_INLINED[equation.primitive.name]]
+    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+
+
+def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
+    """``closed`` on ``arguments``, its nested jit and remat calls opened: traced again, it gives one flat jaxpr."""
+    environment = Environment(closed, arguments)
+    for equation in closed.jaxpr.eqns:
+        inputs = environment.read(equation.invars)
+        if equation.primitive.name in _INLINED:
+            outputs = _inlined(_subjaxpr(equation), inputs)
+        else:
+            outputs = evaluate(closed.jaxpr, equation, inputs)
+        environment.write(equation.outvars, outputs)
+    return environment.read(closed.jaxpr.outvars)
+
+
+def flat_jaxpr(fn: Callable, *arguments: Any) -> ClosedJaxpr:
+    """The jaxpr of ``fn`` (flat arguments and results), without nested calls and without what its results do not need."""
+    nested = jax.make_jaxpr(fn)(*arguments)
+    opened = jax.make_jaxpr(lambda *args: _inlined(nested, args))(*arguments)
+    needed, _ = dce_jaxpr(opened.jaxpr, [True] * len(opened.jaxpr.outvars), instantiate=True)
+    return ClosedJaxpr(needed, opened.consts)
