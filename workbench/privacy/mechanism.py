@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench.privacy.randomness import normal, require_secure
+from workbench.privacy.randomness import normal, normal_from, require_secure
 
 __all__ = ["GaussianMechanism"]
 
@@ -51,6 +51,12 @@ class GaussianMechanism:
         if self.noise_multiplier == 0:
             return jnp.zeros(size, jnp.float32)
         return normal(key, (size,)) * jnp.float32(self.standard_deviation)
+
+    def noise_from(self, words: jax.Array) -> jax.Array:
+        """``noise`` from words of ``randomness.stream`` that are used for nothing else: uint32[2, size] -> float32[size]."""
+        if self.noise_multiplier == 0:
+            return jnp.zeros(words.shape[1], jnp.float32)
+        return normal_from(words[0], words[1]) * jnp.float32(self.standard_deviation)
 
     @staticmethod
     def add(total: Any, noise: jax.Array) -> Any:

@@ -4,8 +4,9 @@ Noise and minibatches decide whether a guarantee holds, so both draw from ChaCha
 operating system. ``CHACHA20`` is a JAX PRNG implementation: keys made here go into the ordinary ``jax.random`` functions,
 ``split`` and ``fold_in`` included, and work under jit, scan and vmap.
 
-Layout of the 96-bit nonce: (purpose, argument, 0), where the purpose is one of bits, split and fold_in and the argument
-is the bit width or the folded number. No (key, nonce, counter) is used for two purposes, so no block is used twice.
+Layout of the 96-bit nonce: (purpose, argument, lane), where the purpose is one of bits, split, fold_in and stream and the
+argument is the bit width or the number that is folded in or streamed; only streams have lanes. No (key, nonce, counter) is
+used for two purposes, so no block is used twice.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import functools
 import hashlib
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_batching import custom_vmap
 from jax.extend.random import define_prng_impl
 
 __all__ = [
@@ -31,11 +34,13 @@ __all__ = [
     "key_from_seed",
     "new_key",
     "normal",
+    "normal_from",
     "require_secure",
+    "stream",
 ]
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
-_BITS, _SPLIT, _FOLD_IN = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold"))
+_BITS, _SPLIT, _FOLD_IN, _STREAM = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold", b"strm"))
 _BLOCKS_AT_ONCE = 4096
 _WORDS_PER_BLOCK = 16
 
@@ -83,7 +88,7 @@ def block(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
 
     :param key: uint32[8], the words of the 256-bit key, little-endian.
     :param counter: uint32[n].
-    :param nonce: uint32[3].
+    :param nonce: uint32[3], or uint32[3, n], one for each counter.
     :return: uint32[16, n]; column i is the block of ``counter[i]``.
     """
     lanes = counter.shape
@@ -95,16 +100,15 @@ def block(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
     return jnp.stack([before + after for before, after in zip(start, end, strict=True)])
 
 
-def _nonce(purpose: int, argument: Any) -> jax.Array:
-    return jnp.stack([jnp.uint32(purpose), jnp.asarray(argument).astype(jnp.uint32), jnp.uint32(0)])
+def _nonce(purpose: int, argument: Any, lane: int = 0) -> jax.Array:
+    return jnp.stack([jnp.uint32(purpose), jnp.asarray(argument).astype(jnp.uint32), jnp.uint32(lane)])
 
 
-def _words(key: jax.Array, bit_width: int, count: int) -> jax.Array:
+def _words(key: jax.Array, nonce: jax.Array, count: int) -> jax.Array:
     """``count`` uint32 words of keystream; the order of words within it is a fixed permutation of RFC 8439's."""
     blocks = -(-count // _WORDS_PER_BLOCK)
     if blocks >= 2**32:
         raise ValueError(f"count={count!r}: one ChaCha20 key yields at most 2**36 words; split the key first.")
-    nonce = _nonce(_BITS, bit_width)
 
     def at_once(key: jax.Array) -> jax.Array:
         return block(key, jnp.arange(blocks, dtype=jnp.uint32), nonce).reshape(-1)[:count]
@@ -124,12 +128,12 @@ def _words(key: jax.Array, bit_width: int, count: int) -> jax.Array:
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
     count = math.prod(shape)
     if bit_width == 32:
-        return _words(key, 32, count).reshape(shape)
+        return _words(key, _nonce(_BITS, 32), count).reshape(shape)
     if bit_width == 64:
-        pairs = _words(key, 64, 2 * count).reshape(*shape, 2)
+        pairs = _words(key, _nonce(_BITS, 64), 2 * count).reshape(*shape, 2)
         return lax.bitcast_convert_type(pairs, jnp.uint64)
     per_word = 32 // bit_width
-    words = _words(key, bit_width, -(-count // per_word))
+    words = _words(key, _nonce(_BITS, bit_width), -(-count // per_word))
     return lax.bitcast_convert_type(words, jnp.dtype(f"uint{bit_width}")).reshape(-1)[:count].reshape(shape)
 
 
@@ -211,12 +215,61 @@ def require_secure(key: jax.Array) -> None:
         )
 
 
+def stream(key: jax.Array, number: Any, count: int, lane: int = 0) -> jax.Array:
+    """``count`` uint32 words of the keystream ``(number, lane)``, two uint32, for jit, scan and vmap.
+
+    What ``fold_in`` and ``bits`` give in two passes comes here in one: each call of ChaCha20 has a fixed cost that small
+    draws would feel.
+
+    :raises TypeError: if ``key`` is not a ChaCha20 key.
+    """
+    require_secure(key)
+    return _streams(count, lane)(jax.random.key_data(key), jnp.asarray(number).astype(jnp.uint32))
+
+
+@functools.lru_cache(maxsize=64)
+def _streams(count: int, lane: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """A function of key words uint32[8] and numbers uint32[...]: words uint32[..., count].
+
+    Under vmap over numbers all blocks are still one row of lanes: short rows, one a number, take two to three times as long.
+    """
+
+    def words(key: jax.Array, numbers: jax.Array) -> jax.Array:
+        if numbers.ndim == 0 and count > _WORDS_PER_BLOCK * _BLOCKS_AT_ONCE:
+            return _words(key, _nonce(_STREAM, numbers, lane), count)
+        blocks = -(-count // _WORDS_PER_BLOCK)
+        counters = jnp.tile(jnp.arange(blocks, dtype=jnp.uint32), numbers.size)
+        lanes = counters.shape
+        nonce = jnp.stack(
+            [
+                jnp.full(lanes, _STREAM, jnp.uint32),
+                jnp.repeat(numbers.reshape(-1), blocks),
+                jnp.full(lanes, lane, jnp.uint32),
+            ]
+        )
+        stream = block(key, counters, nonce).reshape(_WORDS_PER_BLOCK, numbers.size, blocks)
+        return jnp.moveaxis(stream, 0, 1).reshape(*numbers.shape, -1)[..., :count]
+
+    together = custom_vmap(words)
+
+    @together.def_vmap
+    def batched(size: int, in_batched: list[bool], key: jax.Array, numbers: jax.Array) -> tuple[jax.Array, bool]:
+        if in_batched[0]:
+            return jax.vmap(words, in_axes=[0 if batched else None for batched in in_batched])(key, numbers), True
+        return together(key, numbers), True
+
+    return together
+
+
 def fast_key(key: jax.Array) -> jax.Array:
     """A threefry key from a secure one, for draws that protect nobody: base noise of guides, starting values, posteriors.
 
     It is made of 64 of the secure key's own bits: give it a key of its own (from ``fold_in``), used for nothing else.
+
+    :param key: a ChaCha20 key, or uint32[2] words of a ``stream`` that are used for nothing else.
     """
-    return jax.random.wrap_key_data(jax.random.key_data(key)[:2], impl="threefry2x32")
+    words = jax.random.key_data(key)[:2] if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
 # Phi^{-1}(1 - p) = (1 - 2 p) * f(w) with w = -log(4 p (1 - p)); f fitted by weighted least squares against 200-bit
@@ -248,8 +301,9 @@ def upper_tail_quantile(p: jax.Array) -> jax.Array:
     return (1 - 2 * p) * jnp.where(w < 6.25, centre, tail)
 
 
-def _normal_from(sign_and_high: jax.Array, low: jax.Array) -> jax.Array:
-    """A draw from a sign bit, the 31 high bits of a probability in (0, 1/2), and its 32 low bits."""
+def normal_from(sign_and_high: jax.Array, low: jax.Array) -> jax.Array:
+    """Standard normal draws, float32, from two uint32 words each (of ``stream``): sign bit and 31 high bits of a
+    probability in (0, 1/2); its 32 low bits."""
     high = (sign_and_high >> 1).astype(jnp.float32)
     p = (high + (low.astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-32)) * np.float32(2.0**-32)
     magnitude = upper_tail_quantile(p)
@@ -271,7 +325,7 @@ def _normal_chunk(key: jax.Array) -> jax.Array:
         lambda: jax.random.bits(jax.random.fold_in(key, 1), sign_and_high.shape, jnp.uint32),
         lambda: jnp.broadcast_to(shared, sign_and_high.shape),
     )
-    return _normal_from(sign_and_high, jnp.where(in_tail, low, _MIDDLE)).reshape(-1)
+    return normal_from(sign_and_high, jnp.where(in_tail, low, _MIDDLE)).reshape(-1)
 
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -291,7 +345,7 @@ def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
     def at_once(key: jax.Array) -> jax.Array:
         words = jax.random.bits(key, (2, *shape), jnp.uint32)
-        return _normal_from(words[0], words[1])
+        return normal_from(words[0], words[1])
 
     def in_chunks(key: jax.Array) -> jax.Array:
         keys = jax.random.split(key, -(-count // _CHUNK))
