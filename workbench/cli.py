@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -107,6 +108,15 @@ def _dataset(arguments: argparse.Namespace) -> Any:
     )
 
 
+def _model(text: str) -> Any:
+    """The name of a model as it is, or the ``Model`` of a file, which is run."""
+    if not any(sign in text for sign in (".", ":", os.sep)):
+        return text
+    from workbench import models
+
+    return models.from_file(text)
+
+
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
@@ -118,7 +128,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     # everything that can be refused is refused before a record is touched
     folder = None if arguments.out is None else check_folder(arguments.out)
     prepared = fitting.prepare(
-        arguments.model,
+        _model(arguments.model),
         _dataset(arguments),
         epsilon=arguments.epsilon,
         delta=arguments.delta,
@@ -233,15 +243,36 @@ def _account(arguments: argparse.Namespace) -> int:
 def _models(arguments: argparse.Namespace) -> int:
     from workbench import models
 
-    entries = {name: models.get(name) for name in models.names()}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default", UserWarning)
+        entries = {name: _describe(name) for name in models.names()}
+    for warning in caught:
+        print(f"workbench models: warning: {warning.message}", file=sys.stderr)
     if arguments.json:
-        print(
-            json.dumps({name: {"summary": entry.summary, "options": dict(entry.options)} for name, entry in entries.items()})
-        )
+        print(json.dumps(entries, default=str))
     else:
         for name, entry in entries.items():
-            print(f"{name}: {entry.summary} Options: {', '.join(f'{key}={value}' for key, value in entry.options.items())}.")
+            print(f"{name}: {_model_line(entry)}")
+        print("Your own: --model FILE.py or --model FILE.py:NAME (the file is run).")
     return DONE
+
+
+def _describe(name: str) -> dict[str, Any]:
+    """What a listing says about a model; one that cannot be made has its error in place of summary and options."""
+    from workbench import models
+
+    try:
+        model = models.get(name)
+    except ArgumentError as error:
+        return {"origin": models.origin(name), "error": error.expectation}
+    return {"summary": model.summary, "options": dict(model.options), "origin": models.origin(name)}
+
+
+def _model_line(entry: dict[str, Any]) -> str:
+    if "error" in entry:
+        return f"unusable: {entry['error']}"
+    options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
+    return f"{entry['summary']} " + (f"Options: {options}. " if options else "") + f"Origin: {entry['origin']}."
 
 
 def _data(arguments: argparse.Namespace) -> int:
@@ -297,7 +328,12 @@ def _parser() -> argparse.ArgumentParser:
 
     fit = commands.add_parser("fit", help="fit a model to data under a guarantee")
     fit.set_defaults(run=_fit)
-    fit.add_argument("--model", default="logistic", help="see workbench models (logistic)")
+    fit.add_argument(
+        "--model",
+        default="logistic",
+        help="a name (see workbench models), or a Python file that registers a model, as FILE.py or FILE.py:NAME; "
+        "the file is run, so name only files you trust (logistic)",
+    )
     fit.add_argument("--data", required=True, help="a name (see workbench data) or a CSV file")
     fit.add_argument("--epsilon", type=_number, required=True, help="privacy loss of the whole run, > 0")
     fit.add_argument("--delta", type=_number, help="in (0, 1); default: the largest power of ten below 1/N")

@@ -76,7 +76,7 @@ class Chunk:
 @pytest.fixture
 def without_chunk(monkeypatch):
     """For runs that take no step."""
-    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi: Chunk(AssertionError("a step was taken")))
+    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi, interval: Chunk(AssertionError("a step was taken")))
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_how_many_draws_are_made_ahead_changes_no_result(usual, one_evaluation, 
     monkeypatch.setattr(training, "_STEPS_AHEAD", 7)
     dpvi = trainer()
     snapshots = snapshots_of(STEPS, dpvi)
-    assert training.steps_drawn_ahead(dpvi) == 7
+    assert training.steps_drawn_ahead(dpvi, 49) == 7
     assert_same_params(usual[-1].params, snapshots[-1].params, rtol=1e-5, atol=1e-7)
 
 
@@ -179,9 +179,10 @@ def test_how_many_steps_make_a_chunk_changes_no_result(usual, one_evaluation, mo
 
 def test_many_draws_are_made_ahead_for_small_models_and_one_step_of_them_for_large_ones(looped, monkeypatch):
     dpvi, *_ = looped
-    assert training.steps_drawn_ahead(dpvi) == training._STEPS_AHEAD
+    assert training.steps_drawn_ahead(dpvi, 10 * training._STEPS_AHEAD) == training._STEPS_AHEAD
+    assert training.steps_drawn_ahead(dpvi, 250) == 125  # two whole blocks, nothing drawn in vain
     monkeypatch.setattr(training, "_WORDS_AHEAD", 100)
-    assert training.steps_drawn_ahead(dpvi) == 1
+    assert training.steps_drawn_ahead(dpvi, 1000) == 1
 
 
 def test_no_steps_are_done_at_once(without_chunk):
@@ -249,7 +250,7 @@ def test_params_that_leave_the_finite_numbers_end_failed_with_the_last_good_ones
 )
 def test_an_error_of_jax_ends_failed_and_counts_the_chunk(error, monkeypatch):
     """The chunk may have released something before it broke, so its steps count as taken."""
-    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi: Chunk(error))
+    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi, interval: Chunk(error))
     first, last = snapshots_of(50, epsilon_at=float)
     assert last.status == "failed"
     assert last.message == f"{type(error).__name__}: {error}"
@@ -260,13 +261,13 @@ def test_an_error_of_jax_ends_failed_and_counts_the_chunk(error, monkeypatch):
 
 def test_an_error_while_compiling_ends_failed_without_a_step(monkeypatch):
     chunk = Chunk(jax.errors.JaxRuntimeError("too large"), compiles=False)
-    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi: chunk)
+    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi, interval: chunk)
     last = snapshots_of(50)[-1]
     assert (last.status, last.step, last.message) == ("failed", 0, "JaxRuntimeError: too large")
 
 
 def test_a_mistake_in_the_program_is_not_hidden(monkeypatch):
-    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi: Chunk(KeyError("typo")))
+    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi, interval: Chunk(KeyError("typo")))
     with pytest.raises(KeyError, match="typo"):
         snapshots_of(50)
 

@@ -11,7 +11,7 @@ from jax import lax
 from scipy import stats
 
 from workbench._validate import ArgumentError
-from workbench.privacy.randomness import key_from_seed
+from workbench.privacy.randomness import key_from_seed, stream
 from workbench.sampling import PoissonSampler, poisson
 from workbench.sampling.poisson import log_overflow_probability, overflow_capacity
 
@@ -181,7 +181,7 @@ def test_outcome_counts_the_thresholds_up_to_a_number(size):
     numbers = [number for entry in table for number in (entry - 1, entry, entry + 1) if 0 <= number < 2**96] + [0, 2**96 - 1]
     words = np.array([[number >> shift & 0xFFFFFFFF for number in numbers] for shift in (64, 32, 0)], np.uint32)
     expected = [bisect.bisect_right(table, number) for number in numbers]
-    np.testing.assert_array_equal(poisson._outcome(jnp.asarray(words), table), expected)
+    np.testing.assert_array_equal(poisson._search(jnp.asarray(words), table), expected)
 
 
 ONE = 1 << 400  # probabilities as whole multiples of 2^-400: the errors looked for are near 2^-97
@@ -254,15 +254,57 @@ def test_insecure_keys_are_refused(rate):
         PoissonSampler(10, rate, 10).draw(jax.random.key(0))
 
 
-def test_words_counts_what_a_draw_takes(monkeypatch):
-    sampler = PoissonSampler(1000, 1e-4, 9)
-    taken = []
-    bits = jax.random.bits
-    monkeypatch.setattr(
-        jax.random, "bits", lambda key, shape, dtype: taken.append(math.prod(shape)) or bits(key, shape, dtype)
+def test_words_are_those_that_a_draw_takes():
+    """Words beyond them are not asked for, and each of them matters."""
+    for rate in (0.1, 1e-4):
+        sampler = PoissonSampler(1000, rate, 9)
+        key = key_from_seed(11)
+        words = stream(key, 0, sampler.words)
+        expected = sampler.draw(key)
+        jax.tree.map(np.testing.assert_array_equal, sampler.draw_from(words, key, jnp.uint32(0)), expected)
+        with pytest.raises(ArgumentError, match="^words="):
+            sampler.draw_from(words[:-1], key, jnp.uint32(0))
+
+
+@pytest.mark.parametrize("rate", [0.9, 0.3, 0.05, 0.0021])
+def test_high_words_settle_an_outcome_only_where_the_search_agrees(rate):
+    """Around every threshold and at random: a settled guess holds for all low words, and few are unsettled."""
+    _, (table,) = poisson._gap_tables(rate)
+    near = np.array([entry >> 64 for entry in table], np.uint64)
+    high = np.unique(
+        np.concatenate([np.clip(near + shift, 1, 2**32) - 1 for shift in (np.uint64(0), np.uint64(1), np.uint64(2))])
     )
-    sampler.draw(key_from_seed(11))
-    assert taken == [sampler.words]
+    high = np.concatenate([high, np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint64), [0, 2**32 - 1]]).astype(
+        np.uint32
+    )
+    found, settled = (np.asarray(array) for array in poisson._guess(jnp.asarray(high), table, math.log1p(-rate)))
+    for low in (0, 2**32 - 1):
+        words = np.stack([high, np.full_like(high, low), np.full_like(high, low)])
+        exact = np.asarray(poisson._search(jnp.asarray(words), table))
+        np.testing.assert_array_equal(found[settled], exact[settled])
+    at_thresholds = np.isin(high, near.astype(np.uint32))
+    assert np.all(settled[~at_thresholds & (high > 0) & (high < 2**32 - 1)])
+    assert not np.any(settled[at_thresholds])
+
+
+def test_unsettled_gaps_take_their_low_words(monkeypatch):
+    """With nothing settled the minibatches are still those of the tables: uniform inclusion at rate q."""
+    guess = poisson._guess
+    monkeypatch.setattr(poisson, "_guess", lambda *args: (0 * guess(*args)[0], jnp.zeros_like(guess(*args)[1])))
+    poisson._single_outcomes.cache_clear()
+    try:
+        sampler = PoissonSampler(40, 0.2, 40)
+        batches = jax.jit(jax.vmap(sampler.draw))(jax.random.split(key_from_seed(12), 20_000))
+        monkeypatch.undo()
+        poisson._single_outcomes.cache_clear()
+        counts = np.bincount(np.asarray(batches.indices)[np.asarray(batches.mask)], minlength=40)
+        # false alarm below 1e-6: 40 binomial counts, 5.5 standard deviations
+        assert np.all(np.abs(counts - 4000) < 5.5 * math.sqrt(20_000 * 0.2 * 0.8))
+        usual = jax.jit(jax.vmap(sampler.draw))(jax.random.split(key_from_seed(12), 20_000))
+        # the high words are the same, so only draws at a threshold may differ
+        assert np.mean(np.asarray(usual.indices) != np.asarray(batches.indices)) < 1e-3
+    finally:
+        poisson._single_outcomes.cache_clear()
 
 
 @pytest.mark.parametrize(

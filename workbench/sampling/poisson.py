@@ -239,7 +239,10 @@ class PoissonSampler:
         In the rare case that these leave a gap open, more come from lane 1 of the stream.
 
         :param words: uint32[``self.words``].
+        :raises ArgumentError: if there are more or fewer: two draws that share a word would not be independent.
         """
+        if words.shape != (self.words,):
+            raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")
         if self.sampling_rate == 1:
             places = np.arange(self.capacity)
             return Minibatch(

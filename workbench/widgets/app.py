@@ -90,7 +90,8 @@ class Workbench:
             widgets.Checkbox, description="show private evaluation curves", value=False, indent=False
         )
         self.errors = {
-            name: widgets.HTML(layout=widgets.Layout(width=_FIELD_WIDTH)) for name in ("epsilon", "delta", "iterations")
+            name: widgets.HTML(layout=widgets.Layout(width=_FIELD_WIDTH))
+            for name in ("model", "epsilon", "delta", "iterations")
         }
         self.about = widgets.HTML(layout=widgets.Layout(width=_FIELD_WIDTH))
         self.fit_button = widgets.Button(
@@ -136,7 +137,8 @@ class Workbench:
         own = self._own.get(settings.data)
         self.evaluate_private.layout.display = "" if self._is_private(settings.data) else "none"
         description = own.description if own is not None else data_room.describe(settings.data)
-        self.about.value = _quiet(f"{models.get(settings.model).summary}<br>{html.escape(description)}")
+        about = [description] if "model" in problems else [models.get(settings.model).summary, description]
+        self.about.value = _quiet("<br>".join(map(html.escape, about)))
         self.code.value = _code(settings.as_code(embedded=own is None))
 
     # ---- screen ---------------------------------------------------------------------------------------------------
@@ -156,6 +158,7 @@ class Workbench:
         controls = widgets.VBox(
             [
                 self.model,
+                self.errors["model"],
                 self.data,
                 self.about,
                 self.epsilon,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from workbench import _validate
+from workbench import _validate, models
 from workbench.data import Dataset
 from workbench.privacy.accounting import MAX_EPSILON
 
@@ -27,6 +27,7 @@ class Settings:
     def problems(self) -> dict[str, str]:
         """``{field: what is wrong with it}``; empty if a fit can start."""
         checks: dict[str, Callable[[], Any]] = {
+            "model": lambda: models.get(self.model),
             "epsilon": lambda: _validate.number("epsilon", self.epsilon, above=0, at_most=MAX_EPSILON),
             "delta": lambda: None if self.delta is None else _validate.probability("delta", self.delta),
             "iterations": lambda: _validate.integer("iterations", self.iterations, at_least=1, at_most=2**31 - 1),
