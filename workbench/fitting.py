@@ -46,13 +46,17 @@ class DeltaWarning(UserWarning):
 class RunSettings:
     """Settings that change the result or what is shown, but not the guarantee.
 
-    :param gradient: "aligned". :param learning_rate: of Adam, or None where an optimiser was given.
-    :param draws: number of posterior draws kept. :param device: as JAX names it.
+    :param gradient: "aligned" or "vanilla". :param learning_rate: of Adam, or None where an optimiser was given.
+    :param average: the result is the mean of the iterates' second half. :param strategy: how clipped sums are computed.
+    :param physical_size: records held at once. :param draws: number of posterior draws kept. :param device: as JAX names it.
     :param evaluate_private: compute metrics on evaluation records that are not public ("outside the guarantee").
     """
 
     gradient: str
     learning_rate: float | None
+    average: bool
+    strategy: str
+    physical_size: int | None
     draws: int
     device: str
     evaluate_private: bool
@@ -89,6 +93,9 @@ def prepare(
     gradient: str = "aligned",
     optimizer: Any = None,
     learning_rate: float | None = None,
+    average: bool = False,
+    strategy: str = "auto",
+    physical_size: int | None = None,
     num_records: int | None = None,
     evaluate_private: bool = False,
     draws: int = 1000,
@@ -129,7 +136,14 @@ def prepare(
         seed=seed,
     )
     settings = RunSettings(
-        gradient, learning_rate, draws, f"{where.platform}:{where.id} ({where.device_kind})", bool(evaluate_private)
+        gradient=gradient,
+        learning_rate=learning_rate,
+        average=bool(average),
+        strategy=strategy,
+        physical_size=physical_size,
+        draws=draws,
+        device=f"{where.platform}:{where.id} ({where.device_kind})",
+        evaluate_private=bool(evaluate_private),
     )
 
     plan = make_plan(privacy, dataset.num_train)
@@ -138,10 +152,11 @@ def prepare(
         chosen.model,
         chosen.guide,
         optimizer,
-        sampler=plan.sampler,
-        mechanism=plan.mechanism,
-        num_records=declared,
+        plan=plan,
         gradient=gradient,
+        strategy=strategy,
+        physical_size=physical_size,
+        average_from=iterations // 2 if average else None,
         **chosen.options,
     )
     state = dpvi.init(key, *dataset.train)
@@ -234,6 +249,7 @@ class PreparedFit:
             stop=stop,
             evaluate=self._evaluator(),
             epsilon_at=self.plan.epsilon_so_far(),
+            averaged=self.settings.average,
         ):
             self._last = snapshot
             if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
@@ -245,7 +261,7 @@ class PreparedFit:
         last = self._last
         if last is None or last.status == "running":
             raise RuntimeError("result() is there when run() has ended.")
-        params = {name: jnp.asarray(value) for name, value in last.params.items()}
+        params = jax.tree.map(jnp.asarray, last.params)
         split = self.dpvi.split
         keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
         unconstrained = split.unconstrain(params)
@@ -258,7 +274,7 @@ class PreparedFit:
             model_options=dict(self.model.options),
             data=self._data_facts(),
             settings={**dataclasses.asdict(self.privacy), **dataclasses.asdict(self.settings)},
-            params=last.params,
+            params=_by_name(last.params),
             draws={name: np.asarray(value) for name, value in latents.items()},
             coordinates=self.model.coordinates(self.data),
             history=tuple(self._history),
@@ -283,6 +299,15 @@ class PreparedFit:
         }
 
 
+def _by_name(params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Parameters as ``{name: array}``, those of networks called after their place in the network."""
+    return {
+        name + jax.tree_util.keystr(path): leaf
+        for name, value in params.items()
+        for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]
+    }
+
+
 def fit(
     model: str | Model,
     data: str | Dataset,
@@ -296,6 +321,9 @@ def fit(
     gradient: str = "aligned",
     optimizer: Any = None,
     learning_rate: float | None = None,
+    average: bool = False,
+    strategy: str = "auto",
+    physical_size: int | None = None,
     num_records: int | None = None,
     evaluate_private: bool = False,
     draws: int = 1000,
@@ -317,8 +345,12 @@ def fit(
     :param iterations: T >= 1, planned steps; the noise is calibrated for all of them.
     :param sampling_rate: q in (0, 1], each record's chance to enter a step.
     :param sampler: "poisson". :param clip: C > 0, largest norm of one record's gradient.
-    :param gradient: "aligned". :param optimizer: a numpyro.optim or optax optimiser; Adam by default.
-    :param learning_rate: of Adam, 1 / sqrt(T) by default.
+    :param gradient: "aligned", or "vanilla" for comparison. :param optimizer: a numpyro.optim or optax optimiser; Adam by
+        default. :param learning_rate: of Adam, 1 / sqrt(T) by default.
+    :param average: give the mean of the iterates of the run's second half in the place of the last one (Polyak); it costs
+        no privacy.
+    :param strategy: how clipped sums are computed (``inference.clipped_sum``); speed and memory only.
+    :param physical_size: records held at once; larger minibatches are summed in parts.
     :param num_records: N as publicly declared; the number of training records by default.
     :param evaluate_private: also compute metrics on private evaluation records, outside the guarantee.
     :param draws: posterior draws to keep. :param device: None, "cpu", "gpu", "gpu:1" or a ``jax.Device``.
@@ -339,6 +371,9 @@ def fit(
         gradient=gradient,
         optimizer=optimizer,
         learning_rate=learning_rate,
+        average=average,
+        strategy=strategy,
+        physical_size=physical_size,
         num_records=num_records,
         evaluate_private=evaluate_private,
         draws=draws,

@@ -7,7 +7,8 @@ import numpy as np
 import numpyro
 import optax
 import pytest
-from numpyro.optim import SGD, Adam
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.optim import SGD, Adam, Minimize
 from scipy import stats
 
 from tests import zoo
@@ -15,7 +16,7 @@ from workbench._validate import ArgumentError
 from workbench.inference import DPVI, dpvi, run
 from workbench.inference.records import PrivacyModelError
 from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
+from workbench.privacy.randomness import key_from_seed, new_key
 from workbench.sampling import Minibatch, PoissonSampler
 
 NUM_RECORDS = 60
@@ -301,3 +302,187 @@ def test_a_model_that_cannot_be_fitted_privately_is_refused_at_init():
     )
     with pytest.raises(PrivacyModelError, match="no record plate"):
         trainer.init(key_from_seed(0), RECORDS[0][:, 0])
+
+
+# --- numpyro's surface -------------------------------------------------------------------------------------------------
+
+
+def with_target(**options):
+    """A trainer that calibrates its own noise."""
+    options = {"epsilon": 1.0, "delta": 1e-3, "sampling_rate": 0.2, **options}
+    return DPVI(zoo.logistic, zoo.logistic_guide, options.pop("optim", Adam(0.05)), **options)
+
+
+def test_replacing_svi_is_the_whole_change():
+    """The same three calls on SVI and DPVI, and the same parameters in the end but for their values."""
+    x, y = (jnp.asarray(array) for array in RECORDS)
+    svi = SVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), Trace_ELBO())
+    theirs = svi.run(jax.random.key(0), 20, x, y, num_records=NUM_RECORDS, progress_bar=False)
+    private = with_target()
+    ours = private.run(new_key(), 20, x, y, num_records=NUM_RECORDS, progress_bar=False)
+    assert jax.tree.map(jnp.shape, ours.params) == jax.tree.map(jnp.shape, theirs.params)
+    assert (ours.losses, ours.status) == (None, "done")
+    np.testing.assert_allclose(ours.params["weights_loc"], private.get_params(ours.state)["weights_loc"], rtol=1e-6)
+    promise = private.guarantee(ours.state)
+    assert (promise.epsilon, promise.delta, promise.steps, promise.steps_taken) == (1.0, 1e-3, 20, 20)
+    assert promise.secure_randomness
+
+
+def test_run_takes_the_steps_of_update():
+    trainer = logistic()
+    run_params = trainer.run(key_from_seed(0), 7, *RECORDS, progress_bar=False).params
+    for name, value in after(7).items():
+        np.testing.assert_allclose(run_params[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_goes_on_from_a_state_and_not_beyond_its_plan():
+    trainer = with_target(iterations=12)
+    first = trainer.run(new_key(), 5, *RECORDS, progress_bar=False)
+    assert trainer.guarantee(first.state).steps_taken == 5
+    second = trainer.run(new_key(), 7, *RECORDS, progress_bar=False, init_state=first.state)
+    assert int(second.state.step) == 12
+    with pytest.raises(ArgumentError, match=r"^num_steps=1:"):
+        trainer.run(new_key(), 1, *RECORDS, init_state=second.state)
+    beyond, _ = trainer.update(second.state, *(jnp.asarray(array) for array in RECORDS))
+    with pytest.raises(ArgumentError, match=r"^state=13:"):
+        trainer.guarantee(beyond)
+
+
+def test_another_runs_guarantee_is_kept_again():
+    trainer = with_target(iterations=9)
+    state = trainer.init(new_key(), *RECORDS)
+    promise = trainer.guarantee(state)
+    again = DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), guarantee=promise)
+    other = again.guarantee(again.init(new_key(), *RECORDS))
+    for name in ("epsilon", "delta", "sampling_rate", "clip", "steps"):
+        assert getattr(other, name) == getattr(promise, name)
+    assert other.noise_multiplier == promise.noise_multiplier
+
+
+def test_the_guarantee_says_when_somebody_may_know_the_key():
+    trainer = with_target(iterations=3)
+    promise = trainer.guarantee(trainer.init(key_from_seed(1), *RECORDS))
+    assert not promise.secure_randomness
+    assert any("predictable" in caveat for caveat in promise.caveats)
+
+
+def test_without_a_plan_there_is_no_guarantee():
+    trainer = logistic()
+    with pytest.raises(ArgumentError, match="has no plan"):
+        trainer.guarantee(trainer.init(key_from_seed(1), *RECORDS))
+
+
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [
+        ({"epsilon": None}, "epsilon"),
+        ({"sampling_rate": None}, "sampling_rate"),
+        ({"epsilon": 1.0, "mechanism": GaussianMechanism(1.0, 1.0)}, "epsilon"),
+        ({"physical_size": 0}, "physical_size"),
+        ({"strategy": "ghost"}, "strategy"),
+        ({"average_from": -1}, "average_from"),
+        ({"optim": Minimize()}, "optim"),
+        ({"optim": "adam"}, "optim"),
+    ],
+)
+def test_unusable_targets_and_options_are_named(options, argument):
+    with pytest.raises(ArgumentError, match=f"^{argument}="):
+        with_target(**options)
+
+
+def test_evaluate_says_what_its_loss_may_be_used_for():
+    """And it is numpyro's loss: the mean over many draws agrees within five standard errors."""
+    x, y = (jnp.asarray(array) for array in RECORDS)
+    trainer = logistic()
+    state = trainer.init(key_from_seed(0), x, y)
+    ours = trainer.evaluate(state, x, y, num_draws=2000)
+    assert ours.label == "outside the guarantee"
+    assert trainer.evaluate(state, x, y, public=True).label == "public data"
+    svi = SVI(zoo.logistic, zoo.logistic_guide, SGD(1.0), Trace_ELBO(num_particles=2000))
+    theirs = svi.evaluate(svi.init(jax.random.key(0), x, y, num_records=NUM_RECORDS), x, y, num_records=NUM_RECORDS)
+    assert float(ours) == pytest.approx(float(theirs), abs=0.5)
+
+
+@pytest.mark.parametrize("name", ["y", "weights"])
+def test_record_arrays_by_keyword_are_refused(name):
+    """Every record would see all of them."""
+    x, y = RECORDS
+    with pytest.raises(ArgumentError, match=f"^{name}="):
+        with_target(iterations=3).init(new_key(), x, **{name: y})
+
+
+def test_initial_values_can_be_given():
+    trainer = logistic()
+    start = trainer.init(key_from_seed(0), *RECORDS, init_params={"weights_scale": jnp.full(3, 0.7)})
+    np.testing.assert_allclose(trainer.get_params(start)["weights_scale"], np.full(3, 0.7), rtol=1e-6)
+    with pytest.raises(ArgumentError, match=r"^init_params="):
+        trainer.init(key_from_seed(0), *RECORDS, init_params={"weight_scale": jnp.ones(3)})
+
+
+# --- schedules, averages, parts ------------------------------------------------------------------------------------------
+
+
+def test_a_clip_schedule_scales_clip_and_noise_together():
+    """At C_t = C / 2 a step is that of a trainer with C / 2, noise included; NaN makes NaN, never an unclipped sum."""
+    halved = logistic(clip=1.0, clip_schedule=lambda step: jnp.where(step < 1, 0.5, jnp.nan))
+    for name, value in after(1, logistic(clip=0.5)).items():
+        np.testing.assert_allclose(after(1, halved)[name], value, rtol=1e-5)
+    assert not np.any(np.isfinite(after(2, halved)["weights_loc"]))
+
+
+def test_a_learning_rate_schedule_of_the_step_is_followed():
+    frozen = logistic(optim=optax.sgd(lambda step: jnp.where(step < 2, 0.0, 0.1)))
+    start = frozen.get_params(frozen.init(key_from_seed(0), *RECORDS))
+    assert_same(after(2, frozen), start)
+    assert np.all(after(3, frozen)["weights_loc"] != start["weights_loc"])
+
+
+def test_the_average_is_the_mean_of_the_unconstrained_iterates():
+    trainer = logistic(average_from=2)
+    state = trainer.init(key_from_seed(0), *RECORDS)
+    iterates = []
+    for _ in range(5):
+        state, _ = compiled(trainer)(state, *RECORDS)
+        iterates.append(trainer.unconstrained(state))
+    expected = jax.tree.map(lambda *values: np.mean(values, axis=0), *iterates[2:])
+    averaged = trainer.unconstrained(state, averaged=True)
+    for name, value in expected.items():
+        np.testing.assert_allclose(averaged[name], value, rtol=1e-5)
+    assert_same(trainer.unconstrained(state), iterates[-1])
+
+
+def test_before_the_average_begins_it_is_the_last_iterate():
+    trainer = logistic(average_from=10)
+    state, _ = compiled(trainer)(trainer.init(key_from_seed(0), *RECORDS), *RECORDS)
+    assert_same(trainer.get_params(state, averaged=True), trainer.get_params(state))
+
+
+def test_no_average_is_claimed_where_none_was_kept():
+    with pytest.raises(ArgumentError, match=r"^averaged="):
+        USUAL.get_params(USUAL.init(key_from_seed(0), *RECORDS), averaged=True)
+
+
+@pytest.mark.parametrize("size", [1, 7, 20, 1000])
+def test_parts_of_a_minibatch_give_the_same_step(size):
+    """Same draws, same noise once, same result to rounding."""
+    for name, value in after(3, logistic(physical_size=size)).items():
+        np.testing.assert_allclose(value, after(3)[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["bookkeeping", "two_pass", "vmap", "loop"])
+def test_strategies_take_the_same_steps(strategy):
+    for name, value in after(3, logistic(strategy=strategy)).items():
+        np.testing.assert_allclose(value, after(3)[name], rtol=1e-4, atol=1e-6)
+
+
+def test_vanilla_runs_with_noise_in_all_parameters():
+    trainer = logistic(gradient="vanilla")
+    assert np.all(np.isfinite(after(3, trainer)["weights_loc"]))
+    assert trainer.noise_size == 8
+
+
+@pytest.mark.parametrize("optim", [Adam(0.05), optax.adam(0.05)], ids=["numpyro", "optax"])
+def test_small_models_update_as_leaf_by_leaf(optim):
+    """numpyro's optimisers see one vector, optax's a tree: Adam is the same."""
+    for name, value in after(4, logistic(optim=optim)).items():
+        np.testing.assert_allclose(value, after(4)[name], rtol=1e-4, atol=1e-6)

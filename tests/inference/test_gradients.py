@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from tests import zoo
 from workbench.inference.clipping import clipped_sum
-from workbench.inference.gradients import aligned
+from workbench.inference.gradients import ESTIMATORS, aligned, vanilla
 from workbench.inference.records import split
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import key_from_seed
@@ -186,3 +186,48 @@ def test_a_wrong_division_would_be_noticed(logistic):
     """The test above can fail: dividing by 1.05 q instead of q is rejected."""
     worst, count = largest_bias(logistic, seed=0, factor=1.05)
     assert worst > stats.norm.isf(5e-7 / count)
+
+
+# --- vanilla ---------------------------------------------------------------------------------------------------------
+
+
+def published_update(seen, params, minibatch, clip, noise, rate):
+    """Algorithm 1 of Jälkö, Dikmen and Honkela 2017 for the logistic zoo model, written out in NumPy, one record at a time.
+
+    For record i with a draw theta = loc + scale eta_i of its own, g_i is the gradient of
+    -log p(y_i | x_i, theta) + [log q(theta) - log p(theta)] / N with respect to (loc, rho), scale = exp(rho).
+    """
+    order = ("intercept_loc", "intercept_scale", "weights_loc", "weights_scale")
+    total = np.zeros(8)
+    for place in np.flatnonzero(minibatch):
+        draw, _ = seen.release_point(params, jax.random.fold_in(KEY, place))
+        latents = np.append(draw["intercept"], draw["weights"]).astype(np.float64)
+        locs = np.append(params["intercept_loc"], params["weights_loc"]).astype(np.float64)
+        x = np.append(1, X[place]).astype(np.float64)
+        by_latent = (expit(x @ latents) - Y[place]) * x + latents / zoo.PRIOR_SCALE**2 / NUM_RECORDS
+        by_scale = by_latent * (latents - locs) - 1 / NUM_RECORDS
+        gradient = np.concatenate([by_latent[:1], by_scale[:1], by_latent[1:], by_scale[1:]])
+        total += gradient * min(1, clip / np.linalg.norm(gradient))
+    parts = np.split((total + noise) / rate, [1, 2, 5])
+    return {name: part.reshape(np.shape(params[name])) for name, part in zip(order, parts, strict=True)}
+
+
+@pytest.mark.parametrize("clip", [0.3, 100.0])
+def test_vanilla_is_the_published_update(logistic, clip):
+    params = some_params(logistic)
+    minibatch = np.arange(NUM_RECORDS) % 3 > 0
+    noise = np.random.default_rng(5).normal(size=8)
+    mechanism = GaussianMechanism(clip, 1.0)
+    keys = jax.vmap(partial(jax.random.fold_in, KEY))(jnp.arange(NUM_RECORDS))
+
+    def release(loss, u):
+        total, _ = clipped_sum(loss, u, ((jnp.asarray(X), jnp.asarray(Y)), keys), jnp.asarray(minibatch), clip)
+        return mechanism.add(total, jnp.asarray(noise, jnp.float32))
+
+    ours = vanilla(logistic, params, KEY, 0.25, release)
+    assert_close(ours, published_update(logistic, params, minibatch, clip, noise, 0.25))
+
+
+def test_vanilla_noise_has_the_dimension_of_the_parameters_and_aligned_noise_that_of_the_latents(hierarchical):
+    assert ESTIMATORS["vanilla"].noise_size(hierarchical) == 8
+    assert ESTIMATORS["aligned"].noise_size(hierarchical) == 3

@@ -96,7 +96,7 @@ def test_a_local_latent_whose_guide_stands_outside_the_plate_is_refused():
     assert "site 'hidden' stands inside the record plate 'records' in the model, but outside it in the guide" in message
 
 
-def test_a_parameter_for_each_record_is_refused():
+def test_automatic_guides_of_local_latents_are_refused():
     """Automatic guides make one for every local latent."""
     message = refusal(local_mean, AutoNormal(local_mean))
     assert "'hidden_auto_loc'" in message

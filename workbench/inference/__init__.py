@@ -1,8 +1,18 @@
 """The shared inference core: DP-VI on JAX and NumPyro alone (no Jupyter, plots or accountants)."""
 
+from workbench.inference.checkpoint import load_state, save_state
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.records import PrivacyModelError
 from workbench.inference.training import Snapshot, run
 
-__all__ = ["DPVI", "DPVIState", "PrivacyModelError", "Snapshot", "clipped_sum", "run"]
+__all__ = [
+    "DPVI",
+    "DPVIState",
+    "PrivacyModelError",
+    "Snapshot",
+    "clipped_sum",
+    "load_state",
+    "run",
+    "save_state",
+]

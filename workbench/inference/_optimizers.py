@@ -38,9 +38,7 @@ class Optimizer:
             raise _validate.ArgumentError("optim", type(optim).__name__, "needs the loss, an un-noised function of records.")
         if not isinstance(optim, _NumPyroOptim):
             if not (hasattr(optim, "init") and hasattr(optim, "update")):
-                raise _validate.ArgumentError(
-                    "optim", optim, "must be an optimiser of numpyro.optim or optax."
-                )
+                raise _validate.ArgumentError("optim", optim, "must be an optimiser of numpyro.optim or optax.")
             optim = optax_to_numpyro(optim)
         self._optim = optim
         self._unravel: Callable[[jax.Array], Any] | None = None

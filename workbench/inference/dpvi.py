@@ -327,12 +327,14 @@ class DPVI:
         return self.step(state, records, self.draw(state.key, state.step)), None
 
     def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
-        """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates."""
+        """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates once there is one."""
+        last = self.optim.get_params(state.optim_state)
         if not averaged:
-            return self.optim.get_params(state.optim_state)
-        if state.average is None:
+            return last
+        if self.average_from is None:
             raise _validate.ArgumentError("averaged", averaged, "no average was kept: give average_from to DPVI.")
-        return state.average
+        begun = state.step > self.average_from
+        return jax.tree.map(lambda mean, new: jnp.where(begun, mean, new), state.average, last)
 
     def get_params(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The guide's and model's parameters, constrained to their declared supports.

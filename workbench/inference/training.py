@@ -120,6 +120,7 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     evaluate: Callable[[dict[str, jax.Array]], dict[str, float]] | None = None,
     epsilon_at: Callable[[int], float] | None = None,
+    averaged: bool = False,
 ) -> Generator[Snapshot, None, DPVIState]:
     """Train until step number ``steps`` and yield a ``Snapshot`` before the first chunk and after each.
 
@@ -133,10 +134,11 @@ def run(
     :param stop: asked between chunks.
     :param evaluate: called with the unconstrained parameters 200 times a run, and at least once a second.
     :param epsilon_at: epsilon after a number of steps, for display.
+    :param averaged: show and evaluate the mean of the iterates (``DPVI.get_params``).
     :return: the state at the end, as the generator's value, for going on or saving.
     """
     records = tuple(jnp.asarray(array) for array in records)
-    constrain = jax.jit(dpvi.get_params)
+    constrain = jax.jit(functools.partial(dpvi.get_params, averaged=averaged))
     interval = max(1, math.ceil(steps / _EVALUATIONS))
     status: Status = "running"
     message = ""
@@ -155,7 +157,7 @@ def run(
         if evaluate is None:
             return
         try:
-            metrics, metrics_step = evaluate(dpvi.unconstrained(state)), step
+            metrics, metrics_step = evaluate(dpvi.unconstrained(state, averaged)), step
         except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
             evaluate = None
             message = f"metrics could not be computed from step {step} on ({type(error).__name__}: {error})."
