@@ -17,7 +17,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from workbench.models._scoring import binary_scores
-from workbench.models.registry import Model
+from workbench.models.model import Model
 
 from workbench import _validate
 

@@ -12,6 +12,7 @@ import time
 import types
 
 import pytest
+from workbench.models import registry
 
 import workbench as wb
 from workbench import cli, fitting
@@ -237,15 +238,16 @@ def test_numbers_may_be_written_as_people_do(prepared, text, value):
 def test_every_option_reaches_the_fit(prepared):
     model, data, settings = prepared(
         "fit", "--model", "logistic", "--data", "breast_cancer", "--epsilon", "2", "--delta", "1e-5", "--iterations", "70",
-        "--sampling-rate", ".2", "--clip", "3", "--gradient", "aligned", "--learning-rate", ".01", "--num-records", "500",
-        "--device", "cpu", "--seed", "9", "--evaluation-fraction", ".5", "--evaluate-private",
+        "--sampling-rate", ".2", "--clip", "3", "--gradient", "vanilla", "--learning-rate", ".01", "--num-records", "500",
+        "--device", "cpu", "--seed", "9", "--evaluation-fraction", ".5", "--evaluate-private", "--average",
+        "--strategy", "vmap", "--physical-size", "40",
     )  # fmt: skip
     assert model == "logistic"
     assert data.num_evaluation > 200
     assert settings == {
         "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "poisson", "clip": 3,
-        "gradient": "aligned", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
-        "device": "cpu", "seed": 9,
+        "gradient": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
+        "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "physical_size": 40,
     }  # fmt: skip
 
 
@@ -399,13 +401,128 @@ def test_account_refuses_what_it_cannot_use(command, options, line):
     assert line in refused(command, "account", "--delta", "1e-5", "--iterations", "10", *options)
 
 
-def test_models_are_listed(command):
+MODEL_FILE = """
+import numpyro
+import numpyro.distributions as dist
+from workbench.models import register
+
+
+def counts(x, y=None, num_records=None, prior_scale=1.0):
+    "Counts of events."
+    rate = numpyro.sample("rate", dist.LogNormal(0.0, prior_scale))
+    with numpyro.plate("records", num_records, subsample_size=len(x)):
+        numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+
+# register
+"""
+
+
+@pytest.fixture
+def gallery(monkeypatch):
+    """What a test registers is forgotten afterwards."""
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry, "_warned", set())
+
+
+@pytest.fixture
+def plugins(gallery, tmp_path, monkeypatch):
+    """An installed distribution with a model that works, one that fails to load, and one with a built-in name."""
+    metadata = tmp_path / "plugins-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins\nVersion: 1.0\n")
+    points = ("counts = plugin_of_cli:counts", "broken = plugin_of_cli:missing", "logistic = plugin_of_cli:counts")
+    (metadata / "entry_points.txt").write_text("\n".join(["[workbench.models]", *points]))
+    (tmp_path / "plugin_of_cli.py").write_text(MODEL_FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("plugin_of_cli", None)
+
+
+@pytest.fixture
+def model_file(gallery, tmp_path, monkeypatch):
+    """Writes a model file into the working folder; the text takes the place of its last line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(text):
+        (tmp_path / "my_model.py").write_text(MODEL_FILE.replace("# register", text))
+
+    return write
+
+
+def test_models_are_listed(command, gallery):
+    wb.models.register("mine", lambda: dataclasses.replace(wb.models.get("logistic"), summary="Mine.", options={}))
     code, out, _ = command("models")
     assert code == 0
-    assert [line.split(":")[0] for line in out.splitlines()] == wb.models.names()
+    *lines, last = out.splitlines()
+    assert [line.split(":")[0] for line in lines] == wb.models.names()
+    assert "mine: Mine. Origin: registered here." in lines
+    assert any(line.startswith("logistic: ") and line.endswith("prior_scale=5.0. Origin: built-in.") for line in lines)
+    assert "--model FILE.py" in last
     listed = json.loads(command("models", "--json")[1])
     assert list(listed) == wb.models.names()
     assert listed["logistic"]["options"] == {"prior_scale": 5.0}
+    assert listed["mine"] == {"summary": "Mine.", "options": {}, "origin": "registered here"}
+
+
+def test_models_of_distributions_are_listed_beside_those_that_fail(command, plugins):
+    code, out, err = command("models")
+    assert code == 0
+    assert "counts: Counts of events. Options: prior_scale=1.0. Origin: plugins.\n" in out
+    assert "broken: unusable: the distribution 'plugins' declares it as plugin_of_cli:missing, which fails: Attr" in out
+    assert re.fullmatch(r"workbench models: warning: the model 'logistic' of plugins is left out: .*\n", err)
+    listed = json.loads(command("models", "--json")[1])
+    assert (listed["counts"]["origin"], listed["counts"]["options"]) == ("plugins", {"prior_scale": 1.0})
+    assert listed["broken"]["origin"] == "plugins"
+    assert "AttributeError" in listed["broken"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [("register('events', counts)", "my_model.py"), ("register('events', counts)", "./my_model.py:events"),
+     ("events = counts", "my_model.py:events")],
+)  # fmt: skip
+def test_a_model_may_come_from_a_file(prepared, model_file, text, model):
+    model_file(text)
+    found = prepared(*FIT, "--model", model)[0]
+    assert (found.name, found.summary, found.options) == ("events", "Counts of events.", {"prior_scale": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "line"),
+    [
+        ("", "nowhere.py", "model='nowhere.py': no such file."),
+        ("", "nowhere.py:events", "model='nowhere.py:events': no such file."),
+        ("", "my_model.py", "the file registers no model and holds none; choose one with my_model.py:NAME"),
+        ("", "my_model.py:count", "model='count': unknown name; did you mean 'counts'"),
+        ("raise ValueError('bad luck')", "my_model.py", "the file fails in line 14: ValueError: bad luck."),
+        ("import no_such_thing", "my_model.py", "ModuleNotFoundError: No module named 'no_such_thing'."),
+        ("def f(:", "my_model.py", "the file fails in line 14: SyntaxError: "),
+        ("register('logistic', counts)", "my_model.py", "name='logistic': is the name of a built-in model"),
+    ],
+)
+def test_a_model_file_that_cannot_be_used_is_refused(command, no_fit, model_file, text, model, line):
+    model_file(text)
+    assert line in refused(command, *FIT, "--model", model)
+
+
+def test_a_broken_model_of_a_distribution_is_refused(command, plugins):
+    with pytest.warns(UserWarning, match="'logistic' of plugins is left out"):
+        assert "model='broken': the distribution 'plugins' declares it" in refused(command, *FIT, "--model", "broken")
+
+
+def test_help_says_that_a_model_file_is_run(command):
+    assert "the file is run" in " ".join(command("fit", "--help")[1].split())
+
+
+def test_a_model_of_a_file_is_fitted(command, model_file, tmp_path):
+    model_file("register('events', counts)")
+    options = ["--iterations", "20", "--delta", "1e-3", "--seed", "1", "--quiet", "--json", "--out", tmp_path / "run"]
+    code, out, err = command(*FIT, "--model", "my_model.py", *options)
+    assert (code, err) == (0, "")
+    assert list(json.loads(out)["metrics"]) == ["elbo"]
+    assert wb.load(tmp_path / "run").model == "events"
 
 
 def test_data_sets_are_listed(command):

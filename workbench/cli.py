@@ -138,6 +138,9 @@ def _fit(arguments: argparse.Namespace) -> int:
         clip=arguments.clip,
         gradient=arguments.gradient,
         learning_rate=arguments.learning_rate,
+        average=arguments.average,
+        strategy=arguments.strategy,
+        physical_size=arguments.physical_size,
         num_records=arguments.num_records,
         evaluate_private=arguments.evaluate_private,
         device=arguments.device,
@@ -339,8 +342,15 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--delta", type=_number, help="in (0, 1); default: the largest power of ten below 1/N")
     _add_plan(fit, iterations=2000)
     fit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
-    fit.add_argument("--gradient", default="aligned", help="aligned")
+    fit.add_argument("--gradient", default="aligned", help="aligned (default), or vanilla for comparison")
     fit.add_argument("--learning-rate", type=_number, help="of Adam; default 1 / sqrt(iterations)")
+    fit.add_argument("--average", action="store_true", help="give the mean of the second half of the iterates")
+    fit.add_argument(
+        "--strategy", default="auto", help="of clipping, speed only: auto (default), bookkeeping, two_pass, vmap, loop"
+    )
+    fit.add_argument(
+        "--physical-size", type=_whole, metavar="B", help="records held at once; larger minibatches are summed in parts"
+    )
     fit.add_argument("--num-records", type=_whole, metavar="N", help="publicly declared number of training records")
     fit.add_argument("--device", help="cpu, gpu, gpu:1")
     fit.add_argument("--seed", type=_whole, help="reproducible run; its noise is predictable to whoever knows the seed")

@@ -150,16 +150,15 @@ def prepare(
     key = new_key() if privacy.seed is None else key_from_seed(privacy.seed)
     dpvi = DPVI(
         chosen.model,
-        chosen.guide,
+        chosen.new_guide(),
         optimizer,
         plan=plan,
         gradient=gradient,
         strategy=strategy,
         physical_size=physical_size,
         average_from=iterations // 2 if average else None,
-        **chosen.options,
     )
-    state = dpvi.init(key, *dataset.train)
+    state = dpvi.init(key, *dataset.train, **chosen.options)
     plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
     return PreparedFit(chosen, dataset, plan, settings, dpvi, state, key, where)
 
@@ -220,15 +219,19 @@ class PreparedFit:
         target = np.asarray(self.data.evaluation[-1])
 
         @jax.jit
-        def compute(params: dict[str, jax.Array], records: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        def compute(params: dict[str, jax.Array], records: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array | None]:
+            elbo = elbo_per_record(split, params, key, records, _EVALUATION_DRAWS)
+            if predict is None:  # a model of the user's need not predict
+                return elbo, None
             keys = jax.random.split(key, _EVALUATION_DRAWS)
             latents = jax.vmap(lambda draw: split.latents(params, draw))(keys)
             predictions = jax.vmap(lambda latent: predict(latent, *records[:-1]))(latents)
-            return elbo_per_record(split, params, key, records, _EVALUATION_DRAWS), jnp.mean(predictions, axis=0)
+            return elbo, jnp.mean(predictions, axis=0)
 
         def metrics(params: dict[str, jax.Array]) -> dict[str, float]:
             elbo, predictions = compute(params, records)
-            return {"elbo": float(elbo), **self.model.score(target, np.asarray(predictions))}
+            scores = {} if predictions is None else self.model.score(target, np.asarray(predictions))
+            return {"elbo": float(elbo), **scores}
 
         return metrics
 

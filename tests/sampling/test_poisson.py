@@ -262,7 +262,7 @@ def test_words_are_those_that_a_draw_takes():
         words = stream(key, 0, sampler.words)
         expected = sampler.draw(key)
         jax.tree.map(np.testing.assert_array_equal, sampler.draw_from(words, key, jnp.uint32(0)), expected)
-        with pytest.raises(ArgumentError, match="^words="):
+        with pytest.raises(ArgumentError, match=r"^words="):
             sampler.draw_from(words[:-1], key, jnp.uint32(0))
 
 

@@ -6,7 +6,10 @@ import threading
 import time
 
 import ipywidgets
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from workbench.models import registry
 
 import workbench as wb
 from workbench import ArgumentError, fitting
@@ -132,6 +135,49 @@ def test_a_bad_value_is_explained_beside_its_field_and_stops_the_fit(control, va
     assert f"{shown}: must be a " in screen.errors[control].value
     assert [name for name, label in screen.errors.items() if label.value] == [control]
     assert refuses_to_fit(screen)
+
+
+@pytest.fixture
+def gallery(monkeypatch):
+    """What a test registers is forgotten afterwards."""
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+
+
+def mean_only(x, y=None, num_records=None):
+    """The rate <b>alone</b>."""
+    rate = numpyro.sample("rate", dist.Beta(1.0, 1.0))
+    with numpyro.plate("records", num_records, subsample_size=len(x)):
+        numpyro.sample("y", dist.Bernoulli(rate), obs=y)
+
+
+def test_a_model_registered_before_is_offered_and_can_be_fitted(gallery):
+    before = Workbench()
+    wb.models.register("mean_only", mean_only)
+    screen = Workbench(iterations=20)
+    assert "mean_only" not in before.model.options
+    assert "mean_only" in screen.model.options
+    screen.model.value = "mean_only"
+    assert "The rate &lt;b&gt;alone&lt;/b&gt;." in screen.about.value
+    assert "wb.fit('mean_only', 'breast_cancer', " in html.unescape(screen.code.value)
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert (screen.result.state, screen.result.model) == ("done", "mean_only")
+    assert list(screen.result.metrics) == ["elbo"]
+    assert "ELBO" in screen.status.value
+    assert "rate" in screen.posterior.value
+
+
+def test_a_model_that_cannot_be_made_is_explained_beside_its_menu(gallery):
+    wb.models.register("broken", lambda: 1 / 0)
+    screen = Workbench()
+    screen.model.value = "broken"
+    assert "model = broken: (registered here) cannot be made: ZeroDivisionError" in html.unescape(
+        screen.errors["model"].value
+    )
+    assert wb.data.describe("breast_cancer") in html.unescape(screen.about.value)
+    assert refuses_to_fit(screen)
+    screen.model.value = "logistic"
+    assert screen.errors["model"].value == ""
 
 
 def test_an_explanation_goes_when_the_value_is_mended():

@@ -26,6 +26,12 @@ def test_a_bad_value_is_a_problem_of_its_field_alone(field, value):
     assert problems[field].startswith("must be a ")
 
 
+def test_a_model_that_cannot_be_made_is_a_problem_of_its_field():
+    problems = Settings(model="logistik").problems()
+    assert list(problems) == ["model"]
+    assert problems["model"].startswith("unknown name; did you mean 'logistic'")
+
+
 def test_all_bad_fields_are_told_at_once():
     assert set(Settings(epsilon=-1, delta=2, iterations=0).problems()) == {"epsilon", "delta", "iterations"}
 

@@ -102,6 +102,7 @@ def clipped_sum(
             raise _validate.ArgumentError(f"u{jax.tree_util.keystr(path)}", leaf, "must hold floating-point numbers.")
     if explain:
         return _explanation(loss, u, records, mask.shape[0], strategy)
+    u, records, mask = jax.tree.map(jnp.asarray, (u, records, mask))
     clipped = _STRATEGIES[strategy](loss, u, records, mask, clip)
     return clipped.total, clipped.norms
 

@@ -229,7 +229,7 @@ class DPVI:
         self._plan = make_plan(PrivacySettings(**target, num_records=declared, seed=None), size)
         self._sampler, self._mechanism = self._plan.sampler, self._plan.mechanism
 
-    def init(self, key: jax.Array, *records: Any, init_params: dict[str, Any] | None = None, **kwargs: Any) -> DPVIState:
+    def init(self, key: jax.Array, /, *records: Any, init_params: dict[str, Any] | None = None, **kwargs: Any) -> DPVIState:
         """The state before the first step. Only shapes and types of ``records`` (first axis: records) are used.
 
         :param key: the run's key, from ``workbench.privacy.randomness.new_key`` or ``key_from_seed``.

@@ -45,6 +45,11 @@ def _one_record(record: Record) -> Record:
     return tuple(jnp.asarray(array)[None] for array in record)
 
 
+def _blank(array: Any) -> Array:
+    """What stands in for a record's array: positive, because it may be a weight, but zero where it may be an index."""
+    return (jnp.ones if jnp.issubdtype(array.dtype, jnp.inexact) else jnp.zeros)(array.shape, array.dtype)
+
+
 def _is_subsampling(site: dict[str, Any]) -> bool:
     if site["type"] != "plate":
         return False
@@ -96,7 +101,7 @@ def _log_density(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
     else:
         value = site["fn"].log_prob(site["value"])
     scale = 1.0 if site["scale"] is None else site["scale"]
-    return jnp.sum(value) * (scale / plate_scale)
+    return jnp.sum(value * (scale / plate_scale))  # a scale may hold weights, one for each entry
 
 
 def _used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
@@ -252,7 +257,7 @@ def split(
     """Split a model and guide into global and per-record parts, or say why that cannot be done.
 
     No private record is looked at: only the shapes and types of ``record`` are used, in the place of its values stand
-    zeros, and observed sites are masked while an automatic guide finds its starting point.
+    ones (zeros in whole numbers), and observed sites are masked while an automatic guide finds its starting point.
 
     :param model: NumPyro model; its first arguments are record arrays, and it takes ``num_records``.
     :param guide: NumPyro guide with the same arguments (an ``AutoGuide`` will do).
@@ -268,13 +273,13 @@ def split(
     kwargs = {"num_records": num_records, **static}
     for fn, what in ((model, "model"), (guide, "guide")):
         _require_num_records(fn, what)
-    blank_record = tuple(jnp.zeros(array.shape, array.dtype) for array in record)
+    blank_record = tuple(_blank(array) for array in record)
     args = _one_record(blank_record)
     zero = jnp.zeros((), jnp.int32)
 
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         # an automatic guide looks for a starting point in its first call, which must not happen under jit, and rejects
-        # points by the likelihood of the observations; here these are zeros, which may be impossible, so they say nothing
+        # points by the likelihood of the observations; here these are made up and maybe impossible, so they say nothing
         original = guide.model
         guide.model = _WithoutObservations(original)
         try:
@@ -384,6 +389,12 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
             )
 
 
+_PER_RECORD_PARAMETERS = (
+    "A parameter per record (as automatic guides make for local latents) would be learnt from that record alone: use an "
+    "amortised guide, whose networks all records share."
+)
+
+
 def _check_global_part(candidate: RecordModel, key: Array) -> None:
     """No global value, log density or parameter may depend on a record or on the plate's index."""
 
@@ -408,8 +419,7 @@ def _check_global_part(candidate: RecordModel, key: Array) -> None:
         if used[-1]:
             raise PrivacyModelError(
                 f"site {name!r} is global or a parameter, but depends on the index of the record plate "
-                f"{candidate.plate!r}. A parameter per record (as automatic guides make for local latents) would be "
-                "learnt from that record alone: use an amortised guide, whose networks all records share."
+                f"{candidate.plate!r}. {_PER_RECORD_PARAMETERS}"
             )
 
 
@@ -423,7 +433,7 @@ def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
     if used_index:
         raise PrivacyModelError(
             f"the model or guide uses the index of the record plate {candidate.plate!r}: it is called with the minibatch's "
-            "records, so index nothing with it."
+            f"records, so index nothing with it. {_PER_RECORD_PARAMETERS}"
         )
     # a pytree enters u whole, if any of its leaves is used
     shared = tuple(name for name in sorted(values) if any(jax.tree.leaves(used_values[name])))
