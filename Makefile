@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help lab demo test test-all lint bench clean
+.PHONY: help lab demo test test-all lint bench bench-gpu clean
 
 help:
 	@echo "make lab       install into $(VENV) and open JupyterLab on the quickstart (BROWSER=none: only serve)"
@@ -11,7 +11,8 @@ help:
 	@echo "make demo      the same fit without Jupyter, on the command line; writes runs/demo/report.html"
 	@echo "make test-all  the slow tests as well"
 	@echo "make lint      ruff and mypy"
-	@echo "make bench     speed, as ratios to named peers"
+	@echo "make bench     speed, as ratios to numpyro's SVI and to d3p, which it installs apart (.bench, .5 GB); 20 minutes"
+	@echo "make bench-gpu the same on a GPU, without d3p; needs jax and numpyro only"
 	@echo "make clean     remove $(VENV)"
 
 lab: $(VENV)/installed
@@ -32,8 +33,12 @@ lint: $(VENV)/tested
 	$(BIN)/mypy
 
 bench: $(VENV)/tested
-	$(BIN)/python tests/benchmarks/step_time.py
-	taskset -c 0 $(BIN)/python tests/benchmarks/step_time.py
+	$(BIN)/python tests/benchmarks/speed.py vae strategies sizes
+	taskset -c 0 $(BIN)/python tests/benchmarks/speed.py hierarchical logistic
+
+# on a machine with a GPU and jax, numpyro, optax and scipy; nothing is installed
+bench-gpu:
+	PYTHONPATH=. $(PYTHON) tests/benchmarks/speed.py vae hierarchical strategies sizes --no-peers
 
 clean:
 	rm -rf $(VENV)

@@ -181,7 +181,8 @@ def _bookkeeping(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any, p
     plan = _plan(loss, u, records) if plan is None else plan
     backward = plan.backward(leaves, records)
     norms = jnp.sqrt(plan.squared_norms(backward))
-    total = plan.weighted_sum(backward, _factors(norms, mask, clip))
+    factors = _factors(norms, mask, clip)
+    total = _where_sound(norms, lambda out: plan.weighted_sum(out(backward, backward.without), factors))
     return _Clipped(jax.tree.unflatten(treedef, total), norms)
 
 
@@ -207,12 +208,30 @@ def _vmap(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clip
     norms = _norms(gradients, mask.shape[0])
     factors = _factors(norms, mask, clip)
 
-    def total(leaf: jax.Array) -> jax.Array:
-        flat = jnp.where((factors != 0)[:, None], leaf.reshape(mask.shape[0], -1), 0)
-        summed = jnp.matmul(factors.astype(leaf.dtype), flat, precision=lax.Precision.HIGHEST)
-        return summed.reshape(leaf.shape[1:])
+    def total(gradients: Any) -> Any:
+        return jax.tree.map(
+            lambda leaf: jnp.tensordot(factors.astype(leaf.dtype), leaf, 1, precision=lax.Precision.HIGHEST), gradients
+        )
 
-    return _Clipped(jax.tree.map(total, gradients), norms)
+    def without(left_out: jax.Array) -> Any:
+        return jax.tree.map(
+            lambda leaf: jnp.where(left_out.reshape(-1, *[1] * (leaf.ndim - 1)), 0, leaf).astype(leaf.dtype), gradients
+        )
+
+    return _Clipped(_where_sound(norms, lambda out: total(out(gradients, without))), norms)
+
+
+def _where_sound(norms: jax.Array, total: Callable[[Callable], Any]) -> Any:
+    """``total`` of everything if all gradients are finite, as they nearly always are, else without those that are not.
+
+    :param total: is given ``out(everything, without)``, which returns the one or calls the other.
+    """
+    broken = ~jnp.isfinite(norms)
+    return lax.cond(
+        jnp.any(broken),
+        lambda: total(lambda everything, without: without(broken)),
+        lambda: total(lambda everything, without: everything),
+    )
 
 
 def _norms(gradients: Any, size: int) -> jax.Array:

@@ -31,8 +31,6 @@ __all__ = ["DPVI", "DPVIRunResult", "DPVIState", "Draws", "Evaluation", "elbo_pe
 # purpose). Chunking, stopping and resuming therefore change no draw.
 _STARTING_VALUES, _LARGE_NOISE, _EVALUATION = range(3)
 
-_LARGE = 2**22  # entries in a minibatch of gradients: below, a second part costs more than the padding that it saves
-
 
 class DPVIState(NamedTuple):
     """What a run carries, a pytree: saved (``inference.checkpoint``) and restored it goes on bit for bit.
@@ -205,14 +203,13 @@ class DPVI:
         return self.noise_size >= 2**16
 
     @property
-    def _part_size(self) -> int | None:
-        """Places of the padded minibatch that are worked on at once: large models leave out padding that is rarely used.
+    def _part_size(self) -> int:
+        """Places of the padded minibatch that are worked on at once: padding that is rarely used is left out.
 
-        More than 2.5 standard deviations above the expected size occur once in 160 steps.
+        Minibatches more than 2.5 standard deviations above the expected size occur once in 160 steps; only those go on to
+        a second part.
         """
         sampler = self.sampler
-        if self.noise_size * sampler.capacity < _LARGE:
-            return None
         expected = sampler.num_records * sampler.sampling_rate
         return max(1, math.ceil(expected + 2.5 * math.sqrt(expected * (1 - sampler.sampling_rate))))
 

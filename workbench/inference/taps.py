@@ -82,6 +82,23 @@ class Backward(NamedTuple):
     small: dict[int, Array]
     factors: dict[int, tuple[Array, Array]]
 
+    def without(self, left_out: Array) -> Backward:
+        """The same with zeros for the records in ``left_out``, bool[M]: zero times infinity is not zero."""
+
+        def emptied(array: Array) -> Array:
+            return jnp.where(left_out.reshape(-1, *[1] * (array.ndim - 1)), jnp.zeros((), array.dtype), array)
+
+        return jax.tree.map(emptied, self)
+
+
+def _contracted(left: Array, right: Array) -> Array:
+    """left^T right, over the rows; one column on either side makes it a product of vector and matrix."""
+    if left.shape[1] == 1:
+        return jnp.matmul(left[:, 0], right, precision=_PRECISION)[None]
+    if right.shape[1] == 1:
+        return jnp.matmul(right[:, 0], left, precision=_PRECISION)[:, None]
+    return lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision=_PRECISION)
+
 
 def _loss_jaxpr(loss: Callable, leaves: Sequence[Any], treedef: Any, record: Any) -> ClosedJaxpr:
     """The flat jaxpr of loss(u, record)."""
@@ -287,39 +304,35 @@ class Plan:
         return jnp.maximum(square, 0) + slack
 
     def weighted_sum(self, backward: Backward, weights: Array) -> list[Array]:
-        """sum_i weights_i grad l_i for every leaf; a record of weight zero contributes zero, whatever its gradient is."""
-        counted = weights != 0
+        """sum_i weights_i grad l_i for every leaf. Everything must be finite: ``Backward.without`` takes out what is not."""
         totals = []
         for number, variable in enumerate(self.jaxpr.jaxpr.invars[: self.num_leaves]):
             if number in self.taps:
-                a, g = backward.factors[number]
-                totals.append(self._tapped_sum(number, a, g, weights, counted))
+                totals.append(self._tapped_sum(number, *backward.factors[number], weights))
             else:
                 leaf = backward.small[number]
-                flat = jnp.where(counted[:, None], leaf.reshape(leaf.shape[0], -1), 0)
-                summed = jnp.matmul(weights.astype(leaf.dtype), flat, precision=_PRECISION)
+                summed = _contracted(weights.astype(leaf.dtype)[:, None], leaf.reshape(leaf.shape[0], -1))
                 totals.append(summed.reshape(aval(variable).shape))
         return totals
 
-    def _tapped_sum(self, number: int, a: Array, g: Array, weights: Array, counted: Array) -> Array:
+    def _tapped_sum(self, number: int, a: Array, g: Array, weights: Array) -> Array:
         tap = self.taps[number]
         equation = self.jaxpr.jaxpr.eqns[tap.place]
         seen, leaf = aval(equation.invars[tap.side]), aval(self.jaxpr.jaxpr.invars[number])
-        g = jnp.where(counted[:, None, None], g * weights[:, None, None].astype(g.dtype), 0)
+        g = g * weights[:, None, None].astype(g.dtype)
         flat_g = g.reshape(-1, g.shape[-1])
         if tap.rule.rule == "rows":
             rows = a.reshape(-1)
             if seen.shape[0] <= _FEW_ROWS:
                 chosen = (rows[:, None] == jnp.arange(seen.shape[0])).astype(g.dtype)
-                total = jnp.matmul(chosen.T, flat_g, precision=_PRECISION)
+                total = _contracted(chosen, flat_g)
             else:
                 total = jnp.zeros((seen.shape[0], flat_g.shape[1]), g.dtype).at[rows].add(flat_g, mode="drop")
             total = total.reshape(seen.shape)
         else:
-            a = jnp.where(counted[:, None, None], a, 0)
             contracted = sorted(equation.params["dimension_numbers"][0][tap.side])
             free = [axis for axis in range(len(seen.shape)) if axis not in contracted]
-            total = jnp.matmul(a.reshape(-1, a.shape[-1]).T, flat_g, precision=_PRECISION)
+            total = _contracted(a.reshape(-1, a.shape[-1]), flat_g)
             total = total.reshape([seen.shape[axis] for axis in (*contracted, *free)])
             total = jnp.transpose(total, [[*contracted, *free].index(axis) for axis in range(len(seen.shape))])
         return self._undo_views(tap.chain, leaf, total)

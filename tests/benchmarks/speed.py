@@ -1,0 +1,148 @@
+"""Speed of private training, as ratios within one run: workbench, numpyro's non-private SVI, and d3p in its own environment.
+
+    python speed.py [vae] [hierarchical] [logistic] [strategies] [sizes] [--no-peers] [--turns K]
+
+Contenders take turns in alternating order; a figure is the median over turns, a ratio the median of the ratios within turns.
+d3p runs in a process of its own between two halves of the turns, and its ratio is to the workbench's median. Figures are
+milliseconds or microseconds a step on this machine; only the ratios mean something elsewhere.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+from contenders import clipped, hierarchical, logistic, non_private, private, trainer, vae
+
+from workbench.inference.clipping import STRATEGIES
+from workbench.inference.training import jitted_chunk
+
+HERE = Path(__file__).resolve().parent
+EPOCH = 469  # minibatches of 128 in 60 000
+
+
+def seconds(contender):
+    """Wall time of one turn."""
+    began = time.perf_counter()
+    jax.block_until_ready(contender())
+    return time.perf_counter() - began
+
+
+def turns_of(contenders, count):
+    """Seconds of ``count`` turns of each contender."""
+    times = {name: [] for name in contenders}
+    for turn in range(count):
+        for name in list(contenders)[:: 1 if turn % 2 else -1]:
+            times[name].append(seconds(contenders[name]))
+    return times
+
+
+def d3p(arguments):
+    """Seconds a step of d3p, from its own environment."""
+    from peers.environment import d3p_python
+
+    command = [str(d3p_python()), str(HERE / "peers" / "d3p_steps.py"), *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(answer.stdout)["seconds_per_step"]
+
+
+def compare(problem, contenders, turns, peers, ours="private"):
+    """Print one problem's table: median time a step and how it stands to the non-private step and to d3p."""
+    print(f"\n{problem.name}: N = {problem.num_records}, expected minibatch {problem.expected} (room for "
+          f"{problem.sampler.capacity}), {problem.steps} steps a turn, {turns} turns", flush=True)  # fmt: skip
+    for contender in contenders.values():
+        seconds(contender)  # compiles
+    times = turns_of(contenders, turns - turns // 2)
+    others = {name: d3p(arguments) for name, arguments in peers.items()}
+    for name, more in turns_of(contenders, turns // 2).items():
+        times[name] += more
+    for name, values in times.items():
+        ratios = [ours / theirs for ours, theirs in zip(values, times["SVI"], strict=True)]
+        print(f"  {name:28} {_a_step(statistics.median(values) / problem.steps)}   {statistics.median(ratios):7.2f} x SVI")
+    ours_a_step = statistics.median(times[ours]) / problem.steps
+    for name, a_step in others.items():
+        print(f"  {name:28} {_a_step(a_step)}   {a_step / ours_a_step:7.1f} x {ours}", flush=True)
+    if problem.name == "vae":
+        epoch = {name: statistics.median(values) / problem.steps * EPOCH for name, values in times.items()}
+        print(f"  an epoch of {EPOCH} steps: " + ", ".join(f"{name} {value:.3f} s" for name, value in epoch.items()))
+
+
+def _a_step(value):
+    return f"{value * 1e3:9.3f} ms" if value > 1e-3 else f"{value * 1e6:9.2f} us"
+
+
+def run_vae(turns, peers):
+    """a. Clipping alone and the whole private step beside SVI."""
+    problem = vae(steps=30 if jax.default_backend() == "cpu" else EPOCH)
+    contenders = {"SVI": non_private(problem), "clipping alone": clipped(problem), "private": private(problem)}
+    compare(problem, contenders, turns, {"d3p": ["vae"], "d3p, masked data": ["vae", "--masked"]} if peers else {})
+
+
+def run_hierarchical(turns, peers):
+    """b. 100 000 steps of a small model."""
+    problem = hierarchical()
+    arguments = {"d3p": ["hierarchical"], "d3p, Poisson stand-in": ["hierarchical", "--sampler", "poisson"]}
+    contenders = {"SVI": non_private(problem), "private": private(problem)}
+    compare(problem, contenders, turns, arguments if peers else {})
+
+
+def run_logistic(turns, peers):
+    """c. Logistic regression on minibatches of 100 and 1000."""
+    for expected in (100, 1000):
+        problem = logistic(expected)
+        contenders = {"SVI": non_private(problem), "private": private(problem)}
+        compare(problem, contenders, turns, {"d3p": ["logistic", "--batch", str(expected)]} if peers else {})
+
+
+def run_strategies(turns, peers):
+    """d. The strategies of clipping on the VAE, without noise."""
+    problem = vae(num_images=10_000, steps=2)
+    contenders = {"SVI": non_private(problem)}
+    contenders |= {strategy: clipped(problem, strategy=strategy) for strategy in STRATEGIES}
+    compare(problem, contenders, min(turns, 5), {}, ours="auto")
+
+
+def run_sizes(turns, peers):
+    """d. Steps a second and memory of the private VAE step against minibatch size."""
+    print("\nvae by minibatch size: private steps a second, and bytes that a step needs beside records and state")
+    for expected in (16, 32, 64, 128, 256, 512, 1024, 2048):
+        problem = vae(expected, num_images=20_000, steps=max(2, 1024 // expected))
+        dpvi, state = trainer(problem)
+        compiled = jitted_chunk(dpvi, problem.steps).lower(state, problem.on_device, problem.steps).compile()
+        memory = compiled.memory_analysis().temp_size_in_bytes
+        turn = private(problem)
+        seconds(turn)
+        rate = problem.steps / statistics.median(seconds(turn) for _ in range(3))
+        print(f"  {expected:5}   {rate:8.1f} steps/s   {memory / 2**20:8.1f} MiB", flush=True)
+
+
+SECTIONS = {
+    "vae": run_vae,
+    "hierarchical": run_hierarchical,
+    "logistic": run_logistic,
+    "strategies": run_strategies,
+    "sizes": run_sizes,
+}
+
+
+def main():
+    """Run the sections asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="all by default")
+    parser.add_argument("--no-peers", action="store_true", help="without d3p, which needs Python 3.11 and a network once")
+    parser.add_argument("--turns", type=int, default=9)
+    arguments = parser.parse_args()
+    device = jax.devices()[0]
+    where = f"{len(os.sched_getaffinity(0))} core(s)" if device.platform == "cpu" else device.device_kind
+    print(f"{where}, jax {jax.__version__}, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
+    for name in arguments.sections or SECTIONS:
+        SECTIONS[name](arguments.turns, not arguments.no_peers)
+
+
+if __name__ == "__main__":
+    main()
