@@ -390,7 +390,7 @@ class DPVI:
         elbo = elbo_per_record(self.split, self.unconstrained(state), key, records, num_draws)
         return Evaluation(-elbo * self.split.num_records, "public data" if public else "outside the guarantee")
 
-    def guarantee(self, state: DPVIState, unit: str = "one record") -> Guarantee:
+    def guarantee(self, state: DPVIState, unit: str = "record") -> Guarantee:
         """What is promised for a run that is at ``state``.
 
         :raises ArgumentError: if more steps were taken than planned, or sampler and mechanism were given without a plan.
