@@ -82,6 +82,7 @@ _FUNCTIONS = {"model": False, "guide": True, "predict": True, "score": False, "c
 
 
 def parameters_of(function: Callable) -> Mapping[str, inspect.Parameter]:
+    """Parameters of a function by name; none where it has no signature to read."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):  # no signature to read, as with some built-in callables
