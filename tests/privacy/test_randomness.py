@@ -1,5 +1,7 @@
 import itertools
+import math
 from functools import partial
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -266,3 +268,102 @@ def test_normal_has_the_shape_asked_for(shape):
 def test_jitted_normal_agrees_with_eager():
     key = key_from_seed(11)
     np.testing.assert_allclose(jax.jit(normal, static_argnums=1)(key, (100,)), normal(key, (100,)), rtol=1e-5)
+
+
+# --- many draws at once: low bits only where they matter ---------------------------------------------------------------
+
+
+def tail_p_value(draws, start=3.5):
+    """That the draws beyond ``start`` are as a normal's: (p-value of Kolmogorov and Smirnov, how many there are)."""
+    beyond = np.abs(draws[np.abs(draws) > start])
+    return stats.kstest(stats.norm.sf(beyond) / stats.norm.sf(start), "uniform").pvalue, len(beyond)
+
+
+@pytest.mark.parametrize("all_in_tail", [False, True])
+def test_many_draws_are_standard_normal_out_to_the_tail(monkeypatch, all_in_tail):
+    """Eight million draws, 3700 of them beyond 3.5; once with low bits drawn for all of them. False alarms: one seed in 1e6.
+
+    A scale of 1.01 would show in the tail (and 2/3 or 3/2 anywhere).
+    """
+    if all_in_tail:
+        monkeypatch.setattr(randomness, "_TAIL_BELOW", np.uint32(2**31))
+    draws = np.asarray(jax.jit(normal, static_argnums=1)(key_from_seed(20), (2**23,)), np.float64)
+    assert stats.kstest(draws[: 2**18], "norm").pvalue > 1e-6
+    p_value, count = tail_p_value(draws)
+    assert p_value > 1e-6
+    assert abs(count - 2**23 * 2 * stats.norm.sf(3.5)) < 5 * math.sqrt(count)
+    assert tail_p_value(1.03 * draws)[0] < 1e-6 or abs(tail_p_value(1.03 * draws)[1] - count) > 5 * math.sqrt(count)
+
+
+def chunk_of(high, shared):
+    """A chunk of draws whose high words and shared low words are given, float32[groups, 8]."""
+    words = jnp.concatenate([jnp.asarray(high).reshape(-1), jnp.asarray(shared)])
+    bits = jax.random.bits
+    with mock.patch.object(jax.random, "bits", lambda key, shape, *_: words if len(shape) == 1 else bits(key, shape)):
+        return np.asarray(randomness._normal_chunk(key_from_seed(22))).reshape(-1, 8)
+
+
+def test_two_draws_in_the_tail_take_low_bits_of_their_own():
+    """Their high words are the same, so with a shared low word they would be equal."""
+    high = np.full((randomness._CHUNK // 8, 8), 2**31, np.uint32)
+    high[5, 2:4] = 7 << 1
+    draws = chunk_of(high, np.zeros(randomness._CHUNK // 8, np.uint32))
+    assert draws[5, 2] != draws[5, 3]
+    shallow, deep = stats.norm.isf(np.array([8, 7]) / 2**32)
+    assert np.all((-deep * 1.00001 < draws[5, 2:4]) & (draws[5, 2:4] < -shallow * 0.99999))
+
+
+def test_a_draw_in_the_tail_takes_the_shared_low_bits():
+    """The chunk's words put one draw of each group in the tail; other low bits move it and no other."""
+    high = np.full((randomness._CHUNK // 8, 8), 2**31, np.uint32)
+    high[:, 3] = 7 << 1
+    shared = np.arange(randomness._CHUNK // 8, dtype=np.uint32) * np.uint32(2**20)
+
+    moved = chunk_of(high, shared) != chunk_of(high, shared ^ np.uint32(2**31))
+    assert np.all(moved[:, 3])
+    assert not np.any(np.delete(moved, 3, axis=1))
+    expected = -stats.norm.isf((7 + (shared + 0.5) / 2**32) / 2**32)
+    np.testing.assert_allclose(chunk_of(high, shared)[:, 3], expected, rtol=2e-6)
+
+
+# --- streams -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_is_the_keystream_under_its_own_nonce():
+    key = key_from_seed(30)
+    nonce = jnp.array([int.from_bytes(b"strm", "little"), 5, 2], jnp.uint32)
+    blocks = np.asarray(randomness.block(jax.random.key_data(key), jnp.arange(3, dtype=jnp.uint32), nonce))
+    np.testing.assert_array_equal(randomness.stream(key, 5, 40, lane=2), blocks.reshape(-1)[:40])
+
+
+def test_many_streams_at_once_are_the_streams_one_by_one():
+    key, numbers = key_from_seed(31), jnp.arange(4, dtype=jnp.uint32)
+    one_by_one = [randomness.stream(key, number, 50) for number in range(4)]
+    at_once = jax.jit(jax.vmap(lambda number: randomness.stream(key, number, 50)))(numbers)
+    np.testing.assert_array_equal(at_once, one_by_one)
+    nested = jax.vmap(jax.vmap(lambda number: randomness.stream(key, number, 50)))(numbers.reshape(2, 2))
+    np.testing.assert_array_equal(nested.reshape(4, 50), one_by_one)
+    keys = jax.random.split(key, 3)
+    by_key = jax.vmap(lambda key: randomness.stream(key, 1, 50))(keys)
+    np.testing.assert_array_equal(by_key, [randomness.stream(own, 1, 50) for own in keys])
+    assert len({tuple(np.asarray(row)) for row in at_once}) == 4
+
+
+def test_lanes_numbers_bits_and_folds_never_share_a_block():
+    key = key_from_seed(32)
+    rows = [randomness.stream(key, number, 8, lane) for number in (0, 1, 32) for lane in (0, 1)]
+    rows += [jax.random.bits(key, (8,), jnp.uint32), *(jax.random.key_data(jax.random.fold_in(key, n)) for n in (0, 1))]
+    rows += list(jax.random.key_data(jax.random.split(key)))
+    assert len({tuple(np.asarray(row).tolist()) for row in rows}) == len(rows)
+
+
+def test_streams_need_a_secure_key():
+    with pytest.raises(TypeError, match="new_key"):
+        randomness.stream(jax.random.key(0), 0, 4)
+
+
+def test_only_keys_of_the_operating_system_are_secret():
+    key = randomness.new_key()
+    assert randomness.is_secret(key)
+    assert not randomness.is_secret(key_from_seed(1))
+    assert not randomness.is_secret(jax.random.fold_in(key, 1))
