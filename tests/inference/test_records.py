@@ -9,7 +9,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from scipy import stats
 
 from tests import zoo
-from workbench.inference.records import PrivacyModelError, split
+from workbench.inference.records import PrivacyModelError, record_keys, split
 
 KEY = jax.random.key(0)
 X, Y = zoo.logistic_data(20)
@@ -77,6 +77,14 @@ def test_a_latent_of_the_guide_alone_is_refused():
             numpyro.sample("hidden", dist.Normal(x, 1))
 
     assert "site 'hidden' of the guide is not in the model" in refusal(zoo.normal_mean, guide)
+
+
+def test_no_record_shares_base_noise_with_the_global_draws_or_with_another_record():
+    """Not even with the keys that global draws are split from."""
+    shared = jax.random.split(KEY)
+    own = record_keys(KEY, jnp.arange(50))
+    keys = [*shared, *jax.random.split(shared[0]), *jax.random.split(shared[1]), *own]
+    assert len({tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in keys}) == 56
 
 
 def local_mean(x, num_records=None):

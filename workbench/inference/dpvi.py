@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +15,7 @@ from workbench import _validate
 from workbench.inference._optimizers import Optimizer
 from workbench.inference.clipping import SMALLEST_CLIP, STRATEGIES, clipped_sum_in_parts
 from workbench.inference.gradients import ESTIMATORS, RecordLoss
-from workbench.inference.records import Record, RecordModel, split
+from workbench.inference.records import Record, RecordModel, record_keys, split
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import fast_key, is_secret, require_secure, stream
 from workbench.sampling.poisson import Minibatch, PoissonSampler
@@ -294,7 +293,7 @@ class DPVI:
 
         def chosen(places: jax.Array) -> Any:
             rows = tuple(array[minibatch.indices[places]] for array in records)
-            return rows, jax.vmap(functools.partial(jax.random.fold_in, draws.base_noise))(places) if own_keys else None
+            return rows, record_keys(draws.base_noise, places) if own_keys else None
 
         def release(loss: RecordLoss, u: Any) -> Any:
             def of_record(u: Any, drawn: Any) -> jax.Array:

@@ -28,7 +28,7 @@ from numpyro.infer.util import transform_fn
 
 from workbench.inference._threads import separate_handler_stacks
 
-__all__ = ["PrivacyModelError", "RecordModel", "split"]
+__all__ = ["PrivacyModelError", "RecordModel", "record_keys", "split"]
 
 separate_handler_stacks()
 
@@ -137,6 +137,16 @@ def _total(value: Any) -> Array:
     return sum((jnp.sum(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(value)), jnp.zeros(()))
 
 
+def record_keys(key: Array, places: Array) -> Array:
+    """Base noise of its own for each record of a minibatch: keys[B] for places int32[B].
+
+    They come from a third child of ``key``. The first two make the draws that records share, and fold_in(key, 0 or 1) would
+    be these very children.
+    """
+    own = jax.random.split(key, 3)[2]
+    return jax.vmap(functools.partial(jax.random.fold_in, own))(places)
+
+
 @dataclass(frozen=True)
 class RecordModel:
     """What ``split`` returns. Parameters psi are unconstrained: ``{name: array or pytree of arrays}``.
@@ -218,8 +228,7 @@ class RecordModel:
 
     def record_losses(self, shared: dict[str, Any], records: Record, key: Array) -> Array:
         """l_i(u) for each of ``records`` (first axis B), float[B], with base noise of its own for each."""
-        places = jnp.arange(records[0].shape[0])
-        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(places) if self.uses_base_noise else None
+        keys = record_keys(key, jnp.arange(records[0].shape[0])) if self.uses_base_noise else None
         return jax.vmap(
             lambda record, own: self.record_loss(shared, record, key if own is None else own),
             in_axes=(0, None if keys is None else 0),
