@@ -3,7 +3,10 @@
 import dataclasses
 import math
 
+import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import workbench as wb
@@ -31,6 +34,8 @@ def prepare(**changes):
         *(("num_records", value) for value in (1, 10.5)),
         ("sampler", "bernoulli"),
         ("gradient", "exact"),
+        ("strategy", "ghost"),
+        ("physical_size", 0),
         ("model", "logistik"),
         ("model", 3),
         ("data", "brest_cancer"),
@@ -353,3 +358,31 @@ def test_auc_on_breast_cancer_two_seeds():
 @pytest.mark.parametrize(("epsilon", "least"), [(8.0, 0.98), (1.0, 0.96)])
 def test_auc_on_breast_cancer_five_seeds(epsilon, least):
     assert mean_auc(epsilon, range(5)) > least
+
+
+def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_path):
+    """A variational auto-encoder: no global latents, so its posterior is empty and its networks are the parameters."""
+
+    def dense(name, inputs, outputs, x):
+        kernel = numpyro.param(name, lambda key: {"kernel": 0.1 * jax.random.normal(key, (inputs, outputs))})
+        return x @ kernel["kernel"]
+
+    def model(x, y, num_records=None):
+        with numpyro.plate("records", num_records, subsample_size=len(x)):
+            code = numpyro.sample("code", dist.Normal(0, 1).expand([2]).to_event(1))
+            numpyro.sample("x", dist.Normal(dense("decoder", 2, x.shape[-1], code), 0.5).to_event(1), obs=x)
+
+    def guide(x, y, num_records=None):
+        with numpyro.plate("records", num_records, subsample_size=len(x)):
+            numpyro.sample("code", dist.Normal(dense("encoder", x.shape[-1], 2, x), 0.5).to_event(1))
+
+    autoencoder = wb.models.Model("autoencoder", "A linear auto-encoder.", model, guide=guide)
+    result = wb.fit(autoencoder, "breast_cancer", epsilon=1.0, iterations=20, average=True, physical_size=30)
+    assert result.state == "done"
+    assert set(result.metrics) == {"elbo"}
+    assert result.params["decoder['kernel']"].shape == (2, 30)
+    assert len(result.summary()) == 0
+    result.save(tmp_path / "run")
+    again = wb.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.params["encoder['kernel']"], result.params["encoder['kernel']"])
+    assert "autoencoder" in (tmp_path / "run" / "report.html").read_text()

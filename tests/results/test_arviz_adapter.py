@@ -83,3 +83,13 @@ def test_two_draws_are_enough_for_a_summary(draws):
     few = {name: value[:2] for name, value in draws.items()}
     table = arviz_adapter.summary(arviz_adapter.to_posterior(few, {"weights": LABELS}, {}))
     assert table.loc["intercept", "mean"] == pytest.approx(few["intercept"].mean(), rel=1e-5)
+
+
+def test_a_model_without_global_latents_has_an_empty_posterior(tmp_path):
+    """A variational auto-encoder's parameters are learnt, not drawn."""
+    posterior = arviz_adapter.to_posterior({}, {}, {"guarantee": "epsilon 1"})
+    assert posterior["posterior"].attrs["guarantee"] == "epsilon 1"
+    table = arviz_adapter.summary(posterior)
+    assert (len(table), len(table.columns)) == (0, 4)
+    arviz_adapter.save_draws(posterior, tmp_path / "posterior.nc")
+    assert arviz_adapter.load_draws(tmp_path / "posterior.nc") == {}

@@ -37,6 +37,8 @@ def to_posterior(draws: Mapping[str, np.ndarray], coordinates: Mapping[str, list
     posterior = {name: np.asarray(value)[None] for name, value in draws.items()}
     dims = {name: [f"{name}_entry"] for name in coordinates if name in posterior}
     coords = {f"{name}_entry": list(labels) for name, labels in coordinates.items() if name in posterior}
+    if not posterior:
+        return _empty_posterior(attributes)
     if "posterior" in inspect.signature(arviz.from_dict).parameters:
         data = arviz.from_dict(posterior=posterior, coords=coords, dims=dims)
         data.posterior.attrs.update(attributes)
@@ -46,11 +48,24 @@ def to_posterior(draws: Mapping[str, np.ndarray], coordinates: Mapping[str, list
     return data
 
 
+def _empty_posterior(attributes: dict[str, str]) -> Any:
+    """For a model without global latents, such as a variational auto-encoder: what it learnt are parameters.
+
+    A DataTree under both versions of ArviZ: an InferenceData drops groups without variables.
+    """
+    import xarray
+
+    return xarray.DataTree.from_dict({"posterior": xarray.Dataset(attrs=attributes)})
+
+
 def summary(posterior: Any) -> pd.DataFrame:
     """Mean, standard deviation and 90 % highest-density interval of each scalar, from independent draws.
 
     R-hat and effective sample sizes are left out: they describe Markov chains, and these draws are independent.
     """
+    low_name, high_name = f"hdi_{INTERVAL:.0%}_low", f"hdi_{INTERVAL:.0%}_high"
+    if not posterior["posterior"].data_vars:
+        return pd.DataFrame(columns=["mean", "sd", low_name, high_name], dtype=float)
     arviz = _arviz()
     if "hdi_prob" in inspect.signature(arviz.summary).parameters:
         table = arviz.summary(posterior, kind="stats", hdi_prob=INTERVAL, round_to="none")
@@ -58,7 +73,7 @@ def summary(posterior: Any) -> pd.DataFrame:
         table = arviz.summary(posterior, kind="stats", ci_prob=INTERVAL, ci_kind="hdi", round_to="none")
     low, high = table.columns[2:4]
     table = table.rename(columns={low: "hdi_5%", high: "hdi_95%"})[["mean", "sd", "hdi_5%", "hdi_95%"]].astype(float)
-    return table.rename(columns={"hdi_5%": f"hdi_{INTERVAL:.0%}_low", "hdi_95%": f"hdi_{INTERVAL:.0%}_high"})
+    return table.rename(columns={"hdi_5%": low_name, "hdi_95%": high_name})
 
 
 def save_draws(posterior: Any, path: Path) -> None:
