@@ -84,7 +84,7 @@ def jitted_chunk(dpvi: DPVI, interval: int) -> jax.stages.Wrapped:
             return dpvi.step(state, records, dpvi.draw(state.key, state.step))
 
         def block(state: DPVIState) -> DPVIState:
-            steps = state.step + jnp.arange(ahead, dtype=jnp.int32)
+            steps = state.step + jnp.arange(block_size, dtype=jnp.int32)
             draws = jax.vmap(functools.partial(dpvi.draw, state.key))(steps)
             noises = jax.vmap(draw_base_noise)(draws.base_noise)
 
@@ -92,7 +92,7 @@ def jitted_chunk(dpvi: DPVI, interval: int) -> jax.stages.Wrapped:
                 own, noise = jax.tree.map(lambda array: array[number], (draws, noises))
                 return step_with(noise, (state, own._replace(base_noise=None)))
 
-            return lax.fori_loop(0, jnp.minimum(limit - state.step, ahead), body, state)
+            return lax.fori_loop(0, jnp.minimum(limit - state.step, block_size), body, state)
 
         if ahead == 1:  # without vmap, under which rare branches would always be taken
             return lax.while_loop(lambda state: state.step < limit, one_step, state)
@@ -102,6 +102,9 @@ def jitted_chunk(dpvi: DPVI, interval: int) -> jax.stages.Wrapped:
             draws.base_noise,
             (state, draws._replace(base_noise=None)),
         )
+        # local latents take base noise for every record of a minibatch
+        base_noise_size = sum(value.size for value in jax.eval_shape(draw_base_noise, draws.base_noise))
+        block_size = max(1, min(ahead, _WORDS_AHEAD // max(1, base_noise_size)))
         return lax.while_loop(lambda state: state.step < limit, block, state)
 
     return chunk
