@@ -152,7 +152,7 @@ def _factors(norms: jax.Array, mask: jax.Array, clip: Any) -> jax.Array:
 
 def _as_single(tree: Any) -> Any:
     """Half precision cannot hold a norm to the accuracy that the bound needs."""
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), tree)
+    return jax.tree.map(taps.single, tree)
 
 
 def _one(records: Any) -> Any:
@@ -213,11 +213,7 @@ def _vmap(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clip
             lambda leaf: jnp.tensordot(factors.astype(leaf.dtype), leaf, 1, precision=lax.Precision.HIGHEST), gradients
         )
 
-    def without(left_out: jax.Array) -> Any:
-        return jax.tree.map(
-            lambda leaf: jnp.where(left_out.reshape(-1, *[1] * (leaf.ndim - 1)), 0, leaf).astype(leaf.dtype), gradients
-        )
-
+    without = functools.partial(taps.without, gradients)
     return _Clipped(_where_sound(norms, lambda out: total(out(gradients, without))), norms)
 
 

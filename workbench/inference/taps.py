@@ -30,7 +30,7 @@ from jax.extend.core.primitives import dynamic_slice_p, gather_p
 
 from workbench.inference._jaxprs import Environment, aval, evaluate, flat_jaxpr, is_literal
 
-__all__ = ["Backward", "LeafRule", "Plan", "plan"]
+__all__ = ["Backward", "LeafRule", "Plan", "plan", "single", "without"]
 
 Array = jax.Array
 
@@ -84,11 +84,16 @@ class Backward(NamedTuple):
 
     def without(self, left_out: Array) -> Backward:
         """The same with zeros for the records in ``left_out``, bool[M]: zero times infinity is not zero."""
+        return without(self, left_out)
 
-        def emptied(array: Array) -> Array:
-            return jnp.where(left_out.reshape(-1, *[1] * (array.ndim - 1)), jnp.zeros((), array.dtype), array)
 
-        return jax.tree.map(emptied, self)
+def without(tree: Any, left_out: Array) -> Any:
+    """A pytree of arrays with first axis M, with zeros where ``left_out``, bool[M], says so."""
+
+    def emptied(array: Array) -> Array:
+        return jnp.where(left_out.reshape(-1, *[1] * (array.ndim - 1)), jnp.zeros((), array.dtype), array)
+
+    return jax.tree.map(emptied, tree)
 
 
 def _contracted(left: Array, right: Array) -> Array:
@@ -254,7 +259,7 @@ class Plan:
         gradient = jax.grad(one, argnums=(0, 1), has_aux=True)
         (gradients, cotangents), met = jax.vmap(lambda record: gradient(small, zeros, record))(records)
         factors = {number: self._factors(number, met[number], cotangents[number]) for number in self.taps}
-        return Backward({number: _single(leaf) for number, leaf in gradients.items()}, factors)
+        return Backward({number: single(leaf) for number, leaf in gradients.items()}, factors)
 
     def _factors(self, number: int, met: Array, cotangent: Array) -> tuple[Array, Array]:
         """a and g of a tapped leaf, from what it met (float or int[M, ...]) and the cotangent at its output."""
@@ -263,7 +268,7 @@ class Plan:
         leaf = aval(equation.invars[tap.side])
         size = cotangent.shape[0]
         if tap.rule.rule == "rows":
-            g = _single(cotangent).reshape(size, -1, math.prod(leaf.shape[1:]))
+            g = single(cotangent).reshape(size, -1, math.prod(leaf.shape[1:]))
             rows = met.reshape(size, -1)
             if equation.primitive is dynamic_slice_p or equation.params["mode"] == lax.GatherScatterMode.CLIP:
                 rows = jnp.clip(rows.astype(jnp.int32), 0, leaf.shape[0] - 1)
@@ -277,7 +282,7 @@ class Plan:
         free = [axis for axis in range(met.ndim - 1) if axis not in summed]
         a = jnp.transpose(met, [0, *(1 + axis for axis in free), *(1 + summed[axis] for axis in order)])
         g = cotangent.reshape(size, -1, d) if tap.side == 1 else jnp.swapaxes(cotangent.reshape(size, d, -1), 1, 2)
-        return _single(a).reshape(size, -1, p), _single(g)
+        return single(a).reshape(size, -1, p), single(g)
 
     def squared_norms(self, backward: Backward) -> Array:
         """Squared l2 norm of each record's gradient over all leaves, float[M]; rounding may only enlarge it.
@@ -339,16 +344,15 @@ class Plan:
 
     def _undo_views(self, chain: tuple[JaxprEqn, ...], leaf: Any, total: Array) -> Array:
         for equation in reversed(chain):
-            before = jax.ShapeDtypeStruct(aval(equation.invars[0]).shape, total.dtype)
             if equation.primitive.name == "transpose":
                 permutation = equation.params["permutation"]
                 total = jnp.transpose(total, [permutation.index(axis) for axis in range(len(permutation))])
             else:  # the other views keep the order of the entries
-                total = total.reshape(before.shape)
+                total = total.reshape(aval(equation.invars[0]).shape)
         return total.reshape(leaf.shape)
 
 
-def _single(array: Array) -> Array:
+def single(array: Array) -> Array:
     """Half precision cannot hold a norm to the accuracy that the bound needs."""
     return array.astype(jnp.promote_types(array.dtype, jnp.float32))
 
