@@ -24,7 +24,8 @@ from workbench.inference.dpvi import DPVI, Draws
 from workbench.inference.training import jitted_chunk
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import new_key
-from workbench.sampling.poisson import Minibatch, PoissonSampler, overflow_capacity
+from workbench.sampling import Minibatch, PoissonSampler
+from workbench.sampling.poisson import overflow_capacity
 
 LATENT_SIZE, HIDDEN, PIXELS = 50, 400, 784
 LOG_OVERFLOW = float(np.log(1e-12))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +17,7 @@ from workbench.inference.gradients import ESTIMATORS, RecordLoss
 from workbench.inference.records import Record, RecordModel, record_keys, split
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import fast_key, is_secret, require_secure, stream
-from workbench.sampling.poisson import Minibatch, PoissonSampler
+from workbench.sampling.minibatch import Minibatch, Sampler
 
 if TYPE_CHECKING:  # the core runs where no accountant is installed
     from workbench.privacy.guarantee import Guarantee
@@ -124,7 +123,7 @@ class DPVI:
         clip: float = 1.0,
         guarantee: Guarantee | None = None,
         plan: PrivacyPlan | None = None,
-        sampler: PoissonSampler | None = None,
+        sampler: Sampler | None = None,
         mechanism: GaussianMechanism | None = None,
         num_records: int | None = None,
         gradient: str = "aligned",
@@ -183,7 +182,7 @@ class DPVI:
         return _there(self.records_split)
 
     @property
-    def sampler(self) -> PoissonSampler:
+    def sampler(self) -> Sampler:
         """What decides which records enter a step; there after ``init`` at the latest."""
         return _there(self._sampler)
 
@@ -200,17 +199,6 @@ class DPVI:
     @property
     def _has_large_noise(self) -> bool:
         return self.noise_size >= 2**16
-
-    @property
-    def _part_size(self) -> int:
-        """Places of the padded minibatch that are worked on at once: padding that is rarely used is left out.
-
-        Minibatches more than 2.5 standard deviations above the expected size occur once in 160 steps; only those go on to
-        a second part.
-        """
-        sampler = self.sampler
-        expected = sampler.num_records * sampler.sampling_rate
-        return max(1, math.ceil(expected + 2.5 * math.sqrt(expected * (1 - sampler.sampling_rate))))
 
     def _calibrate(self, size: int) -> None:
         """Sampler and mechanism for the privacy target on ``size`` records."""
@@ -300,7 +288,7 @@ class DPVI:
                 record, own_key = drawn
                 return loss(u, (record, draws.base_noise if own_key is None else own_key))
 
-            size = self._part_size if self.physical_size is None else self.physical_size
+            size = self.sampler.usual_size if self.physical_size is None else self.physical_size
             total = clipped_sum_in_parts(of_record, u, chosen, minibatch.mask, clip, self.strategy, size)
             return self.mechanism.add(total, noise)
 

@@ -1,5 +1,6 @@
 """Minibatch samplers; each belongs to an accountant in ``workbench.privacy``."""
 
-from workbench.sampling.poisson import Minibatch, PoissonSampler
+from workbench.sampling.minibatch import Minibatch, Sampler
+from workbench.sampling.poisson import PoissonSampler
 
-__all__ = ["Minibatch", "PoissonSampler"]
+__all__ = ["Minibatch", "PoissonSampler", "Sampler"]

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,20 +29,14 @@ from scipy.stats import binom
 
 from workbench import _validate
 from workbench.privacy.randomness import CHACHA20, stream
+from workbench.sampling.minibatch import Minibatch
 
-__all__ = ["Minibatch", "PoissonSampler", "log_overflow_probability", "overflow_capacity"]
+__all__ = ["PoissonSampler", "log_overflow_probability", "overflow_capacity"]
 
 _WORDS = 3
 _BITS = 32 * _WORDS
 _LOW_WORDS = 1  # the lane of a stream for words that are rarely needed
 _ONE_TABLE = 2**16
-
-
-class Minibatch(NamedTuple):
-    """A padded minibatch. ``indices``: int32[M], row numbers; ``mask``: bool[M], False on padding (index 0 there)."""
-
-    indices: jax.Array
-    mask: jax.Array
 
 
 def log_overflow_probability(num_records: int, sampling_rate: float, capacity: int) -> float:
@@ -206,6 +200,13 @@ class PoissonSampler:
         object.__setattr__(self, "capacity", _validate.integer("capacity", self.capacity, at_least=1))
         if self.sampling_rate == 1 and self.capacity < self.num_records:
             raise _validate.ArgumentError("capacity", self.capacity, f"q = 1 needs all {self.num_records} records.")
+
+    @property
+    def usual_size(self) -> int:
+        """Places for 2.5 standard deviations above the expected size, which one minibatch in 160 exceeds."""
+        expected = self.num_records * self.sampling_rate
+        usual = math.ceil(expected + 2.5 * math.sqrt(expected * (1 - self.sampling_rate)))
+        return max(1, min(usual, self.capacity))
 
     @property
     def words(self) -> int:

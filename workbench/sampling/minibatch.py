@@ -1,0 +1,65 @@
+"""What every sampler gives and has: a padded minibatch, and the facts that the step, the accountant and the plan need."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import jax
+
+__all__ = ["Minibatch", "Sampler"]
+
+
+class Minibatch(NamedTuple):
+    """A padded minibatch. ``indices``: int32[M], row numbers; ``mask``: bool[M], False on padding (index 0 there)."""
+
+    indices: jax.Array
+    mask: jax.Array
+
+
+class Sampler(Protocol):
+    """Decides which records enter a step; a frozen dataclass whose draws are pure functions for jit, scan and vmap.
+
+    A step draws from stream number ``step`` of the run's key: words of lane 0 are handed to ``draw_from``, and a sampler
+    that needs more takes them from lanes of its own.
+    """
+
+    @property
+    def name(self) -> str:
+        """As accountants and guarantees call it."""
+
+    @property
+    def num_records(self) -> int:
+        """N, records that are drawn from."""
+
+    @property
+    def sampling_rate(self) -> float:
+        """q in (0, 1], public: the expected share of the records in a minibatch."""
+
+    @property
+    def capacity(self) -> int:
+        """M, places in the padded minibatch."""
+
+    @property
+    def usual_size(self) -> int:
+        """Places that a minibatch rarely exceeds, at most M; those beyond are worked on only when used."""
+
+    @property
+    def words(self) -> int:
+        """Random 32-bit words that ``draw_from`` takes for a minibatch."""
+
+    @property
+    def total_variation(self) -> float:
+        """Upper bound on the total variation distance of a minibatch from the ideal sampler's, overflow apart."""
+
+    def draw(self, key: jax.Array) -> Minibatch:
+        """One minibatch, the one of step 0.
+
+        :raises TypeError: if ``key`` is not a ChaCha20 key.
+        """
+
+    def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
+        """The minibatch of step ``number``.
+
+        :param words: uint32[``self.words``], the first of stream ``number`` of ``key``, lane 0, used for nothing else.
+        :raises ArgumentError: if there are more or fewer: two draws that share a word would not be independent.
+        """
