@@ -3,6 +3,7 @@ import subprocess
 import sys
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import brentq
@@ -10,6 +11,8 @@ from scipy.stats import norm
 
 from workbench._validate import ArgumentError
 from workbench.privacy import accounting
+from workbench.privacy._gaussian import GaussianLoss
+from workbench.privacy._loss_distribution import ComposedLoss, SampledGaussian
 
 # Poisson, add_or_remove_one: (sigma, q, T, delta), epsilon by dp-accounting's PLD, by RDP, and the lower end of what
 # Microsoft's PRV accountant allows (eps_error .01) where it was run.
@@ -30,7 +33,8 @@ def plan(sigma, q, steps):
 def test_epsilon_agrees_with_other_accountants(settings, reference, rdp, prv_low):
     *numbers, delta = settings
     epsilon = accounting.epsilon(**plan(*numbers), delta=delta)
-    assert epsilon == pytest.approx(reference, rel=2e-4)
+    # the references are upper bounds on buckets of 1e-4, up to .03 % above the truth
+    assert reference * (1 - 4e-4) <= epsilon <= reference * (1 + 2e-4)
     assert epsilon <= rdp
     if prv_low is not None:
         assert epsilon >= prv_low
@@ -48,7 +52,7 @@ def gaussian_delta(epsilon, sigma, steps):
 def test_without_sampling_the_bound_is_the_exact_gaussian_one(sigma, steps, delta):
     exact = brentq(lambda epsilon: gaussian_delta(epsilon, sigma, steps) - delta, 1e-9, 100, xtol=1e-12)
     epsilon = accounting.epsilon(**plan(sigma, 1.0, steps), delta=delta)
-    assert exact <= epsilon <= exact * (1 + 1e-3)
+    assert exact * (1 - 1e-9) <= epsilon <= exact * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -81,31 +85,6 @@ def test_no_steps_cost_nothing():
     assert accounting.delta(**plan(1.0, 0.1, 0), epsilon=1.0) == 0
 
 
-@pytest.mark.parametrize(
-    ("sigma", "q", "steps", "delta", "looseness"),
-    [
-        (1.1, 0.004, 40_000, 1e-5, 1e-3),
-        (20.0, 0.1, 100_000, 1e-6, 1e-3),
-        (4.0, 0.01, 50_003, 1e-5, 1e-3),
-        (3.0, 0.001, 100_000, 1e-6, 2e-2),
-    ],
-)
-def test_composing_very_many_steps_in_two_stages_stays_a_tight_upper_bound(sigma, q, steps, delta, looseness):
-    one_step = privacy_loss_distribution.from_gaussian_mechanism(
-        sigma, sampling_prob=q, value_discretization_interval=3e-5, use_connect_dots=True
-    )
-    in_one_stage = one_step.self_compose(steps).get_epsilon_for_delta(delta)
-    epsilon = accounting.epsilon(**plan(sigma, q, steps), delta=delta)
-    assert in_one_stage <= epsilon <= in_one_stage * (1 + looseness)
-
-
-def test_without_sampling_very_many_steps_stay_above_the_exact_gaussian_bound():
-    sigma, steps, delta = 3000.0, 1_000_003, 1e-5
-    exact = brentq(lambda epsilon: gaussian_delta(epsilon, sigma, steps) - delta, 1e-9, 100, xtol=1e-12)
-    epsilon = accounting.epsilon(**plan(sigma, 1.0, steps), delta=delta)
-    assert exact <= epsilon <= exact * (1 + 2e-2)
-
-
 @pytest.mark.parametrize("epsilon", [0.0, 1e-4])
 def test_delta_at_a_tiny_epsilon_needs_no_tower_of_memory(epsilon):
     """In a process of its own with 4 GiB and 20 s: a laptop must survive the question."""
@@ -120,21 +99,199 @@ print(accounting.delta(noise_multiplier=1.0, sampling_rate=0.1, steps=10, epsilo
     assert 0 < float(done.stdout) < 1
 
 
-def test_curve_bounds_epsilon_and_stays_under_the_plan():
+def test_curve_bounds_epsilon_and_ends_with_it():
     settings = {"noise_multiplier": 1.0, "sampling_rate": 0.05, "delta": 1e-5}
     planned = accounting.epsilon(**settings, steps=400)
-    curve = accounting.epsilon_curve(**settings, steps=400, epsilon=planned)
+    curve = accounting.epsilon_curve(**settings, steps=400)
     steps = [count for count, _ in curve]
     assert steps == sorted(set(steps))
-    assert steps[-1] == 400
-    assert curve[-1][1] == planned
+    assert curve[-1] == (400, accounting.round_up(planned, 3))
     for count, bound in curve:
-        assert accounting.epsilon(**settings, steps=count) <= bound <= planned
+        exact = accounting.epsilon(**settings, steps=count)
+        assert exact <= bound <= 1.02 * exact + 1e-3
 
 
-def test_curve_of_one_step_has_one_point():
-    planned = accounting.epsilon(**plan(1.0, 0.1, 1), delta=1e-5)
-    assert accounting.epsilon_curve(**plan(1.0, 0.1, 1), delta=1e-5, epsilon=planned) == [(1, planned)]
+def test_curve_of_a_schedule_follows_its_phases():
+    schedule = {"noise_multiplier": [1.0, 4.0], "sampling_rate": [0.1, 0.01], "delta": 1e-5}
+    curve = dict(accounting.epsilon_curve(**schedule, steps=[50, 150], points=4))
+    assert list(curve) == [13, 50, 113, 200]
+    for count, bound in curve.items():
+        exact = accounting.epsilon(**schedule, steps=[min(count, 50), max(0, count - 50)])
+        assert exact <= bound <= 1.02 * exact + 1e-3
+
+
+@pytest.mark.parametrize(("steps", "points"), [(1, 12), (0, 12), (7, 1)])
+def test_short_curves(steps, points):
+    curve = accounting.epsilon_curve(**plan(1.0, 0.1, steps), delta=1e-5, points=points)
+    expected = accounting.round_up(accounting.epsilon(**plan(1.0, 0.1, steps), delta=1e-5), 3)
+    assert curve == ([(steps, expected)] if steps else [])
+
+
+# ---- samplers and relations ---------------------------------------------------------------------------------------
+
+# (sigma, q, T, delta): epsilon by dp-accounting's own composition of the same profile, the directed lower bound, and RDP
+WITHOUT_REPLACEMENT = [
+    ((2.3647, 0.01, 1000, 1e-5), 1.6056, 1.3319, 2.974),
+    ((1.5, 0.0021333333333333334, 9360, 1.6666666666666667e-05), 2.5018, 1.9832, 3.5106),
+]
+
+
+@pytest.mark.parametrize(("settings", "reference", "never_below", "rdp"), WITHOUT_REPLACEMENT)
+def test_without_replacement_agrees_with_references(settings, reference, never_below, rdp):
+    *numbers, delta = settings
+    epsilon = accounting.epsilon(sampler="without_replacement", **plan(*numbers), delta=delta)
+    assert epsilon == pytest.approx(reference, rel=2e-4)
+    assert never_below < epsilon < rdp
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0, 20.0])
+@pytest.mark.parametrize("q", [0.001, 0.1, 0.9])
+@pytest.mark.parametrize("steps", [1, 300])
+def test_without_replacement_is_never_under_the_directed_lower_bound(sigma, q, steps):
+    """Where all others pull the other way, the sums are (1 - q) N(0, 1) + q N(2 / sigma, 1) and N(0, 1)."""
+    above = accounting.epsilon(sampler="without_replacement", **plan(sigma, q, steps), delta=1e-5)
+    directed = ComposedLoss(((SampledGaussian(q, 2 / sigma, "remove"), steps),)).epsilon(1e-5)
+    assert directed <= above * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("relation", "reference"), [("replace_one", 19.13077), ("replace_special", 8.00369), (None, 19.13077)]
+)
+def test_shuffled_epochs_are_gaussian_mechanisms(relation, reference):
+    epsilon = accounting.epsilon(sampler="shuffle", relation=relation, **plan(6.0, 0.01, 10_000), delta=1e-5)
+    assert epsilon == pytest.approx(reference, abs=5e-6)
+
+
+def test_a_begun_epoch_counts_as_a_whole_one():
+    def of(steps):
+        return accounting.epsilon(sampler="shuffle", **plan(10.0, 0.1, steps), delta=1e-5)
+
+    assert of(1) == of(10) < of(11) == of(20)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 49, 128, 60_000])
+def test_epochs_have_as_many_steps_as_whole_minibatches(size):
+    for batch in {1, 2, size // 3 or 1, size // 2 or 1, size}:
+        if batch <= size:
+            assert accounting.steps_per_epoch(batch / size) == size // batch
+
+
+def test_at_q_one_the_samplers_of_replace_one_agree():
+    settings = plan(30.0, 1.0, 50)
+    values = {sampler: accounting.epsilon(sampler=sampler, **settings, delta=1e-5) for sampler in accounting.SAMPLERS}
+    assert values["without_replacement"] == values["shuffle"] > values["poisson"]
+
+
+# ---- schedules ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", ["poisson", "without_replacement", "shuffle"])
+def test_a_schedule_of_equal_phases_is_one_phase(sampler):
+    whole = accounting.epsilon(sampler=sampler, **plan(2.0, 0.05, 200), delta=1e-5)
+    split = accounting.epsilon(sampler=sampler, **plan([2.0, 2.0], 0.05, [80, 120]), delta=1e-5)
+    assert split == pytest.approx(whole, rel=1e-4)
+
+
+def test_a_schedule_lies_between_its_extremes():
+    low, high = (accounting.epsilon(**plan(sigma, 0.05, 200), delta=1e-5) for sigma in (3.0, 1.5))
+    assert low < accounting.epsilon(**plan([1.5, 3.0], 0.05, [100, 100]), delta=1e-5) < high
+
+
+def test_schedules_agree_with_dp_accounting():
+    parts = [(1.2, 0.02, 300), (2.0, 0.1, 100), (50.0, 1.0, 5)]
+    composed = None
+    for sigma, q, count in parts:
+        part = privacy_loss_distribution.from_gaussian_mechanism(sigma, sampling_prob=q).self_compose(count)
+        composed = part if composed is None else composed.compose(part)
+    sigmas, rates, counts = (list(column) for column in zip(*parts, strict=True))
+    assert accounting.epsilon(**plan(sigmas, rates, counts), delta=1e-6) == pytest.approx(
+        composed.get_epsilon_for_delta(1e-6), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "changes"),
+    [
+        ("noise_multiplier", {"noise_multiplier": [1.0, 2.0], "steps": [1, 2, 3]}),
+        ("noise_multiplier", {"noise_multiplier": []}),
+        ("noise_multiplier", {"noise_multiplier": [1.0, 0.01]}),
+    ],
+)
+def test_unusable_schedules_are_named(argument, changes):
+    with pytest.raises(ArgumentError, match=f"^{argument}="):
+        accounting.epsilon(**{**plan(1.0, 0.1, 10), "delta": 1e-5, **changes})
+
+
+# ---- extremes -----------------------------------------------------------------------------------------------------
+
+
+def test_next_to_no_noise_is_refused():
+    with pytest.raises(ArgumentError, match=r"^noise_multiplier=0.1: no epsilon up to 100000 holds"):
+        accounting.epsilon(**plan(0.1, 0.1, 10**6), delta=1e-5)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 3.0, 300.0])
+@pytest.mark.parametrize(("q", "steps"), [(1.0, 1), (1.0, 10**6), (0.01, 1), (0.01, 10**6), (1e-6, 1000)])
+@pytest.mark.parametrize("delta", [1e-12, 1e-3])
+def test_extreme_plans_have_an_answer(sigma, q, steps, delta):
+    """Within 10 s each: the whole suite's time limit is the test of that, ``tests/benchmarks`` measures it."""
+    assert 0 <= accounting.epsilon(**plan(sigma, q, steps), delta=delta) < math.inf
+
+
+@pytest.mark.parametrize("target", [1e-3, 1.0, 100.0])
+def test_tiny_and_huge_epsilons_are_resolved(target):
+    """At q = 1 the exact answer is known; composed from the loss distributions of single steps it must be found again."""
+    mu = brentq(lambda mu: GaussianLoss(mu).epsilon(1e-12) - target, 1e-6, 50)
+    steps = 10**4
+    loss = ComposedLoss(((SampledGaussian(1.0, mu / math.sqrt(steps), "remove"), steps),))
+    assert target * (1 - 1e-9) <= loss.epsilon(1e-12) <= target * 1.001
+
+
+def test_records_that_hardly_ever_enter_need_no_epsilon():
+    assert accounting.epsilon(**plan(0.3, 1e-6, 100), delta=1e-3) == 0
+    assert accounting.delta(**plan(0.3, 1e-6, 100), epsilon=0.0) <= 1.0001e-4
+
+
+def test_a_delta_beyond_reach_is_refused():
+    with pytest.raises(ArgumentError, match=r"^delta=1e-40: too small"):
+        accounting.epsilon(**plan(1.0, 0.1, 10), delta=1e-40)
+
+
+# ---- trade-off curves ---------------------------------------------------------------------------------------------
+
+
+def test_trade_off_without_sampling_is_that_of_gaussians():
+    rates = np.array([0.0, 0.001, 0.01, 0.1, 0.5, 1.0])
+    curve = accounting.trade_off(**plan(20.0, 1.0, 100), false_positive_rates=rates)
+    exact = norm.cdf(norm.ppf(rates) + 0.5)
+    assert np.all(curve >= exact * (1 - 1e-9))
+    np.testing.assert_allclose(curve, exact, rtol=5e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("sampler", ["poisson", "without_replacement", "shuffle"])
+def test_no_epsilon_and_delta_allow_less_than_the_trade_off_curve(sampler):
+    settings = {"sampler": sampler, **plan(8.0, 0.1, 200)}
+    rates = np.array([0.01, 0.1, 0.5])
+    curve = accounting.trade_off(**settings, false_positive_rates=rates)
+    assert np.all(np.diff(curve) > 0)
+    assert np.all(curve > rates)
+    for delta in (1e-6, 1e-3, 0.1):
+        epsilon = accounting.epsilon(**settings, delta=delta)
+        assert np.all(curve <= accounting.region(epsilon, delta, rates) * 1.002)
+
+
+def test_extra_delta_moves_the_trade_off_curve():
+    settings = {**plan(8.0, 0.1, 200), "false_positive_rates": [0.01]}
+    alone = accounting.trade_off(**settings)[0]
+    assert alone + 0.0099 < accounting.trade_off(**settings, extra_delta=0.01)[0]
+    only_zero = accounting.trade_off(**settings, extra_delta=0.01, largest_epsilon=0.0)[0]
+    assert only_zero == pytest.approx(0.02 + accounting.delta(**plan(8.0, 0.1, 200), epsilon=0.0), rel=1e-3)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan])
+def test_unusable_false_positive_rates_are_named(rate):
+    with pytest.raises(ArgumentError, match="^false_positive_rates="):
+        accounting.trade_off(**plan(8.0, 0.1, 200), false_positive_rates=[0.1, rate])
 
 
 @pytest.mark.parametrize(
@@ -166,6 +323,7 @@ def test_round_up_never_goes_down():
         ("delta", 0.0),
         ("delta", 1.0),
         ("accountant", "guess"),
+        ("relation", "replace_one"),
     ],
 )
 def test_unusable_arguments_are_named(argument, value):

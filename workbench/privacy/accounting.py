@@ -1,30 +1,123 @@
 """Accounting: from a sampler, a noise multiplier and a number of steps to epsilon at delta, as an upper bound.
 
-The promise is made with Google's dp-accounting: privacy loss distributions (PLD), pessimistic, which bound every
-outcome in both directions of add_or_remove_one. Discretisation only ever raises the answer.
+Each sampler has accountants for its own neighbouring relations and for no other. The promise is always made by "pld":
+privacy loss distributions where records are sampled, the exact Gaussian formula where they are not. "rdp" is a looser upper
+bound, "rdp_classic" the one of papers before 2020, and "fourier" an approximation that is no bound: the three are there to
+be compared with published numbers.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from dp_accounting.pld import privacy_loss_distribution
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+import numpy as np
 
 from workbench import _validate
-from workbench.privacy._composition import self_compose
+from workbench.privacy._gaussian import GaussianLoss
+from workbench.privacy._loss_distribution import LARGEST_EPSILON, ComposedLoss, SampledGaussian
 
-__all__ = ["ACCOUNTANTS", "MAX_EPSILON", "SAMPLERS", "delta", "epsilon", "epsilon_curve", "round_up"]
+__all__ = [
+    "ACCOUNTANTS",
+    "MAX_EPSILON",
+    "SAMPLERS",
+    "SENSITIVITY",
+    "Phase",
+    "Steps",
+    "delta",
+    "epsilon",
+    "epsilon_curve",
+    "round_up",
+    "trade_off",
+]
 
-ACCOUNTANTS = ("pld",)
-SAMPLERS = {"poisson": "add_or_remove_one"}
+# the relations under which a sampler can be accounted for, the one of its guarantee first
+SAMPLERS = {
+    "poisson": ("add_or_remove_one",),
+    "without_replacement": ("replace_one",),
+    "shuffle": ("replace_one", "replace_special"),
+}
+ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "fourier")
+
+# how far a neighbouring data set can move the clipped sum, in units of the clipping norm
+SENSITIVITY = {"add_or_remove_one": 1.0, "replace_special": 1.0, "replace_one": 2.0}
 
 MAX_EPSILON = 100.0  # beyond it a guarantee says nothing
 
-_INTERVAL = 1e-4  # width of a privacy-loss bucket where epsilon is between .1 and 20
-_COARSE = 1e-3
-_REFERENCE_DELTA = 1e-6  # where delta is asked for, the epsilon at this delta gives the scale of the losses
+_SMALLEST_DELTA = 1e-20  # sampled steps leave out what is rarer
+
+
+class Phase(NamedTuple):
+    """Consecutive steps at one sampling rate q and one noise multiplier sigma."""
+
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What is accounted for, checked: the steps of a run as phases, by one sampler under one relation."""
+
+    sampler: str
+    relation: str
+    phases: tuple[Phase, ...]
+
+    @classmethod
+    def checked(
+        cls,
+        sampler: str,
+        relation: str | None,
+        sampling_rate: Any,
+        noise_multiplier: Any,
+        steps: Any,
+        *,
+        relations: Sequence[str] = (),
+    ) -> Steps:
+        """From public arguments: numbers, or sequences of equal length for schedules.
+
+        :param relations: further relations to allow for "poisson".
+        :raises ArgumentError: naming the argument and its value.
+        """
+        _validate.choice("sampler", sampler, SAMPLERS)
+        known = (*SAMPLERS[sampler], *(relations if sampler == "poisson" else ()))
+        relation = known[0] if relation is None else _validate.choice("relation", relation, known)
+        columns = {"sampling_rate": sampling_rate, "noise_multiplier": noise_multiplier, "steps": steps}
+        lists = {name: list(value) for name, value in columns.items() if isinstance(value, (list, tuple, np.ndarray))}
+        length = max((len(values) for values in lists.values()), default=1)
+        for name, values in lists.items():
+            if len(values) != length or not values:
+                raise _validate.ArgumentError(
+                    name, values, f"schedules must have the same number of phases, at least one; another has {length}."
+                )
+        rows = zip(*(lists.get(name, [value] * length) for name, value in columns.items()), strict=True)
+        phases = [
+            Phase(
+                _validate.number("sampling_rate", rate, above=0, at_most=1),
+                # below .1 one step alone costs an epsilon in the hundreds
+                _validate.number("noise_multiplier", sigma, at_least=0.1, at_most=1e5),
+                _validate.integer("steps", count, at_least=0, at_most=10**12),
+            )
+            for rate, sigma, count in rows
+        ]
+        return cls(sampler, relation, tuple(phase for phase in phases if phase.steps))
+
+    @property
+    def sensitivity(self) -> float:
+        """In units of the clipping norm."""
+        return SENSITIVITY[self.relation]
+
+    def uses_of_a_record(self, phase: Phase) -> int:
+        """At most so many of a phase's minibatches can hold one given record, whatever the draws."""
+        return math.ceil(phase.steps / steps_per_epoch(phase.sampling_rate)) if self.sampler == "shuffle" else phase.steps
+
+
+def steps_per_epoch(sampling_rate: float) -> int:
+    """Whole minibatches in an epoch of shuffled records at rate q = batch size / N, which may be rounded."""
+    return max(1, math.floor((1 + 1e-12) / sampling_rate))
 
 
 def round_up(value: float, digits: int) -> float:
@@ -35,121 +128,196 @@ def round_up(value: float, digits: int) -> float:
     return rounded if rounded >= value else rounded + 10.0**-digits
 
 
-@functools.lru_cache(maxsize=64)
-def _one_step(sampling_rate: float, noise_multiplier: float, interval: float) -> PrivacyLossDistribution:
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier,
-        sampling_prob=sampling_rate,
-        value_discretization_interval=interval,
-        pessimistic_estimate=True,
-        use_connect_dots=True,
-    )
+def _losses(steps: Steps, coarse: bool) -> list[GaussianLoss | ComposedLoss]:
+    """The privacy loss in each direction of the relation (one where both are the same)."""
+    if not steps.phases:
+        return [GaussianLoss(0.0)]
+    # without sampling a step is a Gaussian mechanism, and those compose to one
+    gaussian = [phase for phase in steps.phases if steps.sampler == "shuffle" or phase.sampling_rate == 1]
+    squares = sum(steps.uses_of_a_record(phase) / phase.noise_multiplier**2 for phase in gaussian)
+    mu = steps.sensitivity * math.sqrt(squares)
+    sampled = [phase for phase in steps.phases if phase not in gaussian]
+    if not sampled:
+        return [GaussianLoss(mu)]
+    directions = ("replace",) if steps.relation == "replace_one" else ("remove", "add")
+
+    def composed(direction: str) -> ComposedLoss:
+        counts: dict[SampledGaussian, int] = {}
+        for phase in sampled:
+            step = SampledGaussian(phase.sampling_rate, steps.sensitivity / phase.noise_multiplier, direction)
+            counts[step] = counts.get(step, 0) + phase.steps
+        if mu > 0:
+            counts[SampledGaussian(1.0, mu, direction)] = 1
+        return ComposedLoss(tuple(counts.items()), coarse)
+
+    return [composed(direction) for direction in directions]
 
 
-@functools.lru_cache(maxsize=64)
-def _composed(sampling_rate: float, noise_multiplier: float, steps: int, interval: float) -> PrivacyLossDistribution:
-    return self_compose(_one_step(sampling_rate, noise_multiplier, interval), steps)
+def _participation(steps: Steps) -> float:
+    """Upper bound on the probability that a given record enters any step: no epsilon needs a larger delta."""
+    if steps.sampler == "shuffle":
+        return float(bool(steps.phases))
+    logarithm = sum(phase.steps * math.log1p(-phase.sampling_rate) for phase in steps.phases if phase.sampling_rate < 1)
+    return 1.0 if any(phase.sampling_rate == 1 for phase in steps.phases) else -math.expm1(logarithm) * (1 + 1e-12)
 
 
-def bucket_width(epsilon: float, steps: int) -> float:
-    """Width of the privacy-loss buckets for answers near ``epsilon``.
-
-    Rounding to buckets costs little while they are narrow beside epsilon and beside the spread of one step's loss,
-    about epsilon / (3 sqrt(T)). Where epsilon is huge it means little and may be coarse.
-    """
-    widest = _INTERVAL * max(1.0, epsilon / 20)
-    return max(min(widest, epsilon / 1000, epsilon / (30 * math.sqrt(steps))), 1e-8)
+@functools.lru_cache(maxsize=4096)
+def bound(steps: Steps, delta: float, coarse: bool = False) -> float:
+    """Upper bound on epsilon by "pld"; ``coarse`` is up to some percent higher and a few times quicker."""
+    if _participation(steps) <= delta:
+        return 0.0
+    return max(loss.epsilon(delta) for loss in _losses(steps, coarse))
 
 
-def _settings(
-    sampler: str, sampling_rate: float, noise_multiplier: float, steps: int, accountant: str
-) -> tuple[float, float, int]:
-    _validate.choice("sampler", sampler, SAMPLERS)
-    _validate.choice("accountant", accountant, ACCOUNTANTS)
-    return (
-        _validate.number("sampling_rate", sampling_rate, above=0, at_most=1),
-        # below .1 one step alone costs an epsilon in the hundreds; above 1e5 the buckets cannot resolve the loss
-        _validate.number("noise_multiplier", noise_multiplier, at_least=0.1, at_most=1e5),
-        _validate.integer("steps", steps, at_least=0),
-    )
-
-
-def composed_epsilon(sampling_rate: float, noise_multiplier: float, steps: int, delta: float, interval: float) -> float:
-    """Upper bound on epsilon with privacy-loss buckets of width ``interval``; wider is quicker and higher."""
-    return float(_composed(sampling_rate, noise_multiplier, steps, interval).get_epsilon_for_delta(delta))
-
-
-def _refined_epsilon(sampling_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """Upper bound on epsilon with buckets that suit it: coarse first, then finer until they are fine enough for it."""
-    interval = _COARSE
-    value = composed_epsilon(sampling_rate, noise_multiplier, steps, delta, interval)
-    for _ in range(4):
-        wanted = bucket_width(value, steps)
-        if 0.5 * interval <= wanted <= 2 * interval:
-            break
-        interval = wanted
-        value = min(value, composed_epsilon(sampling_rate, noise_multiplier, steps, delta, interval))
-    return value
+@functools.lru_cache(maxsize=1024)
+def _delta_bound(steps: Steps, epsilon: float) -> float:
+    return min(_participation(steps), max(loss.delta(epsilon) for loss in _losses(steps, False)))
 
 
 def epsilon(
     *,
     sampler: str = "poisson",
-    sampling_rate: float,
-    noise_multiplier: float,
-    steps: int,
+    relation: str | None = None,
+    sampling_rate: float | Sequence[float],
+    noise_multiplier: float | Sequence[float],
+    steps: int | Sequence[int],
     delta: float,
     accountant: str = "pld",
 ) -> float:
     """Upper bound on epsilon at ``delta`` after ``steps`` steps.
 
-    Neighbouring relation: that of the sampler ("poisson": add_or_remove_one, both directions). The sampler is taken as
-    ideal; the overflow of a padded minibatch belongs into delta (``Guarantee.overflow_delta``).
+    The sampler is taken as ideal; the overflow of a padded minibatch belongs into delta (``Guarantee.overflow_delta``).
+    Schedules: give sequences of equal length, one entry a phase, such as ``noise_multiplier=[1.0, 1.2], steps=[500, 500]``.
 
-    :param sampling_rate: q in (0, 1], public.
-    :param noise_multiplier: sigma = noise standard deviation / clipping norm C, in [.1, 1e5].
-    :param steps: T >= 0; at 0 epsilon is 0.
-    :param delta: in (0, 1).
-    :param accountant: "pld": dp-accounting's privacy loss distribution, pessimistic.
-    :raises ArgumentError: naming the argument and its value.
+    :param sampler: "poisson": every record enters a step with probability q; "without_replacement": minibatches are
+        uniform subsets of q N records; "shuffle": epochs of floor(1/q) steps in which a record enters at most one.
+    :param relation: the neighbouring relation, by default and usually the sampler's only one: add_or_remove_one for
+        "poisson", replace_one for "without_replacement", replace_one or replace_special (a record is blanked in place)
+        for "shuffle". The sensitivity is C, but 2 C under replace_one.
+    :param sampling_rate: q in (0, 1], public. :param noise_multiplier: sigma = noise standard deviation / clipping norm C,
+        in [.1, 1e5]. :param steps: T >= 0; at 0 epsilon is 0. :param delta: in (0, 1).
+    :param accountant: "pld" (the promise); "rdp" and "rdp_classic": upper bounds too, by Renyi differential privacy with
+        today's conversion and with that of 2017; "fourier": the fourier-accountant package, an approximation.
+    :raises ArgumentError: naming the argument and its value; also where "fourier" is not reliable, with the reason.
 
-    Source: Doroshenko et al. 2022 ("Connect the Dots"), as implemented by dp-accounting.
+    Sources: Doroshenko et al. 2022 ("Connect the Dots") for the discretisation, Zhu, Dong and Wang 2022 for the dominating
+    pairs, Balle and Wang 2018 for steps without sampling.
     """
-    rate, sigma, count = _settings(sampler, sampling_rate, noise_multiplier, steps, accountant)
+    accountant = _validate.choice("accountant", accountant, ACCOUNTANTS)
+    plan = Steps.checked(
+        sampler,
+        relation,
+        sampling_rate,
+        noise_multiplier,
+        steps,
+        relations=("replace_one",) if accountant == "fourier" else (),
+    )
     delta = _validate.probability("delta", delta)
-    if count == 0:
-        return 0.0
-    return _refined_epsilon(rate, sigma, count, delta)
+    if accountant == "pld":
+        value = bound(plan, delta)
+        if math.isfinite(value):
+            return value
+        if delta < _SMALLEST_DELTA:
+            raise _validate.ArgumentError("delta", delta, "too small: outcomes beyond 12 standard deviations are likelier.")
+        raise _validate.ArgumentError("noise_multiplier", noise_multiplier, f"no epsilon up to {LARGEST_EPSILON:g} holds.")
+    from workbench.privacy import other_accountants
+
+    return other_accountants.epsilon(plan, delta, accountant)
 
 
 def delta(
     *,
     sampler: str = "poisson",
-    sampling_rate: float,
-    noise_multiplier: float,
-    steps: int,
+    relation: str | None = None,
+    sampling_rate: float | Sequence[float],
+    noise_multiplier: float | Sequence[float],
+    steps: int | Sequence[int],
     epsilon: float,
-    accountant: str = "pld",
 ) -> float:
     """Upper bound on delta at ``epsilon`` >= 0 after ``steps`` steps; see ``epsilon`` for the other arguments."""
-    rate, sigma, count = _settings(sampler, sampling_rate, noise_multiplier, steps, accountant)
-    epsilon = _validate.number("epsilon", epsilon, at_least=0)
-    if count == 0:
-        return 0.0
-    scale = max(epsilon, _refined_epsilon(rate, sigma, count, _REFERENCE_DELTA))
-    return float(_composed(rate, sigma, count, bucket_width(scale, count)).get_delta_for_epsilon(epsilon))
+    plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
+    return _delta_bound(plan, _validate.number("epsilon", epsilon, at_least=0))
 
 
 def epsilon_curve(
-    *, sampling_rate: float, noise_multiplier: float, steps: int, delta: float, epsilon: float, points: int = 12
+    *,
+    sampler: str = "poisson",
+    relation: str | None = None,
+    sampling_rate: float | Sequence[float],
+    noise_multiplier: float | Sequence[float],
+    steps: int | Sequence[int],
+    delta: float,
+    points: int = 12,
 ) -> list[tuple[int, float]]:
-    """(number of steps, upper bound on epsilon) at ``points`` numbers of steps up to ``steps``, for display.
+    """[(number of steps, upper bound on epsilon)] at about ``points`` numbers of steps up to all of them; see ``epsilon``.
 
-    :param epsilon: the plan's epsilon after ``steps`` steps; no value of the curve exceeds it.
-
-    Wider buckets make it quick (about 10 ms a point); the values are still upper bounds, rounded up to 3 decimals.
+    Made for display: quick (about 20 ms a point), the bounds some per mille higher than those of ``epsilon``, rounded up to
+    3 decimals. The last is that of ``epsilon``.
     """
-    counts = sorted({max(1, math.ceil(steps * (point / points) ** 2)) for point in range(1, points + 1)})
-    interval = 5 * bucket_width(epsilon, steps)
-    bounds = [composed_epsilon(sampling_rate, noise_multiplier, n, delta, interval) for n in counts]
-    return [(n, min(round_up(bound, 3), epsilon)) for n, bound in zip(counts, bounds, strict=True)]
+    plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
+    delta = _validate.probability("delta", delta)
+    points = _validate.integer("points", points, at_least=1, at_most=1000)
+    total = sum(phase.steps for phase in plan.phases)
+    last = bound(plan, delta)
+    counts = sorted({max(1, math.ceil(total * (point / points) ** 2)) for point in range(1, points + 1)}) if total else []
+    curve = [(count, round_up(min(bound(first_steps(plan, count), delta, True), last), 3)) for count in counts[:-1]]
+    return [*curve, *((count, round_up(last, 3)) for count in counts[-1:])]
+
+
+def first_steps(plan: Steps, count: int) -> Steps:
+    """The first ``count`` steps of ``plan``."""
+    phases, left = [], count
+    for phase in plan.phases:
+        if left > 0:
+            phases.append(phase._replace(steps=min(phase.steps, left)))
+        left -= phase.steps
+    return Steps(plan.sampler, plan.relation, tuple(phases))
+
+
+@functools.lru_cache(maxsize=256)
+def _profile(plan: Steps) -> tuple[np.ndarray, np.ndarray]:
+    """Epsilons and upper bounds on delta at them, where trade-offs are decided."""
+    epsilons = np.concatenate([[0.0], np.geomspace(1e-4, 60.0, 240)])
+    deltas = np.zeros_like(epsilons)
+    for loss in _losses(plan, False):
+        values = loss.deltas(epsilons) if isinstance(loss, ComposedLoss) else [loss.delta(value) for value in epsilons]
+        deltas = np.maximum(deltas, values)
+    return epsilons, np.minimum(deltas, _participation(plan))
+
+
+def trade_off(
+    *,
+    sampler: str = "poisson",
+    relation: str | None = None,
+    sampling_rate: float | Sequence[float],
+    noise_multiplier: float | Sequence[float],
+    steps: int | Sequence[int],
+    false_positive_rates: Any,
+    extra_delta: float = 0.0,
+    largest_epsilon: float = math.inf,
+) -> np.ndarray:
+    """The trade-off curve: upper bounds on the true-positive rate of any test for one record's presence, float[n].
+
+    The attacker knows everything else, sees the release and accuses a share of false positives of outsiders. Every
+    (epsilon, delta) of the plan bounds what he finds (Kairouz et al. 2015, Theorem 2.1); the least bound counts.
+
+    :param false_positive_rates: numbers in [0, 1]. :param extra_delta: what an implementation adds to delta at every epsilon
+        up to ``largest_epsilon``; larger ones are not used.
+    """
+    plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
+    rates = np.atleast_1d(np.asarray(false_positive_rates, np.float64))
+    for rate in rates:
+        _validate.number("false_positive_rates", float(rate), at_least=0, at_most=1)
+    extra = _validate.number("extra_delta", extra_delta, at_least=0)
+    epsilons, deltas = _profile(plan)
+    used = epsilons <= largest_epsilon
+    epsilons, deltas = epsilons[used], deltas[used]
+    return region(epsilons[:, None], deltas[:, None] + extra, rates).min(axis=0)
+
+
+def region(epsilon: Any, delta: Any, false_positive_rate: Any) -> np.ndarray:
+    """The largest true-positive rate that (epsilon, delta) allows at a false-positive rate; arrays are broadcast."""
+    grow = np.exp(np.minimum(epsilon, 700.0))
+    accused = grow * false_positive_rate + delta
+    spared = 1 - (1 - delta - false_positive_rate) / grow
+    return np.minimum(1.0, np.minimum(accused, spared))

@@ -1,0 +1,65 @@
+"""The Gaussian mechanism in closed form: N(mu, 1) against N(0, 1), where mu is sensitivity over noise standard deviation.
+
+Compositions of such mechanisms are one more, with mu^2 the sum of theirs (Dong, Roth and Su 2022, Corollary 3.3), so
+shuffled epochs and steps without sampling need no discretisation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr, ndtri
+
+__all__ = ["GaussianLoss"]
+
+_SLACK = 1e-9  # relative: covers the rounding of log_ndtr and of the subtraction, as tests with 60 digits show
+
+
+@dataclass(frozen=True)
+class GaussianLoss:
+    """The privacy loss of N(mu, 1) against N(0, 1); answers are rounded to the safe side.
+
+    :param mu: >= 0; 0 means that nothing was released.
+    """
+
+    mu: float
+
+    def delta(self, epsilon: float) -> float:
+        """Upper bound on delta at ``epsilon`` >= 0 (Balle and Wang 2018, Theorem 8)."""
+        if self.mu == 0:
+            return 0.0
+        return min(1.0, math.exp(self._log_delta(epsilon)) * (1 + _SLACK))
+
+    def _log_delta(self, epsilon: float) -> float:
+        """log(Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)), both terms and their ratio in logarithms."""
+        middle, half = -epsilon / self.mu, self.mu / 2
+        second = float(log_ndtr(middle - half))
+        if self.mu > 1e-4:
+            first = float(log_ndtr(middle + half))
+            return first + math.log(-math.expm1(epsilon + second - first))
+        if middle < -45:  # e^-1000: the first of the two terms below alone, from above
+            return math.log(self.mu) - (middle + half) ** 2 / 2
+        # Phi(m + mu/2) - Phi(m - mu/2) by Taylor, less (e^epsilon - 1) Phi(m - mu/2), both in units of phi(m)
+        log_density = -(middle**2) / 2 - math.log(math.sqrt(2 * math.pi))
+        between = self.mu * (1 + self.mu**2 * (middle**2 - 1) / 24)
+        return log_density + math.log(between - math.expm1(epsilon) * math.exp(second - log_density))
+
+    def epsilon(self, delta: float) -> float:
+        """Upper bound on epsilon at ``delta`` in (0, 1): bisection, the upper end."""
+        if self.mu == 0 or self.delta(0.0) <= delta:
+            return 0.0
+        low, high = 0.0, self.mu * (self.mu / 2 + math.sqrt(-2 * math.log(delta))) + 1e-300
+        while self.delta(high) > delta:
+            low, high = high, 2 * high
+        while high - low > 1e-12 * high:
+            middle = (low + high) / 2
+            if not low < middle < high:
+                break
+            low, high = (middle, high) if self.delta(middle) > delta else (low, middle)
+        return high
+
+    def true_positive_rates(self, false_positive_rates: np.ndarray) -> np.ndarray:
+        """The most powerful test's true-positive rate at each false-positive rate (Neyman and Pearson)."""
+        return np.minimum(1.0, ndtr(ndtri(false_positive_rates) + self.mu) * (1 + _SLACK))

@@ -1,0 +1,117 @@
+"""Accountants that papers quote, beside the one that promises: Renyi differential privacy and the Fourier accountant."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from typing import Any
+
+from dp_accounting import NeighboringRelation, dp_event
+from dp_accounting.rdp import RdpAccountant
+
+from workbench import _validate
+from workbench.privacy import accounting
+from workbench.privacy.accounting import Phase, Steps
+
+__all__ = ["epsilon"]
+
+_RELATIONS = {
+    "add_or_remove_one": NeighboringRelation.ADD_OR_REMOVE_ONE,
+    "replace_one": NeighboringRelation.REPLACE_ONE,
+    "replace_special": NeighboringRelation.REPLACE_SPECIAL,
+}
+_FOURIER_SECONDS = 20.0
+_FOURIER_POINTS = 10**6
+
+
+def epsilon(plan: Steps, delta: float, accountant: str) -> float:
+    """epsilon by "rdp" or "rdp_classic", upper bounds, or by "fourier", an approximation.
+
+    :raises ArgumentError: where "fourier" cannot be trusted or does not apply.
+    """
+    if not plan.phases:
+        return 0.0
+    if accountant == "fourier":
+        return _fourier(plan, delta)
+    if plan.sampler == "shuffle":
+        squares = sum(plan.uses_of_a_record(phase) / phase.noise_multiplier**2 for phase in plan.phases)
+        return _of_gaussian(plan.sensitivity**2 * squares / 2, delta, accountant)
+    renyi = RdpAccountant(neighboring_relation=_RELATIONS[plan.relation])
+    for phase in plan.phases:
+        renyi.compose(_event(plan, phase), phase.steps)
+    if accountant == "rdp":
+        return float(renyi.get_epsilon(delta))
+    return float(min(_classic(cost, order, delta) for order, cost in zip(renyi._orders, renyi._rdp, strict=True)))
+
+
+def _classic(cost: float, order: float, delta: float) -> float:
+    """Mironov 2017, Proposition 3."""
+    return cost + math.log(1 / delta) / (order - 1)
+
+
+def _of_gaussian(rho: float, delta: float, accountant: str) -> float:
+    """A Gaussian mechanism has the Renyi divergence rho times the order: the best order for either conversion."""
+    if accountant == "rdp_classic":
+        return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+    orders = [1 + math.sqrt(math.log(1 / delta) / rho) * 1.03**power for power in range(-80, 81)]
+    # Canonne, Kamath and Steinke 2020, Proposition 12
+    return max(
+        0.0,
+        min(rho * a + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in orders),
+    )
+
+
+def _event(plan: Steps, phase: Phase) -> dp_event.DpEvent:
+    if plan.sampler == "poisson":
+        return dp_event.PoissonSampledDpEvent(phase.sampling_rate, dp_event.GaussianDpEvent(phase.noise_multiplier))
+    # its event takes whole numbers, of which only the quotient counts; rounded up. Its sensitivity is that of one record
+    size = 10**9
+    noise = dp_event.GaussianDpEvent(phase.noise_multiplier / plan.sensitivity)
+    return dp_event.SampledWithoutReplacementDpEvent(size, math.ceil(size * phase.sampling_rate), noise)
+
+
+def _fourier(plan: Steps, delta: float) -> float:
+    """The Fourier accountant of Koskela, Jaelkoe and Honkela (2020), in a process of its own, because it can hang."""
+
+    def unreliable(reason: str) -> _validate.ArgumentError:
+        return _validate.ArgumentError("accountant", "fourier", f"not reliable here: {reason}")
+
+    if plan.sampler != "poisson":
+        raise _validate.ArgumentError("accountant", "fourier", f"knows Poisson minibatches only, not {plan.sampler!r}.")
+    if any(phase.sampling_rate == 1 for phase in plan.phases):
+        raise unreliable("it is not defined at q = 1.")
+    reference = accounting.bound(Steps("poisson", "add_or_remove_one", plan.phases), delta)
+    if not reference <= accounting.MAX_EPSILON:
+        raise unreliable(f"epsilon is above {accounting.MAX_EPSILON:g}, where it fails.")
+    question = {
+        "relation": plan.relation,
+        "phases": plan.phases,
+        "delta": delta,
+        # the largest loss on its grid; twice as much where the relation doubles the loss
+        "largest": max(20.0, 3 * reference * accounting.SENSITIVITY[plan.relation]),
+        "points": _FOURIER_POINTS,
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "workbench.privacy._fourier_process"],
+            input=json.dumps(question),
+            capture_output=True,
+            text=True,
+            timeout=_FOURIER_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise unreliable(f"it did not answer within {_FOURIER_SECONDS:g} s.") from None
+    if done.returncode != 0:
+        raise unreliable((done.stderr.strip().splitlines() or ["it ended without a word."])[-1])
+    answer: dict[str, Any] = json.loads(done.stdout)
+    value, doubled, defect = answer["epsilon"], answer["epsilon_on_twice_the_points"], answer["mass_defect"]
+    steps = sum(phase.steps for phase in plan.phases)
+    if defect * steps > 1e-2:
+        raise unreliable(f"its one-step probabilities miss 1 by {defect:.1e}, too much for {steps:,} steps.")
+    if not abs(value - doubled) <= 1e-2 * abs(doubled):
+        raise unreliable(f"it says {value:.4g} and, on twice the points, {doubled:.4g}.")
+    if plan.relation == "add_or_remove_one" and doubled < 0.98 * reference:
+        raise unreliable(f"it says {doubled:.4g} where privacy loss distributions say {reference:.4g}.")
+    return float(doubled)
