@@ -1,4 +1,8 @@
-"""Calibration: the smallest noise multiplier that keeps a plan under its epsilon."""
+"""Calibration: the smallest noise multiplier, the most steps or the largest sampling rate that keep epsilon.
+
+Each is found on the pessimistic bound "pld", coarsely first, verified by a forward call and rounded to the safe side.
+Answers are kept in memory and on disk; one from disk is verified anew.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,18 @@ import math
 from collections.abc import Callable
 
 from scipy.optimize import brentq
-from scipy.stats import norm
 
 from workbench import _validate
-from workbench.privacy import accounting
+from workbench.privacy import _cache, accounting
+from workbench.privacy._gaussian import GaussianLoss
+from workbench.privacy.accounting import Phase, Steps, round_up
 
-__all__ = ["noise_multiplier"]
+__all__ = ["max_sampling_rate", "max_steps", "noise_multiplier"]
 
 _SMALLEST, _LARGEST = 0.2, 1e5
-_DIGITS = 5  # significant digits of sigma
+_DIGITS = 5  # significant digits of sigma and q
+_MOST_STEPS = 10**8
+_MOST_EXPONENT = 100.0
 
 
 def noise_multiplier(
@@ -23,101 +30,185 @@ def noise_multiplier(
     epsilon: float,
     delta: float,
     sampler: str = "poisson",
+    relation: str | None = None,
     sampling_rate: float,
     steps: int,
-    accountant: str = "pld",
 ) -> float:
     """The smallest sigma with epsilon(sigma) <= ``epsilon`` at ``delta`` after ``steps`` steps, rounded up to 5 digits.
 
-    Found on the pessimistic bound of ``accounting.epsilon`` and verified by a forward call of it: the sigma returned
-    has been shown to keep the promise. Sigma is never below .2, where noise hides little: a larger epsilon than that
-    needs is kept with room to spare.
+    The sigma returned has been shown by a forward call of the bound to keep the promise. Sigma is never below .2, where
+    noise hides little: a larger epsilon than that needs is kept with room to spare.
 
-    :param epsilon: target > 0. :param delta: in (0, 1). :param sampling_rate: q in (0, 1]. :param steps: T >= 1.
+    :param epsilon: target > 0. :param delta: in (0, 1). :param sampler: see ``accounting.epsilon``, as ``relation``.
+    :param sampling_rate: q in (0, 1]. :param steps: T >= 1.
     :raises ArgumentError: if an argument is out of range or no sigma up to 1e5 reaches epsilon.
     """
-    _validate.number("epsilon", epsilon, above=0)
-    _validate.probability("delta", delta)
-    _validate.choice("sampler", sampler, accounting.SAMPLERS)
-    _validate.choice("accountant", accountant, accounting.ACCOUNTANTS)
-    _validate.number("sampling_rate", sampling_rate, above=0, at_most=1)
-    _validate.integer("steps", steps, at_least=1)
-    return _smallest(float(epsilon), float(delta), sampler, float(sampling_rate), int(steps), accountant)
+    epsilon = _validate.number("epsilon", epsilon, above=0)
+    delta = _validate.probability("delta", delta)
+    steps = _validate.integer("steps", steps, at_least=1)
+    plan = Steps.checked(sampler, relation, sampling_rate, 1.0, steps)
+    return _smallest_noise(epsilon, delta, plan.sampler, plan.relation, plan.phases[0].sampling_rate, steps)
 
 
 @functools.lru_cache(maxsize=256)
-def _smallest(epsilon: float, delta: float, sampler: str, sampling_rate: float, steps: int, accountant: str) -> float:
-    def bound(sigma: float) -> float:
-        return accounting.epsilon(
-            sampler=sampler,
-            sampling_rate=sampling_rate,
-            noise_multiplier=sigma,
-            steps=steps,
-            delta=delta,
-            accountant=accountant,
-        )
+def _smallest_noise(epsilon: float, delta: float, sampler: str, relation: str, sampling_rate: float, steps: int) -> float:
+    def bound(sigma: float, coarse: bool = False) -> float:
+        return accounting.bound(Steps(sampler, relation, (Phase(sampling_rate, sigma, steps),)), delta, coarse)
 
-    interval = 5 * accounting.bucket_width(epsilon, steps)
-
-    def coarse(sigma: float) -> float:
-        return accounting.composed_epsilon(sampling_rate, sigma, steps, delta, interval)
-
-    bracket = _bracket(coarse, epsilon, min(max(_gaussian_guess(epsilon, delta, sampling_rate, steps), _SMALLEST), _LARGEST))
-    if bracket is None:
+    key = ["noise_multiplier", epsilon, delta, sampler, relation, sampling_rate, steps]
+    stored = _cache.read(key)
+    if stored is not None and _SMALLEST <= stored <= _LARGEST and bound(stored) <= epsilon:
+        return stored
+    spread = _gaussian_mu(epsilon, delta) / (sampling_rate * math.sqrt(steps))
+    root = _largest_kept(
+        lambda inverse, coarse: bound(1 / inverse, coarse),
+        epsilon,
+        1 / _LARGEST,
+        1 / _SMALLEST,
+        math.sqrt(math.log1p(spread**2)) / accounting.SENSITIVITY[relation],
+    )
+    if root is None:
         raise _validate.ArgumentError(
             "epsilon",
             epsilon,
             f"no noise multiplier up to {_LARGEST:g} reaches it at delta={delta:g}, sampling_rate={sampling_rate:g}, "
             f"steps={steps}; take fewer steps, a smaller sampling rate or a larger epsilon.",
         )
-    low, high = bracket
-    if low == high == _SMALLEST and bound(_SMALLEST) <= epsilon:
-        return _SMALLEST
-
-    def gap(log_sigma: float, curve: Callable[[float], float]) -> float:
-        return math.log(max(curve(math.exp(log_sigma)), 1e-12) / epsilon)
-
-    start = (
-        math.log(high) if low == high else brentq(gap, math.log(low), math.log(high), args=(coarse,), xtol=1e-5, rtol=1e-8)
-    )
-    slope = (gap(start + 0.01, coarse) - gap(start, coarse)) / 0.01
-    # wide buckets overstate epsilon, so the answer lies a little below: secant steps on the fine bound find it
-    point, error = start, gap(start, bound)
-    for _ in range(6):
-        if -1e-5 < error <= 0:
-            break
-        previous, previous_error = point, error
-        point -= (error + 3e-6) / slope  # aims just inside the promise
-        error = gap(point, bound)
-        slope = (error - previous_error) / (point - previous)
-    root = math.exp(point)
-    decimals = max(0, _DIGITS - 1 - math.floor(math.log10(root)))
-    sigma = max(accounting.round_up(root, decimals), _SMALLEST)
-    while bound(sigma) > epsilon:
-        sigma = accounting.round_up(sigma * (1 + 2e-5), decimals)
+    decimals = max(0, _DIGITS - 1 - math.floor(math.log10(1 / root)))
+    sigma = max(round_up(1 / root, decimals), _SMALLEST)
+    while bound(sigma) > epsilon:  # whatever the search did, the answer has been verified
+        sigma = round_up(sigma * (1 + 2e-5), decimals)
+    _cache.write(key, sigma)
     return sigma
 
 
-def _bracket(curve: Callable[[float], float], epsilon: float, guess: float) -> tuple[float, float] | None:
-    """(low, high) with curve(low) > epsilon >= curve(high), the same twice where the smallest sigma already suffices."""
-    low = high = guess
-    factor = 1.01
-    while curve(high) > epsilon:
-        if high >= _LARGEST:
+def max_steps(
+    *,
+    epsilon: float,
+    delta: float,
+    noise_multiplier: float,
+    sampler: str = "poisson",
+    relation: str | None = None,
+    sampling_rate: float,
+) -> int:
+    """The most steps T with epsilon(T) <= ``epsilon`` at ``delta``, at most 1e8.
+
+    The T returned has been verified by a forward call; beyond 10 000 it may fall short of the largest by a ten-thousandth.
+
+    :raises ArgumentError: if an argument is out of range or one step alone costs more.
+    """
+    epsilon = _validate.number("epsilon", epsilon, above=0)
+    delta = _validate.probability("delta", delta)
+    plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, 1)
+
+    def bound(count: float, coarse: bool = False) -> float:
+        phase = plan.phases[0]._replace(steps=math.floor(count))
+        return accounting.bound(Steps(plan.sampler, plan.relation, (phase,)), delta, coarse)
+
+    if bound(1) > epsilon:
+        raise _validate.ArgumentError(
+            "epsilon",
+            epsilon,
+            f"one step alone costs {round_up(bound(1), 4):g} at delta={delta:g}, sampling_rate={sampling_rate:g}, "
+            f"noise_multiplier={noise_multiplier:g}; add noise or take a smaller sampling rate.",
+        )
+    guess = (_gaussian_mu(epsilon, delta) / _mu_of_a_step(plan)) ** 2
+    root = _largest_kept(bound, epsilon, 1.0, float(_MOST_STEPS), guess)
+    count = math.floor(root or 1.0)
+    while bound(count) > epsilon:
+        count -= max(1, count // 50_000)
+    while count < 10_000 and bound(count + 1) <= epsilon:
+        count += 1
+    return count
+
+
+def max_sampling_rate(
+    *,
+    epsilon: float,
+    delta: float,
+    noise_multiplier: float,
+    steps: int,
+    sampler: str = "poisson",
+    relation: str | None = None,
+) -> float:
+    """The largest q in (0, 1] with epsilon(q) <= ``epsilon`` at ``delta``, rounded down to 5 digits and verified.
+
+    :raises ArgumentError: if an argument is out of range or no q from 1e-9 up keeps epsilon.
+    """
+    epsilon = _validate.number("epsilon", epsilon, above=0)
+    delta = _validate.probability("delta", delta)
+    steps = _validate.integer("steps", steps, at_least=1)
+    plan = Steps.checked(sampler, relation, 1.0, noise_multiplier, steps)
+
+    def bound(rate: float, coarse: bool = False) -> float:
+        phase = plan.phases[0]._replace(sampling_rate=min(rate, 1.0))
+        return accounting.bound(Steps(plan.sampler, plan.relation, (phase,)), delta, coarse)
+
+    if bound(1.0) <= epsilon:
+        return 1.0
+    guess = _gaussian_mu(epsilon, delta) / (_mu_of_a_step(plan) * math.sqrt(steps))
+    root = _largest_kept(bound, epsilon, 1e-9, 1.0, guess)
+    if root is None:
+        raise _validate.ArgumentError(
+            "epsilon",
+            epsilon,
+            f"no sampling rate from 1e-9 up reaches it at delta={delta:g}, noise_multiplier={noise_multiplier:g}, "
+            f"steps={steps}; add noise, take fewer steps or a larger epsilon.",
+        )
+    unit = 10.0 ** (math.floor(math.log10(root)) - _DIGITS + 1)
+    rate = math.floor(root / unit) * unit
+    while bound(rate) > epsilon:
+        rate -= unit
+    return rate
+
+
+def _mu_of_a_step(plan: Steps) -> float:
+    """The mu of the Gaussian mechanism that a step nearly is among many (Bu et al. 2020). Not a bound."""
+    phase = plan.phases[0]
+    inverse = (plan.sensitivity / phase.noise_multiplier) ** 2
+    return phase.sampling_rate * math.sqrt(math.expm1(min(inverse, _MOST_EXPONENT)))
+
+
+def _gaussian_mu(epsilon: float, delta: float) -> float:
+    """The mu of the Gaussian mechanism with this epsilon and delta: where to start looking."""
+
+    def gap(log_mu: float) -> float:
+        return GaussianLoss(math.exp(log_mu)).delta(epsilon) - delta
+
+    return math.exp(brentq(gap, math.log(1e-18), math.log(1e4), xtol=1e-3))
+
+
+def _largest_kept(
+    bound: Callable[[float, bool], float], epsilon: float, low: float, high: float, guess: float
+) -> float | None:
+    """About the largest x in [low, high] with bound(x) <= epsilon, for a bound that grows with x; None if there is none.
+
+    The root of log(bound / epsilon) in log x, where it is nearly straight: on the coarse bound, which is a little too high,
+    and then by a few secant steps on the fine one. What it returns has to be verified.
+    """
+
+    def gap(log_x: float, coarse: bool = True) -> float:
+        return math.log(min(max(bound(math.exp(log_x), coarse), 1e-12), 1e12) / epsilon)
+
+    lowest, highest = math.log(low), math.log(high)
+    start = end = min(max(math.log(guess), lowest), highest)
+    distance = 0.02
+    while gap(end) <= 0:
+        if end == highest:
+            return high
+        start, end, distance = end, min(end + distance, highest), 3 * distance
+    while gap(start) > 0:
+        if start == lowest:
             return None
-        low, high, factor = high, min(high * factor, _LARGEST), factor**2
-    while curve(low) <= epsilon:
-        if low <= _SMALLEST:
-            return low, low
-        low, high, factor = max(low / factor, _SMALLEST), low, factor**2
-    return low, high
-
-
-def _gaussian_guess(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
-    """Where to start looking: the central-limit approximation by a Gaussian mechanism (Bu et al. 2020). Not a bound."""
-
-    def delta_of(mu: float) -> float:
-        return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(min(epsilon + norm.logcdf(-mu / 2 - epsilon / mu), 0.0)))
-
-    mu = brentq(lambda log_mu: delta_of(math.exp(log_mu)) - delta, math.log(1e-9), math.log(1e4))
-    return 1 / math.sqrt(math.log1p((math.exp(mu) / (sampling_rate * math.sqrt(steps))) ** 2))
+        start, end, distance = max(start - distance, lowest), start, 3 * distance
+    root = brentq(gap, start, end, xtol=1e-4, rtol=1e-9)
+    slope = max((gap(root + 0.02) - gap(root)) / 0.02, 0.05)
+    point, best = root, -math.inf
+    for _ in range(6):
+        error = gap(point, coarse=False)
+        if error <= 0:
+            best = max(best, point)
+        if -1e-5 < error <= 0:
+            break
+        point = min(point - (error + 3e-6) / slope, highest)  # aims just inside the promise
+    return math.exp(best if best > -math.inf else root)

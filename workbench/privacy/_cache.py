@@ -1,0 +1,52 @@
+"""Calibrated numbers on disk, so that a plan is searched for once on a machine.
+
+Nothing private is stored: keys and values are plans. Whoever reads a number verifies it before use, so a damaged or forged
+file costs time and no privacy; a folder that cannot be written is no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+__all__ = ["folder", "read", "write"]
+
+_FORMAT = 1  # to be raised when the same key would give another number
+
+
+def folder() -> Path:
+    """Where numbers are kept: ``$WORKBENCH_CACHE``, else ``dpvi-workbench`` under ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    chosen = os.environ.get("WORKBENCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "dpvi-workbench"
+
+
+def _path(key: Any) -> Path:
+    name = hashlib.sha256(json.dumps([_FORMAT, key], sort_keys=True).encode()).hexdigest()[:32]
+    return folder() / "calibration" / f"{name}.json"
+
+
+def read(key: Any) -> float | None:
+    """The number stored for ``key`` (JSON-ready), None if there is none that can be read."""
+    try:
+        stored = json.loads(_path(key).read_text())
+        return float(stored["value"]) if stored["key"] == json.loads(json.dumps(key)) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def write(key: Any, value: float) -> None:
+    """Store a number for ``key``, whole or not at all."""
+    path = _path(key)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".partial", delete=False) as file:
+            json.dump({"key": key, "value": value}, file)
+        os.replace(file.name, path)
