@@ -10,12 +10,22 @@ import pytest
 from jax import lax
 from scipy import stats
 
+from tests.sampling.uniformity import (
+    DRAWS,
+    FALSE_ALARMS,
+    SETTINGS,
+    even_inclusion,
+    even_outcomes,
+    even_pairs,
+    fits,
+    memberships,
+    subset_codes,
+    tally,
+)
 from workbench._validate import ArgumentError
 from workbench.privacy.randomness import key_from_seed, stream
 from workbench.sampling import PoissonSampler, poisson
 from workbench.sampling.poisson import log_overflow_probability, overflow_capacity
-
-FALSE_ALARMS = 1e-6  # of each statistical test below, over seeds; one test may run for several settings
 
 
 def sampler_for(num_records, sampling_rate):
@@ -27,20 +37,6 @@ def sampler_for(num_records, sampling_rate):
 @partial(jax.jit, static_argnums=(0, 2))
 def draw_many(sampler, key, draws):
     return lax.map(sampler.draw, jax.random.split(key, draws), batch_size=1000)
-
-
-def included(sampler, key, draws):
-    """bool[draws, N]: which record is in which minibatch."""
-    batches = draw_many(sampler, key, draws)
-    member = np.zeros((draws, sampler.num_records + 1), bool)
-    places = np.where(batches.mask, batches.indices, sampler.num_records)  # padding goes to a column of its own
-    member[np.arange(draws)[:, None], places] = True
-    return member[:, :-1]
-
-
-def fits(statistic, degrees):
-    """Two-sided chi-square test."""
-    return FALSE_ALARMS / 2 < stats.chi2.sf(statistic, degrees) < 1 - FALSE_ALARMS / 2
 
 
 def right_inclusion_counts(counts, draws, rate):
@@ -59,31 +55,21 @@ def right_sizes(sizes, num_records, rate):
     return fits(np.sum((observed - expected)[kept] ** 2 / expected[kept]), kept.sum() - 1)
 
 
-@pytest.mark.parametrize(("num_records", "rate", "draws"), [(10, 0.3, 100_000), (500, 0.1, 50_000), (1000, 0.02, 100_000)])
-def test_every_record_is_included_at_the_sampling_rate(num_records, rate, draws):
-    member = included(sampler_for(num_records, rate), key_from_seed(0), draws)
-    counts, sizes = member.sum(axis=0), member.sum(axis=1)
-    assert right_inclusion_counts(counts, draws, rate)
-    assert right_sizes(sizes, num_records, rate)
-    assert not right_inclusion_counts(counts, draws, 1.02 * rate), "a rate 2 % too high would go unnoticed"
-
-
-def test_records_are_included_independently_in_pairs():
-    """Largest of 45 correlations, Bonferroni."""
-    rate, draws = 0.2, 100_000
-    member = included(sampler_for(10, rate), key_from_seed(1), draws).astype(float)
-    together = member.T @ member
-    z = (together - draws * rate**2) / math.sqrt(draws * rate**2 * (1 - rate**2))
-    pairs = np.abs(z[np.triu_indices(10, 1)])
-    assert pairs.max() < stats.norm.isf(FALSE_ALARMS / 2 / 45)
+@pytest.mark.parametrize(("num_records", "expected"), SETTINGS)
+def test_records_are_included_independently_at_the_sampling_rate(num_records, expected):
+    """Poisson sampling is a binomial size and, given the size, an even subset: sizes, records and pairs are tested."""
+    rate = expected / num_records
+    counted = tally(memberships(sampler_for(num_records, rate), key_from_seed(0), np.arange(DRAWS)))
+    assert right_inclusion_counts(counted.counts, DRAWS, rate)
+    assert right_sizes(counted.sizes, num_records, rate)
+    assert even_inclusion(counted)
+    assert even_pairs(counted)
+    assert not right_inclusion_counts(counted.counts, DRAWS, 1.02 * rate), "a rate 2 % too high would go unnoticed"
 
 
 def test_every_subset_of_records_is_equally_likely_at_one_half():
     """Chi-square over all 2^10 minibatches, so independence beyond pairs as well."""
-    draws = 100_000
-    member = included(sampler_for(10, 0.5), key_from_seed(2), draws)
-    counts = np.bincount(member @ (1 << np.arange(10)), minlength=1024)
-    assert fits(np.sum((counts - draws / 1024) ** 2) / (draws / 1024), 1023)
+    assert even_outcomes(subset_codes(memberships(sampler_for(10, 0.5), key_from_seed(2), np.arange(DRAWS))), 1024)
 
 
 def test_tiny_rates_use_two_tables_and_keep_mean_variance_and_places():

@@ -1,6 +1,9 @@
-"""Minibatch samplers; each belongs to an accountant in ``workbench.privacy``."""
+"""Minibatch samplers; each belongs to an accountant in ``workbench.privacy``, except Feistel, for comparison only."""
 
+from workbench.sampling.feistel import FeistelSampler
 from workbench.sampling.minibatch import Minibatch, Sampler
 from workbench.sampling.poisson import PoissonSampler
+from workbench.sampling.shuffle import ShuffleSampler
+from workbench.sampling.without_replacement import WithoutReplacementSampler
 
-__all__ = ["Minibatch", "PoissonSampler", "Sampler"]
+__all__ = ["FeistelSampler", "Minibatch", "PoissonSampler", "Sampler", "ShuffleSampler", "WithoutReplacementSampler"]

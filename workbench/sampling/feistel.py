@@ -1,0 +1,107 @@
+"""Minibatches by a Feistel network, as the d3p paper draws them (Prediger et al. 2022): for comparison only.
+
+The minibatch is what a keyed permutation of 0 .. N - 1 makes of 0 .. b - 1, with a new key for each step. The permutation is
+a balanced Feistel network on the smallest domain of an even number of bits that holds N numbers; what leaves 0 .. N - 1
+is permuted again until it is back (cycle walking).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from workbench import _validate
+from workbench.privacy.randomness import stream
+from workbench.sampling._integers import mixed
+from workbench.sampling.minibatch import Minibatch
+
+__all__ = ["FeistelSampler"]
+
+
+@dataclass(frozen=True)
+class FeistelSampler:
+    """Draws minibatches of ``batch_size`` distinct records, quickly but not exactly uniformly.
+
+    No accountant of this package gives a guarantee for it: a few rounds of a quick round function reach only some
+    subsets, not equally often, and nothing bounds by how much. ``WithoutReplacementSampler`` is exact at a similar cost.
+
+    :param num_records: N in 1 .. 2^30 - 1.
+    :param batch_size: b in 1 .. N.
+    :param rounds: of the network, at least 2.
+    """
+
+    num_records: int
+    batch_size: int
+    rounds: int = 8
+
+    name = "feistel"
+
+    def __post_init__(self) -> None:
+        num_records = _validate.integer("num_records", self.num_records, at_least=1, at_most=2**30 - 1)
+        object.__setattr__(self, "num_records", num_records)
+        batch_size = _validate.integer("batch_size", self.batch_size, at_least=1, at_most=num_records)
+        object.__setattr__(self, "batch_size", batch_size)
+        object.__setattr__(self, "rounds", _validate.integer("rounds", self.rounds, at_least=2))
+
+    @property
+    def sampling_rate(self) -> float:
+        """q = b / N, the share of the records in a minibatch; of a single record the probability only nearly."""
+        return self.batch_size / self.num_records
+
+    @property
+    def capacity(self) -> int:
+        """b, places in the minibatch."""
+        return self.batch_size
+
+    @property
+    def usual_size(self) -> int:
+        """b, which every minibatch has."""
+        return self.batch_size
+
+    @property
+    def words(self) -> int:
+        """One for each round."""
+        return self.rounds
+
+    @property
+    def total_variation(self) -> float:
+        """1, which says nothing: no smaller bound is known, and whatever adds it to delta ends without a guarantee."""
+        return 1.0
+
+    def draw(self, key: jax.Array) -> Minibatch:
+        """One minibatch, the one of step 0; a pure function of ``key`` for jit, scan and vmap. Indices are distinct.
+
+        :raises TypeError: if ``key`` is not a ChaCha20 key.
+        """
+        return self.draw_from(stream(key, 0, self.words), key, jnp.uint32(0))
+
+    def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
+        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0, and nothing else.
+
+        :param words: uint32[``self.words``], used for nothing else.
+        :raises ArgumentError: if there are more or fewer.
+        """
+        if words.shape != (self.words,):
+            raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")
+        words = lax.optimization_barrier(words)
+        half = max(1, -(-(self.num_records - 1).bit_length() // 2))
+
+        def permuted(numbers: jax.Array) -> jax.Array:
+            left, right = numbers >> np.uint32(half), numbers & np.uint32(2**half - 1)
+            for number in range(self.rounds):
+                left, right = right, left ^ (mixed(right, words[number]) >> np.uint32(32 - half))
+            return (left << np.uint32(half)) | right
+
+        def outside(numbers: jax.Array) -> jax.Array:
+            return numbers >= np.uint32(self.num_records)
+
+        records = lax.while_loop(
+            lambda numbers: jnp.any(outside(numbers)),
+            lambda numbers: jnp.where(outside(numbers), permuted(numbers), numbers),
+            permuted(jnp.arange(self.batch_size, dtype=jnp.uint32)),
+        )
+        return Minibatch(records.astype(jnp.int32), jnp.ones(self.batch_size, bool))
