@@ -354,9 +354,25 @@ def test_another_runs_guarantee_is_kept_again():
     promise = trainer.guarantee(state)
     again = DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), guarantee=promise)
     other = again.guarantee(again.init(new_key(), *RECORDS))
-    for name in ("epsilon", "delta", "sampling_rate", "clip", "steps"):
+    for name in ("epsilon", "delta", "sampling_rate", "clip", "steps", "relation"):
         assert getattr(other, name) == getattr(promise, name)
     assert other.noise_multiplier == promise.noise_multiplier
+
+
+@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
+def test_other_samplers_are_asked_for_by_name(sampler):
+    """Every step sees exactly q N records; under shuffle all of an epoch's are different."""
+    trainer = with_target(iterations=10, sampler=sampler)
+    state = trainer.init(new_key(), *RECORDS)
+    promise = trainer.guarantee(state)
+    assert (promise.sampler, promise.relation) == (sampler, "replace_one")
+    epoch = [trainer.draw(state.key, jnp.int32(step)).minibatch for step in range(NUM_RECORDS // trainer.sampler.batch_size)]
+    assert all(bool(jnp.all(minibatch.mask)) for minibatch in epoch)
+    seen = np.concatenate([minibatch.indices for minibatch in epoch])
+    if sampler == "shuffle":
+        assert sorted(seen) == list(range(NUM_RECORDS))
+    state, _ = jax.jit(trainer.update)(state, *RECORDS)
+    assert np.all(np.isfinite(trainer.get_params(state)["weights_loc"]))
 
 
 def test_the_guarantee_says_when_somebody_may_know_the_key():
@@ -372,12 +388,19 @@ def test_without_a_plan_there_is_no_guarantee():
         trainer.guarantee(trainer.init(key_from_seed(1), *RECORDS))
 
 
+def test_an_unknown_sampler_is_named():
+    with pytest.raises(ArgumentError, match=r"^sampler='bernoulli'"):
+        with_target(iterations=3, sampler="bernoulli").init(new_key(), *RECORDS)
+
+
 @pytest.mark.parametrize(
     ("options", "argument"),
     [
         ({"epsilon": None}, "epsilon"),
         ({"sampling_rate": None}, "sampling_rate"),
         ({"epsilon": 1.0, "mechanism": GaussianMechanism(1.0, 1.0)}, "epsilon"),
+        ({"sampler": PoissonSampler(60, 0.1, 60)}, "sampler"),
+        ({"epsilon": None, "mechanism": GaussianMechanism(1.0, 1.0), "sampler": "shuffle"}, "sampler"),
         ({"physical_size": 0}, "physical_size"),
         ({"strategy": "ghost"}, "strategy"),
         ({"average_from": -1}, "average_from"),

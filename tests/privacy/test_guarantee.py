@@ -3,7 +3,10 @@ import json
 import math
 
 import pytest
+from scipy.stats import norm
 
+from workbench.privacy import accounting
+from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 
 DONE = Guarantee(
@@ -54,7 +57,7 @@ def test_headline_survives_an_enormous_epsilon():
 def test_statement_says_how_it_was_kept_and_on_what_conditions():
     statement = DONE.statement()
     assert statement.startswith(DONE.headline())
-    for part in ("2,000 planned steps", "poisson", "rate 0.1", "norm 0.7", "noise of 2.5 times", "PLD", "add_or_remove_one"):
+    for part in ("2,000 planned steps", "Poisson", "rate 0.1", "norm 0.7", "noise of 2.5 times", "PLD", "add_or_remove_one"):
         assert part in statement
     assert all(caveat in statement for caveat in DONE.caveats)
     assert "stopped" not in statement
@@ -73,35 +76,87 @@ def test_another_relation_is_said_in_its_own_words():
     assert "replacing any one patient by another" in headline
 
 
-def attack(epsilon, delta):
-    return dataclasses.replace(DONE, epsilon=epsilon, delta=delta).attack_bounds()
+def test_a_blanked_record_is_said_in_its_own_words():
+    headline = dataclasses.replace(DONE, sampler="shuffle", relation="replace_special").headline()
+    assert "blanking any one patient in its place" in headline
+    assert "whether it was in the data or blanked" in headline
 
 
-def test_perfect_privacy_leaves_an_attacker_with_guessing():
-    bounds = attack(1e-12, 1e-12)
-    assert bounds["true_positive_rate_at_1_percent"] == pytest.approx(0.01, abs=1.01e-4)
-    assert bounds["true_positive_rate_at_10_percent"] == pytest.approx(0.10, abs=1.01e-4)
-    assert bounds["belief_from_half"] == pytest.approx(0.5, abs=1.01e-4)
+@pytest.mark.parametrize(
+    ("sampler", "words"),
+    [
+        ("without_replacement", "minibatches without replacement, each a share of 0.1 of the records"),
+        ("shuffle", "shuffled minibatches, each a share of 0.1 of the records"),
+    ],
+)
+def test_other_samplers_are_named_in_the_statement(sampler, words):
+    assert words in dataclasses.replace(DONE, sampler=sampler, relation="replace_one", noise_multiplier=9.0).statement()
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (1.0, 1e-3), (3.0, 0.01), (1.0, 0.0)])
-def test_attack_bounds_are_the_region_of_epsilon_and_delta(epsilon, delta):
-    """For every test TPR <= e^epsilon FPR + delta, and for its negation 1 - FPR <= e^epsilon (1 - TPR) + delta."""
-    bounds = attack(epsilon, delta)
-    for name, false_positives in (("1", 0.01), ("10", 0.10)):
-        grow = math.exp(epsilon)
-        exact = min(grow * false_positives + delta, 1 - (1 - false_positives - delta) / grow)
-        assert exact <= bounds[f"true_positive_rate_at_{name}_percent"] <= exact + 1.01e-4
+# ---- what an attacker can do --------------------------------------------------------------------------------------
+
+
+def made(epsilon, delta, sampler="poisson", steps=50, sampling_rate=0.1):
+    """A guarantee as a plan makes it: with the noise that epsilon and delta need."""
+    plan = {"sampler": sampler, "sampling_rate": sampling_rate, "steps": steps}
+    return dataclasses.replace(
+        DONE,
+        epsilon=epsilon,
+        delta=delta,
+        relation=accounting.SAMPLERS[sampler][0],
+        noise_multiplier=noise_multiplier(epsilon=epsilon, delta=delta, **plan),
+        overflow_delta=0.0,
+        truncation_delta=0.0,
+        **plan,
+    )
+
+
+def test_nearly_perfect_privacy_leaves_an_attacker_with_guessing():
+    bounds = made(1e-3, 1e-9).attack_bounds()
+    assert bounds["true_positive_rate_at_1_percent"] == pytest.approx(0.01, abs=2e-4)
+    assert bounds["true_positive_rate_at_10_percent"] == pytest.approx(0.10, abs=2e-4)
+    assert bounds["belief_from_half"] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_at_q_one_the_bounds_are_those_of_the_gaussian_mechanism():
+    guarantee = made(2.0, 1e-5, sampling_rate=1.0)
+    mu = math.sqrt(guarantee.steps) / guarantee.noise_multiplier
+    bounds = guarantee.attack_bounds()
+    for name, rate in (("1", 0.01), ("10", 0.10)):
+        exact = norm.sf(norm.isf(rate) - mu)
+        assert exact <= bounds[f"true_positive_rate_at_{name}_percent"] <= exact * 1.01 + 1e-4
+
+
+@pytest.mark.parametrize("sampler", list(accounting.SAMPLERS))
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (2.0, 1e-4), (8.0, 1e-5)])
+def test_the_trade_off_curve_says_more_than_epsilon_and_delta(sampler, epsilon, delta):
+    bounds = made(epsilon, delta, sampler).attack_bounds()
+    for name, rate in (("1", 0.01), ("10", 0.10)):
+        region = min(math.exp(epsilon) * rate + delta, 1 - (1 - rate - delta) * math.exp(-epsilon))
+        assert rate < bounds[f"true_positive_rate_at_{name}_percent"] < region
+
+
+def test_where_only_epsilon_and_delta_help_they_count():
+    """Noise that would not keep the promise by itself: the smaller of both bounds stands."""
+    bounds = dataclasses.replace(DONE, noise_multiplier=0.5, epsilon=1.0, delta=1e-3).attack_bounds()
+    assert bounds["true_positive_rate_at_1_percent"] == pytest.approx(math.e * 0.01 + 1e-3, abs=1.01e-4)
+
+
+def test_what_the_implementation_costs_is_added():
+    guarantee = made(1.0, 1e-4)
+    costly = dataclasses.replace(guarantee, overflow_delta=1e-3)
+    plain, added = (each.attack_bounds()["true_positive_rate_at_1_percent"] for each in (guarantee, costly))
+    assert added == pytest.approx(plain + 1e-3, abs=2.1e-4)
 
 
 def test_belief_is_that_of_bayes():
-    rate = math.e * 0.01 + 1e-3
-    assert attack(1.0, 1e-3)["belief_from_half"] == pytest.approx(rate / (rate + 0.01), abs=1.01e-4)
+    bounds = made(1.0, 1e-4).attack_bounds()
+    rate = bounds["true_positive_rate_at_1_percent"]
+    assert bounds["belief_from_half"] == pytest.approx(rate / (rate + 0.01), abs=2e-3)
 
 
 def test_attack_bounds_grow_with_epsilon_and_stay_probabilities():
-    epsilons = [1e-6, 0.01, 0.1, 0.5, 1, 2, 4, 5, 10, 100, 1000]
-    rows = [attack(epsilon, 1e-5) for epsilon in epsilons]
+    rows = [made(epsilon, 1e-5).attack_bounds() for epsilon in (0.01, 0.5, 2, 10, 50)]
     for name in rows[0]:
         values = [row[name] for row in rows]
         assert values == sorted(values)

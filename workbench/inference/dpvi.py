@@ -97,7 +97,8 @@ class DPVI:
     :param optim: a ``numpyro.optim`` optimiser or an optax gradient transformation, with any schedule of the step size.
     :param epsilon: > 0. :param delta: in (0, 1). :param iterations: T, planned steps; ``run``'s number of steps by default.
     :param sampling_rate: q in (0, 1], public. :param clip: C > 0.
-    :param sampler: decides which records enter a step; its rate q is public.
+    :param sampler: decides which records enter a step: with a privacy target a name ("poisson" by default,
+        "without_replacement", "shuffle"), with ``mechanism`` a ``workbench.sampling.Sampler``.
     :param mechanism: clipping norm C and noise multiplier sigma.
     :param num_records: N, a declared public constant that scales the likelihood; the number of records by default.
     :param gradient: "aligned" or "vanilla" (``workbench.inference.gradients``).
@@ -123,7 +124,7 @@ class DPVI:
         clip: float = 1.0,
         guarantee: Guarantee | None = None,
         plan: PrivacyPlan | None = None,
-        sampler: Sampler | None = None,
+        sampler: str | Sampler | None = None,
         mechanism: GaussianMechanism | None = None,
         num_records: int | None = None,
         gradient: str = "aligned",
@@ -145,9 +146,10 @@ class DPVI:
         self.num_records = None if num_records is None else _validate.integer("num_records", num_records, at_least=2)
         self.records_split: RecordModel | None = None
         self._plan = plan
-        self._sampler, self._mechanism = sampler, mechanism
-        if sampler is not None and num_records is None:
-            self.num_records = sampler.num_records
+        name = sampler if isinstance(sampler, str) else None
+        self._sampler, self._mechanism = None if isinstance(sampler, str) else sampler, mechanism
+        if self._sampler is not None and num_records is None:
+            self.num_records = self._sampler.num_records
         targets = {"epsilon": epsilon, "guarantee": guarantee, "plan": plan, "mechanism": mechanism}
         given = [name for name, value in targets.items() if value is not None]
         if len(given) != 1:
@@ -155,8 +157,12 @@ class DPVI:
                 "epsilon", epsilon, "give one of epsilon (with delta), guarantee, plan, or sampler and mechanism"
                 + (f", not {' and '.join(given)}." if given else ".")
             )  # fmt: skip
-        if (sampler is None) != (mechanism is None):
-            raise _validate.ArgumentError("sampler", sampler, "goes with a mechanism.")
+        if (self._sampler is None) != (mechanism is None):
+            raise _validate.ArgumentError(
+                "sampler", sampler, "a Sampler goes with a mechanism, a name with a privacy target."
+            )
+        if name is not None and epsilon is None:
+            raise _validate.ArgumentError("sampler", sampler, "goes with epsilon; a guarantee or a plan has its own.")
         self._target: dict[str, Any] = {}
         if epsilon is not None:
             if sampling_rate is None:
@@ -166,11 +172,11 @@ class DPVI:
                 "delta": delta,
                 "iterations": iterations,
                 "sampling_rate": sampling_rate,
-                "sampler": "poisson",
+                "sampler": name or "poisson",
                 "clip": clip,
             }
         elif guarantee is not None:
-            names = ("epsilon", "delta", "sampling_rate", "sampler", "clip")
+            names = ("epsilon", "delta", "sampling_rate", "sampler", "relation", "clip")
             self._target = {name: getattr(guarantee, name) for name in names} | {"iterations": guarantee.steps}
         if plan is not None:
             self._sampler, self._mechanism = plan.sampler, plan.mechanism

@@ -14,9 +14,9 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult, HistoryPoint
 
-__all__ = ["TrainingCurves", "png", "training_figure"]
+__all__ = ["INK", "QUIET", "NotebookFigure", "TrainingCurves", "png", "training_figure"]
 
-_INK, _QUIET = "#1b1f24", "#57606a"
+INK, QUIET = "#1b1f24", "#57606a"
 _ELBO, _AUC = "#0550ae", "#953800"
 _DOTS_PER_INCH = 120
 _SMALLEST_RANGE = 0.02  # of a y axis: smaller changes are not blown up to look large
@@ -29,7 +29,7 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-class _NotebookFigure(Figure):
+class NotebookFigure(Figure):
     """A Figure that a notebook shows by itself, without pyplot's inline backend."""
 
     def _repr_png_(self) -> bytes:
@@ -44,22 +44,22 @@ class TrainingCurves:
     """
 
     def __init__(self, steps: int, label: str) -> None:
-        self.figure = _NotebookFigure(figsize=(7.0, 2.85), layout="constrained")
+        self.figure = NotebookFigure(figsize=(7.0, 2.85), layout="constrained")
         FigureCanvasAgg(self.figure)
-        self._heading = self.figure.suptitle("", fontsize=10, color=_INK, x=0.01, ha="left")
+        self._heading = self.figure.suptitle("", fontsize=10, color=INK, x=0.01, ha="left")
         self._label = label
         self._axes = {}
         self._lines = {}
         names = (("elbo", "evaluation ELBO (nats per record)", _ELBO), ("auc", "evaluation AUC", _AUC))
         for place, (name, title, colour) in enumerate(names, start=1):
             axes = self.figure.add_subplot(1, 2, place)
-            axes.set_title(title, fontsize=9.5, loc="left", color=_INK)
+            axes.set_title(title, fontsize=9.5, loc="left", color=INK)
             axes.set_xlim(0, max(steps, 1))
-            axes.set_xlabel("step", fontsize=9, color=_QUIET)
+            axes.set_xlabel("step", fontsize=9, color=QUIET)
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.xaxis.set_major_locator(MaxNLocator(5))
             axes.grid(color="#d0d7de", linewidth=0.6)
-            axes.tick_params(labelsize=8.5, colors=_QUIET)
+            axes.tick_params(labelsize=8.5, colors=QUIET)
             for side in ("top", "right"):
                 axes.spines[side].set_visible(False)
             (line,) = axes.plot([], [], color=colour, linewidth=1.6, marker="o", markersize=2.5)

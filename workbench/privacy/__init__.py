@@ -8,14 +8,30 @@ from __future__ import annotations
 import importlib
 
 _HOMES = {
+    "compare": "comparison",
     "delta": "accounting",
     "epsilon": "accounting",
+    "epsilon_curve": "accounting",
     "Guarantee": "guarantee",
-    "noise_multiplier": "calibration",
     "GaussianMechanism": "mechanism",
+    "max_sampling_rate": "calibration",
+    "max_steps": "calibration",
+    "noise_multiplier": "calibration",
+    "trade_off": "accounting",
 }
 
-__all__ = ["GaussianMechanism", "Guarantee", "delta", "epsilon", "noise_multiplier"]
+__all__ = [
+    "GaussianMechanism",
+    "Guarantee",
+    "compare",
+    "delta",
+    "epsilon",
+    "epsilon_curve",
+    "max_sampling_rate",
+    "max_steps",
+    "noise_multiplier",
+    "trade_off",
+]
 
 
 def __getattr__(name: str) -> object:

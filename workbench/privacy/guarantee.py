@@ -7,11 +7,28 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 
 __all__ = ["Guarantee"]
 
-_RELATIONS = {"add_or_remove_one": "adding or removing any one {unit}", "replace_one": "replacing any one {unit} by another"}
+_RELATIONS = {
+    "add_or_remove_one": "adding or removing any one {unit}",
+    "replace_one": "replacing any one {unit} by another",
+    "replace_special": "blanking any one {unit} in its place",
+}
+_KNOWN = {
+    "add_or_remove_one": "whether it was in the data",
+    "replace_one": "whether it or another stood in its place",
+    "replace_special": "whether it was in the data or blanked",
+}
+_MINIBATCHES = {
+    "poisson": "Poisson minibatches at sampling rate {rate:g}",
+    "without_replacement": "minibatches without replacement, each a share of {rate:g} of the records",
+    "shuffle": "shuffled minibatches, each a share of {rate:g} of the records",
+}
 
 
 @dataclass(frozen=True)
@@ -20,7 +37,7 @@ class Guarantee:
 
     :param epsilon: the planned epsilon, which holds however and whenever the run ended.
     :param delta: the planned delta, ``overflow_delta`` and ``truncation_delta`` included.
-    :param relation: which data sets are neighbours, "add_or_remove_one" or "replace_one".
+    :param relation: which data sets are neighbours: "add_or_remove_one", "replace_one" or "replace_special".
     :param unit: what one record is, in words ("training record", "patient").
     :param sampler: how minibatches were drawn. :param sampling_rate: q, public.
     :param noise_multiplier: sigma, noise standard deviation / C. :param clip: C.
@@ -63,30 +80,42 @@ class Guarantee:
         return cls(**{**values, "caveats": tuple(values["caveats"])})
 
     def attack_bounds(self) -> dict[str, float]:
-        """What (epsilon, delta) means for an attacker who knows everything but whether one record is in the data.
+        """What the promise means for an attacker who knows everything but whether one record is in the data.
 
-        :return: ``true_positive_rate_at_1_percent`` and ``..._at_10_percent``: the most of the present records any test can
-            find while wrongly accusing 1 % or 10 % of absent ones (Kairouz et al. 2015, Theorem 2.1); and
-            ``belief_from_half``: how far a positive answer of the test at 1 % lifts a suspicion of 50 %. All rounded up.
+        From the trade-off curve of the planned steps (``accounting.trade_off``, with what the implementation costs in delta)
+        and from epsilon and delta alone, whichever bounds more.
+
+        :return: ``true_positive_rate_at_1_percent`` and ``..._at_10_percent``: the most of the present records that any test
+            can find while wrongly accusing 1 % or 10 % of absent ones; and ``belief_from_half``: how far a positive answer
+            of the test at 1 % lifts a suspicion of 50 %. All rounded up.
         """
-
-        def true_positives(false_positives: float) -> float:
-            grow = math.exp(min(self.epsilon, 700.0))
-            return min(1.0, grow * false_positives + self.delta, 1 - (1 - self.delta - false_positives) / grow)
-
-        at_1_percent = true_positives(0.01)
+        at_1_percent, at_10_percent = (float(rate) for rate in self._true_positive_rates([0.01, 0.10]))
         return {
             "true_positive_rate_at_1_percent": min(1.0, round_up(at_1_percent, 4)),
-            "true_positive_rate_at_10_percent": min(1.0, round_up(true_positives(0.10), 4)),
+            "true_positive_rate_at_10_percent": min(1.0, round_up(at_10_percent, 4)),
             "belief_from_half": min(1.0, round_up(at_1_percent / (at_1_percent + 0.01), 4)),
         }
+
+    def _true_positive_rates(self, false_positive_rates: list[float]) -> np.ndarray:
+        rates = np.array(false_positive_rates)
+        curve = accounting.trade_off(
+            sampler=self.sampler,
+            relation=self.relation,
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.noise_multiplier,
+            steps=self.steps,
+            false_positive_rates=rates,
+            extra_delta=self.overflow_delta + self.truncation_delta,
+            largest_epsilon=self.epsilon,
+        )
+        return np.minimum(curve, accounting.region(self.epsilon, self.delta, rates))
 
     def headline(self) -> str:
         """One sentence: what is promised and to whom."""
         ratio = math.exp(min(self.epsilon, 700.0))
         change = _RELATIONS[self.relation].format(unit=self.unit)
         return (
-            f"For each {self.unit}: whoever sees this result can hardly tell whether it was in the data, because {change} "
+            f"For each {self.unit}: whoever sees this result can hardly tell {_KNOWN[self.relation]}, because {change} "
             f"changes the probability of any outcome by a factor of at most {_sensible(ratio)} (epsilon = {self.epsilon:g}) "
             f"plus at most {self.delta:g} (delta)."
         )
@@ -95,14 +124,14 @@ class Guarantee:
         """The promise in plain words: the headline, what it means for an attacker, how it was obtained, its conditions."""
         bounds = self.attack_bounds()
         found = _percent(bounds["true_positive_rate_at_1_percent"])
+        minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate)
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer lifts a suspicion of 50 % to at most {_percent(bounds['belief_from_half'])}.",
-            f"It was kept by {self.steps:,} planned steps of DP-VI: {self.sampler} minibatches at sampling rate "
-            f"{self.sampling_rate:g}, per-record gradients clipped to norm {self.clip:g}, Gaussian noise of "
-            f"{self.noise_multiplier:g} times that norm (accountant: {self.accountant.upper()}, pessimistic; relation: "
-            f"{self.relation}).",
+            f"It was kept by {self.steps:,} planned steps of DP-VI: {minibatches}, per-record gradients clipped to norm "
+            f"{self.clip:g}, Gaussian noise of {self.noise_multiplier:g} times that norm (accountant: "
+            f"{self.accountant.upper()}, pessimistic; relation: {self.relation}).",
         ]
         if self.steps_taken < self.steps:
             lines.append(

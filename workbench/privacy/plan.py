@@ -10,6 +10,7 @@ import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -20,9 +21,10 @@ from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import NORMAL_BOUND
-from workbench.sampling.poisson import PoissonSampler, log_overflow_probability, overflow_capacity
+from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sampling.poisson import log_overflow_probability, overflow_capacity
 
-__all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan"]
+__all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "sampling_rate_of"]
 
 _IMPLEMENTATION_SHARE = 1e-3
 
@@ -32,9 +34,10 @@ class PrivacySettings:
     """Settings that change the guarantee, checked when made.
 
     :param epsilon: in (0, 100]. :param delta: in (0, 1). :param iterations: T >= 1, planned steps.
-    :param sampling_rate: q in (0, 1], public. :param sampler: "poisson". :param clip: C > 0.
-    :param num_records: N >= 2, declared public. :param seed: None for secret randomness; a number >= 0 makes the run
-        reproducible and the noise predictable to whoever knows it.
+    :param sampling_rate: q in (0, 1], public. :param sampler: "poisson", "without_replacement" or "shuffle".
+    :param clip: C > 0. :param num_records: N >= 2, declared public. :param seed: None for secret randomness; a number >= 0
+        makes the run reproducible and the noise predictable to whoever knows it.
+    :param relation: the neighbouring relation; None stands for the sampler's own (``accounting.SAMPLERS``).
     :raises ArgumentError: naming the argument and its value.
     """
 
@@ -46,16 +49,18 @@ class PrivacySettings:
     clip: float
     num_records: int
     seed: int | None
+    relation: str | None = None
 
     def __post_init__(self) -> None:
+        relations = accounting.SAMPLERS[_validate.choice("sampler", self.sampler, accounting.SAMPLERS)]
         checked = {
             "epsilon": _validate.number("epsilon", self.epsilon, above=0, at_most=accounting.MAX_EPSILON),
             "delta": _validate.probability("delta", self.delta),
             "iterations": _validate.integer("iterations", self.iterations, at_least=1, at_most=2**31 - 1),
             "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, above=0, at_most=1),
-            "sampler": _validate.choice("sampler", self.sampler, accounting.SAMPLERS),
             "clip": _validate.number("clip", self.clip, at_least=1e-12),
             "num_records": _validate.integer("num_records", self.num_records, at_least=2),
+            "relation": _validate.choice("relation", self.relation or relations[0], relations),
             "seed": None if self.seed is None else _validate.integer("seed", self.seed, at_least=0),
         }
         for name, value in checked.items():
@@ -88,7 +93,7 @@ class PrivacyPlan:
     """
 
     settings: PrivacySettings
-    sampler: PoissonSampler
+    sampler: Sampler
     mechanism: GaussianMechanism
     overflow_delta: float
 
@@ -97,14 +102,16 @@ class PrivacyPlan:
 
         A draw never leaves [-B, B], B = 9.15. Where outputs are possible under both of two neighbouring data sets, their
         densities have the ratio of the full Gaussians; where they are possible under one only, their probability
-        counts as delta. In units of sigma C the two sums differ by s with |s| <= r = 1 / sigma, so a step costs at most
+        counts as delta. In units of sigma C the two sums differ by s with |s| <= r = 1 / sigma (2 / sigma where a record is
+        replaced), so a step costs at most
         sum_j P(B - |s_j| < Z <= B). Coordinates with |s_j| <= 1 / B add at most e sqrt(d) r phi(B) together (phi(B - s)
         <= e phi(B), and sum |s_j| <= sqrt(d) r); for the others P(B - s < Z) / s^2 is largest at an end of [1 / B, r],
         so they add at most r^2 B^2 P(Z > B - 1 / B) + P(Z > B - r).
 
         :raises ArgumentError: if it is more than a thousandth of delta.
         """
-        bound, reach = NORMAL_BOUND, 1 / self.mechanism.noise_multiplier
+        bound = NORMAL_BOUND
+        reach = accounting.SENSITIVITY[self._relation] / self.mechanism.noise_multiplier
         small = math.e * math.sqrt(dimension) * reach * norm.pdf(bound)
         large = (reach * bound) ** 2 * norm.sf(bound - 1 / bound) + norm.sf(bound - reach)
         conditioning = self.settings.delta * 2 * dimension * norm.sf(bound)  # the cut densities are larger by this share
@@ -121,28 +128,29 @@ class PrivacyPlan:
 
     def epsilon_after(self, steps: int) -> float:
         """Upper bound on epsilon of the first ``steps`` steps at the plan's delta, rounded up; never above the plan's."""
-        settings = self.settings
-        taken = accounting.epsilon(
-            sampler=settings.sampler,
-            sampling_rate=settings.sampling_rate,
-            noise_multiplier=self.mechanism.noise_multiplier,
-            steps=steps,
-            delta=_mechanism_delta(settings, self.overflow_delta),
-        )
-        return min(accounting.round_up(taken, 4), settings.epsilon)
+        taken = accounting.epsilon(**self._accounted(steps))
+        return min(accounting.round_up(taken, 4), self.settings.epsilon)
+
+    def _accounted(self, steps: int) -> dict[str, Any]:
+        """The arguments that accountants take for the first ``steps`` steps."""
+        return {
+            "sampler": self.settings.sampler,
+            "relation": self._relation,
+            "sampling_rate": self.sampler.sampling_rate,
+            "noise_multiplier": self.mechanism.noise_multiplier,
+            "steps": steps,
+            "delta": _mechanism_delta(self.settings, self.overflow_delta),
+        }
+
+    @property
+    def _relation(self) -> str:
+        return str(self.settings.relation)
 
     def epsilon_so_far(self) -> Callable[[int], float]:
         """A quick upper bound on ``epsilon_after`` for display: steps of a curve computed here, at the next point above."""
-        settings = self.settings
-        curve = accounting.epsilon_curve(
-            sampling_rate=settings.sampling_rate,
-            noise_multiplier=self.mechanism.noise_multiplier,
-            steps=settings.iterations,
-            delta=_mechanism_delta(settings, self.overflow_delta),
-            epsilon=settings.epsilon,
-        )
+        curve = accounting.epsilon_curve(**self._accounted(self.settings.iterations))
         counts = [0, *(count for count, _ in curve)]
-        values = [0.0, *(value for _, value in curve)]
+        values = [0.0, *(min(value, self.settings.epsilon) for _, value in curve)]
         return lambda step: values[bisect.bisect_left(counts, step)]
 
     def guarantee(self, *, steps_taken: int, unit: str, dimension: int, caveats: tuple[str, ...]) -> Guarantee:
@@ -151,10 +159,10 @@ class PrivacyPlan:
         return Guarantee(
             epsilon=settings.epsilon,
             delta=settings.delta,
-            relation=accounting.SAMPLERS[settings.sampler],
+            relation=self._relation,
             unit=unit,
             sampler=settings.sampler,
-            sampling_rate=settings.sampling_rate,
+            sampling_rate=self.sampler.sampling_rate,
             noise_multiplier=self.mechanism.noise_multiplier,
             clip=settings.clip,
             steps=settings.iterations,
@@ -165,7 +173,7 @@ class PrivacyPlan:
             overflow_delta=self.overflow_delta,
             truncation_delta=self.truncation_delta(dimension),
             secure_randomness=settings.seed is None,
-            caveats=(*self._caveats(), *caveats),
+            caveats=(*caveats, *self._caveats()),
         )
 
     def _caveats(self) -> tuple[str, ...]:
@@ -173,31 +181,46 @@ class PrivacyPlan:
         lines = []
         if settings.seed is not None:
             lines.append(f"The noise is predictable to whoever knows the seed ({settings.seed}): do not share this result.")
+        if self._relation == "add_or_remove_one":
+            constants = f"The number of records (N = {settings.num_records})"
+        else:
+            constants = f"Under {self._relation} the number of records (N = {self.sampler.num_records}) is not hidden; it"
+        lines.append(f"{constants}, the sampling rate and the bounds used for scaling are treated as public constants.")
+        if isinstance(self.sampler, ShuffleSampler) and self.sampler.left_out:
+            lines.append(
+                f"Minibatches of {self.sampler.batch_size} do not divide {self.sampler.num_records} records: each epoch "
+                f"leaves {self.sampler.left_out} out, others every time."
+            )
         lines += [
-            f"The number of records (N = {settings.num_records}), the sampling rate and the bounds used for scaling are "
-            "treated as public constants.",
             "This is one fit: several on the same records add up, and choosing between them by private scores leaks too.",
             "Noise is drawn in floating point, whose last bits are not covered (Mironov 2012).",
         ]
         return tuple(lines)
 
 
+def sampling_rate_of(sampling_rate: Any, batch_size: Any, num_records: int) -> float:
+    """q from one of q and the (expected) minibatch size, .1 where neither is given.
+
+    :raises ArgumentError: if both are given or one is out of range.
+    """
+    if batch_size is None:
+        return _validate.number("sampling_rate", 0.1 if sampling_rate is None else sampling_rate, above=0, at_most=1)
+    if sampling_rate is not None:
+        raise _validate.ArgumentError("batch_size", batch_size, f"give either it or sampling_rate={sampling_rate}.")
+    return _validate.integer("batch_size", batch_size, at_least=1, at_most=num_records) / num_records
+
+
 def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
-    The sampler costs (1 + e^epsilon) T (P(K > M) + rounding) of delta, in log space (design: section 4). The padding M
-    follows the declared N, so that it tells nothing about the private count.
+    A sampler with minibatches of one size takes round(q N) records each. What drawing them is not exactly ideal costs
+    (1 + e^epsilon) T times its probability of delta.
 
     :raises ArgumentError: if no supported noise keeps the promise.
     """
-    size = max(num_train, settings.num_records)
-    log_factor = float(np.logaddexp(0.0, settings.epsilon)) + math.log(settings.iterations)
-    share = settings.delta * _IMPLEMENTATION_SHARE
-    capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - log_factor)
-    sampler = PoissonSampler(num_train, settings.sampling_rate, capacity)
-    failure = math.exp(log_overflow_probability(size, settings.sampling_rate, capacity)) + sampler.total_variation
-    overflow_delta = math.exp(log_factor) * failure
-    if overflow_delta > share:
+    sampler, failure = _sampler(settings, num_train)
+    overflow_delta = math.exp(_log_factor(settings)) * failure
+    if overflow_delta > settings.delta * _IMPLEMENTATION_SHARE:
         raise _validate.ArgumentError(
             "epsilon",
             settings.epsilon,
@@ -207,10 +230,34 @@ def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
         epsilon=settings.epsilon,
         delta=_mechanism_delta(settings, overflow_delta),
         sampler=settings.sampler,
-        sampling_rate=settings.sampling_rate,
+        relation=settings.relation,
+        sampling_rate=sampler.sampling_rate,
         steps=settings.iterations,
     )
     return PrivacyPlan(settings, sampler, GaussianMechanism(settings.clip, sigma), overflow_delta)
+
+
+def _log_factor(settings: PrivacySettings) -> float:
+    """log((1 + e^epsilon) T): what a failure's probability in one step costs of delta (design: section 4)."""
+    return float(np.logaddexp(0.0, settings.epsilon)) + math.log(settings.iterations)
+
+
+def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]:
+    """The sampler, and the probability that its minibatch is not the ideal one."""
+    batch_size = max(1, round(settings.sampling_rate * num_train))
+    if settings.sampler == "without_replacement":
+        without_replacement = WithoutReplacementSampler(num_train, batch_size)
+        return without_replacement, without_replacement.total_variation
+    if settings.sampler == "shuffle":
+        # its guarantee counts on no randomness: a record enters at most once an epoch in whatever order
+        return ShuffleSampler(num_train, batch_size), 0.0
+    # the padding M follows the declared N, so that it tells nothing about the private count
+    size = max(num_train, settings.num_records)
+    share = settings.delta * _IMPLEMENTATION_SHARE
+    capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - _log_factor(settings))
+    sampler = PoissonSampler(num_train, settings.sampling_rate, capacity)
+    overflow = math.exp(log_overflow_probability(size, settings.sampling_rate, capacity))
+    return sampler, overflow + sampler.total_variation
 
 
 def _mechanism_delta(settings: PrivacySettings, overflow_delta: float) -> float:

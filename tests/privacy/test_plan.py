@@ -1,0 +1,135 @@
+import dataclasses
+import math
+
+import pytest
+from scipy.stats import norm
+
+from workbench._validate import ArgumentError
+from workbench.privacy import accounting
+from workbench.privacy.plan import PrivacySettings, make_plan, sampling_rate_of
+from workbench.privacy.randomness import NORMAL_BOUND
+from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
+
+SETTINGS = PrivacySettings(
+    epsilon=2.0, delta=1e-4, iterations=200, sampling_rate=0.1, sampler="poisson", clip=1.0, num_records=455, seed=None
+)
+SAMPLERS = list(accounting.SAMPLERS)
+
+
+def settings(**changes):
+    return dataclasses.replace(SETTINGS, relation=None, **changes)
+
+
+def guarantee(plan, steps_taken=200):
+    return plan.guarantee(steps_taken=steps_taken, unit="patient", dimension=10, caveats=("First of all.",))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_sampler_that_runs_is_the_one_that_is_accounted_for(sampler):
+    plan = make_plan(settings(sampler=sampler), 455)
+    kinds = {
+        "poisson": PoissonSampler,
+        "without_replacement": WithoutReplacementSampler,
+        "shuffle": ShuffleSampler,
+    }
+    assert isinstance(plan.sampler, kinds[sampler])
+    promised = guarantee(plan)
+    assert (promised.sampler, promised.relation) == (plan.sampler.name, accounting.SAMPLERS[sampler][0])
+    assert promised.sampling_rate == plan.sampler.sampling_rate
+    spent = accounting.epsilon(
+        sampler=plan.sampler.name,
+        relation=promised.relation,
+        sampling_rate=plan.sampler.sampling_rate,
+        noise_multiplier=plan.mechanism.noise_multiplier,
+        steps=200,
+        delta=promised.delta - promised.overflow_delta - promised.truncation_delta,
+    )
+    assert 0.999 * promised.epsilon < spent <= promised.epsilon
+
+
+def test_fixed_minibatches_have_the_rate_of_a_whole_number_of_records():
+    plan = make_plan(settings(sampler="without_replacement"), 455)
+    assert plan.sampler.batch_size == 46  # round(45.5)
+    assert guarantee(plan).sampling_rate == 46 / 455
+
+
+def test_a_rate_of_less_than_a_record_still_takes_one():
+    assert make_plan(settings(sampler="shuffle", sampling_rate=1e-4), 455).sampler.batch_size == 1
+
+
+def test_a_blanked_record_needs_half_the_noise():
+    replaced, blanked = (
+        make_plan(dataclasses.replace(SETTINGS, sampler="shuffle", relation=relation), 455)
+        for relation in ("replace_one", "replace_special")
+    )
+    assert blanked.mechanism.noise_multiplier == pytest.approx(replaced.mechanism.noise_multiplier / 2, rel=1e-4)
+    assert guarantee(blanked).relation == "replace_special"
+
+
+def test_shuffling_says_what_happens_to_the_rest():
+    assert any("each epoch leaves 41 out" in line for line in guarantee(make_plan(settings(sampler="shuffle"), 455)).caveats)
+    even = make_plan(settings(sampler="shuffle"), 460)
+    assert not any("epoch" in line for line in guarantee(even).caveats)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "words"),
+    [("poisson", "The number of records (N = 455)"), ("shuffle", "Under replace_one the number of records (N = 460)")],
+)
+def test_what_is_public_follows_the_relation(sampler, words):
+    plan = make_plan(settings(sampler=sampler), 460)
+    lines = guarantee(plan).caveats
+    assert lines[0] == "First of all."
+    assert any(line.startswith(words) for line in lines)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_epsilon_so_far_bounds_epsilon_and_never_passes_the_plan(sampler):
+    plan = make_plan(settings(sampler=sampler), 455)
+    shown = plan.epsilon_so_far()
+    values = [shown(step) for step in range(201)]
+    assert values == sorted(values)
+    assert (values[0], values[-1]) == (0.0, 2.0)
+    for step in (1, 17, 60, 199):
+        assert plan.epsilon_after(step) <= shown(step) + 1e-3
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_missing_tail_counts_how_far_a_record_reaches(sampler):
+    """Two neighbouring sums differ by at most the sensitivity over sigma: the sum of tails is below what is charged."""
+    plan = make_plan(settings(sampler=sampler, epsilon=8.0), 455)
+    reach = accounting.SENSITIVITY[plan.settings.relation] / plan.mechanism.noise_multiplier
+    for others in (0, 9, 999):
+        spread = reach / math.sqrt(1 + others)
+        tails = (1 + others) * (norm.sf(NORMAL_BOUND - spread) - norm.sf(NORMAL_BOUND))
+        assert 200 * tails <= plan.truncation_delta(1 + others)
+
+
+@pytest.mark.parametrize(
+    ("sampling_rate", "batch_size", "rate"), [(None, None, 0.1), (0.3, None, 0.3), (None, 91, 0.2), (None, 455, 1.0)]
+)
+def test_rate_or_minibatch_size(sampling_rate, batch_size, rate):
+    assert sampling_rate_of(sampling_rate, batch_size, 455) == rate
+
+
+@pytest.mark.parametrize(
+    ("sampling_rate", "batch_size", "message"),
+    [
+        (0.1, 10, r"^batch_size=10: give either it or sampling_rate=0.1"),
+        (None, 700, r"^batch_size=700: must be a whole number of at least 1 and at most 455"),
+        (None, 0, r"^batch_size=0: "),
+        (None, 2.5, r"^batch_size=2.5: "),
+        (1.5, None, r"^sampling_rate=1.5: "),
+    ],
+)
+def test_unusable_sizes_are_named(sampling_rate, batch_size, message):
+    with pytest.raises(ArgumentError, match=message):
+        sampling_rate_of(sampling_rate, batch_size, 455)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "relation"), [("poisson", "replace_one"), ("shuffle", "add_or_remove_one"), ("without_replacement", "x")]
+)
+def test_a_relation_that_is_not_the_samplers_is_refused(sampler, relation):
+    with pytest.raises(ArgumentError, match=f"^relation='{relation}'"):
+        dataclasses.replace(SETTINGS, sampler=sampler, relation=relation)

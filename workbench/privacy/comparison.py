@@ -1,0 +1,68 @@
+"""One training plan under every sampler, relation and accountant: what published numbers would say of it, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench._validate import ArgumentError, choice
+from workbench.privacy import accounting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare"]
+
+_NOTES = {
+    "pld": "upper bound; what a guarantee is made of",
+    "rdp": "upper bound, looser",
+    "rdp_classic": "upper bound with the conversion of 2017, as papers before 2020 quote it",
+    "fourier": "approximation, no bound",
+}
+
+
+def compare(
+    *, sampling_rate: Any, noise_multiplier: Any, steps: Any, delta: float, accountants: Any = accounting.ACCOUNTANTS
+) -> pd.DataFrame:
+    """Epsilon of one plan under every sampler, neighbouring relation and accountant.
+
+    The rows answer different questions: a smaller epsilon under another relation is no better privacy, and a number counts
+    only for a training loop that draws its minibatches by that sampler.
+
+    :param sampling_rate: q in (0, 1], or a sequence for schedules, as ``noise_multiplier`` and ``steps``: see
+        ``accounting.epsilon``. :param delta: in (0, 1). :param accountants: some of ``accounting.ACCOUNTANTS``.
+    :return: a data frame with columns sampler, relation, accountant, epsilon (rounded up to 4 decimals; missing where the
+        accountant is not reliable) and note.
+    :raises ArgumentError: naming the argument and its value.
+    """
+    for accountant in accountants:
+        choice("accountants", accountant, accounting.ACCOUNTANTS)
+    plan = {"sampling_rate": sampling_rate, "noise_multiplier": noise_multiplier, "steps": steps, "delta": delta}
+    rows = []
+    for sampler, relations in accounting.SAMPLERS.items():
+        known_to = {accountant: relations for accountant in accountants if accountant != "fourier"}
+        if sampler == "poisson" and "fourier" in accountants:
+            known_to["fourier"] = (*relations, "replace_one")
+        for relation in dict.fromkeys(relation for known in known_to.values() for relation in known):
+            for accountant, known in known_to.items():
+                if relation in known:
+                    rows.append(_row(sampler, relation, accountant, plan))
+    import pandas as pd
+
+    return pd.DataFrame(rows)
+
+
+def _row(sampler: str, relation: str, accountant: str, plan: dict[str, Any]) -> dict[str, Any]:
+    epsilon, note = None, _NOTES[accountant]
+    try:
+        epsilon = accounting.epsilon(sampler=sampler, relation=relation, accountant=accountant, **plan)
+    except ArgumentError as error:
+        if error.argument != "accountant":
+            raise
+        note = error.expectation
+    return {
+        "sampler": sampler,
+        "relation": relation,
+        "accountant": accountant,
+        "epsilon": None if epsilon is None else accounting.round_up(epsilon, 4),
+        "note": note,
+    }
