@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from workbench import _validate
@@ -93,3 +94,38 @@ def test_choice_guesses_nothing_where_nothing_is_near():
 
 def test_nearest_is_best_first():
     assert _validate.nearest("logistc", ["hierarchical_logistic", "logistic"])[0] == "logistic"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (np.zeros((3, 2)), "ndarray of shape (3, 2)"),
+        (pd.DataFrame({"a": [1, 2]}), "DataFrame of shape (2, 1)"),
+        (pd.Series([123.456]), "Series of shape (1,)"),
+        (np.array(7), "array(7)"),
+        ("two\nlines", "'two\\nlines'"),
+        ("two  spaces", "'two  spaces'"),
+        ([np.zeros((2, 2))], "[array([[0., 0.], [0., 0.]])]"),
+        ("a" * 198, repr("a" * 198)),
+        ("a" * 199, "'" + "a" * 196 + "..."),
+    ],
+)
+def test_message_shows_any_value_on_one_line(value, shown):
+    assert str(ArgumentError("data", value, "must be another.")) == f"data={shown}: must be another."
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda value: _validate.number("x", value),
+        lambda value: _validate.integer("x", value, at_least=1),
+        lambda value: _validate.probability("x", value),
+        lambda value: _validate.choice("x", value, ["poisson", "shuffle"]),
+    ],
+)
+@pytest.mark.parametrize("value", [np.arange(20.0).reshape(4, 5), ["poisson"], {"a": 1}, None])
+def test_every_check_refuses_what_holds_several_values_on_one_line(check, value):
+    with pytest.raises(ArgumentError) as caught:
+        check(value)
+    assert caught.value.value is value
+    assert "\n" not in str(caught.value)

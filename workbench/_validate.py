@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +23,18 @@ class ArgumentError(ValueError):
         self.argument = argument
         self.value = value
         self.expectation = expectation
-        super().__init__(f"{argument}={value!r}: {expectation}")
+        super().__init__(f"{argument}={_shown(value)}: {expectation}")
+
+
+_LONGEST = 200  # characters of a value in a message
+
+
+def _shown(value: Any) -> str:
+    """``repr(value)`` on one line and not too long; of an array or a table, type and shape alone."""
+    if getattr(value, "ndim", 0):
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    text = re.sub(r"\s*\n\s*", " ", repr(value))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _as_float(value: Any) -> float:
@@ -90,7 +102,7 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
     """One of ``options``; the error lists them and names the nearest."""
     known = list(options)
-    if value not in known:
+    if not isinstance(value, str) or value not in known:  # an array would compare entry by entry
         raise unknown_name(name, value, known)
     return str(value)
 

@@ -200,6 +200,107 @@ def test_csv_file_gives_the_same_records_as_its_frame(frame, tmp_path, name, pac
     assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
 
 
+# --- scaling by private statistics, on request ----------------------------------------------------------------------------
+
+
+def test_private_scaling_standardises_by_the_training_records_alone(frame):
+    dataset = wb.data.from_frame(frame, target="ill", private_scaling=True)
+    held_out = wb.data.dataset.evaluation_rows(60, 0.2, 0)
+    features = frame[["age", "dose"]].to_numpy()
+    training = features[~held_out]
+    for mine, rows in ((dataset.train[0], training), (dataset.evaluation[0], features[held_out])):
+        np.testing.assert_allclose(mine, (rows - training.mean(0)) / training.std(0), rtol=1e-5, atol=1e-6)
+        assert mine.dtype == np.float32
+    assert (dataset.private_scaling, dataset.bounds) == (True, {})
+    assert "outside the guarantee" in dataset.caveats[0]
+
+
+def test_private_scaling_lets_one_record_move_the_others_and_declared_bounds_do_not(frame):
+    """What the caveat is about."""
+    changed = frame.copy()
+    first = int(np.argmin(wb.data.dataset.evaluation_rows(60, 0.2, 0)))
+    changed.loc[first, "age"] = 1e4
+
+    def records_moved(**scaling):
+        before, after = (wb.data.from_frame(table, target="ill", **scaling).train[0] for table in (frame, changed))
+        return int(np.any(before != after, axis=1).sum())
+
+    assert records_moved(bounds=BOUNDS) == 1
+    assert records_moved(private_scaling=True) == len(frame) - wb.data.dataset.evaluation_rows(60, 0.2, 0).sum()
+
+
+def test_a_constant_column_may_be_scaled_privately(frame):
+    dataset = wb.data.from_frame(frame.assign(dose=0.1), target="ill", private_scaling=True)
+    assert np.all(dataset.train[0][:, 1] == 0)
+
+
+def test_bounds_and_private_scaling_exclude_each_other(frame):
+    assert "private_scaling=True" in refused("bounds", frame, private_scaling=True)
+
+
+def test_one_of_bounds_and_private_scaling_must_be_chosen(frame):
+    message = refused("bounds", frame, bounds=None)
+    assert message.startswith("bounds=None: declare the public range")
+    assert "private_scaling=True" in message
+
+
+@pytest.mark.parametrize("value", [None, 1, "no"])
+def test_private_scaling_is_asked_for_in_so_many_words(frame, value):
+    assert "must be True or False" in refused("private_scaling", frame, bounds=None, private_scaling=value)
+
+
+def test_csv_file_may_be_scaled_privately(frame, tmp_path):
+    file = tmp_path / "table.csv"
+    frame.to_csv(file, index=False)
+    assert wb.data.from_csv(file, target="ill", private_scaling=True).private_scaling
+
+
+# --- names of columns -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 1, 2], ["0", "1", "2"], pd.Index([0, 1, 2], dtype="uint8")], ids=["int", "text", "uint8"]
+)
+@pytest.mark.parametrize("given", [int, str])
+def test_columns_may_be_given_as_whole_numbers_or_as_their_text(frame, labels, given):
+    dataset = wb.data.from_frame(
+        frame.set_axis(labels, axis=1),
+        target=given(2),
+        bounds={given(0): (0, 100), given(1): (0, 5)},
+        features=[given(0), given(1)],
+    )
+    assert (dataset.feature_names, dataset.target_name) == (("0", "1"), "2")
+    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+
+
+def test_other_labels_may_be_given_as_they_stand_in_the_frame(frame):
+    day = pd.Timestamp("2020-01-01")
+    table = frame.set_axis([("a", 1), day, 2.5], axis=1)
+    dataset = wb.data.from_frame(table, target=2.5, bounds={day: (0, 5)}, features=[day])
+    assert (dataset.feature_names, dataset.target_name) == ((str(day),), "2.5")
+
+
+@pytest.mark.parametrize("label", [3, True, None, ["ill"], np.array([1, 2])])
+def test_a_label_that_is_no_column_is_named(frame, label):
+    refused("target", frame, target=label)
+    refused("features", frame, features=[label])
+
+
+@pytest.mark.parametrize("features", ["age", 3])
+def test_features_must_be_a_list(frame, features):
+    assert "list of column names" in refused("features", frame, features=features)
+
+
+def test_dates_are_refused_with_the_name_of_their_column(frame):
+    dated = frame.assign(admitted=pd.Timestamp("2020-01-01"))
+    assert "no plain numbers" in refused("admitted", dated, bounds={**BOUNDS, "admitted": (0, 1)})
+
+
+@pytest.mark.parametrize("bounds", [np.zeros((3, 2)), {"age": np.arange(3.0), "dose": (0, 5)}])
+def test_bounds_that_are_arrays_are_refused_on_one_line(frame, bounds):
+    refused("bounds['age']", frame, bounds=bounds)
+
+
 def refused_file(path):
     with pytest.raises(ArgumentError) as caught:
         wb.data.from_csv(path, target="ill", bounds=BOUNDS)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from workbench import ArgumentError
-from workbench.data.preprocessing import binary_target, checked_bounds, numeric_features, scale_to_bounds
+from workbench.data.preprocessing import binary_target, checked_bounds, numeric_features, scale_to_bounds, standardise
 
 BOUNDS = {"a": (0.0, 10.0), "b": (-2.0, 2.0)}
 
@@ -32,6 +32,59 @@ def test_scaling_looks_at_one_record_at_a_time():
     changed[7] = [1e6, -1e6]
     differs = np.any(scaled(rows) != scaled(changed), axis=1)
     assert np.flatnonzero(differs).tolist() == [7]
+
+
+LARGEST = np.finfo(float).max
+SMALLEST = np.finfo(float).smallest_subnormal
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(-LARGEST, LARGEST), (0, LARGEST), (-LARGEST, 0), (-1e308, 1e308), (0, SMALLEST), (-SMALLEST, LARGEST), (1e300, 2e300)],
+)
+def test_bounds_at_the_ends_of_the_numbers_map_to_minus_one_and_one(low, high):
+    values = np.array([[low], [high], [LARGEST], [-LARGEST]])
+    assert scale_to_bounds(values, {"a": (low, high)})[:, 0].tolist() == [-1, 1, 1, -1]
+
+
+@pytest.mark.parametrize(("low", "high"), [(-LARGEST, LARGEST), (-1e308, 1e308), (0, LARGEST), (1e300, 2e300)])
+def test_middle_of_wide_bounds_maps_to_zero(low, high):
+    middle = np.array([[low / 2 + high / 2]])
+    assert scale_to_bounds(middle, {"a": (low, high)}).item() == pytest.approx(0, abs=1e-6)
+
+
+# --- scaling by private statistics, on request ----------------------------------------------------------------------------
+
+
+def test_standardised_columns_have_mean_zero_and_deviation_one():
+    rows = np.random.default_rng(1).normal([3, -100], [4, 0.01], (500, 2))
+    columns = standardise(rows, rows)
+    assert columns.dtype == np.float32
+    np.testing.assert_allclose(columns.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(columns.std(axis=0), 1, rtol=1e-5)
+
+
+def test_statistics_are_those_of_the_reference_rows():
+    reference = np.array([[0.0], [2.0]])
+    assert standardise(np.array([[1.0], [5.0], [-3.0]]), reference)[:, 0].tolist() == [0, 4, -4]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -3.7, 1e308, 1e-320])
+def test_a_constant_column_is_only_centred(value):
+    """The deviation of 0.1, 0.1, 0.1 is not 0 in floating point."""
+    reference = np.full((3, 1), value)
+    assert standardise(reference, reference).tolist() == [[0.0]] * 3
+    assert standardise(np.array([[value + 2.5]]), reference).item() == pytest.approx(value + 2.5 - value)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-300, 1e-200, 1e200, LARGEST])
+def test_columns_of_any_size_are_standardised(size):
+    rows = np.array([[-1.0], [1.0], [0.5]])
+    np.testing.assert_allclose(standardise(rows * size, rows * size), standardise(rows, rows), rtol=1e-5)
+
+
+def test_a_value_any_number_of_deviations_away_stays_finite():
+    assert np.isfinite(standardise(np.array([[LARGEST], [-LARGEST]]), np.array([[0.0], [1e-300]]))).all()
 
 
 def test_one_pair_holds_for_all_features():
@@ -69,6 +122,43 @@ def test_text_in_a_feature_is_named_with_its_column_and_value():
     with pytest.raises(ArgumentError, match=r"^b='high': .*text in 2 row\(s\)") as caught:
         numeric_features(frame, ["a", "b"])
     assert caught.value.argument == "b"
+
+
+DAYS = pd.to_datetime(["2020-01-01", "2021-01-01"])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        DAYS,
+        DAYS.tz_localize("UTC"),
+        DAYS - DAYS[0],
+        pd.period_range("2020", periods=2, freq="Y"),
+        pd.interval_range(0, 2),
+        [1 + 2j, 3],
+    ],
+    ids=lambda column: str(getattr(column, "dtype", "complex")),
+)
+def test_columns_that_hold_no_plain_numbers_are_named_with_their_type(column):
+    """pandas would take dates for the nanoseconds since 1970."""
+    frame = pd.DataFrame({"a": [1, 2], "admitted": column})
+    with pytest.raises(ArgumentError, match="no plain numbers") as caught:
+        numeric_features(frame, ["a", "admitted"])
+    assert str(caught.value).startswith(f"admitted={str(frame.admitted.dtype)!r}: ")
+
+
+@pytest.mark.parametrize("column", [DAYS, DAYS - DAYS[0]], ids=["dates", "differences"])
+@pytest.mark.parametrize("kind", [object, "category"])
+def test_dates_among_objects_and_categories_are_named_too(column, kind):
+    frame = pd.DataFrame({"admitted": pd.Series(column).astype(kind)})
+    with pytest.raises(ArgumentError, match=r"^admitted=.* has a Time(stamp|delta) in 2 row\(s\)"):
+        numeric_features(frame, ["admitted"])
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint64", "float32", "bool", "Int64", "boolean", "category", "string", object])
+def test_every_type_of_plain_numbers_is_taken(kind):
+    column = pd.Series(["1", "0"]).astype(int).astype(kind)
+    assert numeric_features(pd.DataFrame({"a": column}), ["a"]).tolist() == [[1.0], [0.0]]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), None])

@@ -25,10 +25,12 @@ class Dataset:
     :param feature_names: D names. :param target_name: name of the target.
     :param classes: (label of 0, label of 1).
     :param bounds: public (low, high) per feature, in the feature's own units; features are scaled from them to [-1, 1].
+        Empty where ``private_scaling``.
     :param unit: what one record is, the privacy unit, in words.
     :param evaluation_is_public: True if the owner declared the evaluation records public (or they are synthetic);
         numbers computed on them are then labelled "public data", else "outside the guarantee".
     :param licence: of the data. :param source: where they come from.
+    :param private_scaling: True if features were scaled with the training records' own mean and standard deviation.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Dataset:
     evaluation_is_public: bool = False
     licence: str = "the owner's"
     source: str = "the user"
+    private_scaling: bool = False
 
     def __repr__(self) -> str:
         """Public facts only: a notebook prints whatever stands on a cell's last line."""
@@ -63,12 +66,34 @@ class Dataset:
         """What numbers computed on the evaluation records are: "public data" or "outside the guarantee"."""
         return EVALUATION_LABELS[self.evaluation_is_public]
 
+    @property
+    def release_label(self) -> str:
+        """What a private fit's parameters are: "covered", or "outside the guarantee" after ``private_scaling``."""
+        return "outside the guarantee" if self.private_scaling else "covered"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a guarantee for anything computed from this data set has to say first; empty where there is nothing."""
+        if not self.private_scaling:
+            return ()
+        return (
+            "The features were scaled with the mean and standard deviation of the private training records, computed "
+            "exactly: one record moves them, and with them every scaled record. What they give away is outside the "
+            "guarantee, in this result and in everything else computed from this data set: epsilon and delta hold only as "
+            "if those statistics were public.",
+        )
+
     def declarations(self) -> list[str]:
         """What the guarantee takes as public about this data set, each a sentence; private counts are left out."""
-        lines = [
-            "The training records are private; one of them is the privacy unit.",
-            "Names of the columns, the two classes and the bounds used for scaling are declared public.",
-        ]
+        lines = ["The training records are private; one of them is the privacy unit."]
+        if self.private_scaling:
+            lines.append("Names of the columns and the two classes are declared public.")
+            lines.append(
+                "The mean and standard deviation of each feature over the training records are used as if they were public: "
+                "they are exact, and the guarantee does not protect them."
+            )
+        else:
+            lines.append("Names of the columns, the two classes and the bounds used for scaling are declared public.")
         if self.evaluation_is_public:
             lines.append(f"The {self.num_evaluation} evaluation records are declared public.")
         else:

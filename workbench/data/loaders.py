@@ -5,7 +5,7 @@ from __future__ import annotations
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,9 +97,10 @@ def load(name: str, *, evaluation_fraction: float = 0.2, split_seed: int = 0) ->
 def from_frame(
     frame: pd.DataFrame,
     *,
-    target: str,
-    bounds: Any,
-    features: Sequence[str] | None = None,
+    target: Any,
+    bounds: Any = None,
+    private_scaling: bool = False,
+    features: Sequence[Any] | None = None,
     positive: Any = None,
     evaluation_fraction: float = 0.2,
     split_seed: int = 0,
@@ -112,6 +113,8 @@ def from_frame(
     :param target: name of the binary target column.
     :param bounds: ``{column: (low, high)}``, the publicly known range of every feature in its own units, or one pair for
         all. Values outside are cut. Bounds taken from the private data themselves would not be covered by the guarantee.
+    :param private_scaling: True, in the place of ``bounds``, scales every feature by the mean and standard deviation of the
+        private training records. These are exact, and every guarantee for this data set says that it does not cover them.
     :param features: columns to use; all but the target by default.
     :param positive: the target value that counts as 1; not needed for 0 / 1 and False / True.
     :param evaluation_fraction: chance of each row to become an evaluation record, in (0, 1).
@@ -125,25 +128,35 @@ def from_frame(
         raise _validate.ArgumentError("frame", type(frame).__name__, "must be a pandas DataFrame.")
     fraction = _validate.probability("evaluation_fraction", evaluation_fraction)
     seed = _validate.integer("split_seed", split_seed, at_least=0)
-    columns = [str(column) for column in frame.columns]
+    _check_scaling(bounds, private_scaling)
+    names = {label: str(label) for label in frame.columns}
+    columns = [str(label) for label in frame.columns]
     repeated = sorted({column for column in columns if columns.count(column) > 1})
     if repeated:
         raise _validate.ArgumentError("frame", repeated[0], "this column name occurs more than once.")
     frame = frame.set_axis(columns, axis=1)
-    _validate.choice("target", target, columns)
-    chosen = [column for column in columns if column != target] if features is None else list(features)
+    target = _validate.choice("target", _column(target, names), columns)
+    chosen = [column for column in columns if column != target] if features is None else _columns(features, names)
     for column in chosen:
         _validate.choice("features", column, columns)
     if not chosen or target in chosen or len(set(chosen)) < len(chosen):
         raise _validate.ArgumentError("features", chosen, "must name at least one column, each once, and not the target.")
     labels, classes = preprocessing.binary_target(frame[target], positive)
-    limits = preprocessing.checked_bounds(bounds, chosen)
-    scaled = preprocessing.scale_to_bounds(preprocessing.numeric_features(frame, chosen), limits)
+    limits: preprocessing.Bounds = {}
+    if not private_scaling:
+        if isinstance(bounds, Mapping):
+            bounds = {_column(label, names): pair for label, pair in bounds.items()}
+        limits = preprocessing.checked_bounds(bounds, chosen)
+    values = preprocessing.numeric_features(frame, chosen)
     held_out = evaluation_rows(len(frame), fraction, seed)
     if held_out.sum() < 1 or (~held_out).sum() < 2:
         raise _validate.ArgumentError(
             "evaluation_fraction", fraction, f"leaves too few records of {len(frame)} on one side of the split."
         )
+    if private_scaling:
+        scaled = preprocessing.standardise(values, values[~held_out])
+    else:
+        scaled = preprocessing.scale_to_bounds(values, limits)
     return Dataset(
         name=name,
         description=f"{len(chosen)} features, target {target!r}.",
@@ -155,10 +168,44 @@ def from_frame(
         bounds=limits,
         unit=unit,
         evaluation_is_public=bool(evaluation_is_public),
+        private_scaling=private_scaling,
     )
 
 
-def from_csv(path: str | Path, *, target: str, bounds: Any, **options: Any) -> Dataset:
+def _check_scaling(bounds: Any, private_scaling: Any) -> None:
+    """That the user chose one way of scaling, and knowingly."""
+    if not isinstance(private_scaling, bool):
+        raise _validate.ArgumentError("private_scaling", private_scaling, "must be True or False.")
+    if private_scaling and bounds is not None:
+        raise _validate.ArgumentError(
+            "bounds", bounds, "must be left out with private_scaling=True, which scales by the private records instead."
+        )
+    if not private_scaling and bounds is None:
+        raise _validate.ArgumentError(
+            "bounds",
+            None,
+            "declare the public range of every feature, such as bounds={'age': (0, 100)}, or ask for private_scaling=True, "
+            "which no guarantee covers.",
+        )
+
+
+def _column(given: Any, names: Mapping[Any, str]) -> Any:
+    """The text that a column goes by, where ``given`` is its label in the frame or a whole number; else ``given``."""
+    try:
+        if given in names:
+            return names[given]
+    except TypeError:  # a list, say: no name
+        return given
+    return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
+
+
+def _columns(given: Any, names: Mapping[Any, str]) -> list[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise _validate.ArgumentError("features", given, "must be a list of column names.")
+    return [_column(each, names) for each in given]
+
+
+def from_csv(path: str | Path, *, target: Any, bounds: Any = None, **options: Any) -> Dataset:
     """A data set from a CSV file (``.gz`` and the like are unpacked); the other arguments are those of ``from_frame``.
 
     :raises ArgumentError: if the file is missing or no table, naming ``path``.

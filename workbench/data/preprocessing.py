@@ -1,4 +1,4 @@
-"""Preprocessing from declared (public) bounds: it looks at one record at a time and never at the whole private table."""
+"""Preprocessing: from declared (public) bounds one record at a time, from private statistics only on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from workbench import _validate
 
-__all__ = ["binary_target", "checked_bounds", "numeric_features", "scale_to_bounds"]
+__all__ = ["binary_target", "checked_bounds", "numeric_features", "scale_to_bounds", "standardise"]
 
 Bounds = dict[str, tuple[float, float]]
 
@@ -51,15 +51,24 @@ def _pair(argument: str, value: Any) -> tuple[float, float]:
 def numeric_features(frame: pd.DataFrame, features: list[str]) -> np.ndarray:
     """float64[rows, features] of ``frame``.
 
-    :raises ArgumentError: naming the first column with text or missing values, and one of them.
+    :raises ArgumentError: naming the first column with text, dates or missing values, and one of them or its type.
     """
     columns = []
     for name in features:
-        numbers = pd.to_numeric(frame[name], errors="coerce")
-        text = frame[name][numbers.isna() & frame[name].notna()]
-        if len(text):
+        kind = frame[name].dtype
+        if not _may_hold_numbers(kind):  # pandas would count dates in nanoseconds
             raise _validate.ArgumentError(
-                name, text.iloc[0], f"this feature has text in {len(text)} row(s); encode it as numbers or leave it out."
+                name,
+                str(kind),
+                "this feature holds no plain numbers; make some of it, such as days since a public date, or leave it out.",
+            )
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        others = frame[name][numbers.isna() & frame[name].notna()]
+        if len(others):
+            first = others.iloc[0]
+            what = "text" if isinstance(first, str) else f"a {type(first).__name__}"
+            raise _validate.ArgumentError(
+                name, first, f"this feature has {what} in {len(others)} row(s); encode it as numbers or leave it out."
             )
         values = numbers.to_numpy(np.float64)
         bad = int(np.sum(~np.isfinite(values)))
@@ -72,11 +81,40 @@ def numeric_features(frame: pd.DataFrame, features: list[str]) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
+def _may_hold_numbers(kind: Any) -> bool:
+    """Whether a column of this type is of real numbers, truth values, or text and objects that may turn out as numbers."""
+    types = pd.api.types
+    if types.is_numeric_dtype(kind):
+        return not types.is_complex_dtype(kind)
+    return types.is_object_dtype(kind) or types.is_string_dtype(kind) or isinstance(kind, pd.CategoricalDtype)
+
+
 def scale_to_bounds(values: np.ndarray, bounds: Bounds) -> np.ndarray:
     """float32 features in [-1, 1]: each value is cut to its feature's bounds and mapped linearly from them."""
     low = np.array([pair[0] for pair in bounds.values()])
     high = np.array([pair[1] for pair in bounds.values()])
+    # exact, and keeps twice the distance between the largest numbers finite
+    unit = np.where(np.maximum(np.abs(low), np.abs(high)) > 1e300, 0.125, 1.0)
+    low, high, values = low * unit, high * unit, values * unit
     return (2 * (np.clip(values, low, high) - low) / (high - low) - 1).astype(np.float32)
+
+
+def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """float32 ``values`` less the mean of ``reference``, over its standard deviation, column by column.
+
+    A column that is constant in ``reference`` is only centred. The result depends on all of ``reference``: it is for private
+    records only where the user asked for it (``Dataset.private_scaling``).
+    """
+    size = np.max(np.abs(reference), axis=0)
+    size[size == 0] = 1.0
+    ratio = reference / size  # so that neither sums nor squares leave the range of numbers
+    mean, deviation = np.mean(ratio, axis=0) * size, np.std(ratio, axis=0) * size
+    constant = (np.min(reference, axis=0) == np.max(reference, axis=0)) | (deviation == 0)
+    mean[constant], deviation[constant] = reference[0, constant], 1.0  # rounding would leave a deviation above 0
+    largest = float(np.finfo(np.float32).max)
+    with np.errstate(over="ignore"):  # other values than those of ``reference`` may be any number of deviations away
+        scaled = 2 * ((values / 2 - mean / 2) / deviation)
+    return np.clip(scaled, -largest, largest).astype(np.float32)
 
 
 def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, tuple[str, str]]:

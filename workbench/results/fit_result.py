@@ -28,7 +28,7 @@ class HistoryPoint:
 
 @dataclass(frozen=True)
 class FitResult:
-    """The outcome of one fit. Parameters, draws and everything made of them are covered by ``guarantee``.
+    """The outcome of one fit. ``labels`` says of each part whether ``guarantee`` covers it.
 
     :param state: "done", "cancelled" or "failed". :param message: what went wrong, else "".
     :param guarantee: what is promised. :param model: name. :param model_options: its options.
@@ -39,6 +39,7 @@ class FitResult:
     :param history: metrics over steps. :param metrics: the last of them: "elbo" (nats per evaluation record) and the
         model's own, such as "auc".
     :param metrics_label: "public data" or "outside the guarantee": what the evaluation records make of the metrics.
+    :param release_label: "covered"; or "outside the guarantee" where the data were prepared with private statistics.
     :param seconds: of training and evaluation, compilation included. :param finished: local time.
     """
 
@@ -57,6 +58,17 @@ class FitResult:
     metrics_label: str
     seconds: float
     finished: str
+    release_label: str = "covered"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What each part may be used for: "covered" by the guarantee, "public data" or "outside the guarantee".
+
+        Parameters, draws and whatever is made of them are functions of the private release alone; metrics and curves are
+        exact functions of the evaluation records.
+        """
+        release = dict.fromkeys(("params", "draws", "posterior", "summary"), self.release_label)
+        return release | dict.fromkeys(("metrics", "history"), self.metrics_label)
 
     @functools.cached_property
     def posterior(self) -> Any:
@@ -65,13 +77,13 @@ class FitResult:
 
         attributes = {
             "guarantee": self.guarantee.headline(),
-            "label": "covered",
+            "label": self.release_label,
             "inference": "independent draws from a variational posterior (DP-VI)",
         }
         return arviz_adapter.to_posterior(self.draws, self.coordinates, attributes)
 
     def summary(self) -> pd.DataFrame:
-        """Posterior mean, sd and 90 % highest-density interval of each quantity. Covered by the guarantee.
+        """Posterior mean, sd and 90 % highest-density interval of each quantity; ``labels`` says whether it is covered.
 
         The intervals are those of the variational posterior: they do not count the noise that privacy added to its
         location, so at small epsilon they are too narrow.

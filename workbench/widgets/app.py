@@ -359,12 +359,13 @@ def _table(result: Any) -> str:
         )
 
     table = result.summary()
+    label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
     body = "".join(
         f"<tr>{row([str(name), *(f'{value:.3f}' for value in values)], 'td')}</tr>"
         for name, values in zip(table.index, table.to_numpy(), strict=True)
     )
     return (
-        f"<details open><summary><b>Posterior</b> (covered by the guarantee): mean, sd and {INTERVAL:.0%} highest-density "
+        f"<details open><summary><b>Posterior</b> ({label}): mean, sd and {INTERVAL:.0%} highest-density "
         "interval; the interval does not count the noise that privacy added to its location</summary>"
         "<div style='max-height:320px;overflow-y:auto;max-width:42em'>"
         "<table style='width:100%;font-variant-numeric:tabular-nums;border-collapse:collapse'>"
