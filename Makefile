@@ -33,6 +33,8 @@ lint: $(VENV)/tested
 	$(BIN)/mypy
 
 bench: $(VENV)/tested
+	$(BIN)/python tests/benchmarks/normals.py
+	$(BIN)/python tests/benchmarks/samplers.py
 	$(BIN)/python tests/benchmarks/speed.py vae strategies sizes
 	taskset -c 0 $(BIN)/python tests/benchmarks/speed.py hierarchical logistic
 

@@ -132,7 +132,8 @@ def test_json_is_one_object_on_standard_output(as_json):
     assert answer["guarantee"]["delta"] == 1e-3
     assert 0.9 < answer["metrics"]["auc"] <= 1
     assert answer["metrics"]["elbo"] < 0
-    assert answer["metrics_label"] == "public data"
+    assert answer["labels"]["metrics"] == "public data"
+    assert answer["labels"]["posterior"] == "covered"
     assert answer["out"] == str(folder)
 
 
@@ -164,9 +165,25 @@ def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, 
     assert (code, err) == (0, "")
     result = wb.load(tmp_path / "run")
     assert result.guarantee.statement() in out
+    assert "Parameters and posterior: covered." in out
     assert "No held-out metrics: the evaluation records are private" in out
     assert str(tmp_path / "run" / "report.html") in out
     assert result.metrics == {}
+
+
+def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
+    code, out, _ = command(
+        "fit", "--data", table, "--target", "ill", "--private-scaling", "--epsilon", "2", "--iterations", "20", "--quiet",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 0
+    assert "Conditions: The features were scaled with the mean and standard deviation of the private" in out
+    assert "Parameters and posterior: outside the guarantee." in out
+    result = wb.load(tmp_path / "run")
+    assert result.labels["params"] == result.posterior.attrs["label"] == "outside the guarantee"
+    assert (
+        '<h2>Posterior <span class="label">outside the guarantee</span></h2>' in (tmp_path / "run/report.html").read_text()
+    )
 
 
 @pytest.mark.parametrize("label", ["public data", "outside the guarantee"])
@@ -240,14 +257,16 @@ def test_every_option_reaches_the_fit(prepared):
         "fit", "--model", "logistic", "--data", "breast_cancer", "--epsilon", "2", "--delta", "1e-5", "--iterations", "70",
         "--sampling-rate", ".2", "--clip", "3", "--gradient", "vanilla", "--learning-rate", ".01", "--num-records", "500",
         "--device", "cpu", "--seed", "9", "--evaluation-fraction", ".5", "--evaluate-private", "--average",
-        "--strategy", "vmap", "--physical-size", "40",
+        "--strategy", "vmap", "--physical-size", "40", "--sampler", "shuffle", "--relation", "replace_special",
+        "--batch-size", "30",
     )  # fmt: skip
     assert model == "logistic"
     assert data.num_evaluation > 200
     assert settings == {
-        "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "poisson", "clip": 3,
+        "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "shuffle", "clip": 3,
         "gradient": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
         "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "physical_size": 40,
+        "relation": "replace_special", "batch_size": 30,
     }  # fmt: skip
 
 
@@ -355,9 +374,9 @@ def test_interrupting_the_preparation_spends_nothing(command, monkeypatch):
     assert "no epsilon spent" in err
 
 
-def account(command, *arguments):
+def account(command, *arguments, drawn=None):
     code, out, err = command("account", *arguments, "--delta", "1e-5", "--iterations", "1000", "--json")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "" if drawn is None else f"Saved: {drawn}\n")
     assert out.count("\n") == 1
     return json.loads(out)
 
@@ -380,9 +399,66 @@ def test_account_finds_noise_from_epsilon(command):
 def test_account_prints_a_table_for_people(command):
     code, out, _ = command("account", "--noise-multiplier", "2", "--delta", "1e-5", "--iterations", "10")
     assert code == 0
-    shown = dict(re.split(r"  +", line) for line in out.splitlines())
+    facts, _, curve = out.partition("\n\n")
+    shown = dict(re.split(r"  +", line) for line in facts.splitlines())
     assert float(shown["epsilon"]) > 0
     assert (shown["noise multiplier"], shown["steps"], shown["relation"]) == ("2.0", "10", "add_or_remove_one")
+    steps, epsilon, bar = curve.splitlines()[-1].split()
+    assert (steps, len(bar)) == ("10", 40)
+    assert float(epsilon) == pytest.approx(float(shown["epsilon"]), rel=1e-3, abs=1e-3)
+
+
+def test_account_gives_the_curve_and_what_an_attacker_can_do(command):
+    answer = account(command, "--noise-multiplier", "2", "--sampling-rate", ".01")
+    assert answer["curve"][-1] == [1000, pytest.approx(answer["epsilon"], abs=1e-3)]
+    assert 0.01 < answer["true_positive_rate_at_1_percent"] < answer["true_positive_rate_at_10_percent"] < 1
+
+
+def test_account_finds_the_most_steps(command):
+    code, out, _ = command(
+        "account", "--epsilon", "1", "--noise-multiplier", "2", "--delta", "1e-5", "--sampling-rate", ".05", "--json"
+    )
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["epsilon"] <= 1
+    more = wb.privacy.epsilon(sampling_rate=0.05, noise_multiplier=2.0, steps=answer["steps"] + 1, delta=1e-5)
+    assert more > 1
+
+
+def test_account_finds_the_largest_sampling_rate(command):
+    answer = account(command, "--epsilon", "1", "--noise-multiplier", "2")
+    assert answer["epsilon"] <= 1
+    assert 0.005 < answer["sampling_rate"] < 0.05
+
+
+def test_account_takes_samplers_relations_and_accountants(command):
+    answer = account(
+        command, "--noise-multiplier", "20", "--sampler", "shuffle", "--relation", "replace_special", "--accountant", "rdp"
+    )
+    exact = wb.privacy.epsilon(
+        sampler="shuffle", relation="replace_special", accountant="rdp",
+        sampling_rate=0.1, noise_multiplier=20.0, steps=1000, delta=1e-5,
+    )  # fmt: skip
+    assert exact <= answer["epsilon"] <= exact + 1e-5
+    assert (answer["relation"], answer["accountant"]) == ("replace_special", "rdp")
+
+
+def test_account_compares_samplers_and_accountants_and_draws(command, tmp_path):
+    plan = ["--noise-multiplier", "6", "--sampling-rate", ".01", "--iterations", "1000", "--delta", "1e-5"]
+    figure = tmp_path / "comparison.png"
+    code, out, err = command("account", *plan, "--compare", "--figure", figure)
+    assert (code, err) == (0, f"Saved: {figure}\n")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["poisson", "add_or_remove_one", "pld", "0.1724"] in [row[:4] for row in rows]
+    code, out, _ = command("account", *plan, "--compare", "--json")
+    assert len(json.loads(out)["rows"]) == len(rows) - 1
+
+
+def test_account_draws_the_curve(command, tmp_path):
+    figure = tmp_path / "curve.png"
+    account(command, "--noise-multiplier", "2", "--figure", figure, "--relation", "add_or_remove_one", drawn=figure)
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -390,7 +466,13 @@ def test_account_prints_a_table_for_people(command):
     [
         (["--epsilon", "-1"], "epsilon=-1.0: "),
         (["--noise-multiplier", "0"], "noise_multiplier=0.0: "),
-        (["--noise-multiplier", "2", "--epsilon", "1"], "not allowed with argument"),
+        (["--noise-multiplier", "2", "--epsilon", "1", "--sampling-rate", ".1"], "leave one out of"),
+        (["--noise-multiplier", "2", "--relation", "replace_one"], "relation='replace_one': "),
+        (["--noise-multiplier", "2", "--accountant", "moments"], "accountant='moments': "),
+        (["--noise-multiplier", "2", "--accountant", "fourier", "--sampling-rate", "1"], "not defined at q = 1"),
+        (["--noise-multiplier", "2", "--figure", "curve.pdf"], "figure='curve.pdf': must end in .png"),
+        (["--noise-multiplier", "2", "--figure", "/no/such/curve.png"], "cannot write there"),
+        ([], "epsilon=None: give --epsilon, or --noise-multiplier as well"),
         (["--noise-multiplier", "2", "--sampling-rate", "0"], "sampling_rate=0.0: "),
         (["--noise-multiplier", "2", "--delta", "2"], "delta=2.0: "),
         (["--noise-multiplier", "2", "--iterations", "0"], "iterations=0.0: "),
@@ -399,6 +481,43 @@ def test_account_prints_a_table_for_people(command):
 )
 def test_account_refuses_what_it_cannot_use(command, options, line):
     assert line in refused(command, "account", "--delta", "1e-5", "--iterations", "10", *options)
+
+
+# ---- audit --------------------------------------------------------------------------------------------------------
+
+AUDIT = ["audit", "--trials", "400", "--iterations", "3", "--epsilon", "0.5", "--seed", "1"]
+
+
+def test_an_audit_that_refutes_nothing_ends_well(command):
+    code, out, err = command(*AUDIT)
+    assert code == 0
+    assert "The claim stands: epsilon = 0.5 is not refuted. That proves nothing" in out
+    assert err == "workbench audit: running the core on canaries...\n"
+
+
+def test_an_audit_that_refutes_the_promise_fails(command):
+    code, out, _ = command(*AUDIT, "--planted-bug", "no_clipping", "--json")
+    answer = json.loads(out)
+    assert code == 1
+    assert not answer["passed"]
+    assert answer["lower_bound"] > answer["claimed_epsilon"] == 0.5
+    assert answer["bug"] == "no_clipping"
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--planted-bug", "typo"], "bug='typo': "),
+        (["--mode", "often"], "mode='often': "),
+        (["--trials", "5"], "trials=5: "),
+        (["--epsilon", "0"], "epsilon=0.0: "),
+        (["--sampler", "shuffle", "--planted-bug", "realised_size"], "changes nothing where"),
+    ],
+)
+def test_audit_refuses_what_it_cannot_use(command, options, line):
+    code, _, err = command(*AUDIT, *options)
+    assert code == 2
+    assert line in err.splitlines()[-1]
 
 
 MODEL_FILE = """

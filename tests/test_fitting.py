@@ -32,6 +32,8 @@ def prepare(**changes):
         *(("draws", value) for value in (1, 2.5)),
         *(("learning_rate", value) for value in (0, -1, NAN)),
         *(("num_records", value) for value in (1, 10.5)),
+        *(("batch_size", value) for value in (0, 2.5, 700, "all")),
+        ("relation", "replace_one"),
         ("sampler", "bernoulli"),
         ("gradient", "exact"),
         ("strategy", "ghost"),
@@ -241,6 +243,23 @@ def test_private_evaluation_records_are_scored_on_request_and_labelled(private_d
 def test_public_evaluation_records_are_labelled_public(done):
     assert done.metrics_label == "public data"
     assert not any("outside the guarantee" in caveat for caveat in done.guarantee.caveats)
+
+
+@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
+def test_other_samplers_fit_under_their_own_relation(sampler):
+    result = wb.fit("logistic", "breast_cancer", epsilon=8.0, iterations=200, batch_size=50, sampler=sampler, seed=3)
+    assert result.state == "done"
+    assert (result.guarantee.sampler, result.guarantee.relation) == (sampler, "replace_one")
+    assert result.settings["sampling_rate"] == result.guarantee.sampling_rate == 50 / 458
+    assert result.metrics["auc"] > 0.9
+    assert "replacing any one tumour by another" in result.guarantee.statement()
+
+
+def test_caveats_of_the_data_come_first(private_frame):
+    data = wb.data.from_frame(private_frame, target="ill", private_scaling=True)
+    prepared = fitting.prepare("logistic", data, epsilon=2.0, iterations=20)
+    assert prepared.guarantee(20).caveats[: len(data.caveats)] == data.caveats
+    assert "outside the guarantee" in data.caveats[0].lower()
 
 
 def test_a_needless_request_does_not_turn_public_records_private():

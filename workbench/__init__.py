@@ -14,6 +14,7 @@ _ROOMS = ("data", "inference", "models", "plots", "privacy", "results", "samplin
 _NAMES = {
     "ArgumentError": "workbench._validate",
     "FitResult": "workbench.results",
+    "audit": "workbench.auditing",
     "PrivacyModelError": "workbench.inference",
     "fit": "workbench.fitting",
     "load": "workbench.results",

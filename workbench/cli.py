@@ -1,4 +1,4 @@
-"""The ``workbench`` command: fit, account, models, data, lab.
+"""The ``workbench`` command: fit, account, audit, models, data, lab.
 
 Standard output carries results (with ``--json`` one object and nothing else), standard error progress and errors.
 Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
@@ -93,17 +93,18 @@ def _dataset(arguments: argparse.Namespace) -> Any:
         return data.load(arguments.data, **split)
     if arguments.target is None:
         raise ArgumentError("target", None, "name the target column of the file.")
-    if not arguments.bounds:
+    if not arguments.bounds and not arguments.private_scaling:
         raise ArgumentError(
             "bounds", None, "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6."
         )
     return data.from_csv(
         arguments.data,
         target=arguments.target,
-        bounds=_bounds(arguments.bounds),
+        bounds=_bounds(arguments.bounds) if arguments.bounds else None,
         features=arguments.features,
         positive=arguments.positive,
         evaluation_is_public=arguments.evaluation_public,
+        private_scaling=arguments.private_scaling,
         **split,
     )
 
@@ -134,7 +135,9 @@ def _fit(arguments: argparse.Namespace) -> int:
         delta=arguments.delta,
         iterations=arguments.iterations,
         sampling_rate=arguments.sampling_rate,
+        batch_size=arguments.batch_size,
         sampler=arguments.sampler,
+        relation=arguments.relation,
         clip=arguments.clip,
         gradient=arguments.gradient,
         learning_rate=arguments.learning_rate,
@@ -169,7 +172,7 @@ def _fit(arguments: argparse.Namespace) -> int:
             "message": result.message,
             "guarantee": {**result.guarantee.to_dict(), **result.guarantee.attack_bounds()},
             "metrics": _finite(result.metrics),
-            "metrics_label": result.metrics_label,
+            "labels": result.labels,
             "out": None if folder is None else str(folder),
         }
         print(json.dumps(answer, allow_nan=False))
@@ -202,6 +205,7 @@ def _print_result(result: Any, folder: Path | None) -> None:
     if result.message:
         print(f"{'Failed' if result.state == 'failed' else 'Note'}: {result.message}\n")
     print(guarantee.statement())
+    print(f"\nParameters and posterior: {result.release_label}.")
     if result.metrics:
         values = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
         print(f"\nHeld-out ({result.data['num_evaluation']} evaluation records, {result.metrics_label}): {values}")
@@ -212,35 +216,140 @@ def _print_result(result: Any, folder: Path | None) -> None:
 
 
 def _account(arguments: argparse.Namespace) -> int:
-    from workbench.privacy import accounting, calibration
+    from workbench.privacy import accounting
 
-    plan = {
-        "sampler": arguments.sampler,
-        "sampling_rate": arguments.sampling_rate,
-        "steps": integer("iterations", arguments.iterations, at_least=1),
-        "delta": arguments.delta,
-    }
-    if arguments.epsilon is not None:
-        sigma = calibration.noise_multiplier(epsilon=arguments.epsilon, **plan)
-    else:
-        sigma = arguments.noise_multiplier
-    epsilon = accounting.round_up(accounting.epsilon(noise_multiplier=sigma, **plan), 5)
+    figure = None if arguments.figure is None else _writable_file("figure", arguments.figure)
+    plan = _completed_plan(arguments)
+    if arguments.compare:
+        return _compare(plan, arguments, figure)
+    accountant = {"accountant": arguments.accountant}
+    epsilon = accounting.round_up(accounting.epsilon(**plan, **accountant), 5)
+    curve = accounting.epsilon_curve(**plan)
+    rates = accounting.trade_off(
+        **{name: value for name, value in plan.items() if name != "delta"}, false_positive_rates=[0.01, 0.1]
+    )
     answer = {
         "epsilon": epsilon,
-        "delta": arguments.delta,
-        "relation": accounting.SAMPLERS[arguments.sampler],
-        "sampler": arguments.sampler,
-        "sampling_rate": arguments.sampling_rate,
-        "noise_multiplier": sigma,
+        "delta": plan["delta"],
+        "relation": plan["relation"] or accounting.SAMPLERS[plan["sampler"]][0],
+        "sampler": plan["sampler"],
+        "sampling_rate": plan["sampling_rate"],
+        "noise_multiplier": plan["noise_multiplier"],
         "steps": plan["steps"],
-        "accountant": "pld",
+        "accountant": arguments.accountant,
+        "true_positive_rate_at_1_percent": accounting.round_up(rates[0], 4),
+        "true_positive_rate_at_10_percent": accounting.round_up(rates[1], 4),
     }
     if arguments.json:
-        print(json.dumps(answer))
+        print(json.dumps({**answer, "curve": curve}))
     else:
         width = max(map(len, answer))
         print("\n".join(f"{name.replace('_', ' '):{width}}  {value}" for name, value in answer.items()))
+        print(f"\n{'steps':>12}  epsilon (upper bound)")
+        longest = curve[-1][1] if curve else 0.0
+        for count, value in curve:
+            print(f"{count:>12,}  {value:<10.4g} {'█' * round(40 * value / longest) if longest > 0 else ''}")
+    if figure is not None:
+        from workbench.plots import epsilon_figure, png
+
+        figure.write_bytes(png(epsilon_figure(curve, plan["delta"])))
+        print(f"Saved: {figure}", file=sys.stderr)
     return DONE
+
+
+def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What is accounted for: the one of noise, steps and sampling rate that was left out follows from epsilon."""
+    from workbench.privacy import calibration
+
+    plan: dict[str, Any] = {
+        "sampler": arguments.sampler,
+        "relation": arguments.relation,
+        "delta": arguments.delta,
+        "sampling_rate": arguments.sampling_rate,
+        "noise_multiplier": arguments.noise_multiplier,
+        "steps": None if arguments.iterations is None else integer("iterations", arguments.iterations, at_least=1),
+    }
+    missing = [name for name in ("noise_multiplier", "steps", "sampling_rate") if plan[name] is None]
+    if missing[-1:] == ["sampling_rate"] and (arguments.epsilon is None or len(missing) > 1):
+        plan["sampling_rate"] = 0.1
+        missing.pop()
+    options = {"noise_multiplier": "--noise-multiplier", "steps": "--iterations", "sampling_rate": "--sampling-rate"}
+    if arguments.epsilon is None:
+        if missing:
+            raise ArgumentError("epsilon", None, f"give --epsilon, or {options[missing[0]]} as well.")
+        return plan
+    if len(missing) != 1:
+        given = "leave one out of" if not missing else f"give {options[missing[-1]]}; one is found from epsilon:"
+        raise ArgumentError("epsilon", arguments.epsilon, f"{given} --noise-multiplier, --iterations, --sampling-rate.")
+    find: dict[str, Callable[..., float]] = {
+        "noise_multiplier": calibration.noise_multiplier,
+        "steps": calibration.max_steps,
+        "sampling_rate": calibration.max_sampling_rate,
+    }
+    known = {name: value for name, value in plan.items() if name != missing[0]}
+    plan[missing[0]] = find[missing[0]](epsilon=arguments.epsilon, **known)
+    return plan
+
+
+def _compare(plan: dict[str, Any], arguments: argparse.Namespace, figure: Path | None) -> int:
+    from workbench.privacy.comparison import compare
+
+    numbers = {name: plan[name] for name in ("sampling_rate", "noise_multiplier", "steps", "delta")}
+    table = compare(**numbers)
+    if arguments.json:
+        rows = table.astype(object).where(table.notna(), None).to_dict(orient="records")
+        print(json.dumps({**numbers, "rows": rows}))
+    else:
+        print(f"{'sampler':21}{'relation':19}{'accountant':13}{'epsilon':>10}   note")
+        for row in table.itertuples():
+            value = "-" if math.isnan(row.epsilon) else f"{row.epsilon:.4f}"
+            print(f"{row.sampler:21}{row.relation:19}{row.accountant:13}{value:>10}   {row.note}")
+    if figure is not None:
+        from workbench.plots import comparison_figure, png
+
+        title = (
+            f"sigma = {numbers['noise_multiplier']:g}, q = {numbers['sampling_rate']:g}, T = {numbers['steps']:,}, "
+            f"delta = {numbers['delta']:g}"
+        )
+        figure.write_bytes(png(comparison_figure(table, title)))
+        print(f"Saved: {figure}", file=sys.stderr)
+    return DONE
+
+
+def _writable_file(argument: str, text: str) -> Path:
+    """The path of a PNG file that can be written; nothing is left behind by the check."""
+    path = Path(text).expanduser()
+    if path.suffix != ".png":
+        raise ArgumentError(argument, text, "must end in .png.")
+    if not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ArgumentError(argument, text, "cannot write there.")
+    return path
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from workbench.auditing import audit
+
+    print("workbench audit: running the core on canaries...", file=sys.stderr)
+    result = audit(
+        _model(arguments.model),
+        arguments.data,
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        iterations=arguments.iterations,
+        sampling_rate=0.5 if arguments.sampling_rate is None else arguments.sampling_rate,
+        sampler=arguments.sampler,
+        relation=arguments.relation,
+        clip=arguments.clip,
+        gradient=arguments.gradient,
+        mode=arguments.mode,
+        trials=arguments.trials,
+        num_canaries=arguments.canaries,
+        confidence=arguments.confidence,
+        seed=arguments.seed,
+        bug=arguments.planted_bug,
+    )
+    print(json.dumps(result.to_dict()) if arguments.json else result.statement())
+    return DONE if result.passed else FAILED
 
 
 def _models(arguments: argparse.Namespace) -> int:
@@ -313,14 +422,15 @@ def _lab(arguments: argparse.Namespace) -> int:
     return subprocess.call(command)
 
 
-def _add_plan(parser: argparse.ArgumentParser, *, iterations: int | None) -> None:
+def _add_plan(parser: argparse.ArgumentParser, *, iterations: int | None, rate: float = 0.1) -> None:
+    parser.add_argument("--iterations", type=_number, default=iterations, metavar="T", help="planned steps")
     parser.add_argument(
-        "--iterations", type=_number, default=iterations, required=iterations is None, metavar="T", help="planned steps"
+        "--sampling-rate", type=_number, metavar="Q", help=f"share of the records in a minibatch, on average ({rate:g})"
     )
+    parser.add_argument("--sampler", default="poisson", help="poisson (default), without_replacement or shuffle")
     parser.add_argument(
-        "--sampling-rate", type=_number, default=0.1, metavar="Q", help="chance of each record to enter a step (0.1)"
+        "--relation", help="neighbouring relation; default the sampler's own; shuffle also has replace_special"
     )
-    parser.add_argument("--sampler", default="poisson", help="poisson")
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
 
 
@@ -341,6 +451,9 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--epsilon", type=_number, required=True, help="privacy loss of the whole run, > 0")
     fit.add_argument("--delta", type=_number, help="in (0, 1); default: the largest power of ten below 1/N")
     _add_plan(fit, iterations=2000)
+    fit.add_argument(
+        "--batch-size", type=_whole, metavar="B", help="records in a minibatch (poisson: expected), for --sampling-rate"
+    )
     fit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
     fit.add_argument("--gradient", default="aligned", help="aligned (default), or vanilla for comparison")
     fit.add_argument("--learning-rate", type=_number, help="of Adam; default 1 / sqrt(iterations)")
@@ -362,6 +475,11 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument(
         "--bounds", nargs="+", metavar="FEATURE=LOW:HIGH", help="CSV: public ranges, LOW:HIGH for all, or a .json file"
     )
+    fit.add_argument(
+        "--private-scaling",
+        action="store_true",
+        help="CSV: scale by the private records' own mean and deviation instead, outside the guarantee",
+    )
     fit.add_argument("--evaluation-fraction", type=_number, default=0.2, help="chance of a row to be held out (0.2)")
     fit.add_argument("--split-seed", type=_whole, default=0, help="public seed of the split (0)")
     fit.add_argument("--evaluation-public", action="store_true", help="CSV: declare the evaluation records public")
@@ -369,13 +487,51 @@ def _parser() -> argparse.ArgumentParser:
         "--evaluate-private", action="store_true", help="show metrics on private evaluation records, outside the guarantee"
     )
 
-    account = commands.add_parser("account", help="epsilon from noise, or noise from epsilon")
+    account = commands.add_parser(
+        "account",
+        help="epsilon of a plan; or the noise, the steps or the sampling rate that keep an epsilon",
+        description="Epsilon of a plan, with the curve over steps; with --epsilon, the one of --noise-multiplier, "
+        "--iterations and --sampling-rate that is left out is found.",
+    )
     account.set_defaults(run=_account)
-    given = account.add_mutually_exclusive_group(required=True)
-    given.add_argument("--epsilon", type=_number, help="find the smallest noise multiplier for it")
-    given.add_argument("--noise-multiplier", type=_number, metavar="SIGMA", help="find epsilon for it")
+    account.add_argument("--epsilon", type=_number, help="the epsilon to keep")
+    account.add_argument(
+        "--noise-multiplier", type=_number, metavar="SIGMA", help="noise standard deviation / clipping norm"
+    )
     account.add_argument("--delta", type=_number, required=True)
     _add_plan(account, iterations=None)
+    account.add_argument("--accountant", default="pld", help="pld (default), rdp, rdp_classic or fourier")
+    account.add_argument("--compare", action="store_true", help="the plan under every sampler and accountant")
+    account.add_argument("--figure", metavar="FILE.png", help="draw the curve, or the comparison")
+
+    audit = commands.add_parser(
+        "audit",
+        help="attack the core with canaries: a lower bound on epsilon to hold against the promise",
+        description="Runs the steps of a fit on records made for the purpose and attacks them. Exit code 1 if the attack "
+        "refutes the promise, as it does with a planted bug.",
+    )
+    audit.set_defaults(run=_audit)
+    audit.add_argument("--model", default="logistic", help="a name, or a Python file, as for fit (logistic)")
+    audit.add_argument("--data", help="a data set whose training records may be shown; made-up records by default")
+    audit.add_argument("--epsilon", type=_number, default=1.0, help="the promise to be tested (1)")
+    audit.add_argument(
+        "--delta", type=_number, default=1e-2, help="of the promise (0.01: only frequent events can be counted)"
+    )
+    _add_plan(audit, iterations=20, rate=0.5)
+    audit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
+    audit.add_argument("--gradient", default="aligned", help="aligned (default) or vanilla")
+    audit.add_argument(
+        "--mode", default="many_runs", help="many_runs (default), or one_run with many canaries: quick, weaker"
+    )
+    audit.add_argument(
+        "--trials", type=_whole, default=10_000, help="runs with and without the canary, for many_runs (10000)"
+    )
+    audit.add_argument("--canaries", type=_whole, default=1000, help="canaries in the run, for one_run (1000)")
+    audit.add_argument("--confidence", type=_number, default=0.95, help="of the lower bound (0.95)")
+    audit.add_argument("--seed", type=_whole, help="reproducible audit")
+    audit.add_argument(
+        "--planted-bug", metavar="BUG", help="break the run on purpose: half_noise, no_clipping or realised_size"
+    )
 
     for name, run, text in (("models", _models, "list the models"), ("data", _data, "list the embedded data sets")):
         listing = commands.add_parser(name, help=text)

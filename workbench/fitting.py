@@ -28,7 +28,7 @@ from workbench.inference.training import run as run_training
 from workbench.models import Model
 from workbench.models import get as get_model
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan
+from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
 from workbench.privacy.randomness import fast_key, key_from_seed, new_key
 from workbench.results import FitResult, HistoryPoint
 
@@ -87,8 +87,10 @@ def prepare(
     epsilon: float,
     delta: float | None = None,
     iterations: int = 2000,
-    sampling_rate: float = 0.1,
+    sampling_rate: float | None = None,
+    batch_size: int | None = None,
     sampler: str = "poisson",
+    relation: str | None = None,
     clip: float = 1.0,
     gradient: str = "aligned",
     optimizer: Any = None,
@@ -129,11 +131,12 @@ def prepare(
         epsilon=epsilon,
         delta=default_delta(declared) if delta is None else delta,
         iterations=iterations,
-        sampling_rate=sampling_rate,
+        sampling_rate=sampling_rate_of(sampling_rate, batch_size, declared if sampler == "poisson" else dataset.num_train),
         sampler=sampler,
         clip=clip,
         num_records=declared,
         seed=seed,
+        relation=relation,
     )
     settings = RunSettings(
         gradient=gradient,
@@ -202,9 +205,9 @@ class PreparedFit:
 
     def guarantee(self, steps_taken: int) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps."""
-        caveats: tuple[str, ...] = ()
+        caveats = self.data.caveats
         if self.shows_metrics and not self.data.evaluation_is_public:
-            caveats = ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
+            caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
         return self.plan.guarantee(
             steps_taken=steps_taken, unit=self.data.unit, dimension=self.dpvi.noise_size, caveats=caveats
         )
@@ -276,13 +279,18 @@ class PreparedFit:
             model=self.model.name,
             model_options=dict(self.model.options),
             data=self._data_facts(),
-            settings={**dataclasses.asdict(self.privacy), **dataclasses.asdict(self.settings)},
+            settings={
+                **dataclasses.asdict(self.privacy),
+                "sampling_rate": self.dpvi.sampler.sampling_rate,
+                **dataclasses.asdict(self.settings),
+            },
             params=_by_name(last.params),
             draws={name: np.asarray(value) for name, value in latents.items()},
             coordinates=self.model.coordinates(self.data),
             history=tuple(self._history),
             metrics=dict(last.metrics),
             metrics_label=self.data.evaluation_label,
+            release_label=self.data.release_label,
             seconds=last.seconds,
             finished=time.strftime("%Y-%m-%d %H:%M:%S %z"),
         )
@@ -318,8 +326,10 @@ def fit(
     epsilon: float,
     delta: float | None = None,
     iterations: int = 2000,
-    sampling_rate: float = 0.1,
+    sampling_rate: float | None = None,
+    batch_size: int | None = None,
     sampler: str = "poisson",
+    relation: str | None = None,
     clip: float = 1.0,
     gradient: str = "aligned",
     optimizer: Any = None,
@@ -338,16 +348,19 @@ def fit(
     """Fit a model by differentially private variational inference.
 
     The release (parameters, posterior draws and whatever is computed from them and from public data) satisfies
-    (epsilon, delta)-differential privacy under the sampler's neighbouring relation, "add_or_remove_one" training record
-    for "poisson". ``result.guarantee`` states it with its conditions.
+    (epsilon, delta)-differential privacy under the sampler's neighbouring relation: "add_or_remove_one" training record
+    for "poisson", "replace_one" for the others. ``result.guarantee`` states it with its conditions.
 
     :param model: a name from ``workbench.models.names()`` or a ``workbench.models.Model``.
     :param data: a name from ``workbench.data.names()`` or a ``Dataset``.
     :param epsilon: > 0, for the whole run. :param delta: in (0, 1); the largest power of ten below 1/N by default. A
         ``DeltaWarning`` explains what is wrong with delta >= 1/N.
     :param iterations: T >= 1, planned steps; the noise is calibrated for all of them.
-    :param sampling_rate: q in (0, 1], each record's chance to enter a step.
-    :param sampler: "poisson". :param clip: C > 0, largest norm of one record's gradient.
+    :param sampling_rate: q in (0, 1], each record's chance to enter a step; .1 by default.
+    :param batch_size: in the place of q, the (for "poisson": expected) number of records in a minibatch.
+    :param sampler: "poisson" (default), "without_replacement" or "shuffle"; each comes with its own neighbouring relation
+        and accountant. :param relation: another relation of the sampler's: "replace_special" for "shuffle".
+    :param clip: C > 0, largest norm of one record's gradient.
     :param gradient: "aligned", or "vanilla" for comparison. :param optimizer: a numpyro.optim or optax optimiser; Adam by
         default. :param learning_rate: of Adam, 1 / sqrt(T) by default.
     :param average: give the mean of the iterates of the run's second half in the place of the last one (Polyak); it costs
@@ -369,7 +382,9 @@ def fit(
         delta=delta,
         iterations=iterations,
         sampling_rate=sampling_rate,
+        batch_size=batch_size,
         sampler=sampler,
+        relation=relation,
         clip=clip,
         gradient=gradient,
         optimizer=optimizer,
