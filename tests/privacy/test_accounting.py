@@ -290,7 +290,7 @@ def test_extra_delta_moves_the_trade_off_curve():
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan])
 def test_unusable_false_positive_rates_are_named(rate):
-    with pytest.raises(ArgumentError, match="^false_positive_rates="):
+    with pytest.raises(ArgumentError, match=r"^false_positive_rates="):
         accounting.trade_off(**plan(8.0, 0.1, 200), false_positive_rates=[0.1, rate])
 
 

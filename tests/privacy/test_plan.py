@@ -66,6 +66,12 @@ def test_a_blanked_record_needs_half_the_noise():
     assert guarantee(blanked).relation == "replace_special"
 
 
+def test_what_is_charged_for_overflow_tells_nothing_of_the_private_count():
+    fewer, declared, more = (make_plan(SETTINGS, count) for count in (440, 455, 456))
+    assert fewer.overflow_delta == declared.overflow_delta == more.overflow_delta > 0
+    assert make_plan(settings(sampler="shuffle"), 455).overflow_delta == 0
+
+
 def test_shuffling_says_what_happens_to_the_rest():
     assert any("each epoch leaves 41 out" in line for line in guarantee(make_plan(settings(sampler="shuffle"), 455)).caveats)
     even = make_plan(settings(sampler="shuffle"), 460)

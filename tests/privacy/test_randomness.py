@@ -7,6 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax import lax
 from jax.extend.random import define_prng_impl
 from scipy import stats
@@ -59,6 +62,51 @@ def test_consecutive_blocks_of_rfc_8439():
     np.testing.assert_array_equal(stream[:8, 1], little_endian(second))
 
 
+def cryptography_blocks(secret, first, nonce, count):
+    """``count`` consecutive blocks of ChaCha20 by the cryptography package (OpenSSL), uint32[16, count]."""
+    initial = first.to_bytes(4, "little") + nonce
+    stream = Cipher(algorithms.ChaCha20(secret, initial), mode=None).encryptor().update(bytes(64 * count))
+    return np.frombuffer(stream, "<u4").reshape(count, 16).T
+
+
+WORD = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(secret=st.binary(min_size=32, max_size=32), counter=WORD, nonce=st.binary(min_size=12, max_size=12))
+def test_blocks_are_those_of_the_cryptography_package(secret, counter, nonce):
+    """For any key, nonce and counter, the last one 2^32 - 1."""
+    key, words = (jnp.asarray(np.frombuffer(data, "<u4").astype(np.uint32)) for data in (secret, nonce))
+    ours = jitted_block(key, jnp.array([counter], jnp.uint32), words)
+    np.testing.assert_array_equal(ours, cryptography_blocks(secret, counter, nonce, 1))
+
+
+jitted_block = jax.jit(randomness.block)
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 700, 5000])
+def test_long_keystreams_are_those_of_the_cryptography_package(count):
+    """Computed in tiles, the last of which overlaps the one before: no block is left out, moved or repeated."""
+    secret, nonce = bytes(range(100, 132)), b"bits" + (32).to_bytes(4, "little") + bytes(4)
+    words = jax.random.bits(key_from_bytes(secret), (16 * count,), jnp.uint32)
+    np.testing.assert_array_equal(words.reshape(16, count), cryptography_blocks(secret, 0, nonce, count))
+
+
+def test_keys_and_numbers_of_a_batch_get_the_keystream_of_the_cryptography_package():
+    """Batches go through the same tiles with a key and a nonce for each block."""
+    secrets = [bytes([first, *range(31)]) for first in range(3)]
+    keys = jax.random.wrap_key_data(
+        jnp.stack([jax.random.key_data(key_from_bytes(secret)) for secret in secrets]), impl=CHACHA20
+    )
+    numbers = jnp.arange(200, 204, dtype=jnp.uint32)
+    each = jax.vmap(jax.vmap(lambda key, number: randomness.stream(key, number, 16 * 70, lane=1), (None, 0)), (0, None))
+    words = np.asarray(jax.jit(each)(keys, numbers)).reshape(3, 4, 16, 70)
+    for secret, rows in zip(secrets, words, strict=True):
+        for number, row in zip(numbers.tolist(), rows, strict=True):
+            nonce = b"strm" + number.to_bytes(4, "little") + (1).to_bytes(4, "little")
+            np.testing.assert_array_equal(row, cryptography_blocks(secret, 0, nonce, 70))
+
+
 def test_keystream_is_the_blocks_of_consecutive_counters():
     key = jax.random.key_data(key_from_seed(0))
     nonce = jnp.array([randomness._BITS, 32, 0], jnp.uint32)
@@ -67,8 +115,23 @@ def test_keystream_is_the_blocks_of_consecutive_counters():
     np.testing.assert_array_equal(np.sort(words), np.sort(blocks, axis=None))
 
 
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="tiles are for CPUs")
+def test_a_tile_compiles_to_one_kernel():
+    """Without it the keystream takes twice as long: XLA would cut each double round into fifty small kernels."""
+    compiled = jax.jit(lambda key: jax.random.bits(key, (16 * 700,), jnp.uint32)).lower(key_from_seed(0)).compile()
+    assert 'xla_cpu_small_call="true"' in compiled.as_text()
+
+
+def test_a_large_batch_of_keys_is_cut_into_tiles_as_well():
+    """A whole batch as one tile would be too large for one kernel."""
+    keys = jax.random.split(key_from_seed(12), 300)
+    batch = jax.jit(jax.vmap(lambda key: jax.random.bits(key, (1600,), jnp.uint32)))(keys)
+    for number in (0, 150, 299):
+        np.testing.assert_array_equal(batch[number], jax.random.bits(keys[number], (1600,), jnp.uint32))
+
+
 def test_long_keystreams_repeat_no_word_more_than_chance_allows():
-    """Beyond 4096 blocks the counters come in rounds. Among n = 2^17 words chance alone repeats n^2 / 2^33 = 2."""
+    """Among n = 2^17 words chance alone repeats n^2 / 2^33 = 2."""
     words = np.asarray(jax.random.bits(key_from_seed(1), (2**17,), jnp.uint32))
     assert len(words) - len(np.unique(words)) < 20
 
@@ -208,17 +271,19 @@ def test_quantile_falls_as_the_tail_shrinks():
     assert np.all(np.diff(randomness.upper_tail_quantile(p)) < 0)
 
 
+CONSTANT_BITS = define_prng_impl(
+    key_shape=(1,),
+    seed=lambda seed: jnp.zeros(1, jnp.uint32),
+    split=lambda key, shape: jnp.broadcast_to(key, (*shape, 1)),
+    random_bits=lambda key, width, shape: jnp.broadcast_to(key[0], shape),
+    fold_in=lambda key, number: key,
+    name="constant_bits",
+)
+
+
 def constant_bits_key(word):
     """A key of a generator that returns nothing but ``word``: shows where a transform of bits ends."""
-    implementation = define_prng_impl(
-        key_shape=(1,),
-        seed=lambda seed: jnp.zeros(1, jnp.uint32),
-        split=lambda key, shape: jnp.broadcast_to(key, (*shape, 1)),
-        random_bits=lambda key, width, shape: jnp.broadcast_to(key[0], shape),
-        fold_in=lambda key, number: key,
-        name=f"constant_bits_{word}",
-    )
-    return jax.random.wrap_key_data(jnp.array([word], jnp.uint32), impl=implementation)
+    return jax.random.wrap_key_data(jnp.asarray(word, jnp.uint32).reshape(1), impl=CONSTANT_BITS)
 
 
 def farthest(draw):
@@ -268,6 +333,115 @@ def test_normal_has_the_shape_asked_for(shape):
 def test_jitted_normal_agrees_with_eager():
     key = key_from_seed(11)
     np.testing.assert_allclose(jax.jit(normal, static_argnums=1)(key, (100,)), normal(key, (100,)), rtol=1e-5)
+
+
+# --- tails ---------------------------------------------------------------------------------------------------------------
+
+FAR = (4, 5, 6, 7, 8, 9)
+
+
+def share_beyond(draw, num_words, far):
+    """The share of equally likely words whose draw is above ``far``; ``draw(word)`` falls as ``word`` grows."""
+    low, high = 0, num_words
+    while low < high:
+        middle = (low + high) // 2
+        if draw(middle) > far:
+            low = middle + 1
+        else:
+            high = middle
+    return low / num_words
+
+
+def is_right(share, far):
+    """Whether ``share`` is P(Z > far) to 1e-4, or as near as 2^64 words can come."""
+    exact = stats.norm.sf(far)
+    return abs(share - exact) <= 1e-4 * exact + 2.0**-65
+
+
+jitted_normal_from = jax.jit(randomness.normal_from)
+
+
+def noise_by_rank(rank):
+    """The ``rank``-th largest draw of our noise: a sign and 63 bits."""
+    positive = rank < 2**63
+    bits = rank if positive else 2**64 - 1 - rank
+    return float(jitted_normal_from(np.uint32((bits >> 32) << 1 | positive), np.uint32(bits & (2**32 - 1))))
+
+
+@jax.jit
+def jax_normal_of_word(word):
+    return jax.random.normal(constant_bits_key(word), ())
+
+
+def jax_normal_by_rank(rank):
+    """The ``rank``-th largest draw of ``jax.random.normal``: one word, of which it looks at 23 bits."""
+    return float(jax_normal_of_word(np.uint32(2**32 - 1 - rank)))
+
+
+@pytest.mark.parametrize("far", FAR)
+def test_tails_have_their_share_of_all_words(far):
+    """At t = 9 that is two of 2^64."""
+    assert is_right(share_beyond(noise_by_rank, 2**64, far), far)
+    assert is_right(share_beyond(lambda rank: -noise_by_rank(2**64 - 1 - rank), 2**64, far), far)
+
+
+@pytest.mark.parametrize("far", FAR)
+def test_tails_of_jax_random_normal_have_not(far):
+    share = share_beyond(jax_normal_by_rank, 2**32, far)
+    assert not is_right(share, far)
+    assert far < 6 or share == 0
+
+
+def test_draws_fall_as_their_words_grow():
+    """All 2^64 words in order, looked at on a grid: the bisection above misses no draw beyond. Rounding is allowed for."""
+    ranks = sorted({round(2**exponent) for exponent in np.linspace(0, 63, 4000)})
+    draws = np.array([noise_by_rank(rank) for rank in ranks])
+    assert np.all(np.diff(draws) <= 1e-6 * np.maximum(draws[:-1], 0.1))
+    exact = stats.norm.isf((np.array(ranks, float) + 0.5) / 2**64)
+    np.testing.assert_allclose(draws, exact, rtol=1e-6, atol=1e-7)
+
+
+THRESHOLDS = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0, 5.25)
+
+
+def tail_p_values(draw, key, num_draws=2**28):
+    """p-values, exact binomial, of the numbers of draws above t and below -t, for each threshold t."""
+    at_once = 2**20
+
+    @jax.jit
+    def count(key):
+        def more(counts, key):
+            draws = draw(key, (at_once,))
+            beyond = [jnp.sum(side * draws > far, dtype=jnp.int32) for side in (1, -1) for far in THRESHOLDS]
+            return counts + jnp.stack(beyond), None
+
+        start = jnp.zeros(2 * len(THRESHOLDS), jnp.int32)
+        return lax.scan(more, start, jax.random.split(key, num_draws // at_once))[0]
+
+    counts = np.asarray(count(key)).tolist()
+    return [
+        stats.binomtest(seen, num_draws, stats.norm.sf(far)).pvalue for seen, far in zip(counts, 2 * THRESHOLDS, strict=True)
+    ]
+
+
+FALSE_ALARMS = 1e-7  # for each of 18 comparisons: together, two seeds in a million
+
+
+def test_draws_beyond_each_threshold_are_as_many_as_a_normal_has():
+    """Up to 5.25, which 20 of 2^28 draws should pass on each side."""
+    assert min(tail_p_values(normal, key_from_seed(40))) > FALSE_ALARMS
+
+
+@pytest.mark.parametrize("scale", [0.997, 1.003])
+def test_a_scale_three_in_a_thousand_off_would_be_seen(scale):
+    p_values = tail_p_values(lambda key, shape: scale * normal(key, shape), key_from_seed(40), 2**26)
+    assert min(p_values) < FALSE_ALARMS
+
+
+def test_draws_of_jax_random_normal_are_not_as_many():
+    """None of 2^28 draws lies above 5.25."""
+    p_values = tail_p_values(partial(jax.random.normal, dtype=jnp.float32), jax.random.key(40))
+    assert p_values[THRESHOLDS.index(5.25)] < FALSE_ALARMS
 
 
 # --- many draws at once: low bits only where they matter ---------------------------------------------------------------

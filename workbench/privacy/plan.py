@@ -185,7 +185,7 @@ class PrivacyPlan:
             constants = f"The number of records (N = {settings.num_records})"
         else:
             constants = f"Under {self._relation} the number of records (N = {self.sampler.num_records}) is not hidden; it"
-        lines.append(f"{constants}, the sampling rate and the bounds used for scaling are treated as public constants.")
+        lines.append(f"{constants}, the sampling rate and any bounds declared for scaling are treated as public constants.")
         if isinstance(self.sampler, ShuffleSampler) and self.sampler.left_out:
             lines.append(
                 f"Minibatches of {self.sampler.batch_size} do not divide {self.sampler.num_records} records: each epoch "
@@ -219,13 +219,15 @@ def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
     :raises ArgumentError: if no supported noise keeps the promise.
     """
     sampler, failure = _sampler(settings, num_train)
-    overflow_delta = math.exp(_log_factor(settings)) * failure
-    if overflow_delta > settings.delta * _IMPLEMENTATION_SHARE:
+    overflow_delta, share = math.exp(_log_factor(settings)) * failure, settings.delta * _IMPLEMENTATION_SHARE
+    if overflow_delta > share:
         raise _validate.ArgumentError(
             "epsilon",
             settings.epsilon,
             f"so large that rounding and padding of minibatches alone cost a delta of {overflow_delta:.1e}; take less.",
         )
+    if isinstance(sampler, PoissonSampler):
+        overflow_delta = share  # the whole allowance: the exact figure would tell of a private number of records
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
         delta=_mechanism_delta(settings, overflow_delta),
@@ -251,7 +253,7 @@ def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]
     if settings.sampler == "shuffle":
         # its guarantee counts on no randomness: a record enters at most once an epoch in whatever order
         return ShuffleSampler(num_train, batch_size), 0.0
-    # the padding M follows the declared N, so that it tells nothing about the private count
+    # the padding M follows the declared N; only if there are more records than declared, it follows them
     size = max(num_train, settings.num_records)
     share = settings.delta * _IMPLEMENTATION_SHARE
     capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - _log_factor(settings))

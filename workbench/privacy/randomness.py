@@ -15,7 +15,6 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.random import define_prng_impl
 
 __all__ = [
@@ -41,8 +41,8 @@ __all__ = [
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
 _BITS, _SPLIT, _FOLD_IN, _STREAM = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold", b"strm"))
-_BLOCKS_AT_ONCE = 4096
 _WORDS_PER_BLOCK = 16
+_TILE = 256  # blocks that a CPU computes at a time: their state is half of its first cache
 
 
 def _rotate_left(word: jax.Array, distance: int) -> jax.Array:
@@ -86,7 +86,7 @@ def _double_round(words: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
 def block(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
     """The ChaCha20 block function (RFC 8439, section 2.3) for many counters at once.
 
-    :param key: uint32[8], the words of the 256-bit key, little-endian.
+    :param key: uint32[8], the words of the 256-bit key, little-endian, or uint32[8, n], one for each counter.
     :param counter: uint32[n].
     :param nonce: uint32[3], or uint32[3, n], one for each counter.
     :return: uint32[16, n]; column i is the block of ``counter[i]``.
@@ -100,28 +100,73 @@ def block(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
     return jnp.stack([before + after for before, after in zip(start, end, strict=True)])
 
 
+def _one_kernel(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
+    """``block`` of at most ``_TILE`` counters as one kernel of a CPU, where it would be five hundred small ones.
+
+    XLA does that to a computation of this size by itself from jax 0.12 on; before, it has to be asked. It cannot grant it to
+    larger ones, which it divides among cores.
+    """
+    blocks = jax.jit(block)(key, counter, nonce)
+    if jax.__version_info__ >= (0, 12):
+        return blocks
+    return set_xla_metadata(blocks, xla_cpu_small_call="true", inlineable="false")
+
+
+def _in_tiles(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
+    """``block``, a tile of counters at a time. Where n is no multiple, the last tile overlaps the one before it."""
+    count = counter.shape[0]
+    if count <= _TILE:
+        return _one_kernel(key, counter, nonce)
+
+    def fill(tile: jax.Array, blocks: jax.Array) -> jax.Array:
+        first = jnp.minimum(tile * _TILE, count - _TILE)
+        own = [
+            lax.dynamic_slice_in_dim(part, first, _TILE, axis=-1) if part.shape[-1] == count else part
+            for part in (key, counter, nonce)
+        ]
+        return lax.dynamic_update_slice_in_dim(blocks, _one_kernel(*own), first, axis=1)
+
+    return lax.fori_loop(0, -(-count // _TILE), fill, jnp.empty((_WORDS_PER_BLOCK, count), jnp.uint32))
+
+
+@custom_vmap
+def _blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
+    """``block`` as the device likes it: a CPU in tiles that stay in its first cache, a GPU all lanes at once."""
+    return lax.platform_dependent(key, counter, nonce, cpu=_in_tiles, default=block)
+
+
+@_blocks.def_vmap
+def _blocks_of_batch(
+    size: int, in_batched: list[bool], key: jax.Array, counter: jax.Array, nonce: jax.Array
+) -> tuple[jax.Array, bool]:
+    """One row of lanes for the whole batch: a short row for each entry would take two to three times as long."""
+    count = counter.shape[-1]
+
+    def in_a_row(words: jax.Array, batched: bool) -> jax.Array:
+        """uint32[w] or uint32[w, n], or such with a first axis for the batch, as uint32[w, size * n]."""
+        words = words if batched else words[None]
+        words = words if words.ndim == 3 else words[:, :, None]
+        return jnp.moveaxis(jnp.broadcast_to(words, (size, words.shape[1], count)), 0, 1).reshape(-1, size * count)
+
+    counters = jnp.broadcast_to(counter, (size, count)).reshape(-1)
+    keys, nonces = (
+        in_a_row(words, batched) if batched or words.ndim == 2 else words
+        for words, batched in ((key, in_batched[0]), (nonce, in_batched[2]))
+    )
+    blocks = _blocks(keys, counters, nonces).reshape(_WORDS_PER_BLOCK, size, count)
+    return jnp.moveaxis(blocks, 1, 0), True
+
+
 def _nonce(purpose: int, argument: Any, lane: int = 0) -> jax.Array:
     return jnp.stack([jnp.uint32(purpose), jnp.asarray(argument).astype(jnp.uint32), jnp.uint32(lane)])
 
 
 def _words(key: jax.Array, nonce: jax.Array, count: int) -> jax.Array:
-    """``count`` uint32 words of keystream; the order of words within it is a fixed permutation of RFC 8439's."""
+    """``count`` uint32 words of keystream: the first word of every block, then the second of every block, and so on."""
     blocks = -(-count // _WORDS_PER_BLOCK)
     if blocks >= 2**32:
         raise ValueError(f"count={count!r}: one ChaCha20 key yields at most 2**36 words; split the key first.")
-
-    def at_once(key: jax.Array) -> jax.Array:
-        return block(key, jnp.arange(blocks, dtype=jnp.uint32), nonce).reshape(-1)[:count]
-
-    def in_parts(key: jax.Array) -> jax.Array:
-        lanes = jnp.arange(_BLOCKS_AT_ONCE, dtype=jnp.uint32)
-        starts = jnp.arange(-(-blocks // _BLOCKS_AT_ONCE), dtype=jnp.uint32) * np.uint32(_BLOCKS_AT_ONCE)
-        return lax.map(lambda start: block(key, start + lanes, nonce), starts).reshape(-1)[:count]
-
-    if blocks <= _BLOCKS_AT_ONCE:
-        return at_once(key)
-    # parts that fit a CPU's cache; a GPU wants all lanes at once
-    return lax.platform_dependent(key, cpu=in_parts, default=at_once)
+    return _blocks(key, jnp.arange(blocks, dtype=jnp.uint32), nonce).reshape(-1)[:count]
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
@@ -141,13 +186,13 @@ def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     count = math.prod(shape)
     blocks = -(-count // 2)
-    stream = block(key, jnp.arange(blocks, dtype=jnp.uint32), _nonce(_SPLIT, 0))
+    stream = _blocks(key, jnp.arange(blocks, dtype=jnp.uint32), _nonce(_SPLIT, 0))
     return stream.T.reshape(2 * blocks, 8)[:count].reshape(*shape, 8)
 
 
 @jax.jit
 def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
-    return block(key, jnp.zeros(1, jnp.uint32), _nonce(_FOLD_IN, number))[:8, 0]
+    return _blocks(key, jnp.zeros(1, jnp.uint32), _nonce(_FOLD_IN, number))[:8, 0]
 
 
 def _refuse_seed(seed: Any) -> jax.Array:
@@ -224,41 +269,7 @@ def stream(key: jax.Array, number: Any, count: int, lane: int = 0) -> jax.Array:
     :raises TypeError: if ``key`` is not a ChaCha20 key.
     """
     require_secure(key)
-    return _streams(count, lane)(jax.random.key_data(key), jnp.asarray(number).astype(jnp.uint32))
-
-
-@functools.lru_cache(maxsize=64)
-def _streams(count: int, lane: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """A function of key words uint32[8] and numbers uint32[...]: words uint32[..., count].
-
-    Under vmap over numbers all blocks are still one row of lanes: short rows, one a number, take two to three times as long.
-    """
-
-    def words(key: jax.Array, numbers: jax.Array) -> jax.Array:
-        if numbers.ndim == 0 and count > _WORDS_PER_BLOCK * _BLOCKS_AT_ONCE:
-            return _words(key, _nonce(_STREAM, numbers, lane), count)
-        blocks = -(-count // _WORDS_PER_BLOCK)
-        counters = jnp.tile(jnp.arange(blocks, dtype=jnp.uint32), numbers.size)
-        lanes = counters.shape
-        nonce = jnp.stack(
-            [
-                jnp.full(lanes, _STREAM, jnp.uint32),
-                jnp.repeat(numbers.reshape(-1), blocks),
-                jnp.full(lanes, lane, jnp.uint32),
-            ]
-        )
-        stream = block(key, counters, nonce).reshape(_WORDS_PER_BLOCK, numbers.size, blocks)
-        return jnp.moveaxis(stream, 0, 1).reshape(*numbers.shape, -1)[..., :count]
-
-    together = custom_vmap(words)
-
-    @together.def_vmap
-    def batched(size: int, in_batched: list[bool], key: jax.Array, numbers: jax.Array) -> tuple[jax.Array, bool]:
-        if in_batched[0]:
-            return jax.vmap(words, in_axes=[0 if batched else None for batched in in_batched])(key, numbers), True
-        return together(key, numbers), True
-
-    return together
+    return _words(jax.random.key_data(key), _nonce(_STREAM, number, lane), count)
 
 
 def fast_key(key: jax.Array) -> jax.Array:
@@ -310,7 +321,7 @@ def normal_from(sign_and_high: jax.Array, low: jax.Array) -> jax.Array:
     return jnp.where((sign_and_high & 1) == 1, magnitude, -magnitude)
 
 
-# On a CPU the keystream is most of the cost, and low bits matter in the tail alone: where the high bits are 2**20 or more
+# On a CPU the keystream is half of the cost, and low bits matter in the tail alone: where the high bits are 2**20 or more
 # (|z| < 3.49), a step of 2**-32 in p moves the draw by less than float32 resolves there. So eight draws share one word
 # of low bits, for the one of them that is in the tail; a chunk where two are (one in forty) draws 32 bits for each.
 _CHUNK, _SHARING, _TAIL_BELOW, _MIDDLE = 2**15, 8, np.uint32(2**20), np.uint32(2**31)
@@ -335,8 +346,8 @@ def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     coordinates over thousands of steps that missing tail is a privacy loss that delta does not count. Here a draw
     reaches ``NORMAL_BOUND``. What stays is the porosity of floating point (Mironov 2012).
 
-    On a CPU, draws of many coordinates take the low 32 bits only where they change the result, in half the time: there the
-    same key gives other draws than on other devices.
+    On a CPU, draws of many coordinates take the low 32 bits only where they change the result, in three quarters of the
+    time: there the same key gives other draws than on other devices.
 
     :param key: a typed key (use ``new_key``).
     :param shape: shape of the result.

@@ -1,0 +1,92 @@
+"""Time of Gaussian noise for 688 884 coordinates, the networks of a VAE, as ratios to jax.random.normal with threefry.
+
+    python normals.py [--size N] [--turns K] [--cores K ...]
+
+The two take turns in alternating order; a time is the median over turns, a ratio the median of the ratios within turns. On a
+CPU each number of cores has a process of its own. Times are of this machine; only the ratios mean something elsewhere.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+SIZE = 688_884
+STEPS = 10  # draws in one turn of the loop
+
+
+def contenders(size):
+    """``{way of calling: (draws a turn, {generator: turn})}``; a turn gives an array."""
+    import jax
+    import jax.numpy as jnp
+
+    from workbench.privacy.randomness import new_key, normal
+
+    draws = {
+        "ours": (lambda key: normal(key, (size,)), new_key()),
+        "threefry": (lambda key: jax.random.normal(key, (size,)), jax.random.key(0)),
+    }
+
+    def looped(draw):
+        def add(total, step_key):
+            return total + draw(step_key), None
+
+        return lambda key: jax.lax.scan(add, jnp.zeros(size), jax.random.split(key, STEPS))[0]
+
+    def turns(way):
+        compiled = {name: (jax.jit(way(draw)), key) for name, (draw, key) in draws.items()}
+        return {name: lambda function=function, key=key: function(key) for name, (function, key) in compiled.items()}
+
+    return {"in a compiled loop": (STEPS, turns(looped)), "single calls": (1, turns(lambda draw: draw))}
+
+
+def seconds(turn):
+    """Wall time of one turn."""
+    import jax
+
+    began = time.perf_counter()
+    jax.block_until_ready(turn())
+    return time.perf_counter() - began
+
+
+def measure(size, turns):
+    """Print times and ratios on the cores that this process has."""
+    import jax
+
+    device = jax.devices()[0]
+    where = f"{len(os.sched_getaffinity(0))} core(s)" if device.platform == "cpu" else device.device_kind
+    print(f"{size} normals, {where}, jax {jax.__version__}, load {os.getloadavg()[0]:.1f}")
+    for way, (draws, generators) in contenders(size).items():
+        for turn in generators.values():
+            seconds(turn)  # compiles
+        times = {name: [] for name in generators}
+        for number in range(turns):
+            for name in list(generators)[:: 1 if number % 2 else -1]:
+                times[name].append(seconds(generators[name]) / draws)
+        ratio = statistics.median(ours / theirs for ours, theirs in zip(times["ours"], times["threefry"], strict=True))
+        ours, theirs = (statistics.median(times[name]) * 1e3 for name in ("ours", "threefry"))
+        print(f"  {way:20} {ours:7.2f} ms, threefry {theirs:7.2f} ms   {ratio:5.2f} x threefry", flush=True)
+
+
+def main():
+    """Measure in a process for each number of cores, because JAX counts cores once."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=SIZE)
+    parser.add_argument("--turns", type=int, default=41)
+    parser.add_argument("--cores", type=int, nargs="+", help="on a CPU; by default all of them, and one")
+    arguments = parser.parse_args()
+    mine = sorted(os.sched_getaffinity(0))
+    cores = arguments.cores or sorted({len(mine), 1}, reverse=True)
+    if len(cores) == 1:
+        os.sched_setaffinity(0, mine[: cores[0]])
+        measure(arguments.size, arguments.turns)
+        return
+    for count in cores:
+        again = [sys.executable, __file__, "--size", str(arguments.size), "--turns", str(arguments.turns)]
+        subprocess.run([*again, "--cores", str(count)], check=True)
+
+
+if __name__ == "__main__":
+    main()
