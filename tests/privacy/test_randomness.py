@@ -531,6 +531,11 @@ def test_lanes_numbers_bits_and_folds_never_share_a_block():
     assert len({tuple(np.asarray(row).tolist()) for row in rows}) == len(rows)
 
 
+def test_streams_of_no_words_are_empty_under_vmap_too():
+    empty = jax.vmap(lambda number: randomness.stream(key_from_seed(1), number, 0))(jnp.arange(3))
+    assert empty.shape == (3, 0)
+
+
 def test_streams_need_a_secure_key():
     with pytest.raises(TypeError, match="new_key"):
         randomness.stream(jax.random.key(0), 0, 4)

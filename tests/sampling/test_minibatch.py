@@ -127,7 +127,7 @@ def assert_distinct(sampler, seed, number):
 
 
 @pytest.mark.parametrize("sampler", FIXED_SIZE)
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_any_minibatch_holds_distinct_records(sampler, data):
     num_records = data.draw(st.integers(1, 300))

@@ -12,7 +12,6 @@ from tests.sampling.uniformity import (
     even_inclusion,
     even_outcomes,
     even_pairs,
-    fits,
     memberships,
     minibatches,
     subset_codes,
@@ -51,23 +50,14 @@ def test_every_subset_is_equally_likely_in_a_step(batch_size, draws):
     assert even_outcomes(codes, math.comb(10, batch_size))
 
 
-def test_every_order_of_five_records_is_equally_likely():
+def test_every_order_of_five_records_is_equally_likely_whatever_the_epoch_before():
+    """All 5! orders, and all 25 pairs of the first records of two epochs in a row, equal ones included."""
     drawn = orders(ShuffleSampler(5, 5), key_from_seed(2), DRAWS)
     assert even_outcomes(drawn @ 5 ** np.arange(5), math.factorial(5))
+    assert even_outcomes(drawn[::2, 0] * 5 + drawn[1::2, 0], 25)
 
 
-def test_places_and_consecutive_epochs_are_even():
-    """Counts of (place, record) have fixed row and column sums: chi-square with (N - 1)^2 degrees of freedom.
-
-    Of the first records of two epochs in a row all N^2 pairs are equally likely, equal ones included.
-    """
-    drawn = orders(ShuffleSampler(12, 12), key_from_seed(3), DRAWS)
-    counts = np.array([np.bincount(drawn[:, place], minlength=12) for place in range(12)])
-    assert fits(np.sum((counts - DRAWS / 12) ** 2) / (DRAWS / 12) * 11 / 12, 11**2)
-    assert even_outcomes(drawn[::2, 0] * 12 + drawn[1::2, 0], 12**2)
-
-
-@pytest.mark.parametrize("num_records", [*range(1, 11), 31, 64, 1023])
+@pytest.mark.parametrize("num_records", [1, 2, 3, 4, 5, 10, 64, 1023])
 def test_an_order_is_a_permutation(num_records):
     """Whatever its words and however few rounds."""
     words = np.random.default_rng(0).integers(0, 2**32, (50, 3, 7), np.uint32)
@@ -77,7 +67,7 @@ def test_an_order_is_a_permutation(num_records):
     np.testing.assert_array_equal(np.sort(drawn, axis=1), np.tile(np.arange(num_records), (50, 1)))
 
 
-@pytest.mark.parametrize(("num_records", "batch_size"), [(14, 4), (7, 7), (30, 1)])
+@pytest.mark.parametrize(("num_records", "batch_size"), [(14, 4), (30, 1)])
 def test_an_epoch_takes_every_record_once_but_those_left_out(num_records, batch_size):
     sampler, key = ShuffleSampler(num_records, batch_size), key_from_seed(6)
     assert sampler.steps_per_epoch == num_records // batch_size

@@ -146,7 +146,8 @@ def _blocks_of_batch(
         """uint32[w] or uint32[w, n], or such with a first axis for the batch, as uint32[w, size * n]."""
         words = words if batched else words[None]
         words = words if words.ndim == 3 else words[:, :, None]
-        return jnp.moveaxis(jnp.broadcast_to(words, (size, words.shape[1], count)), 0, 1).reshape(-1, size * count)
+        spread = jnp.broadcast_to(words, (size, words.shape[1], count))
+        return jnp.moveaxis(spread, 0, 1).reshape(words.shape[1], size * count)  # where n is 0, -1 would not do
 
     counters = jnp.broadcast_to(counter, (size, count)).reshape(-1)
     keys, nonces = (
