@@ -180,7 +180,7 @@ def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
     assert "Conditions: The features were scaled with the mean and standard deviation of the private" in out
     assert "Parameters and posterior: outside the guarantee." in out
     result = wb.load(tmp_path / "run")
-    assert result.labels["params"] == result.posterior.attrs["label"] == "outside the guarantee"
+    assert result.labels["params"] == result.posterior.posterior.attrs["label"] == "outside the guarantee"
     assert (
         '<h2>Posterior <span class="label">outside the guarantee</span></h2>' in (tmp_path / "run/report.html").read_text()
     )
@@ -488,20 +488,48 @@ def test_account_refuses_what_it_cannot_use(command, options, line):
 AUDIT = ["audit", "--trials", "400", "--iterations", "3", "--epsilon", "0.5", "--seed", "1"]
 
 
-def test_an_audit_that_refutes_nothing_ends_well(command):
-    code, out, err = command(*AUDIT)
+@pytest.fixture
+def audited(command, monkeypatch):
+    """Runs the command with a stand-in for the audit: (what it answered, what the audit was asked for)."""
+    from workbench import auditing
+
+    def run(lower_bound, *options):
+        asked = {}
+
+        def stand_in(model, data, **settings):
+            asked.update(settings, model=model, data=data)
+            return auditing.AuditResult(
+                model="logistic", data="made for the audit", claimed_epsilon=0.5, delta=0.01, relation="add_or_remove_one",
+                sampler="poisson", sampling_rate=0.5, noise_multiplier=4.0, iterations=3, mode="many_runs", canaries=1,
+                trials=400, lower_bound=lower_bound, confidence=0.95, score="alignment", evidence="counts", bug=None,
+            )  # fmt: skip
+
+        monkeypatch.setattr(auditing, "audit", stand_in)
+        return command(*AUDIT, *options), asked
+
+    return run
+
+
+def test_an_audit_that_refutes_nothing_ends_well(audited):
+    (code, out, err), asked = audited(0.4)
     assert code == 0
     assert "The claim stands: epsilon = 0.5 is not refuted. That proves nothing" in out
     assert err == "workbench audit: running the core on canaries...\n"
+    assert (asked["model"], asked["data"], asked["sampling_rate"], asked["bug"]) == ("logistic", None, 0.5, None)
+    assert (asked["trials"], asked["iterations"], asked["epsilon"], asked["seed"]) == (400, 3, 0.5, 1)
 
 
-def test_an_audit_that_refutes_the_promise_fails(command):
-    code, out, _ = command(*AUDIT, "--planted-bug", "no_clipping", "--json")
+def test_an_audit_that_refutes_the_promise_fails(audited):
+    (code, out, _), asked = audited(
+        0.6, "--planted-bug", "no_clipping", "--json", "--sampler", "shuffle", "--canaries", "50", "--mode", "one_run"
+    )
     answer = json.loads(out)
     assert code == 1
     assert not answer["passed"]
     assert answer["lower_bound"] > answer["claimed_epsilon"] == 0.5
-    assert answer["bug"] == "no_clipping"
+    assert (asked["bug"], asked["sampler"], asked["num_canaries"], asked["mode"]) == (
+        "no_clipping", "shuffle", 50, "one_run",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
