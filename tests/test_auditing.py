@@ -41,7 +41,7 @@ def show(result):
 # --- quick --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bug", [None, "no_clipping"])
+@pytest.mark.parametrize("bug", [pytest.param(None, marks=pytest.mark.slow), "no_clipping"])
 def test_one_run_catches_a_missing_clip_and_nothing_else(bug):
     """Gradients fifty times as long as C: 300 canaries in two steps give them away."""
     result = audit(

@@ -41,7 +41,12 @@ quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimizati
 
 CASES = ["logistic", "bigrams", "local latents", "vae"]
 EVERY_STEP = pytest.mark.parametrize(
-    ("name", "gradient"), [(name, gradient) for name in CASES for gradient in ("aligned", "vanilla")]
+    ("name", "gradient"),
+    [
+        pytest.param(name, gradient, marks=pytest.mark.slow if name in ("bigrams", "vae") else ())
+        for name in CASES
+        for gradient in ("aligned", "vanilla")
+    ],
 )
 MINIBATCH = Minibatch(jnp.array([4, 0, 2, 0, 0, 0], jnp.int32), jnp.arange(zoo.NUM_RECORDS) < 3)
 CHANGED = 2  # a record of that minibatch

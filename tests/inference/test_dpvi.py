@@ -231,7 +231,11 @@ def test_params_are_constrained():
     assert all(np.all(value > 0) for name, value in after(20).items() if name.endswith("scale"))
 
 
-@pytest.mark.parametrize("optim", [optax.adam(0.05), optax.chain(optax.clip(1.0), optax.sgd(0.1))], ids=["adam", "chain"])
+@pytest.mark.parametrize(
+    "optim",
+    [pytest.param(optax.adam(0.05), marks=pytest.mark.slow), optax.chain(optax.clip(1.0), optax.sgd(0.1))],
+    ids=["adam", "chain"],
+)
 def test_optimisers_of_optax_work(optim):
     params = after(3, logistic(optim=optim))
     assert np.all(np.isfinite(params["weights_loc"]))
@@ -504,7 +508,9 @@ def test_vanilla_runs_with_noise_in_all_parameters():
     assert trainer.noise_size == 8
 
 
-@pytest.mark.parametrize("optim", [Adam(0.05), optax.adam(0.05)], ids=["numpyro", "optax"])
+@pytest.mark.parametrize(
+    "optim", [pytest.param(Adam(0.05), marks=pytest.mark.slow), optax.adam(0.05)], ids=["numpyro", "optax"]
+)
 def test_small_models_update_as_leaf_by_leaf(optim):
     """numpyro's optimisers see one vector, optax's a tree: Adam is the same."""
     for name, value in after(4, logistic(optim=optim)).items():

@@ -20,6 +20,10 @@ from workbench.sampling import Minibatch, PoissonSampler
 
 KEY = jax.random.key(1)
 EVERY_CASE = pytest.mark.parametrize("name", zoo.ZOO)
+# each compiles a whole step: every second one only in the long run
+STEPPING = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if place % 2 else ()) for place, name in enumerate(zoo.ZOO)]
+)
 
 # these tests look at results, not at speed: quicker to compile
 quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -134,7 +138,7 @@ def assert_moved_and_finite(before, after):
         assert any(jax.tree.leaves(moved)), name
 
 
-@EVERY_CASE
+@STEPPING
 def test_one_step_under_jit_moves_every_parameter_and_leaves_it_finite(name):
     """With draws made by hand, because ChaCha20 takes a second to compile."""
     trainer, records = trainer_of(name), zoo.ZOO[name].records()

@@ -80,13 +80,16 @@ def clip_that_binds(name, width):
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-10}
 
 
-# in double precision a few models every time, and all of them in the long run
+# some models every time, and all of them in the long run
 DOUBLE = [
     pytest.param(name, np.float64, marks=pytest.mark.slow if place >= 5 else ()) for place, name in enumerate(IN_DOUBLE)
 ]
 
 
-@pytest.mark.parametrize(("name", "width"), [*((name, np.float32) for name in LOSSES), *DOUBLE])
+SINGLE = [pytest.param(name, np.float32, marks=pytest.mark.slow if place >= 17 else ()) for place, name in enumerate(LOSSES)]
+
+
+@pytest.mark.parametrize(("name", "width"), [*SINGLE, *DOUBLE])
 def test_strategies_agree_on_every_model(name, width):
     """With clipping that binds for all, for some and for none, and with padding."""
     _, norms = solved(name, width, 1e6)["vmap"]

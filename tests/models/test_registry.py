@@ -304,7 +304,7 @@ def test_a_guide_that_is_a_function_is_taken_as_it_is():
     assert Model("mine", "A model.", bare, guide=factory).new_guide() is factory
 
 
-@pytest.mark.parametrize("guide", [None, AutoMultivariateNormal(bare)])
+@pytest.mark.parametrize("guide", [pytest.param(None, marks=pytest.mark.slow), AutoMultivariateNormal(bare)])
 def test_one_model_fits_data_of_different_shapes(private_data, guide):
     model = Model("mine", "A model.", bare, guide=guide)
     sizes = [

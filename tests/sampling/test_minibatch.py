@@ -48,7 +48,11 @@ def test_samplers_are_values_that_have_every_property(sampler):
     assert len({sampler, type(sampler)(**vars(sampler))}) == 1
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS[1:], ids=str)  # for Poisson minibatches see test_poisson.py
+@pytest.mark.parametrize(  # for Poisson minibatches see test_poisson.py
+    "sampler",
+    [pytest.param(each, marks=pytest.mark.slow if place % 2 else ()) for place, each in enumerate(SAMPLERS[1:])],
+    ids=str,
+)
 def test_jit_vmap_and_scan_draw_what_eager_steps_draw(sampler):
     keys, numbers = jnp.stack([key_from_seed(20), key_from_seed(21)]), jnp.arange(3, dtype=jnp.int32)
     one = functools.partial(step_of, sampler)
