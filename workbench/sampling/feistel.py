@@ -17,13 +17,13 @@ from jax import lax
 from workbench import _validate
 from workbench.privacy.randomness import stream
 from workbench.sampling._integers import mixed
-from workbench.sampling.minibatch import Minibatch
+from workbench.sampling.minibatch import FixedSize, Minibatch
 
 __all__ = ["FeistelSampler"]
 
 
 @dataclass(frozen=True)
-class FeistelSampler:
+class FeistelSampler(FixedSize):
     """Draws minibatches of ``batch_size`` distinct records, quickly but not exactly uniformly.
 
     No accountant of this package gives a guarantee for it: a few rounds of a quick round function reach only some
@@ -34,33 +34,13 @@ class FeistelSampler:
     :param rounds: of the network, at least 2.
     """
 
-    num_records: int
-    batch_size: int
     rounds: int = 8
 
     name = "feistel"
 
     def __post_init__(self) -> None:
-        num_records = _validate.integer("num_records", self.num_records, at_least=1, at_most=2**30 - 1)
-        object.__setattr__(self, "num_records", num_records)
-        batch_size = _validate.integer("batch_size", self.batch_size, at_least=1, at_most=num_records)
-        object.__setattr__(self, "batch_size", batch_size)
+        super().__post_init__()
         object.__setattr__(self, "rounds", _validate.integer("rounds", self.rounds, at_least=2))
-
-    @property
-    def sampling_rate(self) -> float:
-        """q = b / N, the share of the records in a minibatch; of a single record the probability only nearly."""
-        return self.batch_size / self.num_records
-
-    @property
-    def capacity(self) -> int:
-        """b, places in the minibatch."""
-        return self.batch_size
-
-    @property
-    def usual_size(self) -> int:
-        """b, which every minibatch has."""
-        return self.batch_size
 
     @property
     def words(self) -> int:

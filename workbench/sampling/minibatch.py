@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import jax
 
-__all__ = ["Minibatch", "Sampler"]
+from workbench import _validate
+
+__all__ = ["FixedSize", "Minibatch", "Sampler"]
 
 
 class Minibatch(NamedTuple):
@@ -63,3 +66,36 @@ class Sampler(Protocol):
         :param words: uint32[``self.words``], the first of stream ``number`` of ``key``, lane 0, used for nothing else.
         :raises ArgumentError: if there are more or fewer: two draws that share a word would not be independent.
         """
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """What samplers with minibatches of one public size share.
+
+    :param num_records: N in 1 .. 2^30 - 1.
+    :param batch_size: b in 1 .. N.
+    """
+
+    num_records: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        num_records = _validate.integer("num_records", self.num_records, at_least=1, at_most=2**30 - 1)
+        object.__setattr__(self, "num_records", num_records)
+        batch_size = _validate.integer("batch_size", self.batch_size, at_least=1, at_most=num_records)
+        object.__setattr__(self, "batch_size", batch_size)
+
+    @property
+    def sampling_rate(self) -> float:
+        """q = b / N, the share of the records in a minibatch."""
+        return self.batch_size / self.num_records
+
+    @property
+    def capacity(self) -> int:
+        """b, places in the minibatch."""
+        return self.batch_size
+
+    @property
+    def usual_size(self) -> int:
+        """b, which every minibatch has."""
+        return self.batch_size

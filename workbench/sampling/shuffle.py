@@ -22,7 +22,7 @@ from jax import lax
 from workbench import _validate
 from workbench.privacy.randomness import require_secure, stream
 from workbench.sampling._integers import mixed, modulo
-from workbench.sampling.minibatch import Minibatch
+from workbench.sampling.minibatch import FixedSize, Minibatch
 
 __all__ = ["ShuffleSampler"]
 
@@ -68,7 +68,7 @@ def _at(places: jax.Array, words: jax.Array, num_records: int) -> jax.Array:
 
 
 @dataclass(frozen=True)
-class ShuffleSampler:
+class ShuffleSampler(FixedSize):
     """Goes through the records in epochs of floor(N / b) steps, each in a new order, ``batch_size`` records a step.
 
     Step t is step t mod ``steps_per_epoch`` of epoch t // ``steps_per_epoch``. Where b does not divide N, an epoch leaves
@@ -84,17 +84,8 @@ class ShuffleSampler:
     :param batch_size: b in 1 .. N.
     """
 
-    num_records: int
-    batch_size: int
-
     name = "shuffle"
     relation = "replace_one"
-
-    def __post_init__(self) -> None:
-        num_records = _validate.integer("num_records", self.num_records, at_least=1, at_most=2**30 - 1)
-        object.__setattr__(self, "num_records", num_records)
-        batch_size = _validate.integer("batch_size", self.batch_size, at_least=1, at_most=num_records)
-        object.__setattr__(self, "batch_size", batch_size)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -105,21 +96,6 @@ class ShuffleSampler:
     def left_out(self) -> int:
         """N mod b, records that enter no step of an epoch."""
         return self.num_records % self.batch_size
-
-    @property
-    def sampling_rate(self) -> float:
-        """q = b / N, the share of the records in a minibatch."""
-        return self.batch_size / self.num_records
-
-    @property
-    def capacity(self) -> int:
-        """b, places in the minibatch."""
-        return self.batch_size
-
-    @property
-    def usual_size(self) -> int:
-        """b, which every minibatch has."""
-        return self.batch_size
 
     @property
     def words(self) -> int:

@@ -25,7 +25,7 @@ from jax.custom_batching import custom_vmap
 
 from workbench import _validate
 from workbench.privacy.randomness import stream
-from workbench.sampling.minibatch import Minibatch
+from workbench.sampling.minibatch import FixedSize, Minibatch
 
 __all__ = ["WithoutReplacementSampler"]
 
@@ -132,7 +132,7 @@ def _chooser(num_records: int, batch_size: int) -> Callable[[jax.Array], tuple[j
 
 
 @dataclass(frozen=True)
-class WithoutReplacementSampler:
+class WithoutReplacementSampler(FixedSize):
     """Draws minibatches of ``batch_size`` distinct records, all sets of that size equally likely.
 
     Neighbouring relation of its accountant: replace_one (Zhu, Dong and Wang 2022; the size is no secret, so there is no
@@ -144,32 +144,8 @@ class WithoutReplacementSampler:
     :param batch_size: b in 1 .. N; with b = N every record is in every minibatch.
     """
 
-    num_records: int
-    batch_size: int
-
     name = "without_replacement"
     relation = "replace_one"
-
-    def __post_init__(self) -> None:
-        num_records = _validate.integer("num_records", self.num_records, at_least=1, at_most=2**30 - 1)
-        object.__setattr__(self, "num_records", num_records)
-        batch_size = _validate.integer("batch_size", self.batch_size, at_least=1, at_most=num_records)
-        object.__setattr__(self, "batch_size", batch_size)
-
-    @property
-    def sampling_rate(self) -> float:
-        """q = b / N, exactly the probability that a record is in a minibatch."""
-        return self.batch_size / self.num_records
-
-    @property
-    def capacity(self) -> int:
-        """b, places in the minibatch."""
-        return self.batch_size
-
-    @property
-    def usual_size(self) -> int:
-        """b, which every minibatch has."""
-        return self.batch_size
 
     @property
     def _drawn(self) -> int:
