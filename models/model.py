@@ -23,7 +23,7 @@ def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, fl
     return binary_scores(target, predictions) if np.isin(target, (0, 1)).all() else {}
 
 
-def _no_coordinates(dataset: Any) -> dict[str, list[str]]:
+def _nothing(dataset: Any) -> dict[str, Any]:
     return {}
 
 
@@ -35,17 +35,27 @@ class Model:
     :param model: NumPyro model; record arrays first, then ``num_records`` and the options by keyword.
     :param guide: NumPyro guide with the same arguments, an automatic guide, or a class of automatic guides that is called
         with ``model``. ``AutoNormal`` by default.
-    :param predict: ``predict(latents, *record arrays but the last) -> scores`` for evaluation records: latents of one
-        posterior draw in, one value a record out, such as the probability of class 1. Without it the ELBO is the only
-        metric.
-    :param score: ``score(target, predictions) -> {metric: value}`` with predictions averaged over draws. By default AUC
-        and log-likelihood where the target is 0 and 1, nothing elsewhere.
+    :param predict: ``predict(latents, *record arrays but the last) -> predictions``: global latents and deterministic
+        sites of one posterior draw and the fit's parameters in, ``{name: array}``; one prediction a record out (first axis:
+        records), such as the probability of class 1. A model of a single array gets that one. Without ``predict``, ELBO
+        and log-likelihood are the only metrics.
+    :param score: ``score(last record array, predictions) -> {metric: value}`` with predictions averaged over draws. By
+        default AUC and log-likelihood where the target is 0 and 1, nothing elsewhere.
     :param check: ``check(dataset)`` raises ``ArgumentError`` if the model cannot fit the data set. By default the number
         of record arrays must be one that ``model`` takes.
     :param coordinates: ``coordinates(dataset) -> {site: labels}`` names the entries of vector-valued sites; they are
-        numbered by default.
+        numbered by default. ``{site: (labels, labels)}`` names rows and columns of a matrix.
     :param options: keyword arguments of model and guide with their values, such as prior scales.
     :param reference: where the model is described.
+    :param arrays: names of the data set's arrays that the model takes, in order (``Dataset.arrays``); all by default.
+    :param constants: ``constants(dataset) -> {keyword: value}``: public facts about the data set that model and guide take
+        by keyword, such as group features.
+    :param defaults: settings of ``workbench.fit`` that suit the model, such as ``{"iterations": 5000}``; what the caller
+        gives goes first.
+    :param pictures: ``{name: picture(result, dataset) -> Figure}``, what ``result.plot(name)`` draws; ``dataset`` holds
+        records to draw beside the release, or is None. The first is the one that a screen shows by itself.
+    :param sort: ``sort(draws) -> draws``: brings ``{site: array[draws, ...]}`` into an order in which labels mean the same in
+        every draw, such as components by weight. Only summaries and pictures see it.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
     """
 
@@ -56,9 +66,14 @@ class Model:
     predict: Callable | None = None
     score: Callable[..., dict[str, float]] = _default_scores
     check: Callable[[Any], None] = None  # type: ignore[assignment]  # filled in below: it depends on ``model``
-    coordinates: Callable[[Any], dict[str, list[str]]] = _no_coordinates
+    coordinates: Callable[[Any], dict[str, Any]] = _nothing
     options: Mapping[str, Any] = field(default_factory=dict)
     reference: str = ""
+    arrays: tuple[str, ...] | None = None
+    constants: Callable[[Any], dict[str, Any]] = _nothing
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    pictures: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
+    sort: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] | None = None
 
     def __post_init__(self) -> None:
         if self.check is None:
@@ -67,6 +82,15 @@ class Model:
             value = getattr(self, part)
             if not callable(value) and not (optional and value is None):
                 raise _validate.ArgumentError(part, value, f"must be a function{' or None' if optional else ''}.")
+
+    def view(self, dataset: Any) -> Any:
+        """``dataset`` with the arrays that the model takes, checked.
+
+        :raises ArgumentError: naming ``data``, if the model cannot fit it.
+        """
+        seen = dataset if self.arrays is None else dataset.select(self.arrays)
+        self.check(seen)
+        return seen
 
     def new_guide(self) -> Callable:
         """The guide for one fit. An automatic guide remembers the shapes of its first data set, so each fit gets its own."""
@@ -78,7 +102,16 @@ class Model:
         return automatic(self.model)
 
 
-_FUNCTIONS = {"model": False, "guide": True, "predict": True, "score": False, "check": False, "coordinates": False}
+_FUNCTIONS = {
+    "model": False,
+    "guide": True,
+    "predict": True,
+    "score": False,
+    "check": False,
+    "coordinates": False,
+    "constants": False,
+    "sort": True,
+}
 
 
 def parameters_of(function: Callable) -> Mapping[str, inspect.Parameter]:

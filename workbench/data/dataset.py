@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+
+from workbench import _validate
 
 __all__ = ["EVALUATION_LABELS", "Dataset", "evaluation_rows"]
 
@@ -19,11 +22,10 @@ class Dataset:
     """Records, split into training (private) and evaluation, with the public facts that the guarantee takes as given.
 
     :param name: short name. :param description: one sentence.
-    :param train: arrays with first axis N, in the order of the model's first arguments; for a table (features
-        float32[N, D], target int32[N]).
-    :param evaluation: the same for the evaluation records.
-    :param feature_names: D names. :param target_name: name of the target.
-    :param classes: (label of 0, label of 1).
+    :param train: arrays with first axis N, named by ``arrays``. :param evaluation: the same for the evaluation records.
+    :param feature_names: D names of the columns of ``x``; none for images.
+    :param target_name: name of the target; "" where there is none.
+    :param classes: labels of the target's values 0, 1, ...
     :param bounds: public (low, high) per feature, in the feature's own units; features are scaled from them to [-1, 1].
         Empty where ``private_scaling``.
     :param unit: what one record is, the privacy unit, in words.
@@ -31,6 +33,11 @@ class Dataset:
         numbers computed on them are then labelled "public data", else "outside the guarantee".
     :param licence: of the data. :param source: where they come from.
     :param private_scaling: True if features were scaled with the training records' own mean and standard deviation.
+    :param arrays: what the arrays of a record are, in their order: "x" (features float32[N, D], or an image, float32 in
+        [0, 1]), "group" (int32[N], in 0 .. L - 1), "y" (target, int32[N]). Models pick theirs by these names.
+    :param group_name: what a group is, such as "school". :param groups: L names of groups, public.
+    :param group_features: float32[L, K], public facts about the groups. :param group_feature_names: K names.
+    :param image_shape: (height, width) or (height, width, channels) where ``x`` holds images; else ().
     """
 
     name: str
@@ -39,17 +46,42 @@ class Dataset:
     evaluation: tuple[np.ndarray, ...]
     feature_names: tuple[str, ...]
     target_name: str
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
     bounds: dict[str, tuple[float, float]]
     unit: str = "training record"
     evaluation_is_public: bool = False
     licence: str = "the owner's"
     source: str = "the user"
     private_scaling: bool = False
+    arrays: tuple[str, ...] = ("x", "y")
+    group_name: str = ""
+    groups: tuple[str, ...] = ()
+    group_features: np.ndarray | None = None
+    group_feature_names: tuple[str, ...] = ()
+    image_shape: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         """Public facts only: a notebook prints whatever stands on a cell's last line."""
         return f"Dataset({self.name!r}, {len(self.feature_names)} features, target {self.target_name!r})"
+
+    def select(self, arrays: Iterable[str]) -> Dataset:
+        """The same records with only these of their arrays, in this order.
+
+        :raises ArgumentError: naming ``data``, if one of them is missing.
+        """
+        wanted = tuple(arrays)
+        missing = [name for name in wanted if name not in self.arrays]
+        if missing:
+            raise _validate.ArgumentError(
+                "data", self.name, f"has no array {missing[0]!r}, which the model needs; it has {', '.join(self.arrays)}."
+            )
+        places = [self.arrays.index(name) for name in wanted]
+        return replace(
+            self,
+            arrays=wanted,
+            train=tuple(self.train[place] for place in places),
+            evaluation=tuple(self.evaluation[place] for place in places),
+        )
 
     @property
     def num_train(self) -> int:
