@@ -54,8 +54,8 @@ class Model:
         gives goes first.
     :param pictures: ``{name: picture(result, dataset) -> Figure}``, what ``result.plot(name)`` draws; ``dataset`` holds
         records to draw beside the release, or is None. The first is the one that a screen shows by itself.
-    :param sort: ``sort(draws) -> draws``: brings ``{site: array[draws, ...]}`` into an order in which labels mean the same in
-        every draw, such as components by weight. Only summaries and pictures see it.
+    :param sort: ``sort(draws) -> draws``: brings ``{site: array[draws, ...]}`` into an order in which labels mean the same
+        in every draw, such as components by weight. Only summaries and pictures see it.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
     """
 
