@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help lab demo test test-all lint bench bench-gpu clean
 
@@ -21,11 +22,14 @@ lab: $(VENV)/installed
 demo: $(VENV)/installed
 	$(BIN)/workbench fit --model logistic --data breast_cancer --epsilon 1 --delta 1e-3 --iterations 2000 --out runs/demo
 
+# a process for each core; the browser tests, which take several themselves, after the others
 test: $(VENV)/tested
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser"
+	$(BIN)/python -m pytest -m "browser and not slow"
 
 test-all: $(VENV)/tested
-	$(BIN)/python -m pytest -m ""
+	$(BIN)/python -m pytest $(PARALLEL) -m "not browser"
+	$(BIN)/python -m pytest -m browser
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check .

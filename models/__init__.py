@@ -1,9 +1,24 @@
 """The gallery of models, imported as ``workbench.models``: one file a model, to use by name or to copy from."""
 
+from workbench.models.gmm import gmm
+from workbench.models.hierarchical_logistic import hierarchical_logistic
 from workbench.models.logistic import logistic
 from workbench.models.model import Model
 from workbench.models.registry import add_built_in, from_file, get, names, origin, register
+from workbench.models.vae import vae
 
-add_built_in("logistic", logistic)
+for _factory in (logistic, hierarchical_logistic, gmm, vae):
+    add_built_in(_factory.__name__, _factory)
 
-__all__ = ["Model", "from_file", "get", "logistic", "names", "origin", "register"]
+__all__ = [
+    "Model",
+    "from_file",
+    "get",
+    "gmm",
+    "hierarchical_logistic",
+    "logistic",
+    "names",
+    "origin",
+    "register",
+    "vae",
+]

@@ -1,10 +1,14 @@
-"""Scores of predictions, shared by the models of the gallery."""
+"""Scores of predictions and checks of targets, shared by the models of the gallery."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-__all__ = ["binary_scores"]
+from workbench import _validate
+
+__all__ = ["binary_scores", "check_binary_target"]
 
 
 def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float]:
@@ -18,3 +22,15 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
     if len(np.unique(target)) == 2:
         scores["auc"] = float(roc_auc_score(target, probability))
     return scores
+
+
+def check_binary_target(dataset: Any) -> None:
+    """That the target of ``dataset`` has two classes, 0 and 1 in its last array.
+
+    :raises ArgumentError: naming ``data``, with the classes where there are others than two.
+    """
+    classes = tuple(dataset.classes)
+    if len(classes) != 2:
+        shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        found = f"{len(classes)}: {shown}" if classes else "none"
+        raise _validate.ArgumentError("data", dataset.name, f"the model needs a target of two classes; there are {found}.")

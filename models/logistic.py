@@ -1,7 +1,12 @@
 """Bayesian logistic regression: y ~ Bernoulli(sigmoid(x . weights + intercept)).
 
-Global latents: ``weights`` (one per feature) and ``intercept``, normal priors. Local latents: none. Fits tables with
-numeric features in [-1, 1] and a target of 0 and 1. Copy this file to start a model of your own.
+    (weights) ---+     +- records N -+
+                 +---> |    [ y ]    |
+    (intercept) -+     +-------------+
+
+Global latents: ``weights`` (one per feature) and ``intercept``, each with a prior around zero. Local latents: none. Fits
+tables with numeric features in [-1, 1] and a target of 0 and 1. Predicts the probability of class 1; scores are AUC and
+log-likelihood. Copy this file to start a model of your own.
 
 Reference: Jälkö, Dikmen and Honkela 2017, "Differentially private variational inference for non-conjugate models",
 section 5.1.
@@ -9,6 +14,7 @@ section 5.1.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -16,7 +22,8 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
-from workbench.models._scoring import binary_scores
+from workbench.models import _pictures
+from workbench.models._scoring import binary_scores, check_binary_target
 from workbench.models.model import Model
 
 from workbench import _validate
@@ -26,26 +33,36 @@ __all__ = ["guide", "logistic", "model", "predict"]
 _INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rather than the prior
 
 
-def model(x, y=None, num_records=None, prior_scale=5.0):
+_PRIORS = {
+    "normal": functools.partial(dist.Normal, 0.0),
+    "laplace": functools.partial(dist.Laplace, 0.0),
+    "student_t": functools.partial(dist.StudentT, 3.0, 0.0),  # 3 degrees of freedom: a variance, but heavy tails
+    "cauchy": functools.partial(dist.Cauchy, 0.0),
+}
+
+
+def model(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True):
     """The NumPyro model. ``x``: float[B, D], ``y``: int[B] or None, ``num_records``: N (B by default)."""
-    num_features = x.shape[-1]
-    weights = numpyro.sample("weights", dist.Normal(0, prior_scale).expand([num_features]).to_event(1))
-    intercept = numpyro.sample("intercept", dist.Normal(0, prior_scale))
+    prior_of = _PRIORS[prior]
+    logits = x @ numpyro.sample("weights", prior_of(prior_scale).expand([x.shape[-1]]).to_event(1))
+    if intercept:
+        logits = logits + numpyro.sample("intercept", prior_of(prior_scale))
     with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
-        numpyro.sample("y", dist.Bernoulli(logits=x @ weights + intercept), obs=y)
+        numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
-def guide(x, y=None, num_records=None, prior_scale=5.0):
+def guide(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True):
     """Mean-field normal guide over weights and intercept."""
-    for name, shape in (("weights", (x.shape[-1],)), ("intercept", ())):
+    shapes = {"weights": (x.shape[-1],)} | ({"intercept": ()} if intercept else {})
+    for name, shape in shapes.items():
         location = numpyro.param(f"{name}_loc", jnp.zeros(shape))
         scale = numpyro.param(f"{name}_scale", jnp.full(shape, _INITIAL_SCALE), constraint=constraints.softplus_positive)
         numpyro.sample(name, dist.Normal(location, scale).to_event(len(shape)))
 
 
-def predict(latents: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     """Probability of class 1 for each row of ``x``, float[B], under one posterior draw."""
-    return jax.nn.sigmoid(x @ latents["weights"] + latents["intercept"])
+    return jax.nn.sigmoid(x @ values["weights"] + values.get("intercept", 0.0))
 
 
 def _check(dataset: Any) -> None:
@@ -53,18 +70,30 @@ def _check(dataset: Any) -> None:
         raise _validate.ArgumentError(
             "data", dataset.name, "the logistic model fits a table of features with a binary target."
         )
+    check_binary_target(dataset)
+
+
+def _advice(dataset: Any) -> dict[str, float]:
+    """Half of the largest norm that a record's gradient can have: |x| <= sqrt(D), and 1 for the intercept.
+
+    Less noise is worth a little bias: see tests/experiments/rule.py for what other shares reach.
+    """
+    return {"clip": 0.5 * (dataset.train[0].shape[1] + 1) ** 0.5}
 
 
 def _coordinates(dataset: Any) -> dict[str, list[str]]:
     return {"weights": list(dataset.feature_names)}
 
 
-def logistic(prior_scale: float = 5.0) -> Model:
+def logistic(prior_scale: float = 5.0, prior: str = "normal", intercept: bool = True) -> Model:
     """The registry entry.
 
-    :param prior_scale: standard deviation of the normal priors, in logits per unit of a feature scaled to [-1, 1].
+    :param prior_scale: scale of the priors (standard deviation of the normal one), in logits per unit of a feature scaled
+        to [-1, 1]. :param prior: "normal"; or with heavier tails, for few large weights among many small ones, "laplace",
+        "student_t" (3 degrees of freedom) or "cauchy". :param intercept: False leaves the intercept out.
     """
-    scale = _validate.number("prior_scale", prior_scale, above=0)
+    if not isinstance(intercept, bool):
+        raise _validate.ArgumentError("intercept", intercept, "must be True or False.")
     return Model(
         name="logistic",
         summary="Bayesian logistic regression: a binary target from numeric features, with an interval for each weight.",
@@ -74,6 +103,13 @@ def logistic(prior_scale: float = 5.0) -> Model:
         score=binary_scores,
         check=_check,
         coordinates=_coordinates,
-        options={"prior_scale": scale},
+        arrays=("x", "y"),
+        defaults=_advice,
+        pictures={"coefficients": _pictures.coefficients},
+        options={
+            "prior_scale": _validate.number("prior_scale", prior_scale, above=0),
+            "prior": _validate.choice("prior", prior, _PRIORS),
+            "intercept": intercept,
+        },
         reference="Jälkö, Dikmen and Honkela 2017, section 5.1",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from workbench.models._scoring import binary_scores
 
 from workbench import _validate
 
-__all__ = ["Model", "is_numpyro_model", "parameters_of"]
+__all__ = ["Model", "inputs_of", "is_numpyro_model", "parameters_of"]
 
 
 def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
@@ -50,12 +51,12 @@ class Model:
     :param arrays: names of the data set's arrays that the model takes, in order (``Dataset.arrays``); all by default.
     :param constants: ``constants(dataset) -> {keyword: value}``: public facts about the data set that model and guide take
         by keyword, such as group features.
-    :param defaults: settings of ``workbench.fit`` that suit the model, such as ``{"iterations": 5000}``; what the caller
-        gives goes first.
+    :param defaults: settings of ``workbench.fit`` that suit the model, such as ``{"clip": 0.3}``, or ``defaults(dataset)``
+        that returns them from public facts; what the caller gives goes first. ``epochs`` stands for iterations.
     :param pictures: ``{name: picture(result, dataset) -> Figure}``, what ``result.plot(name)`` draws; ``dataset`` holds
         records to draw beside the release, or is None. The first is the one that a screen shows by itself.
-    :param sort: ``sort(draws) -> draws``: brings ``{site: array[draws, ...]}`` into an order in which labels mean the same
-        in every draw, such as components by weight. Only summaries and pictures see it.
+    :param sort: ``sort(draws, params) -> draws``: brings ``{site: array[draws, ...]}`` into an order that people expect,
+        such as components by weight. Only summaries and pictures see it.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
     """
 
@@ -71,9 +72,9 @@ class Model:
     reference: str = ""
     arrays: tuple[str, ...] | None = None
     constants: Callable[[Any], dict[str, Any]] = _nothing
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] = field(default_factory=dict)
     pictures: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
-    sort: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] | None = None
+    sort: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], dict[str, np.ndarray]] | None = None
 
     def __post_init__(self) -> None:
         if self.check is None:
@@ -91,6 +92,26 @@ class Model:
         seen = dataset if self.arrays is None else dataset.select(self.arrays)
         self.check(seen)
         return seen
+
+    def advice(self, dataset: Any) -> Mapping[str, Any]:
+        """``defaults`` for this data set."""
+        return self.defaults(dataset) if callable(self.defaults) else self.defaults
+
+    def diagram(self, dataset: Any) -> Any:
+        """The plate diagram as a ``graphviz.Digraph``, which a notebook draws; no record of ``dataset`` is looked at.
+
+        :raises ArgumentError: naming ``diagram``, where the package graphviz is missing.
+        """
+        if importlib.util.find_spec("graphviz") is None:
+            raise _validate.ArgumentError(
+                "diagram", self.name, "needs graphviz: pip install graphviz, and apt-get install graphviz to draw."
+            )
+        from numpyro import render_model
+
+        seen = self.view(dataset)
+        blank = tuple(np.zeros((2, *array.shape[1:]), array.dtype) for array in seen.train)
+        keywords = {**self.options, **self.constants(seen), "num_records": seen.num_train}
+        return render_model(self.model, model_args=blank, model_kwargs=keywords, render_distributions=True)
 
     def new_guide(self) -> Callable:
         """The guide for one fit. An automatic guide remembers the shapes of its first data set, so each fit gets its own."""
@@ -120,6 +141,11 @@ def parameters_of(function: Callable) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):  # no signature to read, as with some built-in callables
         return {}
+
+
+def inputs_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a prediction may look at: all arrays of the records but the last, or the only one."""
+    return records[:-1] or records
 
 
 def is_numpyro_model(function: Callable) -> bool:

@@ -11,7 +11,8 @@ import workbench as wb
 from workbench import fitting
 
 # calibrated numbers are neither read from nor left in the developer's own folder, by subprocesses neither
-os.environ["WORKBENCH_CACHE"] = tempfile.mkdtemp(prefix="workbench-tests-")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share their parent's folder
+    os.environ["WORKBENCH_CACHE"] = tempfile.mkdtemp(prefix="workbench-tests-")
 
 PLANTED = 123.456789
 PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}

@@ -303,7 +303,7 @@ def test_settings_of_a_result_are_the_settings_given(done):
         "iterations": 300,
         "sampling_rate": 0.1,
         "sampler": "poisson",
-        "clip": 1.0,
+        "clip": pytest.approx(0.5 * math.sqrt(31)),
         "seed": 1,
     }
     assert given.items() <= done.settings.items()

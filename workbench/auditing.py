@@ -498,7 +498,6 @@ def _made_table(num_others: int, num_canaries: int) -> tuple[Dataset, Rows]:
         feature_names=tuple(f"feature {number}" for number in range(width)),
         target_name="target",
         classes=("0", "1"),
-        bounds=dict.fromkeys((f"feature {number}" for number in range(width)), (-_LENGTH, _LENGTH)),
         evaluation_is_public=True,
         licence="public domain",
         source="the audit",

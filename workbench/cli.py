@@ -1,4 +1,4 @@
-"""The ``workbench`` command: fit, account, audit, models, data, lab.
+"""The ``workbench`` command: fit, predict, sample, account, audit, models, data, lab.
 
 Standard output carries results (with ``--json`` one object and nothing else), standard error progress and errors.
 Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
@@ -7,12 +7,12 @@ Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.resources
 import importlib.util
 import json
 import math
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -21,67 +21,14 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from workbench import __version__
+from workbench._command_line import UNUSABLE, bounds, model_options, parser, schema
 from workbench._validate import ArgumentError, integer
 
 __all__ = ["main"]
 
-DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, 130
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors on one line, with exit code 2; whatever begins like a negative number is a value, as in -1:1."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._negative_number_matcher = re.compile(r"^-[\d.]")
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(UNUSABLE, f"{self.prog}: {message}\n")
-
-
-def _number(text: str) -> float:
-    """Numbers as people write them: 1e-5, 1/569, 2000."""
-    numerator, _, denominator = text.partition("/")
-    try:
-        return float(numerator) / float(denominator) if denominator else float(numerator)
-    except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number.") from None
-
-
-def _whole(text: str) -> float:
-    """A whole number to its last digit, or whatever ``_number`` makes of the text."""
-    return int(text) if text.lstrip("-").isdigit() else _number(text)
-
-
-def _bounds(texts: Sequence[str]) -> Any:
-    """Declared bounds from ``LOW:HIGH`` (for all features), ``FEATURE=LOW:HIGH`` items, or one JSON file of pairs."""
-    if len(texts) == 1 and texts[0].endswith(".json"):
-        path = Path(texts[0])
-        if not path.is_file():
-            raise ArgumentError("bounds", texts[0], "no such file.")
-        try:
-            return json.loads(path.read_text())
-        except ValueError as error:
-            raise ArgumentError("bounds", texts[0], f"is not JSON: {error}") from None
-    declared = {}
-    for text in texts:
-        name, equals, pair = text.rpartition("=")
-        low, colon, high = pair.partition(":")
-        try:
-            values = (float(low), float(high))
-        except ValueError:
-            colon = ""
-        if not colon or (not equals and len(texts) > 1):
-            raise ArgumentError(
-                "bounds", text, "write FEATURE=LOW:HIGH for each feature, LOW:HIGH for all, or name a .json file."
-            )
-        if not equals:
-            return values
-        declared[name] = values
-    return declared
+DONE, FAILED, STOPPED = 0, 1, 130
 
 
 def _dataset(arguments: argparse.Namespace) -> Any:
@@ -90,32 +37,58 @@ def _dataset(arguments: argparse.Namespace) -> Any:
     split = {"evaluation_fraction": arguments.evaluation_fraction, "split_seed": arguments.split_seed}
     looks_like_file = "." in arguments.data or os.sep in arguments.data
     if not looks_like_file:
-        return data.load(arguments.data, **split)
-    if arguments.target is None:
-        raise ArgumentError("target", None, "name the target column of the file.")
-    if not arguments.bounds and not arguments.private_scaling:
+        return data.load(arguments.data, path=arguments.path, **split)
+    if not (arguments.bounds or arguments.schema or arguments.private_scaling):
         raise ArgumentError(
-            "bounds", None, "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6."
+            "bounds",
+            None,
+            "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or name a --schema FILE.json.",
         )
-    return data.from_csv(
+    return data.from_file(
         arguments.data,
         target=arguments.target,
-        bounds=_bounds(arguments.bounds) if arguments.bounds else None,
+        bounds=bounds(arguments.bounds) if arguments.bounds else None,
+        schema=schema(arguments.schema) if arguments.schema else None,
         features=arguments.features,
         positive=arguments.positive,
+        threshold=arguments.threshold,
+        group=arguments.group,
+        groups=arguments.groups,
+        group_features=_group_features(arguments.group_features),
         evaluation_is_public=arguments.evaluation_public,
         private_scaling=arguments.private_scaling,
         **split,
     )
 
 
-def _model(text: str) -> Any:
-    """The name of a model as it is, or the ``Model`` of a file, which is run."""
-    if not any(sign in text for sign in (".", ":", os.sep)):
-        return text
+def _group_features(path: str | None) -> Any:
+    """A table of public facts about groups, its first column their names."""
+    if path is None:
+        return None
+    table = _table("group_features", path)
+    return table.set_index(table.columns[0])
+
+
+def _table(argument: str, path: str) -> Any:
+    from workbench.data.files import read_csv
+
+    try:
+        return read_csv(path)
+    except ArgumentError as error:
+        raise ArgumentError(argument, path, error.expectation) from None
+
+
+def _model(text: str, options: dict[str, Any]) -> Any:
+    """The name of a model as it is; the ``Model`` where options are set, or of a file, which is run."""
     from workbench import models
 
-    return models.from_file(text)
+    if not any(sign in text for sign in (".", ":", os.sep)):
+        return models.get(text, **options) if options else text
+    found = models.from_file(text)
+    for name, value in options.items():
+        if name not in found.options:
+            raise ArgumentError("option", f"{name}={value}", f"the model knows {', '.join(found.options) or 'none'}.")
+    return dataclasses.replace(found, options={**found.options, **options})
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
@@ -129,7 +102,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     # everything that can be refused is refused before a record is touched
     folder = None if arguments.out is None else check_folder(arguments.out)
     prepared = fitting.prepare(
-        _model(arguments.model),
+        _model(arguments.model, model_options(arguments.option)),
         _dataset(arguments),
         epsilon=arguments.epsilon,
         delta=arguments.delta,
@@ -331,7 +304,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     print("workbench audit: running the core on canaries...", file=sys.stderr)
     result = audit(
-        _model(arguments.model),
+        _model(arguments.model, {}),
         arguments.data,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
@@ -390,13 +363,13 @@ def _model_line(entry: dict[str, Any]) -> str:
 def _data(arguments: argparse.Namespace) -> int:
     from workbench import data
 
-    entries = {name: data.describe(name) for name in data.names()}
+    entries = {name: data.info(name) for name in data.all_names()}
     if arguments.json:
-        print(json.dumps(entries))
+        print(json.dumps({name: dataclasses.asdict(info) for name, info in entries.items()}))
     else:
-        for name, description in entries.items():
-            print(f"{name}: {description}")
-        print("Your own: --data FILE.csv --target COLUMN --bounds FEATURE=LOW:HIGH ...")
+        for info in entries.values():
+            print(info)
+        print("Your own: --data FILE.csv --target COLUMN --bounds FEATURE=LOW:HIGH ... (or --schema FILE.json)")
     return DONE
 
 
@@ -422,132 +395,64 @@ def _lab(arguments: argparse.Namespace) -> int:
     return subprocess.call(command)
 
 
-def _add_plan(parser: argparse.ArgumentParser, *, iterations: int | None, rate: float = 0.1) -> None:
-    parser.add_argument("--iterations", type=_number, default=iterations, metavar="T", help="planned steps")
-    parser.add_argument(
-        "--sampling-rate", type=_number, metavar="Q", help=f"share of the records in a minibatch, on average ({rate:g})"
-    )
-    parser.add_argument("--sampler", default="poisson", help="poisson (default), without_replacement or shuffle")
-    parser.add_argument(
-        "--relation", help="neighbouring relation; default the sampler's own; shuffle also has replace_special"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+def _written(text: str, out: str | None) -> None:
+    """``text`` to a file, or to standard output."""
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        Path(out).expanduser().write_text(text)
+        print(f"Saved: {out}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="workbench", description="Differentially private variational inference.")
-    parser.add_argument("--version", action="version", version=f"workbench {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+def _check_out(out: str | None) -> None:
+    if out is not None and not Path(out).expanduser().parent.is_dir():
+        raise ArgumentError("out", out, "cannot write there.")
 
-    fit = commands.add_parser("fit", help="fit a model to data under a guarantee")
-    fit.set_defaults(run=_fit)
-    fit.add_argument(
-        "--model",
-        default="logistic",
-        help="a name (see workbench models), or a Python file that registers a model, as FILE.py or FILE.py:NAME; "
-        "the file is run, so name only files you trust (logistic)",
-    )
-    fit.add_argument("--data", required=True, help="a name (see workbench data) or a CSV file")
-    fit.add_argument("--epsilon", type=_number, required=True, help="privacy loss of the whole run, > 0")
-    fit.add_argument("--delta", type=_number, help="in (0, 1); default: the largest power of ten below 1/N")
-    _add_plan(fit, iterations=2000)
-    fit.add_argument(
-        "--batch-size", type=_whole, metavar="B", help="records in a minibatch (poisson: expected), for --sampling-rate"
-    )
-    fit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
-    fit.add_argument("--gradient", default="aligned", help="aligned (default), or vanilla for comparison")
-    fit.add_argument("--learning-rate", type=_number, help="of Adam; default 1 / sqrt(iterations)")
-    fit.add_argument("--average", action="store_true", help="give the mean of the second half of the iterates")
-    fit.add_argument(
-        "--strategy", default="auto", help="of clipping, speed only: auto (default), bookkeeping, two_pass, vmap, loop"
-    )
-    fit.add_argument(
-        "--physical-size", type=_whole, metavar="B", help="records held at once; larger minibatches are summed in parts"
-    )
-    fit.add_argument("--num-records", type=_whole, metavar="N", help="publicly declared number of training records")
-    fit.add_argument("--device", help="cpu, gpu, gpu:1")
-    fit.add_argument("--seed", type=_whole, help="reproducible run; its noise is predictable to whoever knows the seed")
-    fit.add_argument("--out", help="folder for report, draws, curves and JSON")
-    fit.add_argument("--quiet", action="store_true", help="no progress bar")
-    fit.add_argument("--target", help="CSV: name of the binary target column")
-    fit.add_argument("--positive", help="CSV: the target value that counts as 1")
-    fit.add_argument("--features", nargs="+", help="CSV: columns to use (all but the target)")
-    fit.add_argument(
-        "--bounds", nargs="+", metavar="FEATURE=LOW:HIGH", help="CSV: public ranges, LOW:HIGH for all, or a .json file"
-    )
-    fit.add_argument(
-        "--private-scaling",
-        action="store_true",
-        help="CSV: scale by the private records' own mean and deviation instead, outside the guarantee",
-    )
-    fit.add_argument("--evaluation-fraction", type=_number, default=0.2, help="chance of a row to be held out (0.2)")
-    fit.add_argument("--split-seed", type=_whole, default=0, help="public seed of the split (0)")
-    fit.add_argument("--evaluation-public", action="store_true", help="CSV: declare the evaluation records public")
-    fit.add_argument(
-        "--evaluate-private", action="store_true", help="show metrics on private evaluation records, outside the guarantee"
-    )
 
-    account = commands.add_parser(
-        "account",
-        help="epsilon of a plan; or the noise, the steps or the sampling rate that keep an epsilon",
-        description="Epsilon of a plan, with the curve over steps; with --epsilon, the one of --noise-multiplier, "
-        "--iterations and --sampling-rate that is left out is found.",
-    )
-    account.set_defaults(run=_account)
-    account.add_argument("--epsilon", type=_number, help="the epsilon to keep")
-    account.add_argument(
-        "--noise-multiplier", type=_number, metavar="SIGMA", help="noise standard deviation / clipping norm"
-    )
-    account.add_argument("--delta", type=_number, required=True)
-    _add_plan(account, iterations=None)
-    account.add_argument("--accountant", default="pld", help="pld (default), rdp, rdp_classic or fourier")
-    account.add_argument("--compare", action="store_true", help="the plan under every sampler and accountant")
-    account.add_argument("--figure", metavar="FILE.png", help="draw the curve, or the comparison")
+def _predict(arguments: argparse.Namespace) -> int:
+    from workbench import results
 
-    audit = commands.add_parser(
-        "audit",
-        help="attack the core with canaries: a lower bound on epsilon to hold against the promise",
-        description="Runs the steps of a fit on records made for the purpose and attacks them. Exit code 1 if the attack "
-        "refutes the promise, as it does with a planted bug.",
-    )
-    audit.set_defaults(run=_audit)
-    audit.add_argument("--model", default="logistic", help="a name, or a Python file, as for fit (logistic)")
-    audit.add_argument("--data", help="a data set whose training records may be shown; made-up records by default")
-    audit.add_argument("--epsilon", type=_number, default=1.0, help="the promise to be tested (1)")
-    audit.add_argument(
-        "--delta", type=_number, default=1e-2, help="of the promise (0.01: only frequent events can be counted)"
-    )
-    _add_plan(audit, iterations=20, rate=0.5)
-    audit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
-    audit.add_argument("--gradient", default="aligned", help="aligned (default) or vanilla")
-    audit.add_argument(
-        "--mode", default="many_runs", help="many_runs (default), or one_run with many canaries: quick, weaker"
-    )
-    audit.add_argument(
-        "--trials", type=_whole, default=10_000, help="runs with and without the canary, for many_runs (10000)"
-    )
-    audit.add_argument("--canaries", type=_whole, default=1000, help="canaries in the run, for one_run (1000)")
-    audit.add_argument("--confidence", type=_number, default=0.95, help="of the lower bound (0.95)")
-    audit.add_argument("--seed", type=_whole, help="reproducible audit")
-    audit.add_argument(
-        "--planted-bug", metavar="BUG", help="break the run on purpose: half_noise, no_clipping or realised_size"
-    )
+    _check_out(arguments.out)
+    result = results.load(arguments.result)
+    records = _table("records", arguments.records)
+    predictions = result.predict(records)
+    if predictions.ndim == 1:
+        table = records.assign(prediction=predictions)
+    else:
+        columns = {f"prediction_{place}": predictions[:, place] for place in range(predictions.shape[1])}
+        table = records.assign(**columns)
+    _written(table.to_csv(index=False), arguments.out)
+    return DONE
 
-    for name, run, text in (("models", _models, "list the models"), ("data", _data, "list the embedded data sets")):
-        listing = commands.add_parser(name, help=text)
-        listing.set_defaults(run=run)
-        listing.add_argument("--json", action="store_true", help="print one JSON object")
 
-    lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
-    lab.set_defaults(run=_lab)
-    lab.add_argument("--no-browser", action="store_true", help="only serve (also with BROWSER=none or no display)")
-    lab.add_argument("jupyter", nargs="*", help="further arguments for jupyter lab, after --")
-    return parser
+def _sample(arguments: argparse.Namespace) -> int:
+    from workbench import results
+
+    _check_out(arguments.out)
+    result = results.load(arguments.result)
+    given = None if arguments.given is None else _table("given", arguments.given)
+    drawn = result.sample(arguments.count, given, seed=arguments.seed)
+    if hasattr(drawn, "to_csv"):
+        _written(drawn.to_csv(index=False), arguments.out)
+        return DONE
+    if arguments.out is None or not arguments.out.endswith(".npy"):
+        raise ArgumentError("out", arguments.out, "these records are images: name a .npy file.")
+    import numpy
+
+    numpy.save(Path(arguments.out).expanduser(), drawn)
+    print(f"Saved: {arguments.out}", file=sys.stderr)
+    return DONE
+
+
+_COMMANDS = {
+    "fit": _fit, "account": _account, "audit": _audit, "models": _models, "data": _data, "predict": _predict,
+    "sample": _sample, "lab": _lab,
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parsed = _parser().parse_args(arguments)
+    parsed = parser(_COMMANDS).parse_args(arguments)
     try:
         return int(parsed.run(parsed))
     except ArgumentError as error:

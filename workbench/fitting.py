@@ -6,7 +6,6 @@ The command line, the widgets and notebooks all come through here, so a privacy 
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,15 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 
-from workbench import _validate
+from workbench import _validate, defaults
 from workbench.data import Dataset
 from workbench.data import load as load_data
-from workbench.inference.dpvi import DPVI, DPVIState, elbo_per_record
+from workbench.inference.dpvi import DPVI, DPVIState, held_out
 from workbench.inference.gradients import ESTIMATORS
 from workbench.inference.training import Snapshot
 from workbench.inference.training import run as run_training
 from workbench.models import Model
 from workbench.models import get as get_model
+from workbench.models.model import inputs_of
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
 from workbench.privacy.randomness import fast_key, key_from_seed, new_key
@@ -34,7 +34,8 @@ from workbench.results import FitResult, HistoryPoint
 
 __all__ = ["DeltaWarning", "PreparedFit", "RunSettings", "fit", "prepare"]
 
-_EVALUATION_DRAWS = 50
+_EVALUATION_DRAWS = 50  # of the guide, for metrics; fewer where they would take seconds:
+_EVALUATION_WORK = 2e10  # draws x evaluation records x coordinates of the release point
 _EVALUATION, _POSTERIOR = 101, 102  # purposes of keys, apart from those of inference.dpvi
 
 
@@ -62,11 +63,6 @@ class RunSettings:
     evaluate_private: bool
 
 
-def default_learning_rate(iterations: int) -> float:
-    """1 / sqrt(T): calibrated noise grows as sqrt(T), so that product is what the result depends on."""
-    return 1 / math.sqrt(iterations)
-
-
 def _device(name: Any) -> jax.Device:
     if isinstance(name, jax.Device):
         return name
@@ -86,16 +82,16 @@ def prepare(
     *,
     epsilon: float,
     delta: float | None = None,
-    iterations: int = 2000,
+    iterations: int | None = None,
     sampling_rate: float | None = None,
     batch_size: int | None = None,
     sampler: str = "poisson",
     relation: str | None = None,
-    clip: float = 1.0,
+    clip: float | None = None,
     gradient: str = "aligned",
     optimizer: Any = None,
     learning_rate: float | None = None,
-    average: bool = False,
+    average: bool | None = None,
     strategy: str = "auto",
     physical_size: int | None = None,
     num_records: int | None = None,
@@ -110,13 +106,10 @@ def prepare(
     """
     _validate.choice("gradient", gradient, ESTIMATORS)
     draws = _validate.integer("draws", draws, at_least=2)
-    iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
+    if iterations is not None:
+        iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
     if optimizer is not None and learning_rate is not None:
         raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
-    if optimizer is None:
-        learning_rate = default_learning_rate(iterations) if learning_rate is None else learning_rate
-        learning_rate = _validate.number("learning_rate", learning_rate, above=0)
-        optimizer = numpyro.optim.Adam(learning_rate)
     where = _device(device)
     chosen = get_model(model) if isinstance(model, str) else model
     if not isinstance(chosen, Model):
@@ -124,24 +117,42 @@ def prepare(
     dataset = load_data(data) if isinstance(data, str) else data
     if not isinstance(dataset, Dataset):
         raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
-    chosen.check(dataset)
+    dataset = chosen.view(dataset)
+    constants = dict(chosen.constants(dataset))
 
     declared = _validate.integer("num_records", dataset.num_train if num_records is None else num_records, at_least=2)
+    batched = declared if sampler == "poisson" else dataset.num_train
+    chosen_settings = defaults.complete(
+        {
+            "iterations": iterations,
+            "sampling_rate": sampling_rate,
+            "batch_size": batch_size,
+            "clip": clip,
+            "learning_rate": learning_rate,
+            "average": average,
+        },
+        chosen.advice(dataset),
+        batched,
+    )
+    iterations = chosen_settings["iterations"]
     privacy = PrivacySettings(
         epsilon=epsilon,
         delta=default_delta(declared) if delta is None else delta,
         iterations=iterations,
-        sampling_rate=sampling_rate_of(sampling_rate, batch_size, declared if sampler == "poisson" else dataset.num_train),
+        sampling_rate=sampling_rate_of(chosen_settings["sampling_rate"], chosen_settings["batch_size"], batched),
         sampler=sampler,
-        clip=clip,
+        clip=chosen_settings["clip"],
         num_records=declared,
         seed=seed,
         relation=relation,
     )
+    if optimizer is None:
+        learning_rate = _validate.number("learning_rate", chosen_settings["learning_rate"], above=0)
+        optimizer = numpyro.optim.Adam(learning_rate)
     settings = RunSettings(
         gradient=gradient,
         learning_rate=learning_rate,
-        average=bool(average),
+        average=bool(chosen_settings["average"]),
         strategy=strategy,
         physical_size=physical_size,
         draws=draws,
@@ -159,9 +170,9 @@ def prepare(
         gradient=gradient,
         strategy=strategy,
         physical_size=physical_size,
-        average_from=iterations // 2 if average else None,
+        average_from=iterations // 2 if settings.average else None,
     )
-    state = dpvi.init(key, *dataset.train, **chosen.options)
+    state = dpvi.init(key, *dataset.train, **chosen.options, **constants)
     plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
     return PreparedFit(chosen, dataset, plan, settings, dpvi, state, key, where)
 
@@ -182,6 +193,7 @@ class PreparedFit:
     key: jax.Array
     device: jax.Device
     _last: Snapshot | None = None
+    _end: DPVIState | None = None
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -220,21 +232,27 @@ class PreparedFit:
         key = fast_key(jax.random.fold_in(self.key, _EVALUATION))
         records = tuple(jax.device_put(array, self.device) for array in self.data.evaluation)
         target = np.asarray(self.data.evaluation[-1])
+        affordable = _EVALUATION_WORK / (self.data.num_evaluation * max(1000, self.dpvi.noise_size))
+        num_draws = int(np.clip(affordable, 1, _EVALUATION_DRAWS))
 
         @jax.jit
-        def compute(params: dict[str, jax.Array], records: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array | None]:
-            elbo = elbo_per_record(split, params, key, records, _EVALUATION_DRAWS)
+        def compute(params: dict[str, jax.Array], records: tuple[jax.Array, ...]) -> tuple[jax.Array | None, ...]:
+            elbo, log_likelihood = held_out(split, params, key, records, num_draws)
             if predict is None:  # a model of the user's need not predict
-                return elbo, None
-            keys = jax.random.split(key, _EVALUATION_DRAWS)
-            latents = jax.vmap(lambda draw: split.latents(params, draw))(keys)
-            predictions = jax.vmap(lambda latent: predict(latent, *records[:-1]))(latents)
-            return elbo, jnp.mean(predictions, axis=0)
+                return elbo, log_likelihood, None
+            inputs = inputs_of(records)
+            keys = jax.random.split(key, num_draws)
+            fitted = split.constrain(params)
+            predictions = jax.vmap(lambda draw: predict(fitted | split.latents(params, draw), *inputs))(keys)
+            return elbo, log_likelihood, jnp.mean(predictions, axis=0)
 
         def metrics(params: dict[str, jax.Array]) -> dict[str, float]:
-            elbo, predictions = compute(params, records)
+            elbo, log_likelihood, predictions = compute(params, records)
+            found = {"elbo": float(elbo)}
+            if log_likelihood is not None:
+                found["log_likelihood"] = float(log_likelihood)
             scores = {} if predictions is None else self.model.score(target, np.asarray(predictions))
-            return {"elbo": float(elbo), **scores}
+            return found | scores
 
         return metrics
 
@@ -247,7 +265,7 @@ class PreparedFit:
             raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
         records = tuple(jax.device_put(array, self.device) for array in self.data.train)
         state = jax.device_put(self.state, self.device)
-        for snapshot in run_training(
+        snapshots = run_training(
             self.dpvi,
             state,
             records,
@@ -256,17 +274,33 @@ class PreparedFit:
             evaluate=self._evaluator(),
             epsilon_at=self.plan.epsilon_so_far(),
             averaged=self.settings.average,
-        ):
+        )
+        while True:
+            try:
+                snapshot = next(snapshots)
+            except StopIteration as ended:
+                self._end = ended.value
+                return
             self._last = snapshot
             if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
                 self._history.append(HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
             yield snapshot
 
-    def result(self) -> FitResult:
-        """The result of the run that ended, partial or whole."""
+    def result(self, *, last_iterate: bool = False) -> FitResult:
+        """The result of the run that ended, partial or whole.
+
+        :param last_iterate: of a run that averages iterates, give the last one instead. Both are covered by the guarantee.
+        """
         last = self._last
         if last is None or last.status == "running":
             raise RuntimeError("result() is there when run() has ended.")
+        if last_iterate and self._end is not None and last.status != "failed":
+            evaluate = self._evaluator()
+            last = dataclasses.replace(
+                last,
+                params=jax.tree.map(np.asarray, self.dpvi.get_params(self._end)),
+                metrics={} if evaluate is None else evaluate(self.dpvi.unconstrained(self._end)),
+            )
         params = jax.tree.map(jnp.asarray, last.params)
         split = self.dpvi.split
         keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
@@ -293,6 +327,10 @@ class PreparedFit:
             release_label=self.data.release_label,
             seconds=last.seconds,
             finished=time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            constants=dict(self.model.constants(self.data)),
+            released=split.shared,
+            definition=self.model,
+            public_records=self.data.evaluation if self.data.evaluation_is_public else None,
         )
 
     def _data_facts(self) -> dict[str, Any]:
@@ -305,6 +343,14 @@ class PreparedFit:
             "target": self.data.target_name,
             "classes": list(self.data.classes),
             "declarations": self.data.declarations(),
+            "arrays": list(self.data.arrays),
+            "record_shapes": [list(array.shape[1:]) for array in self.data.train],
+            "record_types": [str(array.dtype) for array in self.data.train],
+            "schema": None if self.data.schema is None else self.data.schema.to_dict(),
+            "feature_names": list(self.data.feature_names),
+            "group": self.data.group_name,
+            "groups": list(self.data.groups),
+            "image_shape": list(self.data.image_shape),
             "licence": self.data.licence,
             "source": self.data.source,
         }
@@ -325,16 +371,16 @@ def fit(
     *,
     epsilon: float,
     delta: float | None = None,
-    iterations: int = 2000,
+    iterations: int | None = None,
     sampling_rate: float | None = None,
     batch_size: int | None = None,
     sampler: str = "poisson",
     relation: str | None = None,
-    clip: float = 1.0,
+    clip: float | None = None,
     gradient: str = "aligned",
     optimizer: Any = None,
     learning_rate: float | None = None,
-    average: bool = False,
+    average: bool | None = None,
     strategy: str = "auto",
     physical_size: int | None = None,
     num_records: int | None = None,
@@ -355,14 +401,15 @@ def fit(
     :param data: a name from ``workbench.data.names()`` or a ``Dataset``.
     :param epsilon: > 0, for the whole run. :param delta: in (0, 1); the largest power of ten below 1/N by default. A
         ``DeltaWarning`` explains what is wrong with delta >= 1/N.
-    :param iterations: T >= 1, planned steps; the noise is calibrated for all of them.
-    :param sampling_rate: q in (0, 1], each record's chance to enter a step; .1 by default.
+    :param iterations: T >= 1, planned steps; the noise is calibrated for all of them. Its default, and those of the
+        sampling rate, clip, learning_rate and average, follow the rule of ``workbench.defaults``.
+    :param sampling_rate: q in (0, 1], each record's chance to enter a step.
     :param batch_size: in the place of q, the (for "poisson": expected) number of records in a minibatch.
     :param sampler: "poisson" (default), "without_replacement" or "shuffle"; each comes with its own neighbouring relation
         and accountant. :param relation: another relation of the sampler's: "replace_special" for "shuffle".
     :param clip: C > 0, largest norm of one record's gradient.
     :param gradient: "aligned", or "vanilla" for comparison. :param optimizer: a numpyro.optim or optax optimiser; Adam by
-        default. :param learning_rate: of Adam, 1 / sqrt(T) by default.
+        default. :param learning_rate: of Adam.
     :param average: give the mean of the iterates of the run's second half in the place of the last one (Polyak); it costs
         no privacy.
     :param strategy: how clipped sums are computed (``inference.clipped_sum``); speed and memory only.

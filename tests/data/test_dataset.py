@@ -5,7 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from workbench import ArgumentError
 from workbench.data.dataset import Dataset, evaluation_rows
+from workbench.data.schema import Categorical, Numeric, Schema
 
 
 @pytest.fixture
@@ -18,7 +20,7 @@ def dataset():
         feature_names=("a", "b"),
         target_name="y",
         classes=("no", "yes"),
-        bounds={"a": (0.0, 1.0), "b": (0.0, 1.0)},
+        schema=Schema({"a": Numeric(0, 1), "b": Numeric(0, 1)}),
     )
 
 
@@ -72,7 +74,7 @@ def test_declared_bounds_need_no_caveat(dataset):
 
 
 def test_private_scaling_is_a_caveat_and_a_declaration(dataset):
-    scaled = dataclasses.replace(dataset, bounds={}, private_scaling=True)
+    scaled = dataclasses.replace(dataset, schema=None, private_scaling=True)
     (caveat,) = scaled.caveats
     assert "mean and standard deviation of the private training records" in caveat
     assert "outside the guarantee" in caveat
@@ -85,3 +87,88 @@ def test_private_scaling_is_a_caveat_and_a_declaration(dataset):
 def test_repr_shows_no_record(private_data):
     with np.printoptions(threshold=10**6):
         assert "array" not in repr(private_data)
+
+
+# --- arrays that do not fit ------------------------------------------------------------------------------------------------
+
+
+def grouped(**changes):
+    fields = {
+        "name": "tiny",
+        "description": "Three records.",
+        "train": (np.zeros((3, 2), np.float32), np.array([0, 1, 1], np.int32), np.array([0, 1, 0], np.int32)),
+        "evaluation": (np.zeros((1, 2), np.float32), np.array([1], np.int32), np.array([1], np.int32)),
+        "feature_names": ("a", "b"),
+        "target_name": "y",
+        "classes": ("no", "yes"),
+        "arrays": ("x", "group", "y"),
+        "group_name": "ward",
+        "groups": ("east", "west"),
+        "group_features": np.ones((2, 1), np.float32),
+        "group_feature_names": ("intercept",),
+    }
+    return Dataset(**{**fields, **changes})
+
+
+X, GROUP, Y = grouped().train
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    [
+        ("train records do not fit: they must be 3 array(s), x, group, y", {"train": (X, Y)}),
+        ("3, 2, 3", {"train": (X, GROUP[:2], Y)}),
+        ("(3, 1), but there are 2 names", {"train": (X[:, :1], GROUP, Y)}),
+        ("group must be in 0 .. 1", {"train": (X, GROUP + 1, Y)}),
+        ("y must be in 0 .. 1", {"train": (X, GROUP, Y - 1)}),
+        ("(3, 2, 2), but there are 2 names", {"train": (np.zeros((3, 2, 2)), GROUP, Y)}),
+        ("must be 3 array(s)", {"train": (np.float32(0), GROUP, Y)}),
+        ("evaluation records do not fit: y must", {"evaluation": (X, GROUP, Y + 1)}),
+        ("evaluation records do not fit", {"evaluation": ()}),
+        ("images are of shape (8, 8)", {"image_shape": (8, 8), "feature_names": ()}),
+        ("group_features have shape (3, 1)", {"group_features": np.ones((3, 1))}),
+        ("group_features have shape (2, 1)", {"group_feature_names": ()}),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(reason, changes):
+    with pytest.raises(ArgumentError, match=r"^data='tiny': ") as caught:
+        grouped(**changes).check()
+    assert reason in str(caught.value)
+
+
+def test_a_side_without_records_is_fine():
+    grouped(evaluation=tuple(array[:0] for array in (X, GROUP, Y))).check()
+
+
+def test_a_selection_of_arrays_still_fits():
+    grouped().check()
+    grouped().select(("x", "y")).check()
+    grouped().select(("group", "x")).check()
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_declared():
+    assert "the names of the groups and the features of the groups are declared public" in " ".join(grouped().declarations())
+    assert repr(grouped()) == "Dataset('tiny', 2 features, 2 groups, target 'y')"
+
+
+def test_categories_are_declared(dataset):
+    schema = Schema({"a": Numeric(0, 1), "b": Categorical(["x"])})
+    text = " ".join(dataclasses.replace(dataset, schema=schema, feature_names=schema.feature_names).declarations())
+    assert (
+        "Names of the columns, the two classes, the categories and the bounds used for scaling are declared public." in text
+    )
+
+
+def test_points_declare_their_columns_alone():
+    points = Dataset("points", "Points.", (X,), (X,), feature_names=("a", "b"), arrays=("x",))
+    assert points.declarations()[1] == "Names of the columns are declared public."
+    assert (repr(points), points.bounds) == ("Dataset('points', 2 features)", {})
+
+
+def test_images_declare_their_size():
+    images = Dataset("images", "Images.", (np.zeros((3, 8, 9)),), (np.zeros((1, 8, 9)),), arrays=("x",), image_shape=(8, 9))
+    assert images.declarations()[1] == "The size of the images is declared public."
+    assert repr(images) == "Dataset('images', 8 x 9 images)"

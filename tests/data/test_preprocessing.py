@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 
 from workbench import ArgumentError
-from workbench.data.preprocessing import binary_target, checked_bounds, numeric_features, scale_to_bounds, standardise
+from workbench.data.preprocessing import (
+    binary_target,
+    checked_bounds,
+    numeric_features,
+    scale_to_bounds,
+    standardise,
+    thresholded,
+)
 
 BOUNDS = {"a": (0.0, 10.0), "b": (-2.0, 2.0)}
 
@@ -228,3 +235,25 @@ def test_a_target_that_cannot_be_used_is_named(values, reason):
         binary_target(pd.Series(values, name="outcome"))
     assert caught.value.argument == "target"
     assert "'outcome'" in str(caught.value)
+
+
+def test_threshold_makes_two_classes_of_numbers():
+    labels, classes = thresholded(pd.Series([8, 9, 10], name="rings"), 9)
+    assert labels.tolist() == [0, 0, 1]
+    assert (labels.dtype, classes) == (np.int32, ("<= 9", "> 9"))
+
+
+def test_one_class_is_fine_where_the_threshold_is_public():
+    assert thresholded(pd.Series([1, 2]), 9)[0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("values", "shown"), [([1, None], "rings=nan"), ([1, "many"], "rings='many'")])
+def test_a_target_that_is_no_number_has_no_threshold(values, shown):
+    with pytest.raises(ArgumentError, match=f"^{shown}: "):
+        thresholded(pd.Series(values, name="rings"), 1)
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), "a", None])
+def test_threshold_must_be_a_number(threshold):
+    with pytest.raises(ArgumentError, match=r"^threshold="):
+        thresholded(pd.Series([1, 2]), threshold)

@@ -7,6 +7,7 @@ import numpyro
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
+from scipy import stats
 from workbench.models import logistic as entry
 from workbench.models.logistic import guide, model, predict
 
@@ -35,6 +36,25 @@ def test_log_density_is_prior_plus_likelihood(prior_scale):
     assert float(found) == pytest.approx(prior + likelihoods().sum(), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("prior", "density"), [("laplace", stats.laplace), ("student_t", stats.t(3)), ("cauchy", stats.cauchy)]
+)
+def test_other_priors_have_their_own_density(prior, density):
+    found, _ = log_density(model, (FEATURES, TARGET), {"prior": prior, "prior_scale": 2.0}, LATENTS)
+    values = np.append(LATENTS["weights"], LATENTS["intercept"])
+    expected = np.sum(density.logpdf(values / 2.0) - np.log(2.0)) + likelihoods().sum()
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_without_an_intercept_the_logit_is_zero_at_the_origin():
+    weights = {"weights": LATENTS["weights"]}
+    found, _ = log_density(model, (FEATURES, TARGET), {"intercept": False}, weights)
+    margin = FEATURES @ LATENTS["weights"] * (2 * TARGET - 1)
+    expected = normal(LATENTS["weights"], 5.0) - np.log1p(np.exp(-margin)).sum()
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+    assert np.asarray(predict(weights, np.zeros((2, 3), np.float32))).tolist() == [0.5, 0.5]
+
+
 def test_likelihood_of_a_minibatch_is_scaled_to_all_records():
     found, _ = log_density(handlers.seed(model, 0), (FEATURES, TARGET), {"num_records": 60}, LATENTS)
     prior = normal(LATENTS["weights"], 5.0) + normal(LATENTS["intercept"], 5.0)
@@ -52,13 +72,14 @@ def test_target_is_drawn_where_none_is_observed():
     assert set(np.unique(trace["y"]["value"])) <= {0, 1}
 
 
-def test_guide_covers_exactly_the_models_latents():
+@pytest.mark.parametrize("intercept", [True, False])
+def test_guide_covers_exactly_the_models_latents(intercept):
     with numpyro.handlers.seed(rng_seed=0):
-        ours = handlers.trace(guide).get_trace(FEATURES, TARGET)
-        theirs = handlers.trace(model).get_trace(FEATURES, TARGET)
+        ours = handlers.trace(guide).get_trace(FEATURES, TARGET, intercept=intercept)
+        theirs = handlers.trace(model).get_trace(FEATURES, TARGET, intercept=intercept)
     drawn = {name for name, site in ours.items() if site["type"] == "sample"}
     latent = {name for name, site in theirs.items() if site["type"] == "sample" and not site.get("is_observed")}
-    assert drawn == latent - {"records"}
+    assert drawn == latent - {"records"} == {"weights"} | ({"intercept"} if intercept else set())
     assert ours["weights"]["value"].shape == theirs["weights"]["value"].shape
 
 
@@ -78,12 +99,43 @@ def test_weights_are_labelled_with_the_features():
 
 
 def test_a_table_is_accepted():
-    entry().check(wb.data.load("breast_cancer"))
+    assert entry().view(wb.data.load("breast_cancer")).arrays == ("x", "y")
 
 
-@pytest.mark.parametrize("arrays", [lambda x, y: (x,), lambda x, y: (x[:, :, None], y)])
-def test_data_of_another_form_are_refused(arrays):
+def test_images_are_refused():
     data = wb.data.load("breast_cancer")
-    with pytest.raises(ArgumentError, match=r"^data='breast_cancer': ") as caught:
-        entry().check(dataclasses.replace(data, train=arrays(*data.train)))
+    changes = {side: (x[:, :, None], y) for side, (x, y) in (("train", data.train), ("evaluation", data.evaluation))}
+    with pytest.raises(ArgumentError, match=r"^data='breast_cancer': .*table") as caught:
+        entry().view(dataclasses.replace(data, feature_names=(), **changes))
     assert caught.value.argument == "data"
+
+
+def test_data_without_a_target_are_refused():
+    with pytest.raises(ArgumentError, match=r"^data='mixture': has no array 'y'"):
+        entry().view(wb.data.mixture(num_records=10))
+
+
+@pytest.mark.parametrize(
+    ("classes", "reason"), [(("a", "b", "c"), "there are 3: a, b, c"), (tuple("abcdefg"), "there are 7: a, b, c, d, e, ...")]
+)
+def test_a_target_of_more_than_two_classes_is_refused(classes, reason):
+    data = dataclasses.replace(wb.data.load("breast_cancer"), classes=classes)
+    with pytest.raises(ArgumentError, match=rf"^data='breast_cancer': .*two classes; {reason}") as caught:
+        entry().view(data)
+    assert caught.value.argument == "data"
+
+
+def test_a_target_without_classes_is_refused():
+    data = dataclasses.replace(wb.data.load("breast_cancer"), classes=())
+    with pytest.raises(ArgumentError, match="two classes; there are none"):
+        entry().view(data)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("prior_scale", 0), ("prior", "gauss"), ("prior", None), ("intercept", 1), ("intercept", "yes")]
+)
+def test_a_bad_option_is_named_with_its_value(option, value):
+    with pytest.raises(ArgumentError) as caught:
+        entry(**{option: value})
+    assert caught.value.argument == option
+    assert repr(value) in str(caught.value)

@@ -112,7 +112,8 @@ def test_a_name_that_is_no_text_is_unknown(name):
 
 
 def test_options_reach_the_model():
-    assert wb.models.get("logistic", prior_scale=2.0).options == {"prior_scale": 2.0}
+    expected = {"prior_scale": 2.0, "prior": "laplace", "intercept": True}
+    assert wb.models.get("logistic", prior_scale=2.0, prior="laplace").options == expected
 
 
 @pytest.mark.parametrize("value", [0, -1, float("inf"), "wide", True])
@@ -337,14 +338,14 @@ def test_predictions_of_another_target_are_not_scored_without_asking():
     assert factory().score(np.array([0.5, 7.0]), np.array([0.1, 0.8])) == {}
 
 
-def test_a_model_that_does_not_predict_is_judged_by_its_elbo():
+def test_a_model_that_does_not_predict_is_judged_by_elbo_and_likelihood():
     wb.models.register("mine", bare)
     result = wb.fit("mine", "breast_cancer", epsilon=8.0, iterations=20, seed=1)
-    assert list(result.metrics) == ["elbo"]
-    assert np.isfinite(result.metrics["elbo"])
+    assert list(result.metrics) == ["elbo", "log_likelihood"]
+    assert np.all(np.isfinite(list(result.metrics.values())))
     assert (result.state, result.message, result.model) == ("done", "", "mine")
     assert result.model_options == {"prior_scale": 1.0, "intercept": True}
-    assert "weights[29]" in result.summary().index
+    assert "weights[29]" in result.summary_table().index
 
 
 def test_a_model_that_predicts_is_scored_by_auc():

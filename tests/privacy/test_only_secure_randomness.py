@@ -56,18 +56,30 @@ class Use(NamedTuple):
 
 _SPLIT_SEED = "which rows are evaluation records follows from a public seed and the row's place"
 _CHACHA20 = "its keys are of ChaCha20"
+_MADE_UP = "records that are made up from a public seed"
+_RELEASED = "draws from a posterior that is released already"
 ALLOWED = {
     Use("workbench/privacy/randomness.py", "new_key", "os.urandom"): "the source of secret keys",
     Use("workbench/privacy/randomness.py", "_normal_chunk", "jax.random.bits"): _CHACHA20,
     Use("workbench/privacy/randomness.py", "normal.at_once", "jax.random.bits"): _CHACHA20,
     Use("workbench/data/dataset.py", "evaluation_rows", "numpy.random.Generator"): _SPLIT_SEED,
     Use("workbench/data/dataset.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
+    Use("workbench/data/synthetic.py", "hierarchical", "numpy.random.default_rng"): _MADE_UP,
+    Use("workbench/data/synthetic.py", "mixture", "numpy.random.default_rng"): _MADE_UP,
+    Use("models/vae.py", "_parameters", "jax.random.normal"): "starting values, which depend on no record",
+    Use("models/_pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",
+    Use("workbench/results/prediction.py", "Predictor.split", FAST_KEY): "starting values that are not used",
+    Use("workbench/results/prediction.py", "Predictor._held_out", FAST_KEY): _RELEASED,
+    Use("workbench/results/prediction.py", "Predictor.sample", "jax.random.randint"): _RELEASED,
+    Use("workbench/results/prediction.py", "Predictor.sample.one", "numpyro.handlers.seed"): _RELEASED,
+    Use("workbench/results/prediction.py", "synthetic_key", FAST_KEY): _RELEASED,
+    Use("workbench/results/synthesis.py", "synthetic_records", "jax.random.randint"): _RELEASED,
     Use("workbench/inference/dpvi.py", "DPVI.init", FAST_KEY): "starting values, which depend on no record",
     Use("workbench/inference/dpvi.py", "DPVI.draw", FAST_KEY): "base noise of the guide; no guarantee rests on it",
     Use("workbench/inference/dpvi.py", "DPVI.evaluate", FAST_KEY): "draws of latents for a number without a guarantee",
     Use("workbench/inference/records.py", "_trace", "numpyro.handlers.seed"): "hands the guide the base noise it is given",
     Use("workbench/fitting.py", "PreparedFit._evaluator", FAST_KEY): "draws of latents for metrics without a guarantee",
-    Use("workbench/fitting.py", "PreparedFit.result", FAST_KEY): "draws from a posterior that is released already",
+    Use("workbench/fitting.py", "PreparedFit.result", FAST_KEY): _RELEASED,
     Use("workbench/auditing.py", "_clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
     Use("workbench/auditing.py", "_table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
     Use("workbench/auditing.py", "audit_release", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,

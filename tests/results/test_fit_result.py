@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import workbench as wb
+from workbench.results.fit_result import IntervalWarning
 
 
 def test_parameters_are_named_finite_arrays(done):
@@ -32,7 +33,34 @@ def test_posterior_says_what_it_is_covered_by(done):
 
 def test_summary_has_a_row_for_each_quantity(done):
     labels = [f"weights[{name}]" for name in wb.data.load("breast_cancer").feature_names]
-    assert sorted(done.summary().index) == sorted([*labels, "intercept"])
+    assert sorted(done.summary_table().index) == sorted([*labels, "intercept"])
+
+
+def test_summary_warns_where_noise_makes_intervals_too_narrow(done):
+    with pytest.warns(IntervalWarning, match="they are too narrow") as caught:
+        table = done.summary()
+    assert str(caught[0].message) == done.interval_warning
+    assert table.equals(done.summary_table())
+    assert "noise_sd" in table
+
+
+def test_noise_is_not_estimated_for_an_optimiser_that_nobody_knows(done):
+    other = dataclasses.replace(done, settings={**done.settings, "learning_rate": None})
+    assert other.interval_warning == ""
+    assert other.summary()["noise_sd"].isna().all()
+
+
+@pytest.mark.parametrize("kind", ["hdi", "eti"])
+def test_interval_and_its_kind_may_be_chosen(done, kind):
+    wide, narrow = done.summary_table(0.9, kind), done.summary_table(0.5, kind)
+    assert list(narrow.columns) == ["mean", "sd", f"{kind}_50%_low", f"{kind}_50%_high", "noise_sd"]
+    assert np.all(narrow[f"{kind}_50%_low"] > wide[f"{kind}_90%_low"])
+
+
+@pytest.mark.parametrize(("options", "argument"), [({"interval": 1.5}, "interval"), ({"kind": "sd"}, "kind")])
+def test_a_bad_interval_is_refused(done, options, argument):
+    with pytest.raises(wb.ArgumentError, match=f"^{argument}="):
+        done.summary(**options)
 
 
 def test_metrics_are_the_last_of_the_history(done):
@@ -55,7 +83,8 @@ def test_training_improves_on_the_start(done):
 def test_data_facts_are_public_facts(done, secret):
     for result in (done, secret[1]):
         assert set(result.data) == {
-            "name", "description", "unit", "num_evaluation", "target", "classes", "declarations", "licence", "source"
+            "name", "description", "unit", "num_evaluation", "target", "classes", "declarations", "licence", "source",
+            "arrays", "record_shapes", "record_types", "schema", "feature_names", "group", "groups", "image_shape",
         }  # fmt: skip
 
 

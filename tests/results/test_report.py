@@ -62,13 +62,13 @@ def test_metrics_stand_under_their_label(done, page):
 
 def test_posterior_is_labelled_covered_and_complete(done, page):
     section = page.text[page.text.index("Posterior covered") :]
-    for name, row in done.summary().iterrows():
+    for name, row in done.summary_table().iterrows():
         assert f"{name} {row['mean']:.3f} {row['sd']:.3f}" in section
 
 
 def test_page_needs_no_other_file(page):
     sources = [attributes["src"] for _, attributes in page.tags if "src" in attributes]
-    assert [source.partition(",")[0] for source in sources] == ["data:image/png;base64"]
+    assert [source.partition(",")[0] for source in sources] == ["data:image/png;base64"] * 2  # curves and coefficients
     assert not any("href" in attributes for _, attributes in page.tags)
     assert "script" not in [tag for tag, _ in page.tags]
 
@@ -84,9 +84,21 @@ def test_settings_and_declarations_are_listed(done, page):
         assert line in page.text
 
 
-def test_private_evaluation_records_leave_no_metrics_and_no_picture(private_page):
+def test_private_evaluation_records_leave_no_metrics_and_no_curves(private_page):
     assert "No metrics: the evaluation records are private and were not looked at." in private_page.text
-    assert "img" not in [tag for tag, _ in private_page.tags]
+    assert [attributes["alt"] for tag, attributes in private_page.tags if tag == "img"] == ["logistic: the fitted model"]
+
+
+def test_too_narrow_intervals_are_said_to_be(done, page):
+    assert done.interval_warning
+    assert "The intervals are too narrow." in page.text
+    assert done.interval_warning in page.text
+
+
+def test_intervals_that_noise_hardly_touches_come_without_a_warning(done):
+    quiet = dataclasses.replace(done, guarantee=dataclasses.replace(done.guarantee, noise_multiplier=1e-4))
+    assert quiet.interval_warning == ""
+    assert "too narrow" not in Page(quiet.report()).text
 
 
 def test_metrics_of_private_records_are_marked_as_not_covered(done):

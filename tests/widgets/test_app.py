@@ -230,7 +230,7 @@ def test_guarantee_is_shown_in_full(ended):
 def test_posterior_is_shown_with_its_label(ended):
     table = ended.screen.posterior.value
     assert "covered by the guarantee" in table
-    for name, row in ended.screen.result.summary().iterrows():
+    for name, row in ended.screen.result.summary_table().iterrows():
         assert html.escape(name) in table
         assert f"{row['mean']:.3f}" in table
 

@@ -1,6 +1,32 @@
-"""Data sets: embedded ones by name, the user's own with declared public bounds."""
+"""Data sets: published and made-up ones by name, the user's own with what is public about them declared."""
 
+from workbench.data.catalogue import DataInfo, all_names, describe, info, load, names
 from workbench.data.dataset import Dataset
-from workbench.data.loaders import describe, from_csv, from_frame, load, names
+from workbench.data.files import from_csv, from_file, from_npz, from_parquet
+from workbench.data.images import from_images
+from workbench.data.schema import Boolean, Categorical, Numeric, Schema
+from workbench.data.synthetic import hierarchical, mixture
+from workbench.data.tables import from_arrays, from_frame
 
-__all__ = ["Dataset", "describe", "from_csv", "from_frame", "load", "names"]
+__all__ = [
+    "Boolean",
+    "Categorical",
+    "DataInfo",
+    "Dataset",
+    "Numeric",
+    "Schema",
+    "all_names",
+    "describe",
+    "from_arrays",
+    "from_csv",
+    "from_file",
+    "from_frame",
+    "from_images",
+    "from_npz",
+    "from_parquet",
+    "hierarchical",
+    "info",
+    "load",
+    "mixture",
+    "names",
+]

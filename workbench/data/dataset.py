@@ -9,10 +9,13 @@ from typing import Literal
 import numpy as np
 
 from workbench import _validate
+from workbench.data.schema import Categorical, Schema
 
 __all__ = ["EVALUATION_LABELS", "Dataset", "evaluation_rows"]
 
 Visibility = Literal["public data", "outside the guarantee"]
+
+_HINTS = {"y": " (target= names its column)", "group": " (group= names its column)"}
 
 EVALUATION_LABELS: dict[bool, Visibility] = {True: "public data", False: "outside the guarantee"}
 
@@ -25,9 +28,9 @@ class Dataset:
     :param train: arrays with first axis N, named by ``arrays``. :param evaluation: the same for the evaluation records.
     :param feature_names: D names of the columns of ``x``; none for images.
     :param target_name: name of the target; "" where there is none.
-    :param classes: labels of the target's values 0, 1, ...
-    :param bounds: public (low, high) per feature, in the feature's own units; features are scaled from them to [-1, 1].
-        Empty where ``private_scaling``.
+    :param classes: labels of the target's values 0, 1, ...; none where there is no target.
+    :param schema: what is declared publicly about the table's columns, from which ``x`` was encoded; ``schema.decode`` leads
+        back. None where ``private_scaling``, for images, and where ``x`` was taken as it came.
     :param unit: what one record is, the privacy unit, in words.
     :param evaluation_is_public: True if the owner declared the evaluation records public (or they are synthetic);
         numbers computed on them are then labelled "public data", else "outside the guarantee".
@@ -44,10 +47,10 @@ class Dataset:
     description: str
     train: tuple[np.ndarray, ...]
     evaluation: tuple[np.ndarray, ...]
-    feature_names: tuple[str, ...]
-    target_name: str
-    classes: tuple[str, ...]
-    bounds: dict[str, tuple[float, float]]
+    feature_names: tuple[str, ...] = ()
+    target_name: str = ""
+    classes: tuple[str, ...] = ()
+    schema: Schema | None = None
     unit: str = "training record"
     evaluation_is_public: bool = False
     licence: str = "the owner's"
@@ -62,7 +65,48 @@ class Dataset:
 
     def __repr__(self) -> str:
         """Public facts only: a notebook prints whatever stands on a cell's last line."""
-        return f"Dataset({self.name!r}, {len(self.feature_names)} features, target {self.target_name!r})"
+        if self.image_shape:
+            parts = [f"{' x '.join(map(str, self.image_shape))} images"]
+        else:
+            parts = [f"{len(self.feature_names)} feature{'s' if len(self.feature_names) != 1 else ''}"]
+        if self.groups:
+            parts.append(f"{len(self.groups)} groups")
+        if self.target_name:
+            parts.append(f"target {self.target_name!r}")
+        return f"Dataset({self.name!r}, {', '.join(parts)})"
+
+    def check(self) -> None:
+        """That the arrays fit one another and what is said of them; what the loaders of this package make does.
+
+        :raises ArgumentError: naming ``data``, for a wrong number of arrays or records, another shape, or a group or target
+            value that has no name.
+        """
+        for side, arrays in (("train", self.train), ("evaluation", self.evaluation)):
+            reason = self._misfit(arrays)
+            if reason:
+                raise _validate.ArgumentError("data", self.name, f"its {side} records do not fit: {reason}.")
+        shape = (len(self.groups), len(self.group_feature_names))
+        if self.group_features is not None and np.shape(self.group_features) != shape:
+            raise _validate.ArgumentError(
+                "data", self.name, f"its group_features have shape {np.shape(self.group_features)} in the place of {shape}."
+            )
+
+    def _misfit(self, arrays: tuple[np.ndarray, ...]) -> str:
+        """What does not fit about these records; "" where everything does."""
+        shapes = [np.shape(array) for array in arrays]
+        if len(arrays) != len(self.arrays) or () in shapes:
+            return f"they must be {len(self.arrays)} array(s), {', '.join(self.arrays)}"
+        if len({shape[0] for shape in shapes}) > 1:
+            return f"the arrays hold different numbers of records, {', '.join(str(shape[0]) for shape in shapes)}"
+        for name, array, shape in zip(self.arrays, arrays, shapes, strict=True):
+            if name == "x" and self.image_shape and shape[1:] != self.image_shape:
+                return f"x has shape {shape}, but the images are of shape {self.image_shape}"
+            if name == "x" and self.feature_names and shape[1:] != (len(self.feature_names),):
+                return f"x has shape {shape}, but there are {len(self.feature_names)} names of features"
+            last = {"group": len(self.groups), "y": len(self.classes)}.get(name, 0) - 1
+            if last >= 0 and shape[0] and not (np.min(array) >= 0 and np.max(array) <= last):
+                return f"{name} must be in 0 .. {last}"
+        return ""
 
     def select(self, arrays: Iterable[str]) -> Dataset:
         """The same records with only these of their arrays, in this order.
@@ -72,9 +116,8 @@ class Dataset:
         wanted = tuple(arrays)
         missing = [name for name in wanted if name not in self.arrays]
         if missing:
-            raise _validate.ArgumentError(
-                "data", self.name, f"has no array {missing[0]!r}, which the model needs; it has {', '.join(self.arrays)}."
-            )
+            needed = f"{missing[0]!r}, which the model needs{_HINTS.get(missing[0], '')}"
+            raise _validate.ArgumentError("data", self.name, f"has no array {needed}; it has {', '.join(self.arrays)}.")
         places = [self.arrays.index(name) for name in wanted]
         return replace(
             self,
@@ -82,6 +125,14 @@ class Dataset:
             train=tuple(self.train[place] for place in places),
             evaluation=tuple(self.evaluation[place] for place in places),
         )
+
+    @property
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """Public (low, high) of each numeric column in its own units, which is scaled from them to [-1, 1].
+
+        Empty without a schema.
+        """
+        return {} if self.schema is None else self.schema.bounds
 
     @property
     def num_train(self) -> int:
@@ -118,14 +169,12 @@ class Dataset:
     def declarations(self) -> list[str]:
         """What the guarantee takes as public about this data set, each a sentence; private counts are left out."""
         lines = ["The training records are private; one of them is the privacy unit."]
+        lines.append(self._declared())
         if self.private_scaling:
-            lines.append("Names of the columns and the two classes are declared public.")
             lines.append(
                 "The mean and standard deviation of each feature over the training records are used as if they were public: "
                 "they are exact, and the guarantee does not protect them."
             )
-        else:
-            lines.append("Names of the columns, the two classes and the bounds used for scaling are declared public.")
         if self.evaluation_is_public:
             lines.append(f"The {self.num_evaluation} evaluation records are declared public.")
         else:
@@ -134,6 +183,25 @@ class Dataset:
                 "only on request."
             )
         return lines
+
+    def _declared(self) -> str:
+        """One sentence that lists what is public by declaration."""
+        facts = ["The size of the images" if self.image_shape else "Names of the columns"]
+        if self.classes:
+            facts.append("the two classes" if len(self.classes) == 2 else "the classes")
+        if self.groups:
+            facts += ["the names of the groups", "the features of the groups"]
+        if self.schema is not None:
+            if any(isinstance(column, Categorical) for column in self.schema.columns.values()):
+                facts.append("the categories")
+            if self.bounds:
+                facts.append("the bounds used for scaling")
+        *first, last = facts
+        return f"{', '.join(first)} and {last} are declared public." if first else f"{last} {_is(last)} declared public."
+
+
+def _is(fact: str) -> str:
+    return "are" if fact.startswith("Names") else "is"
 
 
 def evaluation_rows(num_rows: int, fraction: float, seed: int) -> np.ndarray:

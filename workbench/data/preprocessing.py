@@ -10,7 +10,15 @@ import pandas as pd
 
 from workbench import _validate
 
-__all__ = ["binary_target", "checked_bounds", "numeric_features", "scale_to_bounds", "standardise"]
+__all__ = [
+    "binary_target",
+    "checked_bounds",
+    "checked_pair",
+    "numeric_features",
+    "scale_to_bounds",
+    "standardise",
+    "thresholded",
+]
 
 Bounds = dict[str, tuple[float, float]]
 
@@ -34,10 +42,11 @@ def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
             f"no bounds for {len(missing)} feature(s): {shown}. Declare the public range of each, such as "
             f"bounds={{{missing[0]!r}: (0, 100)}}, or name the columns to use with features=.",
         )
-    return {name: _pair(f"bounds[{name!r}]", bounds[name]) for name in features}
+    return {name: checked_pair(f"bounds[{name!r}]", bounds[name]) for name in features}
 
 
-def _pair(argument: str, value: Any) -> tuple[float, float]:
+def checked_pair(argument: str, value: Any) -> tuple[float, float]:
+    """``value`` as (low, high), finite with low < high; else an ``ArgumentError`` that names ``argument``."""
     try:
         low, high = value
         low, high = float(low), float(high)
@@ -68,7 +77,10 @@ def numeric_features(frame: pd.DataFrame, features: list[str]) -> np.ndarray:
             first = others.iloc[0]
             what = "text" if isinstance(first, str) else f"a {type(first).__name__}"
             raise _validate.ArgumentError(
-                name, first, f"this feature has {what} in {len(others)} row(s); encode it as numbers or leave it out."
+                name,
+                first,
+                f"this feature has {what} in {len(others)} row(s); declare its categories "
+                "in schema=, encode it as numbers or leave it out.",
             )
         values = numbers.to_numpy(np.float64)
         bad = int(np.sum(~np.isfinite(values)))
@@ -147,3 +159,14 @@ def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, 
         positive = matching[0]
     negative = next(value for value in values if value != positive)
     return (column == positive).to_numpy(np.int32), (str(negative), str(positive))
+
+
+def thresholded(column: pd.Series, threshold: float) -> tuple[np.ndarray, tuple[str, str]]:
+    """(int32 target, labels of the two classes): whether each number is above the public ``threshold``.
+
+    :raises ArgumentError: naming the column, if a value is missing, infinite or no number.
+    """
+    name = str(column.name)
+    limit = _validate.number("threshold", threshold)
+    values = numeric_features(column.to_frame(name), [name])[:, 0]
+    return (values > limit).astype(np.int32), (f"<= {limit:g}", f"> {limit:g}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the core runs where no accountant is installed
     from workbench.privacy.guarantee import Guarantee
     from workbench.privacy.plan import PrivacyPlan
 
-__all__ = ["DPVI", "DPVIRunResult", "DPVIState", "Draws", "Evaluation", "elbo_per_record"]
+__all__ = ["DPVI", "DPVIRunResult", "DPVIState", "Draws", "Evaluation", "elbo_per_record", "held_out"]
 
 # One key serves a whole run; a step's draws come from the key's stream of that number, what happens once from fold_in(key,
 # purpose). Chunking, stopping and resuming therefore change no draw.
@@ -414,20 +414,32 @@ def _common_length(records: tuple[Any, ...]) -> int:
     return sizes[0]
 
 
-def elbo_per_record(
+def held_out(
     split: RecordModel, params: dict[str, jax.Array], key: jax.Array, records: Record, num_draws: int
-) -> jax.Array:
-    """ELBO per record, in nats, with its likelihood term taken on ``records``, scalar.
+) -> tuple[jax.Array, jax.Array | None]:
+    """(ELBO, log-likelihood) per record, in nats, scalars, over ``num_draws`` draws of the guide.
 
-    mean_i E_q[log p(record_i | theta)] - E_q[log q(theta) - log p(theta)] / N, over ``num_draws`` draws.
-    It is a function of ``records`` without noise: what it may be used for depends on whose records they are.
+    The ELBO is mean_i E_q[log p(record_i | theta)] - E_q[log q(theta) - log p(theta)] / N, with its likelihood term taken on
+    ``records``. The log-likelihood is mean_i log E_q[p(record_i | theta)], the log of the posterior predictive density; None
+    where records have latents or base noise of their own, for their density is an integral then. Both are functions of
+    ``records`` without noise: what they may be used for depends on whose records they are.
 
     :param params: unconstrained parameters.
     """
 
-    def one(draw_key: jax.Array) -> jax.Array:
+    def one(draw_key: jax.Array) -> tuple[jax.Array, jax.Array]:
         shared, global_loss = split.release_point(params, draw_key)
-        losses = split.record_losses(shared, records, draw_key)
-        return -jnp.mean(losses) - global_loss / split.num_records
+        return -split.record_losses(shared, records, draw_key), -global_loss / split.num_records
 
-    return jnp.mean(jax.vmap(one)(jax.random.split(key, num_draws)))
+    densities, global_terms = jax.vmap(one)(jax.random.split(key, num_draws))
+    elbo = jnp.mean(densities) + jnp.mean(global_terms)
+    if split.uses_base_noise:
+        return elbo, None
+    return elbo, jnp.mean(jax.nn.logsumexp(densities, axis=0)) - jnp.log(num_draws)
+
+
+def elbo_per_record(
+    split: RecordModel, params: dict[str, jax.Array], key: jax.Array, records: Record, num_draws: int
+) -> jax.Array:
+    """The ELBO of ``held_out`` alone."""
+    return held_out(split, params, key, records, num_draws)[0]

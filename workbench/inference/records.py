@@ -151,8 +151,9 @@ def record_keys(key: Array, places: Array) -> Array:
 class RecordModel:
     """What ``split`` returns. Parameters psi are unconstrained: ``{name: array or pytree of arrays}``.
 
-    ``initial`` are psi's starting values, found without looking at any record. ``shared`` names the entries of u and
-    ``shared_size`` counts their coordinates, which is the dimension of the noise. ``local_latents`` are the latents inside
+    ``observed`` names the observed sites, ``initial`` are psi's starting values, found without looking at any record.
+    ``shared`` names the entries of u and ``shared_size`` counts their coordinates, which is the dimension of the noise.
+    ``local_latents`` are the latents inside
     the record plate that the guide draws, and ``uses_base_noise`` says whether a record's loss needs randomness of its own
     (for local latents, drawn by guide or model).
     """
@@ -167,6 +168,7 @@ class RecordModel:
     initial: dict[str, Any]
     inverse_transforms: dict[str, Any]
     local_latents: tuple[str, ...]
+    observed: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     shared_size: int = 0
     uses_base_noise: bool = False
@@ -346,6 +348,7 @@ def split(
             for name, site in sites["model"].items()
             if site["type"] == "sample" and not site["is_observed"] and _inside(site, plate) and name in sites["guide"]
         ),
+        observed=tuple(name for name, site in sites["model"].items() if site["type"] == "sample" and site["is_observed"]),
     )
     _check_global_part(candidate, key)
     return _with_shared(candidate, key)

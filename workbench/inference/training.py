@@ -30,6 +30,8 @@ _CHUNK_SECONDS = 0.3  # how long a request to stop may have to wait
 _FIRST_CHUNK_STEPS = 10  # until a step has been timed
 _EVALUATIONS = 200  # points on the curves of a whole run, and more where they would be
 _EVALUATION_SECONDS = 1.0  # further apart than this
+_EVALUATION_SHARE = 0.25  # of the run's time that evaluations may take, where one of them is slow,
+_EVALUATIONS_FREE = 1.0  # and this many seconds
 _STEPS_AHEAD = 200  # steps whose random draws are made at once (a tenth of the time of drawing step by step)
 _WORDS_AHEAD = 2**17  # but no more random words than this, half a MiB
 
@@ -135,7 +137,8 @@ def run(
     :param records: the private records, arrays with first axis N.
     :param steps: T, the step number to stop at (steps of earlier runs of ``state`` included).
     :param stop: asked between chunks.
-    :param evaluate: called with the unconstrained parameters 200 times a run, and at least once a second.
+    :param evaluate: called with the unconstrained parameters 200 times a run, and at least once a second; less often where
+        it would take more than a quarter of the time.
     :param epsilon_at: epsilon after a number of steps, for display.
     :param averaged: show and evaluate the mean of the iterates (``DPVI.get_params``).
     :return: the state at the end, as the generator's value, for going on or saving.
@@ -148,6 +151,7 @@ def run(
     metrics: dict[str, float] = {}
     metrics_step = 0
     seconds_per_step: float | None = None
+    evaluating = 0.0  # seconds
     started = measured = time.perf_counter()
 
     def host_params(state: DPVIState) -> dict[str, Any]:
@@ -155,12 +159,14 @@ def run(
         return jax.tree.map(lambda value: np.array(value, copy=True), constrain(state))
 
     def measure(state: DPVIState) -> None:
-        nonlocal evaluate, message, metrics, metrics_step, measured
-        measured = time.perf_counter()
+        nonlocal evaluate, message, metrics, metrics_step, measured, evaluating
+        began = measured = time.perf_counter()
         if evaluate is None:
             return
         try:
             metrics, metrics_step = evaluate(dpvi.unconstrained(state, averaged)), step
+            measured = time.perf_counter()
+            evaluating += measured - began
         except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
             evaluate = None
             message = f"metrics could not be computed from step {step} on ({type(error).__name__}: {error})."
@@ -211,7 +217,9 @@ def run(
                 )
                 break
             params = newest
-            if step % interval == 0 or step == steps or time.perf_counter() - measured > _EVALUATION_SECONDS:
+            now = time.perf_counter()
+            due = step % interval == 0 or now - measured > _EVALUATION_SECONDS
+            if step == steps or (due and evaluating <= _EVALUATION_SHARE * (now - started) + _EVALUATIONS_FREE):
                 measure(state)
             if step < steps:
                 yield snapshot("running")

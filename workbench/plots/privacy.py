@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from workbench.plots.curves import INK, QUIET, NotebookFigure
+from workbench.plots.style import INK, QUIET, dress, new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,9 +27,8 @@ _SAMPLERS = {"poisson": "Poisson", "without_replacement": "without replacement",
 
 def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
     """Epsilon over the number of steps, from ``privacy.epsilon_curve``; 5.0 x 3.0 inches."""
-    figure = NotebookFigure(figsize=(5.0, 3.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = _axes(figure)
+    figure = new_figure(5.0, 3.0)
+    axes = dress(figure.add_subplot())
     steps, values = [0, *(count for count, _ in curve)], [0.0, *(value for _, value in curve)]
     axes.plot(steps, values, color=_ACCOUNTANTS["pld"][0], linewidth=1.8, marker="o", markersize=3.5)
     axes.set_xlim(0, steps[-1])
@@ -47,9 +44,8 @@ def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
 
 def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
     """The rows of ``privacy.compare`` as dots, one line a sampler and relation, on a logarithmic axis; 7.5 x 3.1 inches."""
-    figure = NotebookFigure(figsize=(7.5, 3.1), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = _axes(figure)
+    figure = new_figure(7.5, 3.1)
+    axes = dress(figure.add_subplot())
     cases = list(dict.fromkeys(zip(table["sampler"], table["relation"], strict=True)))
     places = {case: len(cases) - 1 - number for number, case in enumerate(cases)}
     for accountant, (colour, marker, words) in _ACCOUNTANTS.items():
@@ -72,12 +68,3 @@ def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
     axes.set_xlabel("epsilon (each row under its own neighbouring relation)", fontsize=9, color=QUIET)
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
-
-
-def _axes(figure: Figure) -> Axes:
-    axes = figure.add_subplot()
-    axes.grid(color="#d0d7de", linewidth=0.6)
-    axes.tick_params(labelsize=8.5, colors=QUIET)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return axes

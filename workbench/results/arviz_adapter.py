@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["INTERVAL", "load_draws", "save_draws", "summary", "to_posterior"]
+from workbench import _validate
 
-INTERVAL = 0.9  # probability inside the highest-density intervals of summaries
+__all__ = ["INTERVAL", "KINDS", "load_draws", "save_draws", "summary", "to_posterior"]
+
+INTERVAL = 0.9  # probability inside the intervals of summaries, unless another is asked for
+KINDS = {"hdi": "highest-density", "eti": "equal-tailed"}
 _ENGINE = "h5netcdf"
 
 
@@ -26,17 +29,26 @@ def _arviz() -> ModuleType:
     return arviz
 
 
-def to_posterior(draws: Mapping[str, np.ndarray], coordinates: Mapping[str, list[str]], attributes: dict[str, str]) -> Any:
+def to_posterior(draws: Mapping[str, np.ndarray], coordinates: Mapping[str, Any], attributes: dict[str, str]) -> Any:
     """The ArviZ object (InferenceData or DataTree) of independent posterior draws, one chain.
 
     :param draws: ``{site: array[draws, ...]}``.
-    :param coordinates: labels for the entries of vector-valued sites.
+    :param coordinates: ``{site: labels}`` for the entries of vector-valued sites, ``{site: (labels, labels)}`` for the rows
+        and columns of matrices.
     :param attributes: strings kept with the group, such as the guarantee.
     """
     arviz = _arviz()
     posterior = {name: np.asarray(value)[None] for name, value in draws.items()}
-    dims = {name: [f"{name}_entry"] for name in coordinates if name in posterior}
-    coords = {f"{name}_entry": list(labels) for name, labels in coordinates.items() if name in posterior}
+    dims: dict[str, list[str]] = {}
+    coords: dict[str, list[str]] = {}
+    for name, given in coordinates.items():
+        if name not in posterior:
+            continue
+        axes = {f"{name}_entry": given}
+        if isinstance(given, tuple):
+            axes = {f"{name}_row": given[0], f"{name}_column": given[1]}
+        dims[name] = list(axes)
+        coords |= {axis: list(labels) for axis, labels in axes.items()}
     if not posterior:
         return _empty_posterior(attributes)
     if "posterior" in inspect.signature(arviz.from_dict).parameters:
@@ -58,22 +70,32 @@ def _empty_posterior(attributes: dict[str, str]) -> Any:
     return xarray.DataTree.from_dict({"posterior": xarray.Dataset(attrs=attributes)})
 
 
-def summary(posterior: Any) -> pd.DataFrame:
-    """Mean, standard deviation and 90 % highest-density interval of each scalar, from independent draws.
+def summary(posterior: Any, interval: float = INTERVAL, kind: str = "hdi") -> pd.DataFrame:
+    """Mean, standard deviation and interval of each scalar, from independent draws; the columns' names say which interval.
 
     R-hat and effective sample sizes are left out: they describe Markov chains, and these draws are independent.
+
+    :param interval: probability inside, in (0, 1). :param kind: "hdi" (highest density) or "eti" (equal tails).
     """
-    low_name, high_name = f"hdi_{INTERVAL:.0%}_low", f"hdi_{INTERVAL:.0%}_high"
+    interval = _validate.probability("interval", interval)
+    _validate.choice("kind", kind, KINDS)
+    columns = ["mean", "sd", f"{kind}_{100 * interval:g}%_low", f"{kind}_{100 * interval:g}%_high"]
     if not posterior["posterior"].data_vars:
-        return pd.DataFrame(columns=["mean", "sd", low_name, high_name], dtype=float)
+        return pd.DataFrame(columns=columns, dtype=float)
     arviz = _arviz()
-    if "hdi_prob" in inspect.signature(arviz.summary).parameters:
-        table = arviz.summary(posterior, kind="stats", hdi_prob=INTERVAL, round_to="none")
-    else:
-        table = arviz.summary(posterior, kind="stats", ci_prob=INTERVAL, ci_kind="hdi", round_to="none")
-    low, high = table.columns[2:4]
-    table = table.rename(columns={low: "hdi_5%", high: "hdi_95%"})[["mean", "sd", "hdi_5%", "hdi_95%"]].astype(float)
-    return table.rename(columns={"hdi_5%": low_name, "hdi_95%": high_name})
+    if "hdi_prob" not in inspect.signature(arviz.summary).parameters:
+        table = arviz.summary(posterior, kind="stats", ci_prob=interval, ci_kind=kind, round_to="none")
+    elif kind == "hdi":
+        table = arviz.summary(posterior, kind="stats", hdi_prob=interval, round_to="none")
+    else:  # ArviZ 0.23 knows equal tails only as functions of the caller's
+        tails = {name: _quantile(0.5 + side * interval / 2) for name, side in zip(columns[2:], (-1, 1), strict=True)}
+        statistics = {"mean": np.mean, "sd": np.std, **tails}
+        table = arviz.summary(posterior, stat_funcs=statistics, extend=False, round_to="none")
+    return table.iloc[:, :4].set_axis(columns, axis=1).astype(float)
+
+
+def _quantile(probability: float) -> Any:
+    return lambda values: np.quantile(values, probability)
 
 
 def save_draws(posterior: Any, path: Path) -> None:

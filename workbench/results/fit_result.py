@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench import _validate
 from workbench.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["FitResult", "HistoryPoint"]
+    from workbench.data import Dataset
+    from workbench.models import Model
+    from workbench.results.prediction import Predictor
+
+__all__ = ["FitResult", "HistoryPoint", "IntervalWarning"]
+
+_NOTABLE = 0.5  # privacy noise, in posterior standard deviations, from which on intervals come with a warning
+
+
+class IntervalWarning(UserWarning):
+    """Privacy noise makes the posterior's intervals too narrow."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,10 @@ class FitResult:
     :param metrics_label: "public data" or "outside the guarantee": what the evaluation records make of the metrics.
     :param release_label: "covered"; or "outside the guarantee" where the data were prepared with private statistics.
     :param seconds: of training and evaluation, compilation included. :param finished: local time.
+    :param constants: public facts about the data that the model took by keyword, such as group features.
+    :param released: names of the global latents and parameters whose gradients were noised.
+    :param definition: the model; None in a loaded result, whose model is looked up in the gallery.
+    :param public_records: the evaluation records where they are public, else None; not saved.
     """
 
     state: str
@@ -59,6 +76,10 @@ class FitResult:
     seconds: float
     finished: str
     release_label: str = "covered"
+    constants: dict[str, Any] = field(default_factory=dict)
+    released: tuple[str, ...] = ()
+    definition: Model | None = field(default=None, compare=False)
+    public_records: tuple[np.ndarray, ...] | None = field(default=None, compare=False)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -80,23 +101,154 @@ class FitResult:
             "label": self.release_label,
             "inference": "independent draws from a variational posterior (DP-VI)",
         }
-        return arviz_adapter.to_posterior(self.draws, self.coordinates, attributes)
+        return arviz_adapter.to_posterior(self.sorted_draws, self.coordinates, attributes)
 
-    def summary(self) -> pd.DataFrame:
-        """Posterior mean, sd and 90 % highest-density interval of each quantity; ``labels`` says whether it is covered.
+    @functools.cached_property
+    def sorted_draws(self) -> dict[str, np.ndarray]:
+        """The draws with interchangeable labels, such as a mixture's components, in the model's order."""
+        sort = self.predictor.model.sort if self.model_is_known else None
+        return self.draws if sort is None else sort(self.draws, self.params)
 
-        The intervals are those of the variational posterior: they do not count the noise that privacy added to its
-        location, so at small epsilon they are too narrow.
+    @property
+    def model_is_known(self) -> bool:
+        """Whether the model behind the result is at hand: always after a fit; after loading, if the gallery has its name."""
+        from workbench.models import names
+
+        return self.definition is not None or self.model in names()
+
+    @functools.cached_property
+    def predictor(self) -> Predictor:
+        """The model behind the result, ready to predict.
+
+        :raises ArgumentError: naming ``model``, if it is not in the gallery: register it, or run the file it is in.
         """
+        from workbench.results.prediction import Predictor
+
+        return Predictor(self)
+
+    def summary(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
+        """Posterior mean, sd and interval of each quantity; ``labels`` says whether it is covered.
+
+        ``noise_sd`` estimates how far privacy noise has moved the mean, which sd and interval do not count; NaN where no
+        estimate is known. An ``IntervalWarning`` is raised where it makes the intervals much too narrow.
+
+        :param interval: probability inside the interval, in (0, 1).
+        :param kind: "hdi" (highest density) or "eti" (equal tails); the columns' names say which.
+        """
+        table = self.summary_table(interval, kind)
+        if self.interval_warning:
+            warnings.warn(self.interval_warning, IntervalWarning, stacklevel=2)
+        return table
+
+    def summary_table(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
+        """``summary`` for callers that show ``interval_warning`` themselves."""
         from workbench.results import arviz_adapter
 
-        return arviz_adapter.summary(self.posterior)
+        table = arviz_adapter.summary(self.posterior, interval, kind)
+        table["noise_sd"] = [self._noise_of(str(name), sd) for name, sd in table["sd"].items()]
+        return table
 
-    def plot(self) -> Figure:
-        """Curves of ELBO and AUC over steps as a matplotlib Figure, with their label."""
-        from workbench.plots import training_figure
+    @property
+    def _step_noise(self) -> float | None:
+        """Standard deviation of a step's noise on the gradient's sum; None where the optimiser is not the known one."""
+        learning_rate = self.settings.get("learning_rate")
+        if learning_rate is None or self.settings.get("gradient") != "aligned":
+            return None
+        return self.guarantee.noise_multiplier * self.settings["clip"] / self.settings["sampling_rate"]
 
-        return training_figure(self)
+    def _noise_of(self, quantity: str, sd: float) -> float:
+        from workbench.results._location_noise import location_noise
+
+        step_noise = self._step_noise
+        if step_noise is None or quantity.partition("[")[0] not in self.released or not sd > 0:
+            return float("nan")
+        return float(
+            location_noise(
+                np.asarray(sd),
+                step_noise=step_noise,
+                learning_rate=self.settings["learning_rate"],
+                iterations=max(1, self.guarantee.steps_taken),
+                averaged=self.settings["average"],
+            )
+        )
+
+    @functools.cached_property
+    def interval_warning(self) -> str:
+        """A sentence where privacy noise makes the intervals too narrow, by an estimate from public settings; else ""."""
+        from workbench.results._location_noise import coverage
+
+        ratios = []
+        for name in self.released:
+            for sd in np.ravel(np.std(self.draws[name], axis=0)) if name in self.draws else ():
+                ratios.append(self._noise_of(name, float(sd)) / sd if sd > 0 else np.nan)
+        typical = float(np.nanmedian(ratios)) if np.any(np.isfinite(ratios)) else 0.0
+        if typical < _NOTABLE:
+            return ""
+        return (
+            f"Privacy noise moves the posterior's location by about {typical:.1f} of its standard deviations (an estimate "
+            "from the settings), which the intervals do not count: they are too narrow. Noise alone lets a 90 % interval "
+            f"hold the truth in about {coverage(typical, 0.9):.0%} of repetitions. Larger epsilon or more records help."
+        )
+
+    # ---- using the model ------------------------------------------------------------------------------------------------
+
+    def predict(self, records: Any = None) -> np.ndarray:
+        """The model's prediction for each record, averaged over posterior draws, such as the probability of class 1.
+
+        It is a function of the release and of ``records`` alone, so it costs no further privacy.
+
+        :param records: a DataFrame with the columns of the fitted table, in their own units; arrays as the model takes them;
+            a ``Dataset``, whose evaluation records are taken; None for the public evaluation records of the fit.
+        :raises ArgumentError: for records of another form, naming the column or array.
+        """
+        return self.predictor.predict(self.predictor.inputs(records))
+
+    def score(self, records: Any = None) -> dict[str, float]:
+        """ELBO, log-likelihood (nats per record) and the model's own metrics on labelled records.
+
+        The numbers are exact functions of ``records``: if these are private, the numbers are outside the guarantee.
+
+        :param records: a ``Dataset``, whose evaluation records are taken; a tuple of arrays as the model takes them, the
+            last one included; None for the public evaluation records of the fit.
+        """
+        return self.predictor.score(self.predictor.all_arrays(records))
+
+    def sample(self, count: int = 1000, given: Any = None, *, seed: int | None = None) -> Any:
+        """Synthetic records from the private posterior predictive, each from a posterior draw of its own.
+
+        They are functions of the release, so they cost no further privacy and may be published: a private twin of the data
+        as far as the model knows them. A table comes back as a DataFrame in its own units (``.to_csv`` saves it), with the
+        target beside the inputs for models that predict one; images as an array.
+
+        :param count: how many; with ``given`` the number of its records.
+        :param given: for models that predict a target: the inputs, as ``predict`` takes them. By default public evaluation
+            records are drawn with replacement.
+        :param seed: a whole number repeats the same records.
+        """
+        from workbench.results.synthesis import synthetic_records
+
+        return synthetic_records(self, count, given, seed)
+
+    # ---- pictures and files ---------------------------------------------------------------------------------------------
+
+    @property
+    def pictures(self) -> dict[str, Callable[..., Figure]]:
+        """What ``plot`` can draw, by name: training curves, summaries of the posterior, and the model's own pictures."""
+        from workbench.results.pictures import pictures
+
+        return pictures(self)
+
+    def plot(self, picture: str = "curves", data: Dataset | None = None) -> Figure:
+        """A matplotlib Figure, labelled with what it may be used for.
+
+        :param picture: "curves" (metrics over steps), "forest", "pairs", "check" (posterior predictive check), or one of the
+            model's own, such as "coefficients"; ``pictures`` has them all.
+        :param data: a data set whose evaluation records are drawn beside the release; the fit's own where they are public.
+            Records that are private make the picture "outside the guarantee".
+        :raises ArgumentError: for an unknown picture, with the nearest ones, or one that needs ``data``.
+        """
+        known = self.pictures
+        return known[_validate.choice("picture", picture, known)](data)
 
     def report(self) -> str:
         """The report as one self-contained HTML page."""
@@ -105,7 +257,7 @@ class FitResult:
         return render(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write result.json, posterior.nc, curves.png and report.html into ``folder`` and return it."""
+        """Write result.json, params.npz, posterior.nc, curves.png and report.html into ``folder`` and return it."""
         from workbench.results.storage import save
 
         return save(self, folder)

@@ -21,8 +21,7 @@ def render(result: FitResult) -> str:
 
     source = importlib.resources.files("workbench.results").joinpath("report.html").read_text()
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True).from_string(source)
-    figure = result.plot()
-    table = result.summary()
+    table = result.summary_table()
     return template.render(
         result=result,
         guarantee=result.guarantee,
@@ -30,5 +29,21 @@ def render(result: FitResult) -> str:
         bounds=result.guarantee.attack_bounds(),
         interval=f"{INTERVAL:.0%}",
         summary=[(name, *row) for name, row in zip(table.index, table.to_numpy(), strict=True)],
-        picture=base64.b64encode(png(figure)).decode(),
+        picture=_embedded(png(result.plot())),
+        own_picture=_own_picture(result),
     )
+
+
+def _embedded(picture: bytes) -> str:
+    return base64.b64encode(picture).decode()
+
+
+def _own_picture(result: FitResult) -> str:
+    """The first of the model's own pictures, of the release and public records alone; "" where it has none."""
+    from workbench.plots import png
+
+    if not result.model_is_known:
+        return ""
+    for name in result.predictor.model.pictures:
+        return _embedded(png(result.plot(name)))
+    return ""

@@ -1,4 +1,4 @@
-"""A result as a folder: result.json (all but the draws), posterior.nc (the draws), curves.png and report.html."""
+"""A result as a folder: result.json (all but arrays), params.npz, posterior.nc (the draws), curves.png and report.html."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from workbench.results.fit_result import FitResult, HistoryPoint
 
 __all__ = ["check_folder", "load", "save"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 def check_folder(folder: str | Path) -> Path:
@@ -48,11 +49,24 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+_APART = ("draws", "params", "definition", "public_records")  # in files of their own, or not kept
+
+
+def _encoded_array(array: np.ndarray) -> dict[str, Any]:
+    return {"dtype": str(array.dtype), "value": array.tolist()}
+
+
+def _decoded_array(entry: dict[str, Any]) -> np.ndarray:
+    return np.array(entry["value"], entry["dtype"])
+
+
 def _encode(result: FitResult) -> dict[str, Any]:
-    """Everything but the draws, JSON-ready."""
-    values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.name != "draws"}
+    """Everything but draws and parameters, JSON-ready."""
+    values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.name not in _APART}
     values["guarantee"] = result.guarantee.to_dict()
-    values["params"] = {name: {"dtype": str(array.dtype), "value": array.tolist()} for name, array in result.params.items()}
+    values["constants"] = {
+        name: _encoded_array(value) if isinstance(value, np.ndarray) else value for name, value in result.constants.items()
+    }
     values["history"] = [
         {"step": point.step, **{name: _plain(value) for name, value in point.metrics.items()}} for point in result.history
     ]
@@ -75,6 +89,7 @@ def save(result: FitResult, folder: str | Path) -> Path:
         finally:
             partial.unlink(missing_ok=True)
 
+    put("params.npz", lambda file: _write_arrays(file, result.params))
     put("posterior.nc", lambda file: arviz_adapter.save_draws(result.posterior, file))
     put("curves.png", lambda file: file.write_bytes(png(result.plot())))
     put("report.html", lambda file: file.write_text(result.report()))
@@ -88,7 +103,7 @@ def load(folder: str | Path) -> FitResult:
     :raises ArgumentError: if the folder holds no result of a known format.
     """
     path = Path(folder).expanduser()
-    for name in ("result.json", "posterior.nc"):
+    for name in ("result.json", "params.npz", "posterior.nc"):
         if not (path / name).is_file():
             raise _validate.ArgumentError("folder", str(folder), f"holds no saved result ({name} is missing).")
     try:
@@ -101,24 +116,42 @@ def load(folder: str | Path) -> FitResult:
         )
 
     try:
-        return _decode(values, arviz_adapter.load_draws(path / "posterior.nc"))
+        with np.load(path / "params.npz") as file:
+            params = dict(file)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise _validate.ArgumentError("folder", str(folder), f"params.npz is damaged: {error!r}") from None
+    try:
+        return _decode(values, params, arviz_adapter.load_draws(path / "posterior.nc"))
     except (KeyError, TypeError, AttributeError) as error:
         raise _validate.ArgumentError("folder", str(folder), f"result.json is damaged: {error!r}") from None
     except OSError as error:
         raise _validate.ArgumentError("folder", str(folder), f"posterior.nc is damaged: {error!r}") from None
 
 
-def _decode(values: dict[str, Any], draws: dict[str, np.ndarray]) -> FitResult:
+def _write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    with file.open("wb") as target:
+        np.savez(target, **arrays)  # type: ignore[arg-type]
+
+
+def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[str, np.ndarray]) -> FitResult:
     """The inverse of ``_encode``."""
 
     def number(value: float | None) -> float:
         return math.nan if value is None else value
 
     values["guarantee"] = Guarantee.from_dict(values["guarantee"])
-    values["params"] = {name: np.array(entry["value"], entry["dtype"]) for name, entry in values["params"].items()}
+    values["constants"] = {
+        name: _decoded_array(value) if isinstance(value, dict) and set(value) == {"dtype", "value"} else value
+        for name, value in values["constants"].items()
+    }
+    values["coordinates"] = {
+        name: tuple(labels) if labels and isinstance(labels[0], list) else labels
+        for name, labels in values["coordinates"].items()
+    }
+    values["released"] = tuple(values["released"])
     values["history"] = tuple(
         HistoryPoint(point["step"], {name: number(value) for name, value in point.items() if name != "step"})
         for point in values["history"]
     )
     values["metrics"] = {name: number(value) for name, value in values["metrics"].items()}
-    return FitResult(draws=draws, **values)
+    return FitResult(params=params, draws=draws, **values)

@@ -358,17 +358,19 @@ def _table(result: Any) -> str:
             for side, cell in zip(aligned, cells, strict=True)
         )
 
-    table = result.summary()
+    table = result.summary_table()
     label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
     body = "".join(
-        f"<tr>{row([str(name), *(f'{value:.3f}' for value in values)], 'td')}</tr>"
+        f"<tr>{row([str(name), *(f'{value:.3f}' if value == value else '-' for value in values)], 'td')}</tr>"
         for name, values in zip(table.index, table.to_numpy(), strict=True)
     )
     return (
         f"<details open><summary><b>Posterior</b> ({label}): mean, sd and {INTERVAL:.0%} highest-density "
-        "interval; the interval does not count the noise that privacy added to its location</summary>"
+        "interval, which does not count the noise that privacy added to its location (last column, estimated)</summary>"
+        f"{_error(result.interval_warning) if result.interval_warning else ''}"
         "<div style='max-height:320px;overflow-y:auto;max-width:42em'>"
         "<table style='width:100%;font-variant-numeric:tabular-nums;border-collapse:collapse'>"
-        f"<thead><tr>{row(['quantity', 'mean', 'sd', 'low', 'high'], 'th')}</tr></thead><tbody>{body}</tbody></table>"
+        f"<thead><tr>{row(['quantity', 'mean', 'sd', 'low', 'high', 'noise sd'], 'th')}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
         "</div></details>"
     )

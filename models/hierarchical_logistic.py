@@ -1,0 +1,178 @@
+"""Hierarchical logistic regression: each group of records has weights of its own, which public facts about it predict.
+
+    mixing (D x K) ~ Normal(0, mixing_scale)
+    weights_l      ~ Normal(mixing . g_l, group_scale)                  for each group l, with public features g_l
+    y_i            ~ Bernoulli(sigmoid(weights_group(i) . x_i))          for each record i
+
+    (mixing) --+     +-- groups L --+     +- records N -+
+               +---> |  (weights) --|---> |    [ y ]    |
+    (scale) ---+     +--------------+     +-------------+
+
+Global latents: ``mixing``, ``group_weights`` and, where it is learnt, ``group_scale``. A group holds many records, so its
+weights are shared by records and global as well. Local latents: none. Only ``group_weights`` meet records, so they alone
+are what noise is added to; ``mixing`` learns from them for free. A group without records has the weights that its features
+predict.
+
+Fits tables with numeric features, a group and a target of 0 and 1. Predicts the probability of class 1; scores are AUC and
+log-likelihood. Copy this file to start a hierarchical model of your own.
+
+Reference: Prediger, Loppi, Kaski and Honkela 2022, "d3p - a Python package for differentially private probabilistic
+programming", sections 3.3 and 5.3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+from workbench.models import _pictures
+from workbench.models._scoring import binary_scores, check_binary_target
+from workbench.models.model import Model
+
+from workbench import _validate
+
+__all__ = ["guide", "hierarchical_logistic", "model", "predict"]
+
+_INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rather than the prior
+_LEARNT = "learnt"
+
+
+def _with_intercept(x):
+    return jnp.concatenate([x, jnp.ones((*x.shape[:-1], 1), x.dtype)], axis=-1)
+
+
+def model(
+    x,
+    group,
+    y=None,
+    num_records=None,
+    group_features=None,
+    mixing_scale=4.0,
+    group_scale=1.0,
+    group_guide=True,
+    intercept=False,
+):
+    """The NumPyro model.
+
+    :param x: float[B, D]. :param group: int[B], in 0 .. L - 1. :param y: int[B], or None to draw it.
+    :param num_records: N (B by default). :param group_features: float[L, K], public.
+    The other arguments are options of ``hierarchical_logistic``; ``group_guide`` concerns the guide alone.
+    """
+    if intercept:
+        x = _with_intercept(x)
+    shape = (x.shape[-1], group_features.shape[-1])
+    mixing = numpyro.sample("mixing", dist.Normal(0, mixing_scale).expand(shape).to_event(2))
+    if group_scale == _LEARNT:
+        group_scale = numpyro.sample("group_scale", dist.HalfNormal(1.0))
+    weights = numpyro.sample("group_weights", dist.Normal(group_features @ mixing.T, group_scale).to_event(2))
+    with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=jnp.sum(weights[group] * x, axis=-1)), obs=y)
+
+
+def guide(
+    x,
+    group,
+    y=None,
+    num_records=None,
+    group_features=None,
+    mixing_scale=4.0,
+    group_scale=1.0,
+    group_guide=True,
+    intercept=False,
+):
+    """Mean-field normal guide; the logarithm of ``group_scale`` is normal where it is learnt.
+
+    Without ``group_guide``, the guide leaves the group weights out and they are drawn from the model, so that only what the
+    group features explain is learnt of a group.
+    """
+    num_features = x.shape[-1] + intercept
+    _normal("mixing", (num_features, group_features.shape[-1]))
+    if group_scale == _LEARNT:
+        location = numpyro.param("group_scale_loc", jnp.zeros(()))
+        scale = numpyro.param("group_scale_scale", jnp.array(_INITIAL_SCALE), constraint=constraints.softplus_positive)
+        numpyro.sample("group_scale", dist.LogNormal(location, scale))
+    if group_guide:
+        _normal("group_weights", (group_features.shape[0], num_features))
+
+
+def _normal(name, shape):
+    location = numpyro.param(f"{name}_loc", jnp.zeros(shape))
+    scale = numpyro.param(f"{name}_scale", jnp.full(shape, _INITIAL_SCALE), constraint=constraints.softplus_positive)
+    numpyro.sample(name, dist.Normal(location, scale).to_event(len(shape)))
+
+
+def predict(values: dict[str, jax.Array], x: jax.Array, group: jax.Array) -> jax.Array:
+    """Probability of class 1 for each row of ``x``, float[B], under one posterior draw."""
+    weights = values["group_weights"][group]
+    if weights.shape[-1] == x.shape[-1] + 1:
+        x = _with_intercept(x)
+    return jax.nn.sigmoid(jnp.sum(weights * x, axis=-1))
+
+
+def _check(dataset: Any) -> None:
+    if len(dataset.train) != 3 or dataset.train[0].ndim != 2:
+        raise _validate.ArgumentError(
+            "data", dataset.name, "the hierarchical logistic model fits a table of features, a group and a binary target."
+        )
+    if not dataset.groups:
+        raise _validate.ArgumentError("data", dataset.name, "must declare its groups: the model has weights for each.")
+    check_binary_target(dataset)
+
+
+def _constants(dataset: Any) -> dict[str, Any]:
+    features = np.ones((len(dataset.groups), 1)) if dataset.group_features is None else dataset.group_features
+    return {"group_features": np.asarray(features, np.float32)}
+
+
+def _coordinates(dataset: Any, intercept: bool) -> dict[str, Any]:
+    weights = [*dataset.feature_names, *(["intercept"] if intercept else [])]
+    names = list(dataset.group_feature_names) or ["constant"]
+    return {"mixing": (weights, names), "group_weights": (list(dataset.groups), weights)}
+
+
+def hierarchical_logistic(
+    mixing_scale: float = 4.0, group_scale: float | str = 1.0, group_guide: bool = True, intercept: bool = False
+) -> Model:
+    """The registry entry.
+
+    :param mixing_scale: standard deviation of the entries of ``mixing``, in logits per unit of a feature and of a group
+        feature. :param group_scale: how far a group's weights stray from what its features predict, a standard deviation
+        in logits per unit of a feature; or "learnt", with a half-normal prior of scale 1.
+    :param group_guide: True learns each group's own weights; False learns ``mixing`` alone, which takes less data.
+    :param intercept: True gives every group an intercept, as the weight of a constant feature; measured data usually need
+        one, the synthetic records of the literature have none.
+    """
+    for name, value in (("group_guide", group_guide), ("intercept", intercept)):
+        if not isinstance(value, bool):
+            raise _validate.ArgumentError(name, value, "must be True or False.")
+    if isinstance(group_scale, str):
+        if group_scale != _LEARNT:
+            raise _validate.ArgumentError("group_scale", group_scale, f"must be a number or {_LEARNT!r}.")
+    else:
+        group_scale = _validate.number("group_scale", group_scale, above=0)
+    return Model(
+        name="hierarchical_logistic",
+        summary="Hierarchical logistic regression: a binary target, with weights for each group that its features predict.",
+        model=model,
+        guide=guide,
+        predict=predict,
+        score=binary_scores,
+        check=_check,
+        coordinates=lambda dataset: _coordinates(dataset, intercept),
+        constants=_constants,
+        arrays=("x", "group", "y"),
+        options={
+            "mixing_scale": _validate.number("mixing_scale", mixing_scale, above=0),
+            "group_scale": group_scale,
+            "group_guide": group_guide,
+            "intercept": intercept,
+        },
+        defaults={"iterations": 1000, "clip": 0.2, "average": True},
+        pictures={"groups": _pictures.groups},
+        reference="Prediger, Loppi, Kaski and Honkela 2022, sections 3.3 and 5.3",
+    )

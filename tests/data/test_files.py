@@ -1,0 +1,189 @@
+"""Data sets from CSV, Parquet and .npz files."""
+
+import gzip
+import pathlib
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench import ArgumentError
+
+ADULT = pathlib.Path(__file__).parents[2] / "../shared/data/adult.csv.gz"
+
+
+@pytest.fixture
+def frame():
+    random = np.random.default_rng(3)
+    return pd.DataFrame({"age": random.uniform(0, 100, 60), "dose": random.uniform(0, 5, 60), "ill": [0, 1] * 30})
+
+
+BOUNDS = {"age": (0, 100), "dose": (0, 5)}
+
+
+@pytest.mark.parametrize(("name", "pack"), [("table.csv", bytes), ("table.csv.gz", gzip.compress)])
+def test_csv_file_gives_the_same_records_as_its_frame(frame, tmp_path, name, pack):
+    file = tmp_path / name
+    file.write_bytes(pack(frame.to_csv(index=False).encode()))
+    dataset = wb.data.from_csv(file, target="ill", bounds=BOUNDS)
+    assert dataset.name == "table"
+    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+
+
+def test_csv_file_may_be_scaled_privately(frame, tmp_path):
+    file = tmp_path / "table.csv"
+    frame.to_csv(file, index=False)
+    assert wb.data.from_csv(file, target="ill", private_scaling=True).private_scaling
+
+
+def refused_file(path):
+    with pytest.raises(ArgumentError) as caught:
+        wb.data.from_csv(path, target="ill", bounds=BOUNDS)
+    assert caught.value.argument == "path"
+    assert repr(str(path)) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_missing_file_is_named(tmp_path):
+    assert "no such file" in refused_file(tmp_path / "nowhere.csv")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    assert "no such file" in refused_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("empty.csv", b""),
+        ("ragged.csv", b"a,b\n1,2\n1,2,3,4\n"),
+        ("binary.csv", b"\xff\xfe\x00abc"),
+        ("plain.csv.gz", b"a,b\n"),
+    ],
+)
+def test_a_file_that_is_no_table_is_named(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert "cannot be read as CSV" in refused_file(tmp_path / name)
+
+
+def test_a_file_cut_short_is_named(frame, tmp_path):
+    file = tmp_path / "short.csv.gz"
+    file.write_bytes(gzip.compress(frame.to_csv(index=False).encode())[:-20])
+    assert "cannot be read as CSV" in refused_file(file)
+
+
+@pytest.mark.skipif(not ADULT.is_file(), reason="the shared copy of Adult is not on this machine")
+def test_adult_census_from_its_file():
+    bounds = {
+        "age": (0, 100), "education_num": (1, 16), "capital_gain": (0, 100_000), "capital_loss": (0, 5000),
+        "hours_per_week": (0, 100),
+    }  # fmt: skip
+    dataset = wb.data.from_csv(ADULT, target="income", positive=">50K", bounds=bounds, features=list(bounds))
+    assert dataset.name == "adult"
+    assert dataset.classes == ("<=50K", ">50K")
+    assert dataset.num_train + dataset.num_evaluation > 30_000
+    assert dataset.train[0].shape == (dataset.num_train, 5)
+    # about a quarter earned more than 50,000 dollars
+    assert 0.2 < dataset.train[1].mean() < 0.3
+    assert np.abs(dataset.train[0]).max() <= 1
+
+
+# --- text in CSV files, Parquet, .npz and files by their suffix ------------------------------------------------------------
+
+
+def test_declared_categories_and_groups_are_read_as_text(tmp_path):
+    file = tmp_path / "wards.csv"
+    file.write_text("code,ward,ill\n" + "01,1,0\n02,2,1\n" * 10)
+    dataset = wb.data.from_csv(file, target="ill", schema={"code": ["01", "02"]}, group="ward", groups=["1", 2])
+    assert np.array_equal(dataset.train[0].argmax(axis=1), dataset.train[2])
+    assert np.array_equal(dataset.train[1], dataset.train[2])
+
+
+def test_a_file_without_a_target_is_a_table_without_one(frame, tmp_path):
+    frame[["age", "dose"]].to_csv(tmp_path / "points.csv", index=False)
+    assert wb.data.from_csv(tmp_path / "points.csv", bounds=BOUNDS).arrays == ("x",)
+
+
+def test_parquet_file_gives_the_same_records_as_its_frame(frame, tmp_path):
+    pytest.importorskip("pyarrow")
+    file = tmp_path / "table.parquet"
+    frame.to_parquet(file)
+    dataset = wb.data.from_parquet(file, target="ill", bounds=BOUNDS)
+    assert dataset.name == "table"
+    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+    file.write_bytes(b"no table")
+    refused_by(wb.data.from_parquet, file, "cannot be read as Parquet")
+
+
+def test_parquet_says_which_package_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "table.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    refused_by(wb.data.from_parquet, tmp_path / "table.parquet", "pip install pyarrow")
+
+
+def refused_by(function, path, reason, **options):
+    with pytest.raises(ArgumentError) as caught:
+        function(path, **{"bounds": (0, 1), **options})
+    assert caught.value.argument == "path"
+    assert repr(str(path)) in str(caught.value)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_arrays_of_an_npz_become_a_table(frame, tmp_path):
+    file = tmp_path / "table.npz"
+    np.savez(file, x=frame[["age", "dose"]], y=frame["ill"])
+    dataset = wb.data.from_npz(file, bounds=(0, 100))
+    assert (dataset.name, dataset.arrays) == ("table", ("x", "y"))
+    assert dataset.num_train + dataset.num_evaluation == 60
+
+
+def test_an_npz_may_hold_groups(tmp_path):
+    np.savez(tmp_path / "table.npz", x=np.ones((20, 1)), group=[1, 2] * 10, y=[0, 1] * 10)
+    dataset = wb.data.from_npz(tmp_path / "table.npz", bounds=(0, 1), groups=[1, 2, 3])
+    assert dataset.arrays == ("x", "group", "y")
+
+
+def test_an_npz_may_hold_its_own_evaluation_records(tmp_path):
+    images = np.zeros((5, 4, 4), np.uint8)
+    np.savez(tmp_path / "images.npz", x_train=images, y_train=np.arange(5), x_test=images[:2], y_test=np.arange(2))
+    dataset = wb.data.from_npz(tmp_path / "images.npz")
+    assert (dataset.num_train, dataset.num_evaluation, dataset.image_shape) == (5, 2, (4, 4))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({"a": [1]}, "must hold an array 'x' or 'x_train'; it holds a."),
+        ({"x_train": [[1]], "y_train": [1], "x_test": [[1]]}, "no 'y_test'"),
+        ({"x": np.zeros((2, 3, 3)), "group": [1, 2]}, "images with groups"),
+        ({"x": np.array([{}], object)}, "cannot be read as .npz"),
+    ],
+)
+def test_an_npz_that_holds_something_else_is_named(tmp_path, arrays, reason):
+    np.savez(tmp_path / "table.npz", **arrays)
+    refused_by(wb.data.from_npz, tmp_path / "table.npz", reason)
+
+
+def test_a_single_array_is_no_npz(tmp_path):
+    np.save(tmp_path / "array.npy", np.zeros((3, 2)))
+    refused_by(wb.data.from_npz, tmp_path / "array.npy", "save several by name")
+    (tmp_path / "text.npz").write_text("text")
+    refused_by(wb.data.from_npz, tmp_path / "text.npz", "cannot be read as .npz")
+    refused_by(wb.data.from_npz, tmp_path / "nowhere.npz", "no such file")
+
+
+def test_the_suffix_says_how_a_file_is_read(frame, tmp_path):
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(frame.to_csv(index=False).encode()))
+    np.savez(tmp_path / "b.NPZ", x=frame[["age", "dose"]], y=frame["ill"])
+    (tmp_path / "b.NPZ.npz").rename(tmp_path / "b.NPZ")
+    assert wb.data.from_file(tmp_path / "a.csv.gz", target="ill", bounds=BOUNDS).name == "a"
+    assert wb.data.from_file(str(tmp_path / "b.NPZ"), bounds=(0, 100)).name == "b"
+
+
+@pytest.mark.parametrize("name", ["table.xlsx", "table", "csv", "table.csv.txt.gz"])
+def test_another_suffix_is_refused_with_those_that_are_known(tmp_path, name):
+    refused_by(wb.data.from_file, tmp_path / name, ".csv, .parquet, .pq, .npz")

@@ -1,0 +1,420 @@
+"""Data sets from a DataFrame or from NumPy arrays."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench import ArgumentError
+
+
+@pytest.fixture
+def frame():
+    random = np.random.default_rng(3)
+    return pd.DataFrame({"age": random.uniform(0, 100, 60), "dose": random.uniform(0, 5, 60), "ill": [0, 1] * 30})
+
+
+BOUNDS = {"age": (0, 100), "dose": (0, 5)}
+
+
+def test_frame_becomes_a_private_data_set(frame):
+    dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
+    assert dataset.evaluation_label == "outside the guarantee"
+    assert dataset.feature_names == ("age", "dose")
+    assert dataset.target_name == "ill"
+    assert dataset.num_train + dataset.num_evaluation == 60
+
+
+def test_evaluation_records_are_public_once_declared(frame):
+    dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS, evaluation_is_public=True)
+    assert dataset.evaluation_label == "public data"
+
+
+def test_arrays_have_the_types_the_models_expect(frame):
+    dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
+    assert [array.dtype for array in (*dataset.train, *dataset.evaluation)] == [np.float32, np.int32] * 2
+
+
+def test_a_chosen_feature_needs_no_bounds_for_the_others(frame):
+    dataset = wb.data.from_frame(frame, target="ill", bounds={"dose": (0, 5)}, features=["dose"])
+    assert dataset.feature_names == ("dose",)
+    assert dataset.train[0].shape[1] == 1
+
+
+def test_features_and_target_stay_together(frame):
+    frame = frame.assign(ill=(frame.dose > 2.5).astype(int))
+    dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
+    for features, target in (dataset.train, dataset.evaluation):
+        assert np.array_equal(features[:, 1] > 0, target == 1)
+
+
+def test_changing_one_row_changes_that_record_only(frame):
+    changed = frame.copy()
+    changed.loc[5, ["age", "dose"]] = [1e6, -1e6]
+    before, after = (wb.data.from_frame(table, target="ill", bounds=BOUNDS) for table in (frame, changed))
+    differing = sum(
+        int(np.any(old != new, axis=1).sum())
+        for old, new in ((before.train[0], after.train[0]), (before.evaluation[0], after.evaluation[0]))
+    )
+    assert differing == 1
+    assert (before.bounds, before.classes, before.description) == (after.bounds, after.classes, after.description)
+
+
+def test_taking_away_the_last_row_leaves_the_other_records_where_they_were(frame):
+    whole = wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
+    shorter = wb.data.from_frame(frame[:-1], target="ill", bounds=BOUNDS)
+    assert np.array_equal(whole.train[0][: shorter.num_train], shorter.train[0])
+    assert np.array_equal(whole.evaluation[0][: shorter.num_evaluation], shorter.evaluation[0])
+
+
+def test_an_unusual_index_does_not_matter(frame):
+    plain = wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
+    repeated = wb.data.from_frame(frame.set_axis([0] * 60, axis=0), target="ill", bounds=BOUNDS)
+    assert np.array_equal(plain.train[0], repeated.train[0])
+
+
+def test_the_users_frame_is_left_alone(frame):
+    before = frame.copy()
+    wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
+    pd.testing.assert_frame_equal(frame, before)
+
+
+def refused(argument, frame, **changes):
+    with pytest.raises(ArgumentError) as caught:
+        wb.data.from_frame(frame, **{"target": "ill", "bounds": BOUNDS, **changes})
+    assert caught.value.argument == argument
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_unknown_target_names_the_nearest_column(frame):
+    assert "did you mean 'ill'" in refused("target", frame, target="iil")
+
+
+def test_unknown_feature_names_the_nearest_column(frame):
+    assert "did you mean 'dose'" in refused("features", frame, features=["doses"])
+
+
+@pytest.mark.parametrize("features", [[], ["age", "ill"]])
+def test_features_must_be_columns_other_than_the_target(frame, features):
+    refused("features", frame, features=features)
+
+
+def test_a_column_name_may_not_occur_twice(frame):
+    assert "'age'" in refused("frame", frame.set_axis(["age", "age", "ill"], axis=1))
+
+
+def test_a_number_and_its_text_are_the_same_column_name(frame):
+    assert "'1'" in refused("frame", frame.set_axis([1, "1", "ill"], axis=1))
+
+
+@pytest.mark.parametrize("table", [[[1, 2]], {"ill": [0, 1]}, None])
+def test_only_a_data_frame_will_do(table):
+    assert repr(type(table).__name__) in refused("frame", table)
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, float("nan"), "half"])
+def test_evaluation_fraction_must_be_inside_zero_and_one(frame, fraction):
+    assert repr(fraction) in refused("evaluation_fraction", frame, evaluation_fraction=fraction)
+
+
+@pytest.mark.parametrize("fraction", [1e-9, 1 - 1e-9])
+def test_each_side_of_the_split_needs_records(frame, fraction):
+    assert "too few records of 60" in refused("evaluation_fraction", frame, evaluation_fraction=fraction)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "a"])
+def test_split_seed_must_be_a_whole_number(frame, seed):
+    assert repr(seed) in refused("split_seed", frame, split_seed=seed)
+
+
+def test_a_feature_may_not_be_chosen_twice(frame):
+    refused("features", frame.assign(extra=1.0), features=["age", "age", "dose"])
+
+
+# --- scaling by private statistics, on request ----------------------------------------------------------------------------
+
+
+def test_private_scaling_standardises_by_the_training_records_alone(frame):
+    dataset = wb.data.from_frame(frame, target="ill", private_scaling=True)
+    held_out = wb.data.dataset.evaluation_rows(60, 0.2, 0)
+    features = frame[["age", "dose"]].to_numpy()
+    training = features[~held_out]
+    for mine, rows in ((dataset.train[0], training), (dataset.evaluation[0], features[held_out])):
+        np.testing.assert_allclose(mine, (rows - training.mean(0)) / training.std(0), rtol=1e-5, atol=1e-6)
+        assert mine.dtype == np.float32
+    assert (dataset.private_scaling, dataset.bounds) == (True, {})
+    assert "outside the guarantee" in dataset.caveats[0]
+
+
+def test_private_scaling_lets_one_record_move_the_others_and_declared_bounds_do_not(frame):
+    """What the caveat is about."""
+    changed = frame.copy()
+    first = int(np.argmin(wb.data.dataset.evaluation_rows(60, 0.2, 0)))
+    changed.loc[first, "age"] = 1e4
+
+    def records_moved(**scaling):
+        before, after = (wb.data.from_frame(table, target="ill", **scaling).train[0] for table in (frame, changed))
+        return int(np.any(before != after, axis=1).sum())
+
+    assert records_moved(bounds=BOUNDS) == 1
+    assert records_moved(private_scaling=True) == len(frame) - wb.data.dataset.evaluation_rows(60, 0.2, 0).sum()
+
+
+def test_a_constant_column_may_be_scaled_privately(frame):
+    dataset = wb.data.from_frame(frame.assign(dose=0.1), target="ill", private_scaling=True)
+    assert np.all(dataset.train[0][:, 1] == 0)
+
+
+def test_bounds_and_private_scaling_exclude_each_other(frame):
+    assert "private_scaling=True" in refused("bounds", frame, private_scaling=True)
+
+
+def test_one_of_bounds_and_private_scaling_must_be_chosen(frame):
+    message = refused("bounds", frame, bounds=None)
+    assert message.startswith("bounds=None: declare the public range")
+    assert "private_scaling=True" in message
+
+
+@pytest.mark.parametrize("value", [None, 1, "no"])
+def test_private_scaling_is_asked_for_in_so_many_words(frame, value):
+    assert "must be True or False" in refused("private_scaling", frame, bounds=None, private_scaling=value)
+
+
+# --- names of columns -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 1, 2], ["0", "1", "2"], pd.Index([0, 1, 2], dtype="uint8")], ids=["int", "text", "uint8"]
+)
+@pytest.mark.parametrize("given", [int, str])
+def test_columns_may_be_given_as_whole_numbers_or_as_their_text(frame, labels, given):
+    dataset = wb.data.from_frame(
+        frame.set_axis(labels, axis=1),
+        target=given(2),
+        bounds={given(0): (0, 100), given(1): (0, 5)},
+        features=[given(0), given(1)],
+    )
+    assert (dataset.feature_names, dataset.target_name) == (("0", "1"), "2")
+    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+
+
+def test_other_labels_may_be_given_as_they_stand_in_the_frame(frame):
+    day = pd.Timestamp("2020-01-01")
+    table = frame.set_axis([("a", 1), day, 2.5], axis=1)
+    dataset = wb.data.from_frame(table, target=2.5, bounds={day: (0, 5)}, features=[day])
+    assert (dataset.feature_names, dataset.target_name) == ((str(day),), "2.5")
+
+
+@pytest.mark.parametrize("label", [3, True, None, ["ill"], np.array([1, 2])])
+def test_a_label_that_is_no_column_is_named(frame, label):
+    if label is not None:  # no target at all is a table without one
+        refused("target", frame, target=label)
+    refused("features", frame, features=[label])
+
+
+@pytest.mark.parametrize("features", ["age", 3])
+def test_features_must_be_a_list(frame, features):
+    assert "list of column names" in refused("features", frame, features=features)
+
+
+def test_dates_are_refused_with_the_name_of_their_column(frame):
+    dated = frame.assign(admitted=pd.Timestamp("2020-01-01"))
+    assert "no plain numbers" in refused("admitted", dated, bounds={**BOUNDS, "admitted": (0, 1)})
+
+
+@pytest.mark.parametrize("bounds", [np.zeros((3, 2)), {"age": np.arange(3.0), "dose": (0, 5)}])
+def test_bounds_that_are_arrays_are_refused_on_one_line(frame, bounds):
+    refused("bounds['age']", frame, bounds=bounds)
+
+
+# --- tables without a target, with categories, with a threshold ------------------------------------------------------------
+
+SCHEMA = {"age": (0, 100), "sex": ["f", "m"], "smoker": bool}
+
+
+@pytest.fixture
+def patients(frame):
+    return frame.assign(sex=["f", "m", "m"] * 20, smoker=[True, False] * 30, ward=["east", "west", 3] * 20)
+
+
+def test_a_table_without_a_target_has_one_array(frame):
+    dataset = wb.data.from_frame(frame[["age", "dose"]], bounds=BOUNDS)
+    assert (dataset.arrays, dataset.target_name, dataset.classes) == (("x",), "", ())
+    assert len(dataset.train) == len(dataset.evaluation) == 1
+    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+
+
+def test_bounds_are_a_schema_of_numbers(frame):
+    by_bounds, by_schema = (wb.data.from_frame(frame, target="ill", **{kind: BOUNDS}) for kind in ("bounds", "schema"))
+    assert by_bounds.schema == by_schema.schema == wb.data.Schema.from_declaration(BOUNDS)
+    assert np.array_equal(by_bounds.train[0], by_schema.train[0])
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, wb.data.Schema.from_declaration(SCHEMA)], ids=["short", "whole"])
+def test_a_schema_names_and_encodes_its_columns(patients, schema):
+    dataset = wb.data.from_frame(patients, target="ill", schema=schema)
+    assert dataset.feature_names == ("age", "sex=f", "sex=m", "smoker")
+    assert dataset.bounds == {"age": (0.0, 100.0)}
+    held_out = wb.data.dataset.evaluation_rows(60, 0.2, 0)
+    assert np.array_equal(dataset.train[0], dataset.schema.encode(patients)[~held_out])
+
+
+def test_features_choose_columns_of_a_schema(patients):
+    assert wb.data.from_frame(patients, schema=SCHEMA, features=["smoker", "age"]).feature_names == ("smoker", "age")
+    assert "did you mean 'sex'" in refused("features", patients, bounds=None, schema=SCHEMA, features=["sexx"])
+    refused("features", patients, bounds=None, schema=SCHEMA, features=[])
+
+
+def test_a_column_of_the_schema_must_be_in_the_table(patients):
+    assert "did you mean 'age'" in refused("schema", patients, bounds=None, schema={"agee": (0, 1)})
+    refused("schema", patients, bounds=None, schema={"age": (0, 1), "ill": bool})
+    refused("schema['age']", patients, bounds=None, schema={"age": 3})
+    refused("sex", patients, bounds=None, schema={"sex": ["f"]})
+
+
+def test_text_without_a_schema_says_what_to_do(patients):
+    assert "declare its categories in schema=" in refused("sex", patients, bounds=(0, 1), features=["sex"])
+
+
+def test_schema_takes_the_place_of_bounds_and_of_private_scaling(frame):
+    assert "give one of the two" in refused("schema", frame, schema=SCHEMA)
+    assert "private_scaling=True" in refused("schema", frame, bounds=None, schema=SCHEMA, private_scaling=True)
+
+
+def test_a_public_threshold_turns_numbers_into_a_target(frame):
+    dataset = wb.data.from_frame(frame, target="age", threshold=50, bounds={"dose": (0, 5)}, features=["dose"])
+    assert dataset.classes == ("<= 50", "> 50")
+    assert dataset.train[1].sum() + dataset.evaluation[1].sum() == (frame.age > 50).sum()
+    assert "with threshold" in refused("positive", frame, threshold=0.5, positive=1)
+
+
+@pytest.mark.parametrize("changes", [{"positive": 1}, {"threshold": 1.0}])
+def test_what_concerns_a_target_needs_one(frame, changes):
+    assert "needs target=" in refused(next(iter(changes)), frame, target=None, **changes)
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------------
+
+WARDS = {"east": [1, 0.5], "west": [1, -2], "north": [1, 7], 3: [1, 0]}
+
+
+def test_groups_become_an_array_beside_their_public_features(patients):
+    dataset = wb.data.from_frame(patients, target="ill", schema=SCHEMA, group="ward", group_features=WARDS)
+    assert dataset.arrays == ("x", "group", "y")
+    assert [array.dtype for array in dataset.train] == [np.float32, np.int32, np.int32]
+    assert (dataset.group_name, dataset.groups) == ("ward", ("east", "west", "north", "3"))
+    assert dataset.group_features.tolist() == [[1, 0.5], [1, -2], [1, 7], [1, 0]]
+    assert set(np.concatenate([dataset.train[1], dataset.evaluation[1]])) == {0, 1, 3}
+
+
+def test_groups_without_features_have_an_intercept(patients):
+    dataset = wb.data.from_frame(patients, schema=SCHEMA, group="ward", groups=["west", "east", 3])
+    assert dataset.arrays == ("x", "group")
+    assert dataset.group_feature_names == ("intercept",)
+
+
+def test_the_group_is_no_feature_by_default(frame):
+    table = frame.assign(ward=[1, 2] * 30)
+    dataset = wb.data.from_frame(table, target="ill", bounds=BOUNDS, group="ward", groups=[1, 2])
+    assert dataset.feature_names == ("age", "dose")
+    assert wb.data.from_frame(table, private_scaling=True, group="ward", groups=[1, 2]).arrays == ("x", "group")
+
+
+@pytest.mark.parametrize(
+    ("argument", "changes"),
+    [
+        ("groups", {"group": "ward"}),
+        ("ward", {"group": "ward", "groups": ["east", "west"]}),
+        ("group", {"group": "wards", "groups": ["east"]}),
+        ("group", {"group": "ill", "groups": [0, 1]}),
+        ("groups", {"groups": ["east"]}),
+        ("group_features", {"group_features": WARDS}),
+        ("group_features", {"group": "ward", "groups": [*WARDS, "south"], "group_features": WARDS}),
+        ("schema", {"group": "ward", "groups": WARDS.keys(), "bounds": None, "schema": {"ward": ["east", "west", 3]}}),
+    ],
+)
+def test_groups_that_cannot_be_used_are_named(patients, argument, changes):
+    refused(argument, patients, **{"features": None if "schema" in changes else ["age", "dose"], **changes})
+
+
+# --- evaluation records of their own ---------------------------------------------------------------------------------------
+
+
+def test_evaluation_records_may_come_from_a_table_of_their_own(frame):
+    dataset = wb.data.from_frame(frame[:40], target="ill", bounds=BOUNDS, evaluation=frame[["ill", "dose", "age"]][40:])
+    assert (dataset.num_train, dataset.num_evaluation) == (40, 20)
+    whole = dataset.schema.encode(frame)
+    assert np.array_equal(dataset.train[0], whole[:40])
+    assert np.array_equal(dataset.evaluation[0], whole[40:])
+
+
+def test_private_scaling_sees_no_evaluation_table(frame):
+    dataset = wb.data.from_frame(frame[:40], target="ill", private_scaling=True, evaluation=frame[40:] * 1)
+    np.testing.assert_allclose(dataset.train[0].mean(axis=0), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "evaluation", [[[1, 2, 3]], pd.DataFrame({"age": [1.0]}), pd.DataFrame(columns=["age", "dose", "ill"])]
+)
+def test_an_evaluation_table_that_does_not_fit_is_named(frame, evaluation):
+    refused("evaluation", frame, evaluation=evaluation)
+
+
+# --- arrays ----------------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_give_the_same_records_as_their_table(frame):
+    x, y = frame[["age", "dose"]].to_numpy(), frame["ill"].to_numpy()
+    dataset = wb.data.from_arrays(x, y, bounds=BOUNDS, feature_names=["age", "dose"], target_name="ill", unit="patient")
+    other = wb.data.from_frame(frame, target="ill", bounds=BOUNDS, unit="patient", name="arrays")
+    assert all(map(np.array_equal, dataset.train + dataset.evaluation, other.train + other.evaluation))
+    assert (dataset.feature_names, dataset.target_name, dataset.unit) == (("age", "dose"), "ill", "patient")
+
+
+def test_columns_of_an_array_are_numbered():
+    points = wb.data.from_arrays(np.arange(20.0).reshape(10, 2), bounds=(0, 20))
+    assert (points.feature_names, points.arrays) == (("x1", "x2"), ("x",))
+    assert points.bounds == {"x1": (0.0, 20.0), "x2": (0.0, 20.0)}
+
+
+def test_arrays_may_come_with_groups_and_their_own_evaluation_records():
+    x, group, y = np.arange(8.0).reshape(4, 2), np.array(["a", "b", "a", "c"]), np.array([0, 1, 0, 1])
+    dataset = wb.data.from_arrays(
+        x, y, group=group, groups=["a", "b", "c", "d"], bounds=(0, 8), evaluation=(x[:1], group[1:2], y[:1])
+    )
+    assert dataset.arrays == ("x", "group", "y")
+    assert dataset.train[1].tolist() == [0, 1, 0, 2]
+    assert dataset.evaluation[1].tolist() == [1]
+
+
+TABLE = np.arange(20.0).reshape(10, 2)
+TARGET = np.array([0, 1] * 5)
+
+
+@pytest.mark.parametrize(
+    ("argument", "arguments", "options"),
+    [
+        ("x", (np.zeros(4),), {}),
+        ("x", (np.zeros((4, 2, 2)),), {}),
+        ("x", (np.zeros((4, 0)),), {}),
+        ("x", ("text",), {}),
+        ("y", (TABLE, TARGET[:9]), {}),
+        ("y", (TABLE, TARGET[:, None]), {}),
+        ("group", (TABLE,), {"group": TARGET[:3], "groups": [0, 1]}),
+        ("feature_names", (TABLE,), {"feature_names": ["a"]}),
+        ("feature_names", (TABLE, TARGET), {"feature_names": ["a", "y"]}),
+        ("evaluation", (TABLE, TARGET), {"evaluation": (TABLE,)}),
+        ("evaluation", (TABLE,), {"evaluation": TABLE}),
+        ("feature_names", (TABLE,), {"evaluation": (TABLE[:, :1],)}),
+        ("evaluation y", (TABLE, TARGET), {"evaluation": (TABLE, TARGET[:2])}),
+        ("x2", (np.where(TABLE == 3, np.nan, TABLE), TARGET), {}),
+        ("x1", (np.array([["a", 1], ["b", 2]] * 20, object),), {}),
+        ("target", (TABLE, TARGET * 0), {}),
+    ],
+)
+def test_arrays_that_cannot_be_used_are_named(argument, arguments, options):
+    with pytest.raises(ArgumentError) as caught:
+        wb.data.from_arrays(*arguments, **{"bounds": (0, 20), **options})
+    assert caught.value.argument == argument
+    assert "\n" not in str(caught.value)

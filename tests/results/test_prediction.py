@@ -1,0 +1,213 @@
+"""Predictions, scores and synthetic records of a result, in memory and loaded again."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench import ArgumentError
+
+SCHEMA = {"age": (0, 100, int), "sex": ["f", "m"], "smoker": bool}
+
+
+@pytest.fixture(scope="module")
+def patients():
+    random = np.random.default_rng(3)
+    age, sex, smoker = random.integers(20, 90, 400), random.choice(["f", "m"], 400), random.random(400) < 0.3
+    ill = random.random(400) < 1 / (1 + np.exp(-(age - 55) / 8 - 2 * smoker + 1))
+    return pd.DataFrame({"age": age, "sex": sex, "smoker": smoker, "ill": np.where(ill, "yes", "no")})
+
+
+@pytest.fixture(scope="module")
+def table(patients):
+    return wb.data.from_frame(patients, target="ill", positive="yes", schema=SCHEMA, evaluation_is_public=True, name="ward")
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    return wb.fit("logistic", table, epsilon=8.0, iterations=200, seed=1)
+
+
+@pytest.fixture(scope="module")
+def loaded(fitted, tmp_path_factory):
+    return wb.load(fitted.save(tmp_path_factory.mktemp("runs") / "ward"))
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    return wb.fit("hierarchical_logistic", "hierarchical", epsilon=8.0, iterations=100, seed=1)
+
+
+# ---- predict -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_in_its_own_units_is_encoded_by_the_declared_schema(fitted, table):
+    people = pd.DataFrame({"age": [25, 85], "sex": ["f", "m"], "smoker": [False, True]})
+    young, old = fitted.predict(people)
+    assert young < old
+    assert fitted.predict(table.schema.encode(people)) == pytest.approx([young, old])
+
+
+def test_predictions_are_means_over_posterior_draws(fitted, table):
+    x = table.evaluation[0][:5]
+    logits = fitted.draws["weights"] @ x.T + fitted.draws["intercept"][:, None]
+    exact = (1 / (1 + np.exp(-logits))).mean(axis=0)
+    assert fitted.predict(x) == pytest.approx(exact, abs=0.02)  # 200 of 1000 draws
+
+
+def test_without_records_the_public_evaluation_records_are_taken(fitted, table):
+    assert np.array_equal(fitted.predict(), fitted.predict(table))
+    assert len(fitted.predict()) == table.num_evaluation
+
+
+def test_a_loaded_result_predicts_the_same(fitted, loaded, table):
+    assert loaded.predict(table.evaluation[0]) == pytest.approx(fitted.predict(), rel=1e-6)
+
+
+def test_a_loaded_result_keeps_no_records(loaded):
+    with pytest.raises(ArgumentError, match=r"^records=None: give the records") as caught:
+        loaded.predict()
+    assert caught.value.argument == "records"
+
+
+def test_groups_are_places_among_the_declared_ones(grouped):
+    x, group, _ = wb.data.load("hierarchical").evaluation
+    some = grouped.predict((x[:4], group[:4]))
+    assert some.shape == (4,)
+    with pytest.raises(ArgumentError, match=r"^group=3: must be one of the 3 groups, 0 to 2"):
+        grouped.predict((x[:4], np.full(4, 3)))
+
+
+@pytest.mark.parametrize(
+    ("records", "argument"),
+    [
+        (np.zeros((2, 5)), "x"),
+        (np.array([[0.0, 1.0, 0.0, np.nan]]), "x"),
+        ((np.zeros((2, 4)), np.zeros(2)), "records"),
+        (pd.DataFrame({"age": [1]}), "frame"),
+        (pd.DataFrame({"age": [1], "sex": ["x"], "smoker": [True]}), "sex"),
+        (np.array(["a", "b"]), "x"),
+    ],
+)
+def test_records_of_another_form_are_refused(fitted, records, argument):
+    with pytest.raises(ArgumentError) as caught:
+        fitted.predict(records)
+    assert caught.value.argument == argument
+
+
+def test_a_model_without_predict_says_so(table):
+    def model(x, y=None, num_records=None):
+        weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    result = wb.fit(wb.models.Model("bare", "Bare.", model), table, epsilon=8.0, iterations=5, seed=1)
+    with pytest.raises(ArgumentError, match="has no predict function"):
+        result.predict()
+    assert set(result.score()) == {"elbo", "log_likelihood"}
+    assert set(result.sample(3)["ill"]) <= {"yes", "no"}
+
+
+def test_a_result_of_a_model_that_is_gone_names_it(loaded):
+    orphan = dataclasses.replace(loaded, model="lost")
+    assert "forest" in orphan.pictures
+    assert len(orphan.summary_table()) == 5
+    with pytest.raises(ArgumentError, match="'lost'"):
+        orphan.predict(np.zeros((1, 4)))
+
+
+def test_parameters_of_another_model_are_refused(loaded):
+    other = dataclasses.replace(loaded, params={"weights_loc": loaded.params["weights_loc"]})
+    with pytest.raises(ArgumentError, match=r"is not the model that was fitted: it has a parameter"):
+        other.sample(3, given=np.zeros((3, 4)))
+
+
+# ---- score ---------------------------------------------------------------------------------------------------------------
+
+
+def test_scores_are_those_of_the_run_up_to_draws(fitted):
+    scores = fitted.score()
+    assert set(scores) == set(fitted.metrics)
+    for name, value in fitted.metrics.items():
+        assert scores[name] == pytest.approx(value, abs=0.03)
+
+
+def test_scores_of_other_records(fitted, table):
+    x, y = table.evaluation
+    assert fitted.score((x, 1 - y))["auc"] == pytest.approx(1 - fitted.score((x, y))["auc"], abs=1e-6)
+
+
+def test_scores_need_the_target(fitted, table):
+    with pytest.raises(ArgumentError, match=r"^records=1: must be the arrays x, y, as a tuple"):
+        fitted.score(table.evaluation[0])
+
+
+# ---- sample --------------------------------------------------------------------------------------------------------------
+
+
+def test_synthetic_records_are_a_table_in_its_own_units(fitted, patients):
+    twin = fitted.sample(50, seed=4)
+    assert list(twin.columns) == ["age", "sex", "smoker", "ill"]
+    assert len(twin) == 50
+    assert twin["age"].between(0, 100).all()
+    assert set(twin["sex"]) <= {"f", "m"}
+    assert set(twin["ill"]) == {"yes", "no"}
+
+
+def test_a_seed_repeats_them_and_none_does_not(fitted):
+    assert fitted.sample(40, seed=4).equals(fitted.sample(40, seed=4))
+    assert not fitted.sample(40).equals(fitted.sample(40))
+
+
+def test_targets_of_given_records_follow_the_predicted_probability(fitted):
+    people = pd.DataFrame({"age": [30, 70], "sex": ["f", "m"], "smoker": [False, True]})
+    many = pd.concat([people] * 1000, ignore_index=True)
+    drawn = fitted.sample(given=many, seed=2)
+    shares = (drawn["ill"] == "yes").groupby(drawn["age"]).mean()
+    # a share of 1000 draws has an error of at most .016
+    assert shares.to_numpy() == pytest.approx(fitted.predict(people), abs=0.08)
+
+
+def test_groups_come_back_under_their_names(grouped):
+    twin = grouped.sample(20, seed=1)
+    assert set(twin.iloc[:, -2]) <= set(wb.data.load("hierarchical").groups)
+
+
+def test_whole_records_are_drawn_where_the_model_has_no_target():
+    result = wb.fit("gmm", "mixture", epsilon=8.0, iterations=300, seed=1)
+    twin = result.sample(2000, seed=1)
+    assert twin.shape == (2000, 2)
+    centres = [(0, 0), (2, 2), (-2, 2), (2, -2), (-2, -2)]
+    near = np.min([np.hypot(*(twin.to_numpy() - centre).T) for centre in centres], axis=0)
+    assert np.mean(near < 2.5) > 0.9  # of the real points 99.9 %
+    with pytest.raises(ArgumentError, match=r"given=[\s\S]*belongs to models of a target"):
+        result.sample(2, given=np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("count", [0, 2.5, "many"])
+def test_a_bad_count_is_refused(fitted, count):
+    with pytest.raises(ArgumentError, match=r"^count="):
+        fitted.sample(count)
+
+
+def test_images_come_back_as_images():
+    result = wb.fit("vae", "digits", epsilon=8.0, iterations=20, seed=1)
+    assert result.sample(3, seed=1).shape == (3, 8, 8)
+    assert result.predict().shape == (wb.data.load("digits").num_evaluation, 8, 8)
+    assert set(result.metrics) == {"elbo", "reconstruction_error"}
+    assert len(result.summary()) == 0
+    with pytest.raises(ArgumentError, match=r"^x=ndarray of shape \(2, 28, 28\): must have the shape \(records, 8, 8\)"):
+        result.predict(np.zeros((2, 28, 28)))
+
+
+def test_predictions_of_networks_survive_a_file(tmp_path):
+    data = wb.data.load("digits")
+    result = wb.fit("vae", data, epsilon=8.0, iterations=5, seed=1)
+    again = wb.load(result.save(tmp_path / "vae"))
+    images = data.evaluation[0][:4]
+    assert jnp.allclose(again.predict(images), result.predict(images))

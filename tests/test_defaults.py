@@ -1,0 +1,65 @@
+"""The settings that a caller leaves out."""
+
+import pytest
+
+import workbench as wb
+from workbench import fitting
+from workbench.defaults import complete
+
+NAMES = ("iterations", "sampling_rate", "batch_size", "clip", "learning_rate", "average")
+
+
+def completed(num_records=500, advice=(), **given):
+    return complete(dict.fromkeys(NAMES) | given, dict(advice), num_records)
+
+
+def test_the_rule_in_numbers():
+    assert completed() == {
+        "iterations": 1000,
+        "sampling_rate": 0.1,
+        "batch_size": None,
+        "clip": 1.0,
+        "learning_rate": pytest.approx(1000**-0.5),
+        "average": True,
+    }
+
+
+@pytest.mark.parametrize(("num_records", "rate"), [(50, 0.1), (10_000, 0.1), (20_000, 0.05), (1_000_000, 0.001)])
+def test_a_minibatch_is_a_tenth_of_the_records_but_no_more_than_a_thousand(num_records, rate):
+    assert completed(num_records)["sampling_rate"] == pytest.approx(rate)
+
+
+def test_what_the_caller_gives_goes_before_the_models_advice():
+    advice = {"iterations": 7, "clip": 3.0, "learning_rate": 0.5, "average": False, "batch_size": 9}
+    given = {"iterations": 11, "clip": 2.0, "learning_rate": 0.1, "average": True, "sampling_rate": 0.3}
+    assert completed(advice=advice, **given) == {**given, "batch_size": None}
+
+
+def test_the_models_advice_goes_before_the_rule():
+    advice = {"iterations": 7, "clip": 3.0, "learning_rate": 0.5, "average": False, "batch_size": 9}
+    assert completed(advice=advice) == {**advice, "sampling_rate": None}
+
+
+def test_a_learning_rate_follows_the_steps_that_the_caller_gives():
+    assert completed(iterations=400)["learning_rate"] == pytest.approx(0.05)
+
+
+def test_epochs_count_minibatches():
+    assert completed(60_000, {"epochs": 20, "batch_size": 128})["iterations"] == 9375
+    assert completed(1000, {"epochs": 2}, sampling_rate=0.01)["iterations"] == 200
+
+
+def test_a_minibatch_is_never_larger_than_the_data():
+    assert completed(100, {"batch_size": 128})["batch_size"] == 100
+
+
+def test_the_logistic_model_clips_at_half_of_the_largest_gradient():
+    prepared = fitting.prepare("logistic", "breast_cancer", epsilon=1.0)
+    assert prepared.privacy.clip == pytest.approx(0.5 * 31**0.5)
+    assert (prepared.privacy.iterations, prepared.settings.average) == (1000, True)
+
+
+def test_defaults_may_be_a_function_of_the_data_set():
+    data = wb.data.load("breast_cancer")
+    model = wb.models.Model("own", "Own.", lambda x, y, num_records: None, defaults=lambda data: {"clip": len(data.classes)})
+    assert model.advice(data) == {"clip": 2}

@@ -1,0 +1,262 @@
+"""What the ``workbench`` command understands: its options and their forms; ``workbench.cli`` acts on them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workbench import __version__
+from workbench._validate import ArgumentError
+
+__all__ = ["UNUSABLE", "bounds", "model_options", "parser", "schema"]
+
+UNUSABLE = 2  # exit code for arguments that cannot be used
+
+Command = Callable[[argparse.Namespace], int]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors on one line, with exit code 2; whatever begins like a negative number is a value, as in -1:1."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._negative_number_matcher = re.compile(r"^-[\d.]")
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(UNUSABLE, f"{self.prog}: {message}\n")
+
+
+# ---- forms of values ------------------------------------------------------------------------------------------------------
+
+
+def _number(text: str) -> float:
+    """Numbers as people write them: 1e-5, 1/569, 2000."""
+    numerator, _, denominator = text.partition("/")
+    try:
+        return float(numerator) / float(denominator) if denominator else float(numerator)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number.") from None
+
+
+def _whole(text: str) -> float:
+    """A whole number to its last digit, or whatever ``_number`` makes of the text."""
+    return int(text) if text.lstrip("-").isdigit() else _number(text)
+
+
+def _json_file(argument: str, text: str) -> Any:
+    path = Path(text)
+    if not path.is_file():
+        raise ArgumentError(argument, text, "no such file.")
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ArgumentError(argument, text, f"is not JSON: {error}") from None
+
+
+def bounds(texts: Sequence[str]) -> Any:
+    """Declared bounds from ``LOW:HIGH`` (for all features), ``FEATURE=LOW:HIGH`` items, or one JSON file of pairs."""
+    if len(texts) == 1 and texts[0].endswith(".json"):
+        return _json_file("bounds", texts[0])
+    declared = {}
+    for text in texts:
+        name, equals, pair = text.rpartition("=")
+        low, colon, high = pair.partition(":")
+        try:
+            values = (float(low), float(high))
+        except ValueError:
+            colon = ""
+        if not colon or (not equals and len(texts) > 1):
+            raise ArgumentError(
+                "bounds", text, "write FEATURE=LOW:HIGH for each feature, LOW:HIGH for all, or name a .json file."
+            )
+        if not equals:
+            return values
+        declared[name] = values
+    return declared
+
+
+def schema(text: str) -> Any:
+    """A declared schema from a JSON file: ``{"age": {"kind": "numeric", "low": 0, "high": 120}, ...}``."""
+    return _json_file("schema", text)
+
+
+def model_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Options of a model from ``NAME=VALUE`` items; a value is JSON where it can be read as such, else text."""
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ArgumentError("option", text, "write NAME=VALUE, as in --option prior_scale=2.")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+# ---- options --------------------------------------------------------------------------------------------------------------
+
+
+def _add_plan(parser: argparse.ArgumentParser, *, iterations: int | None, rate: str = "0.1") -> None:
+    parser.add_argument("--iterations", type=_number, default=iterations, metavar="T", help="planned steps")
+    parser.add_argument("--sampling-rate", type=_number, metavar="Q", help=f"share of the records in a minibatch ({rate})")
+    parser.add_argument("--sampler", default="poisson", help="poisson (default), without_replacement or shuffle")
+    parser.add_argument(
+        "--relation", help="neighbouring relation; default the sampler's own; shuffle also has replace_special"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+
+
+def parser(run: Mapping[str, Command]) -> argparse.ArgumentParser:
+    """The parser of the command line; ``run`` holds what each command calls."""
+    top = _Parser(prog="workbench", description="Differentially private variational inference.")
+    top.add_argument("--version", action="version", version=f"workbench {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    for add in (_add_fit, _add_account, _add_audit, _add_predict, _add_sample):
+        add(commands)
+    for name, text in (("models", "list the models"), ("data", "list the data sets")):
+        listing = commands.add_parser(name, help=text)
+        listing.add_argument("--json", action="store_true", help="print one JSON object")
+    lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
+    lab.add_argument("--no-browser", action="store_true", help="only serve (also with BROWSER=none or no display)")
+    lab.add_argument("jupyter", nargs="*", help="further arguments for jupyter lab, after --")
+    for name, command in commands.choices.items():
+        command.set_defaults(run=run[name])
+    return top
+
+
+def _add_fit(commands: Any) -> None:
+    fit = commands.add_parser("fit", help="fit a model to data under a guarantee")
+    fit.add_argument(
+        "--model",
+        default="logistic",
+        help="a name (see workbench models), or a Python file that registers a model, as FILE.py or FILE.py:NAME; "
+        "the file is run, so name only files you trust (logistic)",
+    )
+    fit.add_argument(
+        "--option", nargs="+", default=[], metavar="NAME=VALUE", help="options of the model, such as prior_scale=2"
+    )
+    fit.add_argument("--data", required=True, help="a name (see workbench data), or a CSV, Parquet or NumPy (.npz) file")
+    fit.add_argument("--path", help="file or folder of a data set with a name that is not embedded")
+    fit.add_argument("--epsilon", type=_number, required=True, help="privacy loss of the whole run, > 0")
+    fit.add_argument("--delta", type=_number, help="in (0, 1); default: the largest power of ten below 1/N")
+    _add_plan(fit, iterations=None)
+    fit.add_argument(
+        "--batch-size", type=_whole, metavar="B", help="records in a minibatch (poisson: expected), for --sampling-rate"
+    )
+    fit.add_argument("--clip", type=_number, metavar="C", help="largest norm of one record's gradient (the model's advice)")
+    fit.add_argument("--gradient", default="aligned", help="aligned (default), or vanilla for comparison")
+    fit.add_argument("--learning-rate", type=_number, help="of Adam; default 1 / sqrt(iterations)")
+    fit.add_argument(
+        "--average",
+        action=argparse.BooleanOptionalAction,
+        help="give the mean of the iterates of the second half (default), or the last one",
+    )
+    fit.add_argument(
+        "--strategy", default="auto", help="of clipping, speed only: auto (default), bookkeeping, two_pass, vmap, loop"
+    )
+    fit.add_argument(
+        "--physical-size", type=_whole, metavar="B", help="records held at once; larger minibatches are summed in parts"
+    )
+    fit.add_argument("--num-records", type=_whole, metavar="N", help="publicly declared number of training records")
+    fit.add_argument("--device", help="cpu, gpu, gpu:1")
+    fit.add_argument("--seed", type=_whole, help="reproducible run; its noise is predictable to whoever knows the seed")
+    fit.add_argument("--out", help="folder for report, draws, curves and JSON")
+    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+    fit.add_argument("--target", help="file: name of the target column; none for models of whole records")
+    fit.add_argument("--positive", help="file: the target value that counts as 1")
+    fit.add_argument("--threshold", type=_number, help="file: a numeric target counts as 1 above this public number")
+    fit.add_argument("--features", nargs="+", help="file: columns to use (all but target and group)")
+    fit.add_argument(
+        "--bounds", nargs="+", metavar="FEATURE=LOW:HIGH", help="file: public ranges, LOW:HIGH for all, or a .json file"
+    )
+    fit.add_argument(
+        "--schema", metavar="FILE.json", help="file: types, ranges and categories of its columns, in the place of --bounds"
+    )
+    fit.add_argument("--group", help="file: name of the column of groups, for hierarchical models")
+    fit.add_argument("--groups", nargs="+", metavar="NAME", help="file: all groups there can be, public")
+    fit.add_argument("--group-features", metavar="FILE.csv", help="file: public facts about groups, a row each, name first")
+    fit.add_argument(
+        "--private-scaling",
+        action="store_true",
+        help="file: scale by the private records' own mean and deviation instead, outside the guarantee",
+    )
+    fit.add_argument("--evaluation-fraction", type=_number, default=0.2, help="chance of a row to be held out (0.2)")
+    fit.add_argument("--split-seed", type=_whole, default=0, help="public seed of the split (0)")
+    fit.add_argument("--evaluation-public", action="store_true", help="file: declare the evaluation records public")
+    fit.add_argument(
+        "--evaluate-private", action="store_true", help="show metrics on private evaluation records, outside the guarantee"
+    )
+
+
+def _add_account(commands: Any) -> None:
+    account = commands.add_parser(
+        "account",
+        help="epsilon of a plan; or the noise, the steps or the sampling rate that keep an epsilon",
+        description="Epsilon of a plan, with the curve over steps; with --epsilon, the one of --noise-multiplier, "
+        "--iterations and --sampling-rate that is left out is found.",
+    )
+    account.add_argument("--epsilon", type=_number, help="the epsilon to keep")
+    account.add_argument(
+        "--noise-multiplier", type=_number, metavar="SIGMA", help="noise standard deviation / clipping norm"
+    )
+    account.add_argument("--delta", type=_number, required=True)
+    _add_plan(account, iterations=None)
+    account.add_argument("--accountant", default="pld", help="pld (default), rdp, rdp_classic or fourier")
+    account.add_argument("--compare", action="store_true", help="the plan under every sampler and accountant")
+    account.add_argument("--figure", metavar="FILE.png", help="draw the curve, or the comparison")
+
+
+def _add_audit(commands: Any) -> None:
+    audit = commands.add_parser(
+        "audit",
+        help="attack the core with canaries: a lower bound on epsilon to hold against the promise",
+        description="Runs the steps of a fit on records made for the purpose and attacks them. Exit code 1 if the attack "
+        "refutes the promise, as it does with a planted bug.",
+    )
+    audit.add_argument("--model", default="logistic", help="a name, or a Python file, as for fit (logistic)")
+    audit.add_argument("--data", help="a data set whose training records may be shown; made-up records by default")
+    audit.add_argument("--epsilon", type=_number, default=1.0, help="the promise to be tested (1)")
+    audit.add_argument(
+        "--delta", type=_number, default=1e-2, help="of the promise (0.01: only frequent events can be counted)"
+    )
+    _add_plan(audit, iterations=20, rate="0.5")
+    audit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
+    audit.add_argument("--gradient", default="aligned", help="aligned (default) or vanilla")
+    audit.add_argument(
+        "--mode", default="many_runs", help="many_runs (default), or one_run with many canaries: quick, weaker"
+    )
+    audit.add_argument(
+        "--trials", type=_whole, default=10_000, help="runs with and without the canary, for many_runs (10000)"
+    )
+    audit.add_argument("--canaries", type=_whole, default=1000, help="canaries in the run, for one_run (1000)")
+    audit.add_argument("--confidence", type=_number, default=0.95, help="of the lower bound (0.95)")
+    audit.add_argument("--seed", type=_whole, help="reproducible audit")
+    audit.add_argument(
+        "--planted-bug", metavar="BUG", help="break the run on purpose: half_noise, no_clipping or realised_size"
+    )
+
+
+def _add_predict(commands: Any) -> None:
+    predict = commands.add_parser("predict", help="predictions of a saved result for new records")
+    predict.add_argument("result", help="folder that fit --out wrote")
+    predict.add_argument("records", help="CSV file with the columns of the fitted table, in their own units")
+    predict.add_argument("--out", metavar="FILE.csv", help="write there instead of standard output")
+
+
+def _add_sample(commands: Any) -> None:
+    sample = commands.add_parser(
+        "sample",
+        help="synthetic records from a saved result: a private twin of the data",
+        description="Draws records from the private posterior predictive. They are functions of the release and cost no "
+        "further privacy.",
+    )
+    sample.add_argument("result", help="folder that fit --out wrote")
+    sample.add_argument("--count", type=_whole, default=1000, help="how many records (1000)")
+    sample.add_argument("--given", metavar="FILE.csv", help="inputs, for models that predict a target")
+    sample.add_argument("--seed", type=_whole, help="repeat the same records")
+    sample.add_argument("--out", metavar="FILE", help="CSV, or .npy for images; standard output by default")

@@ -1,0 +1,155 @@
+"""Data sets from the user's own files: CSV, Parquet and NumPy's .npz."""
+
+from __future__ import annotations
+
+import importlib
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from workbench import _validate
+from workbench.data.dataset import Dataset
+from workbench.data.images import from_images
+from workbench.data.schema import Categorical, Schema
+from workbench.data.tables import from_arrays, from_frame
+
+__all__ = ["from_csv", "from_file", "from_npz", "from_parquet", "read_csv", "read_npz"]
+
+_UNREADABLE = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+
+
+def from_file(path: str | Path, **options: Any) -> Dataset:
+    """A data set from a file, by its suffix: .csv (or .csv.gz and the like), .parquet or .pq, .npz.
+
+    :param options: those of ``from_csv``, ``from_parquet`` or ``from_npz``.
+    :raises ArgumentError: naming ``path``, for another suffix.
+    """
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    for suffix, read in _READERS.items():
+        if suffix in suffixes[-1:] or (suffix == ".csv" and suffix in suffixes[-2:]):
+            return read(path, **options)
+    raise _validate.ArgumentError("path", str(path), f"the suffix must be one of {', '.join(_READERS)}.")
+
+
+def from_csv(path: str | Path, **options: Any) -> Dataset:
+    """A data set from a CSV file (``.gz`` and the like are unpacked); the other arguments are those of ``from_frame``.
+
+    Columns that are declared categorical, and that of the groups, are read as text, so that "01" stays what it is whatever
+    the other rows hold. Empty cells, "NA" and the like are missing.
+
+    :raises ArgumentError: if the file is missing or no table, naming ``path``.
+    """
+    frame = read_csv(path, text=_text_columns(options))
+    return from_frame(frame, **{"name": _name(path), **options})
+
+
+def from_parquet(path: str | Path, **options: Any) -> Dataset:
+    """A data set from a Parquet file; the other arguments are those of ``from_frame``. It needs the package pyarrow.
+
+    :raises ArgumentError: if the file is missing or no table, or pyarrow is not installed, naming ``path``.
+    """
+    file = _existing(path)
+    try:
+        pyarrow = importlib.import_module("pyarrow")
+    except ImportError:
+        raise _validate.ArgumentError("path", str(path), "Parquet files need a package: pip install pyarrow.") from None
+    try:
+        frame = pd.read_parquet(file, engine="pyarrow")
+    except (*_UNREADABLE, pyarrow.ArrowException) as error:
+        raise _unreadable(path, "Parquet", error) from error
+    return from_frame(frame, **{"name": _name(path), **options})
+
+
+def from_npz(path: str | Path, **options: Any) -> Dataset:
+    """A data set from NumPy's .npz: array "x", and "y" and "group" where there are any.
+
+    "x_train", "y_train", "x_test" and "y_test" are a table or images with their own evaluation records. A table goes to
+    ``from_arrays``, images (more than two axes) to ``from_images``; the other arguments are theirs.
+
+    :raises ArgumentError: if the file is missing or holds no such arrays, naming ``path``.
+    """
+    arrays = read_npz(path)
+    held = {name: arrays[label] for name in ("x", "group", "y") for label in (name, f"{name}_train") if label in arrays}
+    if "x" not in held:
+        raise _validate.ArgumentError(
+            "path", str(path), f"must hold an array 'x' or 'x_train'; it holds {', '.join(sorted(arrays)) or 'nothing'}."
+        )
+    settings: dict[str, Any] = {"name": _name(path)}
+    if "x_test" in arrays:
+        missing = [f"{name}_test" for name in held if f"{name}_test" not in arrays]
+        if missing:
+            raise _validate.ArgumentError("path", str(path), f"holds 'x_test' but no {missing[0]!r}.")
+        settings["evaluation"] = tuple(arrays[f"{name}_test"] for name in held)
+    settings.update(options)
+    images = np.ndim(held["x"]) > 2
+    if images and "group" in held:
+        raise _validate.ArgumentError("path", str(path), "holds images with groups, which no model takes.")
+    if images:
+        return from_images(held["x"], held.get("y"), **settings)
+    return from_arrays(held["x"], held.get("y"), group=held.get("group"), **settings)
+
+
+_READERS: dict[str, Callable[..., Dataset]] = {
+    ".csv": from_csv,
+    ".parquet": from_parquet,
+    ".pq": from_parquet,
+    ".npz": from_npz,
+}
+
+
+def read_csv(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
+    """The table of a CSV file, with the columns ``text`` as text.
+
+    :raises ArgumentError: if the file is missing or no table, naming ``path``.
+    """
+    file = _existing(path)
+    try:
+        return pd.read_csv(file, dtype=dict.fromkeys(text, str))
+    except _UNREADABLE as error:
+        raise _unreadable(path, "CSV", error) from error
+
+
+def read_npz(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name; pickled objects are refused, because reading them would run their code.
+
+    :raises ArgumentError: if the file is missing or not of that kind, naming ``path``.
+    """
+    file = _existing(path)
+    try:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array; save several by name with numpy.savez")
+        with archive:
+            return {name: archive[name] for name in archive.files}
+    except _UNREADABLE as error:
+        raise _unreadable(path, ".npz", error) from error
+
+
+def _text_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
+    columns = [] if options.get("group") is None else [str(options["group"])]
+    if options.get("schema") is not None:
+        declared = Schema.from_declaration(options["schema"]).columns
+        columns += [name for name, column in declared.items() if isinstance(column, Categorical)]
+    return tuple(columns)
+
+
+def _existing(path: str | Path) -> Path:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise _validate.ArgumentError("path", str(path), "no such file.")
+    return file
+
+
+def _unreadable(path: str | Path, kind: str, error: Exception) -> _validate.ArgumentError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return _validate.ArgumentError("path", str(path), f"cannot be read as {kind}: {reason}")
+
+
+def _name(path: str | Path) -> str:
+    return Path(path).name.split(".")[0]

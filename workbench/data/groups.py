@@ -1,0 +1,125 @@
+"""Groups of records, such as schools: which there are and what is known of them is public, who belongs to which is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from workbench import _validate
+from workbench.data import preprocessing
+from workbench.data.schema import text_of, texts_of
+
+__all__ = ["INTERCEPT", "checked_group_features", "checked_groups", "group_codes"]
+
+INTERCEPT = "intercept"  # the single feature, 1, of groups of which nothing is known
+
+
+def checked_groups(groups: Any, group_features: Any = None) -> tuple[str, ...]:
+    """Names of the groups as text: ``groups`` itself, or else the names that public ``group_features`` are given for.
+
+    :raises ArgumentError: naming ``groups``, if neither says which groups there are, or a name is missing or repeated.
+    """
+    if groups is None and isinstance(group_features, (pd.DataFrame, pd.Series)):
+        groups = list(group_features.index)
+    elif groups is None and isinstance(group_features, Mapping):
+        groups = list(group_features)
+    if groups is None:
+        raise _validate.ArgumentError(
+            "groups",
+            None,
+            "list the names of all groups that there are, whether or not they have records: they are public, and read from "
+            "private records they would tell which groups have some.",
+        )
+    if isinstance(groups, (str, Mapping)) or not isinstance(groups, Iterable):
+        raise _validate.ArgumentError("groups", groups, "must be a list of names.")
+    given = list(groups)
+    if not given or any(not pd.api.types.is_scalar(name) or pd.isna(name) for name in given):
+        raise _validate.ArgumentError("groups", given, "must be at least one name, none of them missing.")
+    names = [text_of(name) for name in given]
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise _validate.ArgumentError("groups", repeated, "this name occurs more than once as text.")
+    return tuple(names)
+
+
+def group_codes(column: pd.Series, groups: tuple[str, ...]) -> np.ndarray:
+    """int32[B]: the place of each row's group among ``groups``, compared as text.
+
+    A group without rows is fine: its effects come from the prior and its group features.
+
+    :raises ArgumentError: naming the column and the first group that is not declared, or is missing.
+    """
+    texts = texts_of(column)
+    place_of = {name: place for place, name in enumerate(groups)}
+    codes = np.array([-1 if text is None else place_of.get(text, -1) for text in texts], np.int32)
+    unknown = codes < 0
+    if unknown.any():
+        first = int(np.argmax(unknown))
+        nearest = [] if texts[first] is None else _validate.nearest(texts[first], groups)
+        hint = f" (is it {' or '.join(map(repr, nearest))}?)" if nearest else ""
+        raise _validate.ArgumentError(
+            str(column.name),
+            None if texts[first] is None else column.iloc[first],
+            f"is not among the {len(groups)} declared groups{hint}, in {int(unknown.sum())} row(s); add it to groups=.",
+        )
+    return codes
+
+
+def checked_group_features(group_features: Any, groups: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(float32[L, K], K names): public facts about each group, in the order of ``groups`` and in the units they came in.
+
+    :param group_features: a DataFrame with the groups as index, ``{group: [K numbers]}``, or float[L, K] in the order of
+        ``groups``; None gives every group the single feature "intercept", 1. Groups that are not declared are left out.
+    :raises ArgumentError: naming ``group_features``, if a group has none, or one is no finite number.
+    """
+    if group_features is None:
+        return np.ones((len(groups), 1), np.float32), (INTERCEPT,)
+    table = _table(group_features, groups)
+    if table.shape[1] < 1:
+        raise _validate.ArgumentError("group_features", table, "must hold at least one feature.")
+    index = [text_of(label) for label in table.index]
+    names = [str(label) for label in table.columns]
+    for what, found in (("group", index), ("feature", names)):
+        repeated = [each for each in found if found.count(each) > 1]
+        if repeated:
+            raise _validate.ArgumentError("group_features", repeated[0], f"this {what} occurs more than once.")
+    missing = [group for group in groups if group not in index]
+    if missing:
+        raise _validate.ArgumentError("group_features", missing[0], f"{len(missing)} declared group(s) have no features.")
+    table = table.set_axis(index, axis=0).set_axis(names, axis=1).loc[list(groups)]
+    try:
+        values = preprocessing.numeric_features(table, names)
+    except _validate.ArgumentError as error:
+        column = f"group_features[{error.argument!r}]"
+        raise _validate.ArgumentError(column, error.value, error.expectation.replace("row(s)", "group(s)")) from None
+    return values.astype(np.float32), tuple(names)
+
+
+def _table(group_features: Any, groups: tuple[str, ...]) -> pd.DataFrame:
+    if isinstance(group_features, pd.DataFrame):
+        return group_features
+    if isinstance(group_features, pd.Series):
+        return group_features.to_frame(group_features.name or "group feature 1")
+    if isinstance(group_features, Mapping):
+        rows = [np.atleast_1d(np.asarray(row)) for row in group_features.values()]
+        widths = sorted({row.shape for row in rows})
+        if len(widths) != 1 or len(widths[0]) != 1:
+            raise _validate.ArgumentError(
+                "group_features", dict(group_features), "must give every group the same number of features."
+            )
+        return pd.DataFrame(np.stack(rows), index=pd.Index(list(group_features), dtype=object)).pipe(_numbered)
+    values = np.asarray(group_features)
+    if values.ndim != 2 or len(values) != len(groups):
+        raise _validate.ArgumentError(
+            "group_features",
+            values,
+            f"must be a table or {{group: features}}, or an array of {len(groups)} rows, one a group.",
+        )
+    return pd.DataFrame(values, index=list(groups)).pipe(_numbered)
+
+
+def _numbered(table: pd.DataFrame) -> pd.DataFrame:
+    return table.set_axis([f"group feature {number + 1}" for number in range(table.shape[1])], axis=1)

@@ -1,0 +1,347 @@
+"""What the owner of a table declares publicly about its columns, and the arrays of numbers that follow from it."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from workbench import _validate
+from workbench.data import preprocessing
+
+__all__ = ["OTHER", "Boolean", "Categorical", "Column", "Numeric", "Schema", "text_of", "texts_of"]
+
+OTHER = "(other)"  # stands for every undeclared or missing value of a categorical column
+
+_LARGEST_WHOLE = 2.0**53  # beyond it float64 skips whole numbers
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A column of numbers with a public range: one feature, cut to the range and mapped linearly from it to [-1, 1].
+
+    :param low: lower bound, in the column's own units. :param high: upper bound.
+    :param whole: True if decoded values are to be rounded to whole numbers.
+    :raises ArgumentError: unless both are finite with low < high and, for whole numbers, one lies between them.
+    """
+
+    kind: ClassVar[str] = "numeric"
+    low: float
+    high: float
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        low, high = preprocessing.checked_pair("bounds", (self.low, self.high))
+        whole = _flag("whole", self.whole)
+        if whole and not (math.ceil(low) <= math.floor(high) and max(-low, high) <= _LARGEST_WHOLE):
+            raise _validate.ArgumentError(
+                "bounds", (low, high), "must hold a whole number, and reach no further than 2**53, where whole=True."
+            )
+        for name, value in (("low", low), ("high", high), ("whole", whole)):
+            object.__setattr__(self, name, value)
+
+    def feature_names(self, name: str) -> tuple[str, ...]:
+        """Names of the encoded columns, given that of the column itself."""
+        return (name,)
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """float32[B, 1] in [-1, 1]; missing, infinite and non-numeric values are refused."""
+        name = str(column.name)
+        values = preprocessing.numeric_features(column.to_frame(name), [name])
+        return preprocessing.scale_to_bounds(values, {name: (self.low, self.high)})
+
+    def decode(self, encoded: np.ndarray) -> np.ndarray:
+        """float64[B], or int64[B] for whole numbers, within the bounds, from float64[B, 1]."""
+        # halves first, so that the distance of the largest numbers stays finite
+        middle, reach = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+        values = np.clip(middle + np.clip(encoded[:, 0], -1, 1) * reach, self.low, self.high)
+        if self.whole:
+            return np.clip(np.rint(values), math.ceil(self.low), math.floor(self.high)).astype(np.int64)
+        return values
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column with a public list of values: one feature of 0 and 1 for each.
+
+    Values are compared as text, so the whole number 1, 1.0 and "1" are the same category.
+
+    :param categories: the values; at least one, each once.
+    :param other: True adds one more feature, 1 for every undeclared or missing value. Without it such a value is an error.
+    """
+
+    kind: ClassVar[str] = "categorical"
+    categories: tuple[str, ...]
+    other: bool = False
+
+    def __post_init__(self) -> None:
+        given = self.categories
+        if isinstance(given, (str, Mapping, set, frozenset)) or not isinstance(given, Iterable):
+            raise _validate.ArgumentError("categories", given, "must be a list of values.")
+        values = list(given)
+        if not values or any(not _is_scalar(value) or pd.isna(value) for value in values):
+            raise _validate.ArgumentError("categories", values, "must be at least one value, none of them missing.")
+        categories = tuple(text_of(value) for value in values)
+        repeated = [category for category in categories if categories.count(category) > 1]
+        if repeated:
+            raise _validate.ArgumentError("categories", repeated[0], "occurs more than once as text.")
+        other = _flag("other", self.other)
+        if other and OTHER in categories:
+            raise _validate.ArgumentError("categories", OTHER, "is the name of the undeclared values where other=True.")
+        object.__setattr__(self, "categories", categories)
+        object.__setattr__(self, "other", other)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The categories, and "(other)" after them where undeclared values are taken."""
+        return (*self.categories, OTHER) if self.other else self.categories
+
+    def feature_names(self, name: str) -> tuple[str, ...]:
+        """Names of the encoded columns, such as "sex=f", given that of the column itself."""
+        return tuple(f"{name}={label}" for label in self.labels)
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """float32[B, number of labels], a single 1 in each row."""
+        texts = texts_of(column)
+        place_of = {category: place for place, category in enumerate(self.categories)}
+        places = np.array([-1 if text is None else place_of.get(text, -1) for text in texts], int)
+        unknown = places < 0
+        if unknown.any() and not self.other:
+            first = int(np.argmax(unknown))
+            raise _validate.ArgumentError(
+                str(column.name),
+                None if texts[first] is None else column.iloc[first],
+                f"is not among the declared categories ({_listed(self.categories)}), in {int(unknown.sum())} row(s); "
+                "declare it, or take undeclared and missing values as one more category with Categorical(..., other=True).",
+            )
+        places[unknown] = len(self.categories)
+        return np.eye(len(self.labels), dtype=np.float32)[places]
+
+    def decode(self, encoded: np.ndarray) -> np.ndarray:
+        """object[B] of labels, that of the largest of each row's features float64[B, number of labels]."""
+        return np.array(self.labels, object)[np.argmax(encoded, axis=1)]
+
+
+@dataclass(frozen=True)
+class Boolean:
+    """A column of 0 and 1, or False and True: one feature, -1 or 1."""
+
+    kind: ClassVar[str] = "boolean"
+
+    def feature_names(self, name: str) -> tuple[str, ...]:
+        """Names of the encoded columns, given that of the column itself."""
+        return (name,)
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """float32[B, 1] of -1 and 1; every other value than 0 and 1 is refused."""
+        name = str(column.name)
+        values = preprocessing.numeric_features(column.to_frame(name), [name])
+        others = ~np.isin(values[:, 0], (0, 1))
+        if others.any():
+            raise _validate.ArgumentError(
+                name, float(values[others, 0][0]), f"is neither 0 nor 1, in {int(others.sum())} row(s) of a boolean column."
+            )
+        return (2 * values - 1).astype(np.float32)
+
+    def decode(self, encoded: np.ndarray) -> np.ndarray:
+        """bool[B]: the sign of float64[B, 1]; 0 is False."""
+        return encoded[:, 0] > 0
+
+
+Column = Numeric | Categorical | Boolean
+
+_KINDS: dict[str, type[Column]] = {each.kind: each for each in (Numeric, Categorical, Boolean)}
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table as they are declared publicly, in the order of the encoded features.
+
+    Nothing here is checked against the records' own range or their own categories, because these are private: a declared
+    range wider than the values, a category that no record has and a column that is constant are all fine, and cost at most
+    some precision. Values outside a declared range are cut.
+
+    :param columns: ``{name: Numeric | Categorical | Boolean}``, at least one.
+    :raises ArgumentError: naming ``schema``, if a column is none of these or two features would share a name.
+    """
+
+    columns: Mapping[str, Column]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.columns, Mapping) or not self.columns:
+            raise _validate.ArgumentError("schema", self.columns, "must be a mapping of at least one column to its kind.")
+        columns = {str(name): column for name, column in self.columns.items()}
+        if len(columns) < len(self.columns):
+            raise _validate.ArgumentError("schema", list(self.columns), "a column and its text are declared both.")
+        for name, column in columns.items():
+            if not isinstance(column, Column):
+                raise _validate.ArgumentError(f"schema[{name!r}]", column, "must be Numeric, Categorical or Boolean.")
+        object.__setattr__(self, "columns", columns)
+        features = self.feature_names
+        repeated = sorted({feature for feature in features if features.count(feature) > 1})
+        if repeated:
+            raise _validate.ArgumentError("schema", repeated[0], "two encoded features have this name; rename a column.")
+
+    @classmethod
+    def from_declaration(cls, declaration: Any) -> Schema:
+        """A schema from short forms.
+
+        A tuple ``(low, high)`` is a range, ``(low, high, int)`` one of whole numbers; a list or tuple of texts, or of more
+        than two values, is categories; ``bool`` is a boolean column; ``Numeric``, ``Categorical``, ``Boolean`` and their
+        ``to_dict`` forms stand for themselves. A list of two numbers could be either and is refused.
+
+        :raises ArgumentError: naming ``schema['column']`` and what was given for it.
+        """
+        if isinstance(declaration, Schema):
+            return declaration
+        if not isinstance(declaration, Mapping):
+            raise _validate.ArgumentError("schema", declaration, "must be a Schema or a mapping of columns to declarations.")
+        columns: dict[Any, Column] = {}
+        for name, given in declaration.items():
+            try:
+                columns[name] = _column(given)
+            except _validate.ArgumentError as error:
+                raise _validate.ArgumentError(f"schema[{str(name)!r}]", given, error.expectation) from None
+        return cls(columns)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """D names of the encoded columns: "age", "sex=f", "sex=m", ..."""
+        return tuple(feature for name, column in self.columns.items() for feature in column.feature_names(name))
+
+    @property
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """``{column: (low, high)}`` of the numeric columns, in their own units."""
+        return {name: (column.low, column.high) for name, column in self.columns.items() if isinstance(column, Numeric)}
+
+    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+        """float32[B, D]: every row by itself, from its own values and the schema alone.
+
+        Columns of ``frame`` that the schema does not know are left out.
+
+        :raises ArgumentError: naming ``frame`` for a missing or repeated column, or the column and the first value that
+            is missing, infinite, text, a date or an undeclared category.
+        """
+        if not isinstance(frame, pd.DataFrame):
+            raise _validate.ArgumentError("frame", type(frame).__name__, "must be a pandas DataFrame.")
+        labels = [str(label) for label in frame.columns]
+        encoded = []
+        for name, column in self.columns.items():
+            if labels.count(name) != 1:
+                reason = "more than once." if name in labels else f"not at all; the table has {_listed(labels)}."
+                raise _validate.ArgumentError("frame", name, f"this column of the schema occurs {reason}")
+            encoded.append(column.encode(frame.iloc[:, labels.index(name)].rename(name)))
+        return np.concatenate(encoded, axis=1)
+
+    def decode(self, x: Any) -> pd.DataFrame:
+        """The table that float[B, D] stands for, in the columns' own units: the inverse of ``encode``.
+
+        Numbers are cut to their bounds (and rounded where whole), a category is that of the largest of its features,
+        "(other)" where that is the one for undeclared values, and a boolean is the sign.
+
+        :raises ArgumentError: naming ``x``, for another shape or NaN.
+        """
+        values = np.asarray(x)
+        names = self.feature_names
+        if values.ndim != 2 or values.shape[1] != len(names) or values.dtype.kind not in "fiub":
+            raise _validate.ArgumentError(
+                "x", values, f"must be numbers of shape (records, {len(names)}), one column for each encoded feature."
+            )
+        values = values.astype(np.float64)
+        if np.isnan(values).any():
+            feature = names[int(np.argmax(np.isnan(values).any(axis=0)))]
+            raise _validate.ArgumentError("x", math.nan, f"feature {feature!r} holds NaN, which stands for no value.")
+        decoded, start = {}, 0
+        for name, column in self.columns.items():
+            stop = start + len(column.feature_names(name))
+            decoded[name] = column.decode(values[:, start:stop])
+            start = stop
+        return pd.DataFrame(decoded)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """What ``from_dict`` reads, ready for JSON: ``{column: {"kind": "numeric", "low": 0.0, ...}}``."""
+        return {
+            name: {"kind": column.kind, **{each.name: _plain(getattr(column, each.name)) for each in fields(column)}}
+            for name, column in self.columns.items()
+        }
+
+    @classmethod
+    def from_dict(cls, declared: Mapping[str, Any]) -> Schema:
+        """The schema that ``to_dict`` wrote; short forms are taken as well.
+
+        :raises ArgumentError: as ``from_declaration``.
+        """
+        return cls.from_declaration(declared)
+
+
+def text_of(value: Any) -> str:
+    """The text that a category or group is compared by; a whole number in floating point loses its ".0".
+
+    A column of whole numbers turns into floating point as soon as one of them is missing, and stays the same categories.
+    """
+    if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def texts_of(column: pd.Series) -> list[str | None]:
+    """The text of each value by itself, None where it is missing."""
+    missing = column.isna().to_numpy()
+    return [None if absent else text_of(value) for value, absent in zip(column.tolist(), missing, strict=True)]
+
+
+def _column(given: Any) -> Column:
+    if isinstance(given, Column):
+        return given
+    if given is bool or given is Boolean:
+        return Boolean()
+    if isinstance(given, Mapping):
+        return _column_from_dict(given)
+    if isinstance(given, tuple) and len(given) == 3 and given[2] in (int, float) and isinstance(given[2], type):
+        return Numeric(*preprocessing.checked_pair("bounds", given[:2]), whole=given[2] is int)
+    if isinstance(given, (list, tuple, np.ndarray, pd.Index)):
+        values = list(given)
+        pair = len(values) == 2 and all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in values)
+        if pair and isinstance(given, tuple):
+            return Numeric(*preprocessing.checked_pair("bounds", given))
+        if pair:
+            raise _validate.ArgumentError(
+                "schema", given, "could be a range or two categories: write a tuple (low, high), or Categorical(...)."
+            )
+        return Categorical(tuple(values))
+    raise _validate.ArgumentError(
+        "schema", given, "must be (low, high), (low, high, int), a list of categories, bool, or a column of wb.data."
+    )
+
+
+def _column_from_dict(given: Mapping[str, Any]) -> Column:
+    kind = _KINDS[_validate.choice("kind", given.get("kind"), _KINDS)]
+    try:
+        return kind(**{name: value for name, value in given.items() if name != "kind"})
+    except TypeError:
+        known = ", ".join(each.name for each in fields(kind)) or "nothing else"
+        raise _validate.ArgumentError("schema", given, f"a {kind.kind} column is declared by kind, {known}.") from None
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise _validate.ArgumentError(name, value, "must be True or False.")
+    return bool(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    return bool(pd.api.types.is_scalar(value))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _listed(names: Iterable[str], most: int = 8) -> str:
+    shown = list(names)
+    return ", ".join(shown[:most]) + (", ..." if len(shown) > most else "")

@@ -1,0 +1,297 @@
+"""Data sets from the user's own tables: a DataFrame or NumPy arrays, with what is public about them declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from workbench import _validate
+from workbench.data import preprocessing
+from workbench.data.dataset import Dataset, evaluation_rows
+from workbench.data.groups import checked_group_features, checked_groups, group_codes
+from workbench.data.schema import Numeric, Schema
+
+__all__ = ["from_arrays", "from_frame", "split_rows"]
+
+
+def from_frame(
+    frame: pd.DataFrame,
+    *,
+    target: Any = None,
+    bounds: Any = None,
+    schema: Any = None,
+    private_scaling: bool = False,
+    features: Sequence[Any] | None = None,
+    positive: Any = None,
+    threshold: float | None = None,
+    group: Any = None,
+    groups: Iterable[Any] | None = None,
+    group_features: Any = None,
+    evaluation: pd.DataFrame | None = None,
+    evaluation_fraction: float = 0.2,
+    split_seed: int = 0,
+    evaluation_is_public: bool = False,
+    unit: str = "training record",
+    name: str = "data frame",
+) -> Dataset:
+    """A data set from the user's DataFrame, one row a record: arrays "x", "group" with ``group``, "y" with ``target``.
+
+    Exactly one of ``bounds``, ``schema`` and ``private_scaling`` says how columns become features. A column that is constant
+    is taken: nothing is checked against the records' own values, because these are private.
+
+    :param target: name of the binary target column; None for a table without a target.
+    :param bounds: ``{column: (low, high)}``, the publicly known range of every feature in its own units, or one pair for
+        all. Values outside are cut. Bounds taken from the private data themselves would not be covered by the guarantee.
+    :param schema: ``Schema``, or ``{column: declaration}`` as ``Schema.from_declaration`` takes: the general form of
+        ``bounds``, with categories and booleans. It also chooses the columns.
+    :param private_scaling: True, in the place of ``bounds``, scales every feature by the mean and standard deviation of the
+        private training records. These are exact, and every guarantee for this data set says that it does not cover them.
+    :param features: columns to use; all but target and group by default, or those of ``schema``.
+    :param positive: the target value that counts as 1; not needed for 0 / 1 and False / True.
+    :param threshold: public number that turns a numeric target into "above it".
+    :param group: name of the column of group labels. :param groups: all groups that there are, declared publicly; may be
+        left out where ``group_features`` names them. A record of another group is an error, a group without records is not.
+    :param group_features: public facts about the groups: a DataFrame with the groups as index, or ``{group: [numbers]}``; by
+        default the single feature "intercept", 1. They are used in the units they come in.
+    :param evaluation: table of evaluation records with the same columns, in the place of a split of ``frame``.
+    :param evaluation_fraction: chance of each row to become an evaluation record, in (0, 1).
+    :param split_seed: public seed of the split, >= 0.
+    :param evaluation_is_public: True declares the evaluation records public; else numbers computed on them are shown
+        only on request and labelled "outside the guarantee".
+    :param unit: what one row is, in words.
+    :raises ArgumentError: naming the argument or column and the value.
+    """
+    frame, names, held_out = _checked_frame(frame, evaluation, evaluation_fraction, split_seed)
+    _check_scaling(bounds, schema, private_scaling)
+    columns = list(frame.columns)
+    if target is not None:
+        target = _validate.choice("target", _column(target, names), columns)
+    if group is not None:
+        group = _validate.choice("group", _column(group, names), columns)
+        if group == target:
+            raise _validate.ArgumentError("group", group, "is the target.")
+    for argument, value in (("groups", groups), ("group_features", group_features)):
+        if group is None and value is not None:
+            raise _validate.ArgumentError(argument, value, "needs group=, the name of the column of group labels.")
+    for argument, value in (("positive", positive), ("threshold", threshold)):
+        if target is None and value is not None:
+            raise _validate.ArgumentError(argument, value, "needs target=, the name of the target column.")
+    declared = None if schema is None else _declared_schema(schema, features, names)
+    if declared is not None:
+        chosen = list(declared.columns)
+    else:
+        others = [column for column in columns if column not in (target, group)]
+        chosen = others if features is None else _columns(features, names)
+    for column in chosen:
+        _validate.choice("features" if schema is None else "schema", column, columns)
+    if not chosen or {target, group}.intersection(chosen) or len(set(chosen)) < len(chosen):
+        raise _validate.ArgumentError(
+            "features" if schema is None else "schema",
+            chosen,
+            "must name at least one column, each once, and neither the target nor the group.",
+        )
+    arrays: dict[str, np.ndarray] = {}
+    if group is not None:
+        all_groups = checked_groups(groups, group_features)
+        facts, fact_names = checked_group_features(group_features, all_groups)
+        arrays["group"] = group_codes(frame[group], all_groups)
+    classes: tuple[str, ...] = ()
+    if target is not None:
+        arrays["y"], classes = _target(frame[target], positive, threshold)
+    if private_scaling:
+        values = preprocessing.numeric_features(frame, chosen)
+        x = preprocessing.standardise(values, values[~held_out])
+    else:
+        if declared is None:
+            if isinstance(bounds, Mapping):
+                bounds = {_column(label, names): pair for label, pair in bounds.items()}
+            limits = preprocessing.checked_bounds(bounds, chosen)
+            declared = Schema({column: Numeric(*limits[column]) for column in chosen})
+        x = declared.encode(frame)
+    arrays = {"x": x, **arrays}
+    return Dataset(
+        name=name,
+        description=f"{len(chosen)} features, " + (f"target {target!r}." if target is not None else "no target."),
+        train=tuple(array[~held_out] for array in arrays.values()),
+        evaluation=tuple(array[held_out] for array in arrays.values()),
+        feature_names=tuple(chosen) if declared is None else declared.feature_names,
+        target_name=target or "",
+        classes=classes,
+        schema=declared,
+        unit=unit,
+        evaluation_is_public=bool(evaluation_is_public),
+        private_scaling=private_scaling,
+        arrays=tuple(arrays),
+        group_name=group or "",
+        groups=all_groups if group is not None else (),
+        group_features=facts if group is not None else None,
+        group_feature_names=fact_names if group is not None else (),
+    )
+
+
+def from_arrays(
+    x: Any,
+    y: Any = None,
+    *,
+    bounds: Any = None,
+    schema: Any = None,
+    feature_names: Sequence[str] | None = None,
+    target_name: str = "y",
+    group: Any = None,
+    evaluation: tuple[Any, ...] | None = None,
+    name: str = "arrays",
+    **options: Any,
+) -> Dataset:
+    """A data set from NumPy arrays; the other arguments are those of ``from_frame``.
+
+    :param x: array[N, D], one row a record, in the features' own units. :param y: array[N], the binary target (numeric with
+        ``threshold=``), or None.
+    :param feature_names: D names of the columns; "x1", "x2", ... by default.
+    :param group: array[N] of group labels, to be given with ``groups`` or ``group_features``.
+    :param evaluation: arrays of evaluation records in the order x, group, y, as far as they are given; else ``x`` is split.
+    :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
+    """
+    given = {"x": x, "group": group, "y": y}
+    present = [each for each in given if given[each] is not None]
+    width = np.shape(x)[1] if np.ndim(x) == 2 else 0
+    feature_names = [f"x{number + 1}" for number in range(width)] if feature_names is None else list(feature_names)
+    frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
+    held_out = None
+    if evaluation is not None:
+        if not isinstance(evaluation, (tuple, list)) or len(evaluation) != len(present):
+            raise _validate.ArgumentError(
+                "evaluation", type(evaluation).__name__, f"must be a tuple of {len(present)} arrays: {', '.join(present)}."
+            )
+        held_out = _frame_of(dict(zip(present, evaluation, strict=True)), feature_names, target_name, "evaluation ")
+    return from_frame(
+        frame,
+        target=None if y is None else target_name,
+        bounds=bounds,
+        schema=schema,
+        group=None if group is None else "group",
+        evaluation=held_out,
+        name=name,
+        **options,
+    )
+
+
+def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str, prefix: str = "") -> pd.DataFrame:
+    x = np.asarray(arrays["x"])
+    if x.ndim != 2 or x.shape[1] < 1:
+        raise _validate.ArgumentError(f"{prefix}x", x, "must have shape (records, features); images go to from_images.")
+    if len(feature_names) != x.shape[1]:
+        raise _validate.ArgumentError(
+            "feature_names", feature_names, f"must be {x.shape[1]} names, one a column of {prefix}x."
+        )
+    frame = pd.DataFrame(x, columns=feature_names)
+    for which, label in (("group", "group"), ("y", target_name)):
+        if which not in arrays:
+            continue
+        values = np.asarray(arrays[which])
+        if values.shape != (len(x),):
+            raise _validate.ArgumentError(f"{prefix}{which}", values, f"must have shape ({len(x)},), one entry a row of x.")
+        if label in frame.columns:
+            raise _validate.ArgumentError("feature_names", label, f"is the name of {which}.")
+        frame[label] = values
+    return frame
+
+
+def split_rows(num_rows: int, fraction: Any, seed: Any) -> np.ndarray:
+    """bool[num_rows], True for evaluation rows, as ``evaluation_rows``; refused where a side has too few."""
+    fraction = _validate.probability("evaluation_fraction", fraction)
+    held_out = evaluation_rows(num_rows, fraction, _validate.integer("split_seed", seed, at_least=0))
+    if held_out.sum() < 1 or (~held_out).sum() < 2:
+        raise _validate.ArgumentError(
+            "evaluation_fraction", fraction, f"leaves too few records of {num_rows} on one side of the split."
+        )
+    return held_out
+
+
+def _checked_frame(frame: Any, evaluation: Any, fraction: Any, seed: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray]:
+    """(all rows with text as column names, {label: text}, which rows are evaluation records)."""
+    for argument, table in (("frame", frame), ("evaluation", evaluation)):
+        if not isinstance(table, pd.DataFrame) and not (argument == "evaluation" and table is None):
+            raise _validate.ArgumentError(argument, type(table).__name__, "must be a pandas DataFrame.")
+    names = {label: str(label) for label in frame.columns}
+    columns = [str(label) for label in frame.columns]
+    repeated = sorted({column for column in columns if columns.count(column) > 1})
+    if repeated:
+        raise _validate.ArgumentError("frame", repeated[0], "this column name occurs more than once.")
+    frame = frame.set_axis(columns, axis=1)
+    if evaluation is None:
+        return frame, names, split_rows(len(frame), fraction, seed)
+    others = [str(label) for label in evaluation.columns]
+    missing = [column for column in columns if others.count(column) != 1]
+    if missing:
+        raise _validate.ArgumentError(
+            "evaluation", missing[0], "this column of the training table must occur once here too."
+        )
+    if len(frame) < 2 or len(evaluation) < 1:
+        raise _validate.ArgumentError(
+            "evaluation", evaluation, f"at least 2 training and 1 evaluation record are needed, not {len(frame)} and this."
+        )
+    both = pd.concat([frame, evaluation.set_axis(others, axis=1)[columns]], ignore_index=True)
+    return both, names, np.arange(len(both)) >= len(frame)
+
+
+def _check_scaling(bounds: Any, schema: Any, private_scaling: Any) -> None:
+    """That the user chose one way of scaling, and knowingly."""
+    if not isinstance(private_scaling, bool):
+        raise _validate.ArgumentError("private_scaling", private_scaling, "must be True or False.")
+    if bounds is not None and schema is not None:
+        raise _validate.ArgumentError("schema", schema, "takes the place of bounds: give one of the two.")
+    for argument, value in (("bounds", bounds), ("schema", schema)):
+        if private_scaling and value is not None:
+            raise _validate.ArgumentError(
+                argument, value, "must be left out with private_scaling=True, which scales by the private records instead."
+            )
+    if not private_scaling and bounds is None and schema is None:
+        raise _validate.ArgumentError(
+            "bounds",
+            None,
+            "declare the public range of every feature, such as bounds={'age': (0, 100)}, or schema= for categories, or "
+            "ask for private_scaling=True, which no guarantee covers.",
+        )
+
+
+def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Schema:
+    """The schema with columns by their text, and only ``features`` of them where these are given."""
+    if not isinstance(schema, Schema):
+        if isinstance(schema, Mapping):
+            schema = {_column(label, names): given for label, given in schema.items()}
+        schema = Schema.from_declaration(schema)
+    if features is None:
+        return schema
+    chosen = _columns(features, names)
+    for column in chosen:
+        _validate.choice("features", column, schema.columns)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise _validate.ArgumentError("features", chosen, "must name at least one column, each once.")
+    return Schema({column: schema.columns[column] for column in chosen})
+
+
+def _target(column: pd.Series, positive: Any, threshold: Any) -> tuple[np.ndarray, tuple[str, str]]:
+    if threshold is None:
+        return preprocessing.binary_target(column, positive)
+    if positive is not None:
+        raise _validate.ArgumentError("positive", positive, "must not be given with threshold: above it counts as 1.")
+    return preprocessing.thresholded(column, threshold)
+
+
+def _column(given: Any, names: Mapping[Any, str]) -> Any:
+    """The text that a column goes by, where ``given`` is its label in the frame or a whole number; else ``given``."""
+    try:
+        if given in names:
+            return names[given]
+    except TypeError:  # a list, say: no name
+        return given
+    return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
+
+
+def _columns(given: Any, names: Mapping[Any, str]) -> list[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise _validate.ArgumentError("features", given, "must be a list of column names.")
+    return [_column(each, names) for each in given]

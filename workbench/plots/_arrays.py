@@ -1,0 +1,124 @@
+"""Checks of what a figure is given: shapes, lengths that must agree, finite values; and intervals of draws."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench._validate import ArgumentError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Shapes", "columns_of", "interval_columns", "narrowest_interval"]
+
+
+class Shapes:
+    """The arrays of one call: axes that bear one name must be of one length."""
+
+    def __init__(self) -> None:
+        self._lengths: dict[str, tuple[int, str]] = {}
+
+    def array(
+        self, name: str, value: Any, *axes: str, at_least: float | None = None, at_most: float | None = None
+    ) -> np.ndarray:
+        """``value`` as finite float64 of shape ``axes``, within the limits.
+
+        :raises ArgumentError: otherwise.
+        """
+        wanted = f"[{', '.join(axes)}]"
+        try:
+            array = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ArgumentError(name, value, f"must be an array of numbers of shape {wanted}.") from None
+        if array.ndim != len(axes):
+            raise ArgumentError(name, value, f"must be an array of shape {wanted}.")
+        for axis, length in zip(axes, array.shape, strict=True):
+            self._agree(name, value, axis, length)
+        if not np.isfinite(array).all():
+            raise ArgumentError(name, value, f"must be finite, but holds {_first(array, ~np.isfinite(array))}.")
+        if at_least is not None and (array < at_least).any():
+            raise ArgumentError(name, value, f"must be at least {at_least:g}, but holds {_first(array, array < at_least)}.")
+        if at_most is not None and (array > at_most).any():
+            raise ArgumentError(name, value, f"must be at most {at_most:g}, but holds {_first(array, array > at_most)}.")
+        return array
+
+    def names(self, name: str, value: Sequence[str] | None, axis: str, prefix: str) -> list[str]:
+        """``value`` as one string for each entry of ``axis``; ``prefix`` with a number from 1 where it is None."""
+        if value is None:
+            return [f"{prefix}{number + 1}" for number in range(self._lengths[axis][0])]
+        if isinstance(value, str):
+            raise ArgumentError(name, value, "must be a sequence of names.")
+        names = [str(entry) for entry in value]
+        self._agree(name, names, axis, len(names))
+        return names
+
+    def _agree(self, name: str, value: Any, axis: str, length: int) -> None:
+        if length == 0:
+            raise ArgumentError(name, value, f"must have at least one of its {axis}.")
+        known, first = self._lengths.setdefault(axis, (length, name))
+        if known != length:
+            raise ArgumentError(name, value, f"has {length} {axis}, but {first} has {known}.")
+
+
+def _first(array: np.ndarray, where: np.ndarray) -> str:
+    place = tuple(int(index) for index in np.argwhere(where)[0])
+    return f"{array[place]:g} at {list(place)}"
+
+
+def columns_of(
+    name: str, table: pd.DataFrame, columns: Sequence[str], may_be_infinite: Sequence[str] = (), numbers: bool = True
+) -> None:
+    """Check that ``table`` has rows, and ``columns`` of finite numbers (``numbers=False``: of any values).
+
+    :raises ArgumentError: naming the table and the column.
+    """
+    if not hasattr(table, "columns"):
+        raise ArgumentError(name, table, "must be a pandas DataFrame.")
+    for column in columns:
+        if column not in table.columns:
+            raise ArgumentError(name, list(table.columns), f"has no column {column!r}.")
+    if len(table) == 0:
+        raise ArgumentError(name, table, "must have at least one row.")
+    for column in columns if not numbers else ():
+        if table[column].isna().any():
+            raise ArgumentError(name, table, f"column {column!r} must have a value in every row.")
+    for column in columns if numbers else ():
+        try:
+            values = np.asarray(table[column], dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ArgumentError(name, table, f"column {column!r} must hold numbers.") from None
+        bad = np.isnan(values) if column in may_be_infinite else ~np.isfinite(values)
+        if bad.any():
+            raise ArgumentError(name, table, f"column {column!r} must be finite, but row {int(np.argmax(bad))} is not.")
+
+
+_KINDS = {"hdi": "highest-density", "eti": "equal-tailed", "ci": "credible", "quantile": "equal-tailed"}
+
+
+def interval_columns(name: str, table: pd.DataFrame) -> tuple[str, str, str]:
+    """The two interval columns of a summary and what they are, such as "90 % highest-density interval".
+
+    :raises ArgumentError: if there are not exactly two columns that end in "_low" and "_high".
+    """
+    columns = [str(column) for column in getattr(table, "columns", ())]
+    stems = [column[: -len("_low")] for column in columns if column.endswith("_low")]
+    stems = [stem for stem in stems if f"{stem}_high" in columns]
+    if len(stems) != 1:
+        raise ArgumentError(name, columns, "must have one pair of interval columns, as hdi_90%_low and hdi_90%_high.")
+    found = re.fullmatch(r"([a-z]+)_?(\d+(?:\.\d+)?)%", stems[0])
+    words = f"{found[2]} % {_KINDS.get(found[1], found[1])} interval" if found else stems[0].replace("_", " ")
+    return f"{stems[0]}_low", f"{stems[0]}_high", words
+
+
+def narrowest_interval(draws: np.ndarray, probability: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper ends of the narrowest interval that holds ``probability`` of ``draws`` (first axis: draws)."""
+    ordered = np.sort(draws, axis=0)
+    inside = min(int(np.floor(probability * len(ordered))), len(ordered) - 1)
+    widths = ordered[inside:] - ordered[: len(ordered) - inside]
+    start = np.argmin(widths, axis=0)[None]
+    low = np.take_along_axis(ordered, start, axis=0)[0]
+    return low, np.take_along_axis(ordered, start + inside, axis=0)[0]

@@ -1,0 +1,207 @@
+"""Posterior predictive checks: what the posterior foretells beside the records it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from scipy.special import ndtr
+
+from workbench import _validate
+from workbench._validate import ArgumentError
+from workbench.plots._arrays import Shapes
+from workbench.plots.style import (
+    BAND,
+    COLOURS,
+    GRID,
+    INK,
+    LEGEND,
+    LINES,
+    QUIET,
+    WIDTH,
+    dress,
+    largest,
+    legend_above,
+    new_figure,
+    shortened,
+    use_line,
+)  # fmt: skip
+
+__all__ = ["points_check_figure", "predictive_check_figure"]
+
+_MOST_EXACT = 400  # records: of more, sums of Bernoulli draws are taken as Gaussian
+_MOST_DRAWS = 200  # posterior draws that replicated data sets are made of
+_MOST_PANELS = 12
+
+
+def predictive_check_figure(
+    observed: Any, probabilities: Any, label: str, *, bins: int = 10, title: str = "posterior predictive check"
+) -> Figure:
+    """Calibration, and the share of ones in replicated data sets beside the observed one; 7.0 x 3.7 inches.
+
+    Left: records in ``bins`` equal ranges of their predicted probability (the mean over draws) against the share of ones
+    among them, with Wilson's 90 % interval; the numbers are the records of a bin. Right: the distribution of the share of
+    ones over replicated data sets, one for each draw, worked out and not simulated: exactly up to 400 records, as a Gaussian
+    with continuity correction above. Of more than 200 draws, 200 evenly chosen ones are used there.
+
+    :param observed: int[records] of 0 and 1.
+    :param probabilities: float[draws, records], the probability of 1.
+    :param label: that of the records.
+    :raises ArgumentError: if shapes disagree, or a value is no outcome or no probability.
+    """
+    shapes = Shapes()
+    outcomes = shapes.array("observed", observed, "records")
+    if not np.isin(outcomes, (0, 1)).all():
+        raise ArgumentError("observed", observed, "must hold 0 and 1 only.")
+    chances = shapes.array("probabilities", probabilities, "draws", "records", at_least=0, at_most=1)
+    bins = _validate.integer("bins", bins, at_least=2, at_most=20)
+    figure = new_figure(WIDTH, 3.7, title, use_line(label))
+    left, right = figure.subplots(1, 2)
+    _calibration(left, outcomes, chances.mean(axis=0), bins)
+    _replicated_shares(right, outcomes, chances)
+    return figure
+
+
+def points_check_figure(
+    observed: Any,
+    replicated: Any,
+    names: Sequence[str] | None,
+    label: str,
+    *,
+    title: str = "posterior predictive check",
+) -> Figure:
+    """Histograms of the observed points over bands of those of replicated ones, a panel a feature; 7.0 inches wide.
+
+    The band holds 90 % of the replicated data sets in each bin. Of more than 12 features, the 12 are shown whose
+    observed mean lies farthest from the replicated one; the axis ends at the 0.2 % and 99.8 % points of each side.
+
+    :param observed: float[records, features]. :param replicated: float[draws, replicated records, features].
+    :param names: of the features, or None. :param label: that of the records.
+    :raises ArgumentError: if shapes disagree or a value is not finite.
+    """
+    shapes = Shapes()
+    points = shapes.array("observed", observed, "records", "features")
+    copies = shapes.array("replicated", replicated, "draws", "replicated records", "features")
+    known = shapes.names("names", names, "features", "feature ")
+    spread = copies.std(axis=(0, 1)) + points.std(axis=0)
+    gap = np.abs(copies.mean(axis=(0, 1)) - points.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    shown = largest(gap, _MOST_PANELS)
+    heading = title + (f" (the {_MOST_PANELS} of {len(known)} features that differ most)" if len(shown) < len(known) else "")
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
+    height = 1.2 + 1.7 * rows + 0.6 * (rows == 1)
+    figure = new_figure(WIDTH, height, heading, use_line(label))
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, feature in zip(panels, shown, strict=False):
+        _density_band(dress(axes, shortened(known[feature])), points[:, feature], copies[..., feature])
+    for axes in panels[len(shown) :]:
+        axes.axis("off")
+    handles = panels[0].get_legend_handles_labels()[0]
+    # the layout keeps two blank lines of the heading free for it
+    place = (0.0, 1 - (0.07 + 0.17 * len(figure.get_suptitle().splitlines())) / height)
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, ncols=3, **LEGEND).set_in_layout(False)
+    figure.suptitle(f"{figure.get_suptitle()}\n\n", fontsize=10.5, color=INK, x=0.01, ha="left")
+    return figure
+
+
+def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: int) -> None:
+    dress(axes, "", "predicted probability of 1 (numbers: records)", "observed share of ones")
+    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=LINES[3], label="perfect calibration")
+    place = np.minimum((predicted * bins).astype(int), bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    filled = counts > 0
+    total = counts[filled]
+    share = np.bincount(place, outcomes, bins)[filled] / total
+    middle = np.bincount(place, predicted, bins)[filled] / total
+    low, high = _wilson(share, total)
+    axes.vlines(middle, low, high, color=COLOURS[0], linewidth=1.8)
+    axes.plot(middle, share, linestyle="none", marker="o", markersize=5, color=COLOURS[0], label="share and 90 % interval")
+    if bins <= 10:
+        for number in np.flatnonzero(filled):
+            count = counts[number]
+            text = f"{count}" if count < 1000 else f"{count / 1000:.0f}k"
+            axes.text((number + 0.5) / bins, -0.075, text, ha="center", va="center", fontsize=7.5, color=QUIET)
+    axes.set_xlim(-0.03, 1.03)
+    axes.set_ylim(-0.14, 1.04)
+    axes.set_yticks(np.linspace(0, 1, 6))
+    axes.set_xticks(np.linspace(0, 1, 6))
+    legend_above(axes, width=WIDTH / 2)
+
+
+def _wilson(share: np.ndarray, count: np.ndarray, probability: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of a share of ``count``."""
+    z = NormalDist().inv_cdf(0.5 + probability / 2)
+    centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return np.maximum(centre - half, 0), np.minimum(centre + half, 1)
+
+
+def _replicated_shares(axes: Axes, outcomes: np.ndarray, chances: np.ndarray) -> None:
+    dress(axes, "", "share of ones in a data set")
+    chosen = np.linspace(0, len(chances) - 1, min(len(chances), _MOST_DRAWS)).astype(int)
+    mass = _counts_of_ones(chances[chosen])
+    count, ones = len(outcomes), int(outcomes.sum())
+    seen = np.flatnonzero(np.maximum.accumulate(mass > 1e-4) & np.maximum.accumulate((mass > 1e-4)[::-1])[::-1])
+    first, last = int(min(seen.min(), ones)), int(max(seen.max(), ones))
+    width = max(1, (last - first) // 40)  # counts in a bar
+    edges = np.arange(first, last + width + 1, width)
+    bars = np.add.reduceat(np.append(mass, np.zeros(max(edges[-1] - count, 0) + 1)), edges)[:-1]
+    axes.bar(
+        (edges[:-1] - 0.5) / count, bars, width / count, align="edge", color=BAND, edgecolor="white", linewidth=0.4,
+        label="replicated data sets",
+    )  # fmt: skip
+    below = mass[:ones].sum() + mass[ones] / 2
+    words = f"observed: {ones / count:.3f}; {_rank(below)} lie below"
+    axes.axvline(ones / count, color=COLOURS[1], linewidth=2, linestyle="--", label=words)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.grid(False)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    legend_above(axes, width=WIDTH / 2)
+
+
+def _rank(below: float) -> str:
+    return "<1 %" if below < 0.005 else ">99 %" if below > 0.995 else f"{100 * below:.0f} %"
+
+
+def _counts_of_ones(chances: np.ndarray) -> np.ndarray:
+    """Probability of each number of ones, float[records + 1]: the mean over draws of sums of Bernoulli variables."""
+    draws, records = chances.shape
+    if records <= _MOST_EXACT:
+        mass = np.zeros((draws, records + 1))
+        mass[:, 0] = 1
+        for chance in chances.T[:, :, None]:
+            mass[:, 1:] = mass[:, 1:] * (1 - chance) + mass[:, :-1] * chance
+            mass[:, :1] *= 1 - chance
+        return mass.mean(axis=0)
+    mean = chances.sum(axis=1)[:, None]
+    spread = np.sqrt((chances * (1 - chances)).sum(axis=1))[:, None]
+    up_to = ndtr((np.arange(records + 1) + 0.5 - mean) / np.maximum(spread, 1e-3))
+    up_to[:, -1] = 1
+    return np.diff(up_to, axis=1, prepend=0).mean(axis=0)
+
+
+def _density_band(axes: Axes, points: np.ndarray, copies: np.ndarray) -> None:
+    ends = [np.quantile(values, (0.002, 0.998)) for values in (points, copies)]
+    low, high = float(min(ends[0][0], ends[1][0])), float(max(ends[0][1], ends[1][1]))
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, int(np.clip(len(points) ** 0.5, 8, 24)) + 1)
+    width = edges[1] - edges[0]
+    ours = np.histogram(points, edges)[0] / (len(points) * width)
+    theirs = np.stack([np.histogram(copy, edges)[0] for copy in copies]) / (copies.shape[1] * width)
+    bottom, middle, top = np.quantile(theirs, (0.05, 0.5, 0.95), axis=0)
+    axes.stairs(top, edges, baseline=bottom, fill=True, color=BAND, label="replicated: 90 % of data sets")
+    axes.stairs(middle, edges, color=COLOURS[0], linewidth=1.2, linestyle="--", label="replicated: median")
+    axes.stairs(ours, edges, color=COLOURS[1], linewidth=1.8, label="observed")
+    axes.set_xlim(low, high)
+    axes.set_ylim(0, None)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(4))

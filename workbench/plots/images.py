@@ -1,0 +1,150 @@
+"""Images: in a grid, beside their reconstructions, over a plane of latent coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from workbench import _validate
+from workbench._validate import ArgumentError
+from workbench.plots._arrays import Shapes
+from workbench.plots.style import INK, QUIET, WIDTH, label_ticks, new_figure, use_line
+
+__all__ = ["image_grid_figure", "latent_grid_figure", "reconstructions_figure"]
+
+_ROOM = 0.8  # inches of height for title, small print and margins
+
+
+def image_grid_figure(images: Any, label: str, *, title: str = "images", columns: int = 8) -> Figure:
+    """Images side by side, in order from the upper left; one cell is 0.84 inches wide, at least 4 inches in all.
+
+    :param images: float[images, height, width] or float[images, height, width, 1 or 3 colours], values in [0, 1].
+    :param columns: images in a row, 1 to 20.
+    :raises ArgumentError: if the shape is another, or a value is not finite or outside [0, 1].
+    """
+    pictures = _checked("images", images, Shapes())
+    columns = min(_validate.integer("columns", columns, at_least=1, at_most=20), len(pictures))
+    width, cell = _widths(columns)
+    rows = -(-len(pictures) // columns)
+    figure = new_figure(width, _ROOM + rows * cell * pictures.shape[1] / pictures.shape[2], title, use_line(label))
+    _show(figure.add_subplot(), _mosaic(pictures, columns))
+    return figure
+
+
+def reconstructions_figure(
+    originals: Any, reconstructions: Any, label: str, *, title: str = "reconstructions", columns: int = 8
+) -> Figure:
+    """Originals, and below each its reconstruction; the title gives the error over all pixels.
+
+    Both are functions of the records that are shown: ``label`` is that of these records.
+
+    :param originals: float[images, height, width(, 1 or 3)] in [0, 1]. :param reconstructions: the same shape.
+    :raises ArgumentError: as ``image_grid_figure``, or if the shapes differ.
+    """
+    shapes = Shapes()
+    above, below = _checked("originals", originals, shapes), _checked("reconstructions", reconstructions, shapes)
+    columns = min(_validate.integer("columns", columns, at_least=1, at_most=20), len(above))
+    width, cell = _widths(columns, 1.1)
+    error = float(np.sqrt(np.mean((above - below) ** 2)))
+    blocks = -(-len(above) // columns)
+    height = _ROOM + blocks * (0.12 + 2 * cell * above.shape[1] / above.shape[2])
+    figure = new_figure(width, height, f"{title} (RMSE per pixel {error:.3f})", use_line(label))
+    for block, axes in enumerate(figure.subplots(blocks, 1, squeeze=False)[:, 0]):
+        part = slice(block * columns, (block + 1) * columns)
+        pair = np.concatenate([_padded(above[part], columns), _padded(below[part], columns)])
+        _show(axes, _mosaic(pair, columns))
+        places = [above.shape[1] * 0.5, above.shape[1] * 1.5 + 1]
+        label_ticks(axes, places, ["record", "reconstruction"])
+        axes.tick_params(labelsize=8.5)
+    return figure
+
+
+def latent_grid_figure(
+    images: Any,
+    label: str,
+    *,
+    vertical: Any = None,
+    horizontal: Any = None,
+    names: Sequence[str] = ("first latent", "second latent"),
+    title: str = "images over the latent plane",
+) -> Figure:
+    """What the decoder makes of a grid of latent values; 7.0 inches wide.
+
+    :param images: float[rows, columns, height, width] or float[rows, columns, height, width, 1 or 3 colours], in [0, 1].
+    :param vertical: float[rows], the latent value of each row, the upper first; numbers from 1 by default.
+    :param horizontal: float[columns], the latent value of each column.
+    :param names: of the horizontal and of the vertical axis.
+    :raises ArgumentError: as ``image_grid_figure``.
+    """
+    shapes = Shapes()
+    pictures = _checked("images", images, shapes, "rows", "columns")
+    rows, columns, height, width = pictures.shape[:4]
+    down = np.arange(1.0, rows + 1) if vertical is None else shapes.array("vertical", vertical, "rows")
+    across = np.arange(1.0, columns + 1) if horizontal is None else shapes.array("horizontal", horizontal, "columns")
+    if len(names) != 2 or isinstance(names, str):
+        raise ArgumentError("names", names, "must be two names, of the horizontal and of the vertical axis.")
+    tall = (WIDTH - 0.9) / columns * height / width * rows
+    figure = new_figure(WIDTH, tall + _ROOM + 0.4, title, use_line(label))
+    axes = figure.add_subplot()
+    _show(axes, _mosaic(pictures.reshape(rows * columns, *pictures.shape[2:]), columns))
+    for values, size, which in ((down, height, "y"), (across, width, "x")):
+        every = -(-len(values) // 12)
+        places = ((size + 1) * np.arange(len(values)) + (size - 1) / 2)[::every]
+        label_ticks(axes, places.tolist(), [f"{value:.3g}" for value in values[::every]], which)
+    axes.tick_params(labelsize=8.5)
+    axes.set_xlabel(names[0], fontsize=9, color=QUIET)
+    axes.set_ylabel(names[1], fontsize=9, color=QUIET)
+    return figure
+
+
+def _checked(name: str, images: Any, shapes: Shapes, *first: str) -> np.ndarray:
+    """``images`` as float64[*first, height, width(, 3)], values in [0, 1]; a single colour is grey."""
+    axes = [*(first or ("images",)), "height", "width"]
+    ndim = np.ndim(images)
+    if ndim == len(axes) + 1:
+        axes.append("colours")
+        if np.shape(images)[-1] not in (1, 3):
+            raise ArgumentError(name, images, "must have 1 or 3 colours on its last axis, or no such axis.")
+    checked = shapes.array(name, images, *axes, at_least=0, at_most=1)
+    return checked[..., 0] if "colours" in axes and checked.shape[-1] == 1 else checked
+
+
+def _widths(columns: int, beside: float = 0.2) -> tuple[float, float]:
+    """Inches of the figure and of one cell; ``beside`` is taken by labels."""
+    cell = min(0.84, (WIDTH - beside) / columns)
+    return max(4.0, columns * cell + beside), cell
+
+
+def _padded(images: np.ndarray, count: int) -> np.ndarray:
+    """``images`` with NaN ones behind, ``count`` in all."""
+    blank = np.full((count - len(images), *images.shape[1:]), np.nan)
+    return np.concatenate([images, blank])
+
+
+def _mosaic(images: np.ndarray, columns: int) -> np.ndarray:
+    """One picture float[height, width, 4 of colour and opacity] of all images, one transparent pixel apart."""
+    rows = -(-len(images) // columns)
+    height, width = images.shape[1:3]
+    coloured = images if images.ndim == 4 else np.repeat(images[..., None], 3, axis=-1)
+    mosaic = np.zeros((rows * (height + 1) - 1, columns * (width + 1) - 1, 4))
+    for number, image in enumerate(coloured):
+        row, column = divmod(number, columns)
+        part = mosaic[row * (height + 1) :, column * (width + 1) :][:height, :width]
+        part[..., :3] = np.nan_to_num(image)
+        part[..., 3] = np.isfinite(image).all(axis=-1)
+    return mosaic
+
+
+def _show(axes: Axes, mosaic: np.ndarray) -> None:
+    axes.imshow(mosaic, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_anchor("W")
+    axes.set_facecolor("white")
+    axes.tick_params(labelcolor=INK)
+    for spine in axes.spines.values():
+        spine.set_visible(False)

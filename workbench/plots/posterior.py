@@ -1,0 +1,205 @@
+"""Posterior summaries: intervals of quantities, pairs of scalars, coefficients."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from workbench._validate import ArgumentError
+from workbench.plots._arrays import Shapes, columns_of, interval_columns, narrowest_interval
+from workbench.plots.style import (
+    COLOURS,
+    INK,
+    LARGE_ENOUGH,
+    QUIET,
+    SHADE,
+    WIDTH,
+    decimals,
+    dress,
+    fixed,
+    label_ticks,
+    largest,
+    legend_above,
+    new_figure,
+    short_names,
+    use_line,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["coefficients_figure", "forest_figure", "pair_figure"]
+
+_MOST_PAIRED = 6
+_MOST_POINTS = 1000  # of a scatter plot
+_ROW = 0.21  # inches
+
+
+def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> Figure:
+    """Mean and interval of every quantity, in the order of ``table``; 7.0 inches wide, 1.1 + 0.21 a row high.
+
+    :param table: rows are quantities; columns "mean", "sd" and the two of one interval, such as "hdi_90%_low" and
+        "hdi_90%_high". Of more than 60 rows the 60 of the largest absolute mean are shown, and the title says so.
+    :param label: what the figure may be used for, as in all figures.
+    :raises ArgumentError: if a column is missing or not finite.
+    """
+    low, high, words = interval_columns("table", table)
+    columns_of("table", table, ("mean", "sd", low, high))
+    rows = largest(np.abs(table["mean"].to_numpy(float)))
+    shown, known = table.iloc[rows], short_names(list(map(str, table.index)))
+    figure = new_figure(WIDTH, 1.1 + _ROW * len(rows), title + _left_out(len(table), "quantities"), use_line(label))
+    axes = _rows(figure, [known[row] for row in rows], f"posterior mean and {words}")
+    means, places = shown["mean"].to_numpy(float), np.arange(len(shown))
+    axes.hlines(places, shown[low].to_numpy(float), shown[high].to_numpy(float), color=COLOURS[0], linewidth=2)
+    axes.plot(means, places, linestyle="none", marker="o", markersize=5, color=COLOURS[0])
+    deviations = shown["sd"].to_numpy(float)
+    texts = [f"{fixed(mean, decimals(sd))} ± {fixed(sd, decimals(sd))}" for mean, sd in zip(means, deviations, strict=True)]
+    _numbers(axes, texts, "mean ± sd")
+    _zero_line(axes)
+    return figure
+
+
+def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior draws") -> Figure:
+    """Every scalar against every other: histograms on the diagonal, draws below it, correlations above it.
+
+    At most 1,000 draws, evenly chosen, are drawn as points; 1.4 inches a scalar, at least 4.2 and at most 7.4.
+
+    :param draws: ``{name: float[draws]}``, one to six scalars.
+    :raises ArgumentError: if there are more than six or none, or the draws are not finite or differ in number.
+    """
+    if not 1 <= len(draws) <= _MOST_PAIRED:
+        raise ArgumentError("draws", list(draws), f"must be 1 to {_MOST_PAIRED} scalars, not {len(draws)}.")
+    shapes = Shapes()
+    columns = [shapes.array(f"draws[{name!r}]", value, "draws") for name, value in draws.items()]
+    wide = 22 if len(columns) < 5 else 13  # characters beside a panel
+    names = [textwrap.fill(name, wide) for name in short_names(list(draws), 2 * wide)]
+    side = min(max(1.4 * len(columns), 4.2), 7.0)
+    figure = new_figure(side, side + 0.4, title, use_line(label))
+    grid: Any = figure.subplots(len(columns), len(columns), squeeze=False)
+    chosen = np.linspace(0, len(columns[0]) - 1, min(len(columns[0]), _MOST_POINTS)).astype(int)
+    for row, column in np.ndindex(grid.shape):
+        axes = dress(grid[row, column])
+        axes.grid(False)
+        x, y = columns[column], columns[row]
+        if column > row:
+            axes.axis("off")
+            axes.text(
+                0.5, 0.5, _correlation(x, y), ha="center", va="center", fontsize=9, color=INK, transform=axes.transAxes
+            )
+            continue
+        if column == row:
+            axes.hist(x, bins=24, color=COLOURS[0], edgecolor="white", linewidth=0.3)
+            axes.set_yticks([])
+            axes.spines["left"].set_visible(False)
+        else:
+            axes.sharex(grid[column, column])
+            axes.plot(x[chosen], y[chosen], linestyle="none", marker="o", markersize=2.2, alpha=0.3, color=COLOURS[0], mew=0)
+            if column > 0:
+                axes.tick_params(labelleft=False)
+        axes.locator_params(nbins=3)
+        axes.tick_params(labelsize=8)
+        axes.tick_params(axis="x", rotation=30, labelbottom=row == len(columns) - 1)
+        if row == len(columns) - 1:
+            axes.set_xlabel(names[column], fontsize=8.5, color=INK)
+        if column == 0 and (row > 0 or len(columns) == 1):
+            axes.set_ylabel(names[row] if row > 0 else "draws", fontsize=8.5, color=INK)
+    return figure
+
+
+def coefficients_figure(
+    names: Sequence[str] | None,
+    coefficients: Any,
+    label: str,
+    *,
+    title: str = "coefficients",
+    xlabel: str = "logits per unit of the scaled feature",
+    probability: float = 0.9,
+) -> Figure:
+    """Coefficients with intervals, the largest absolute mean first; 7.0 inches wide, 1.4 + 0.21 a row high.
+
+    A filled marker stands for an interval that leaves out zero, a hollow one for an interval that holds it. Of more than
+    60 coefficients the 60 largest are shown.
+
+    :param names: of the features; None takes a table's index, or numbers.
+    :param coefficients: a table as for ``forest_figure``, or float[draws, features], of which the narrowest intervals of
+        ``probability`` are taken.
+    :raises ArgumentError: if lengths disagree or a value is not finite.
+    """
+    shapes = Shapes()
+    if hasattr(coefficients, "columns"):
+        low_name, high_name, words = interval_columns("coefficients", coefficients)
+        columns_of("coefficients", coefficients, ("mean", low_name, high_name))
+        means = shapes.array("coefficients", coefficients["mean"], "features")
+        low, high = coefficients[low_name].to_numpy(float), coefficients[high_name].to_numpy(float)
+        names = list(map(str, coefficients.index)) if names is None else names
+    else:
+        draws = shapes.array("coefficients", coefficients, "draws", "features")
+        means, (low, high) = draws.mean(axis=0), narrowest_interval(draws, probability)
+        words = f"{100 * probability:g} % highest-density interval"
+    known = short_names(shapes.names("names", names, "features", "feature "))
+    order = np.argsort(-np.abs(means), kind="stable")[:LARGE_ENOUGH]
+    heading = title + _left_out(len(means), "coefficients")
+    figure = new_figure(WIDTH, 1.4 + _ROW * len(order), heading, use_line(label))
+    axes = _rows(figure, [known[place] for place in order], f"{xlabel}: mean and {words}")
+    axes.axvline(0, color=INK, linewidth=1)
+    excludes = (low[order] > 0) | (high[order] < 0)
+    places = np.arange(len(order))
+    axes.hlines(places, low[order], high[order], color=COLOURS[0], linewidth=1.8)
+    for kind, face, meaning in (
+        (excludes, COLOURS[0], "interval leaves out zero"),
+        (~excludes, "white", "interval holds zero"),
+    ):
+        axes.plot(
+            means[order][kind], places[kind], linestyle="none", marker="o", markersize=6, markerfacecolor=face,
+            markeredgecolor=COLOURS[0], markeredgewidth=1.4, label=f"{meaning} ({kind.sum()})",
+        )  # fmt: skip
+    digits = decimals(float(np.median(high - low)) / 10)
+    ends = zip(means[order], low[order], high[order], strict=True)
+    _numbers(
+        axes, [f"{fixed(mean, digits)}  [{fixed(a, digits)}, {fixed(b, digits)}]" for mean, a, b in ends], "mean [interval]"
+    )
+    legend_above(axes)
+    return figure
+
+
+def _rows(figure: Figure, names: Sequence[str], xlabel: str) -> Axes:
+    """Axes with one named row a name, the first on top, every other row shaded."""
+    axes = dress(figure.add_subplot(), "", xlabel)
+    axes.grid(visible=False, axis="y")
+    for place in range(0, len(names), 2):
+        axes.axhspan(place - 0.5, place + 0.5, color=SHADE, zorder=0, linewidth=0)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.spines["left"].set_visible(False)
+    label_ticks(axes, range(len(names)), names)
+    return axes
+
+
+def _numbers(axes: Axes, texts: Sequence[str], heading: str = "") -> None:
+    """The rows' numbers in words at the right of the axes."""
+    for place, text in enumerate(texts):
+        axes.text(1.015, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
+    if heading:
+        axes.annotate(heading, (1.015, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=8,
+                      color=QUIET, va="bottom")  # fmt: skip
+
+
+def _zero_line(axes: Axes) -> None:
+    """A line at zero where zero lies inside the axes."""
+    left, right = axes.get_xlim()
+    if left < 0 < right:
+        axes.axvline(0, color=INK, linewidth=1)
+
+
+def _left_out(count: int, words: str) -> str:
+    return "" if count <= LARGE_ENOUGH else f" (the {LARGE_ENOUGH} of the largest absolute mean; {count} {words} in all)"
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> str:
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return "correlation\nunknown"
+    return f"correlation\n{np.corrcoef(x, y)[0, 1]:+.2f}"

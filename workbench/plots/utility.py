@@ -1,0 +1,233 @@
+"""Figures of experiments: utility over epsilon, trends over a size, coverage over the clipping norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from workbench import _validate
+from workbench._validate import ArgumentError
+from workbench.plots._arrays import columns_of
+from workbench.plots.style import (
+    COLOURS,
+    INK,
+    LINES,
+    MARKERS,
+    WIDTH,
+    dress,
+    label_ticks,
+    legend_above,
+    new_figure,
+    shortened,
+    use_line,
+    whole_ticks,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["calibration_figure", "trend_figure", "utility_figure"]
+
+_FEWEST_BOXED = 5  # runs: fewer are shown as points alone
+_MOST_SERIES = 8
+_BASELINES = ((0, (7, 3)), (0, (2, 2)), (0, (7, 2, 1, 2)), (0, (1, 3)))
+
+
+def utility_figure(
+    table: pd.DataFrame,
+    metric: str,
+    label: str,
+    *,
+    baselines: Mapping[str, float] | None = None,
+    ylabel: str = "",
+    title: str = "",
+    logx: bool = True,
+) -> Figure:
+    """A metric over epsilon for several methods, one run a seed, with lines for baselines; 7.0 x 4.0 inches.
+
+    Where every level of every method has five runs or more: boxes (quartiles, whiskers to the farthest runs within 1.5 times
+    their distance, others as points) with a line through the means; else one point a run and the line.
+
+    :param table: one row a run; columns "epsilon", "method" and ``metric``. Epsilon may be infinite: without noise.
+    :param baselines: values of methods without epsilon, by name.
+    :param logx: levels of epsilon evenly spaced in their order; False places them in proportion (finite ones only).
+    :raises ArgumentError: if a column is missing or not finite, or there are more than eight methods.
+    """
+    columns_of("table", table, ("epsilon", metric), may_be_infinite=("epsilon",))
+    columns_of("table", table, ("method",), numbers=False)
+    lines = {name: _validate.number(f"baselines[{name!r}]", value) for name, value in (baselines or {}).items()}
+    if len(lines) > len(_BASELINES):
+        raise ArgumentError("baselines", list(lines), f"must be at most {len(_BASELINES)}, not {len(lines)}.")
+    methods = _series("table", table, "method")
+    levels = sorted({float(level) for level in table["epsilon"]})
+    if not logx and math.isinf(levels[-1]):
+        raise ArgumentError("logx", logx, "must be True where epsilon may be infinite.")
+    places = dict(zip(levels, range(len(levels)) if logx else levels, strict=True))
+    step = 1.0 if logx else min(np.diff(levels), default=1.0)
+    width = 0.72 * step / len(methods)
+    groups = {key: part[metric].to_numpy(float) for key, part in table.groupby(["method", "epsilon"], sort=False)}
+    boxed = min(map(len, groups.values())) >= _FEWEST_BOXED
+    note = "boxes: quartiles of runs; lines: means" if boxed else "dashes: runs; lines: means"
+    figure = new_figure(WIDTH, 4.0, title, use_line(label))
+    axes = dress(figure.add_subplot(), "", f"epsilon ({note})", ylabel or metric.replace("_", " "))
+    axes.grid(visible=False, axis="x")
+    handles: list[Any] = []
+    for number, method in enumerate(methods):
+        shift = (number - (len(methods) - 1) / 2) * width
+        cells = [(places[level] + shift, groups[method, level]) for level in levels if (method, level) in groups]
+        handles.append(_method(axes, cells, number, 0.82 * width, boxed, shortened(str(method))))
+    for (name, value), style in zip(lines.items(), _BASELINES, strict=False):
+        axes.axhline(value, color=INK, linewidth=1.2, linestyle=style)
+        handles.append(Line2D([], [], color=INK, linewidth=1.2, linestyle=style, label=f"{shortened(name)} ({value:.3g})"))
+    label_ticks(
+        axes, list(places.values()), ["∞ (no noise)" if math.isinf(level) else f"{level:g}" for level in levels], "x"
+    )
+    axes.set_xlim(min(places.values()) - 0.55 * step, max(places.values()) + 0.55 * step)
+    for place in list(places.values())[1:] if logx else ():
+        axes.axvline(place - 0.5, color="#e6e9ed", linewidth=0.8, zorder=0)
+    legend_above(axes, handles)
+    return figure
+
+
+def trend_figure(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
+    label: str,
+    *,
+    xlabel: str = "",
+    ylabel: str = "",
+    title: str = "",
+    logx: bool = True,
+) -> Figure:
+    """Mean of ``y`` over ``x``, a line for each value of ``by``, with bands of one standard deviation; 7.0 x 3.9 inches.
+
+    :param table: one row a run; several runs may share ``x`` and ``by``.
+    :param logx: a logarithmic axis; ``x`` must then be above 0.
+    :raises ArgumentError: if a column is missing or not finite, or ``by`` has more than eight values.
+    """
+    columns_of("table", table, (x, y))
+    columns_of("table", table, (by,), numbers=False)
+    if logx and (table[x] <= 0).any():
+        raise ArgumentError("table", table, f"column {x!r} must be above 0 for a logarithmic axis.")
+    figure = new_figure(WIDTH, 3.9, title, use_line(label))
+    axes = dress(figure.add_subplot(), "", xlabel or x.replace("_", " "), ylabel or y.replace("_", " "))
+    if logx:
+        axes.set_xscale("log")
+    spread = False
+    for number, value in enumerate(_series("table", table, by)):
+        runs = table[table[by] == value].groupby(x)[y]
+        means, deviations = runs.mean(), runs.std().fillna(0.0)
+        at = means.index.to_numpy(float)
+        spread = spread or bool((deviations > 0).any())
+        axes.fill_between(at, means - deviations, means + deviations, color=_colour(number), alpha=0.15, linewidth=0)
+        axes.plot(at, means, label=shortened(_word(by, value)), **_line(number))
+    whole_ticks(axes, sorted({float(value) for value in table[x]}))
+    axes.set_xlabel(f"{axes.get_xlabel()} (lines: means over runs{'; bands: ± 1 standard deviation' if spread else ''})")
+    legend_above(axes)
+    return figure
+
+
+def calibration_figure(
+    table: pd.DataFrame,
+    label: str,
+    *,
+    nominal: float = 0.9,
+    xlabel: str = "clipping norm",
+    title: str = "coverage of posterior intervals",
+) -> Figure:
+    """How often nominal intervals hold the truth, over the clipping norm, one line an epsilon; 7.0 x 3.9 inches.
+
+    :param table: columns "clip", "epsilon", "coverage" (a share), and "standard_error" if known: bars of two of them.
+    :param nominal: what the coverage should be.
+    :raises ArgumentError: if a column is missing, not finite or out of range, or there are more than eight epsilons.
+    """
+    errors = "standard_error" in getattr(table, "columns", ())
+    columns = ["clip", "coverage", *["standard_error"] * errors]
+    columns_of("table", table, ("epsilon", *columns), may_be_infinite=("epsilon",))
+    nominal = _validate.probability("nominal", nominal)
+    if (table["clip"] <= 0).any() or not table["coverage"].between(0, 1).all():
+        raise ArgumentError("table", table, "column 'clip' must be above 0 and 'coverage' in [0, 1].")
+    figure = new_figure(WIDTH, 3.9, title, use_line(label))
+    axes = dress(
+        figure.add_subplot(),
+        "",
+        f"{xlabel} (bars: ± 2 standard errors)" if errors else xlabel,
+        f"coverage of {100 * nominal:g} % intervals",
+    )
+    axes.set_xscale("log")
+    for number, level in enumerate(_series("table", table, "epsilon")):
+        rows = table[table["epsilon"] == level].sort_values("clip")
+        factor = 1.02 ** (number - (table["epsilon"].nunique() - 1) / 2)  # so that bars stand side by side
+        bars = 2 * rows["standard_error"].to_numpy(float) if errors else None
+        words = "epsilon ∞ (no noise)" if math.isinf(level) else f"epsilon {level:g}"
+        axes.errorbar(rows["clip"] * factor, rows["coverage"], bars, label=words, elinewidth=1, capsize=2.5, **_line(number))
+    axes.axhline(nominal, color=INK, linewidth=1.3, linestyle=_BASELINES[0], label=f"nominal ({nominal:g})")
+    whole_ticks(axes, sorted({float(value) for value in table["clip"]}))
+    axes.set_ylim(-0.03, 1.05)
+    (*_, nominal_line), *others = axes.get_lines(), *axes.containers
+    legend_above(axes, [*others, nominal_line])
+    return figure
+
+
+def _method(
+    axes: Axes, cells: Sequence[tuple[float, np.ndarray]], number: int, width: float, boxed: bool, name: str
+) -> Line2D:
+    """Boxes or points of one method and the line through its means; gives back the legend's handle."""
+    colour = _colour(number)
+    at, means = [place for place, _ in cells], [float(values.mean()) for _, values in cells]
+    if boxed:
+        axes.boxplot(
+            [values for _, values in cells], positions=at, widths=width, manage_ticks=False, patch_artist=True,
+            boxprops={"facecolor": "white", "edgecolor": colour}, whiskerprops={"color": colour}, capprops={"color": colour},
+            medianprops={"color": colour, "linewidth": 1.8},
+            flierprops={"marker": ".", "markersize": 3, "markerfacecolor": colour, "markeredgecolor": colour},
+        )  # fmt: skip
+    else:
+        for place, values in cells:
+            axes.plot(
+                np.full(len(values), place), values, linestyle="none", marker="_", markersize=7, color=colour, alpha=0.6
+            )
+    axes.plot(at, means, **_line(number))
+    return Line2D([], [], label=name, **_line(number))
+
+
+def _series(name: str, table: pd.DataFrame, column: str) -> list[Any]:
+    """Distinct values of ``column``: numbers sorted, others as they come; at most eight."""
+    values = list(dict.fromkeys(table[column].tolist()))
+    if len(values) > _MOST_SERIES:
+        raise ArgumentError(
+            name, table, f"column {column!r} has {len(values)} values; at most {_MOST_SERIES} can be told apart."
+        )
+    return sorted(values) if all(isinstance(value, (int, float)) for value in values) else values
+
+
+def _line(number: int) -> dict[str, Any]:
+    """How the line of one series looks: colour, marker and dashes."""
+    return {
+        "color": _colour(number), "marker": MARKERS[number], "markersize": 5, "linewidth": 1.5,
+        "linestyle": LINES[(number + number // len(COLOURS)) % len(LINES)],
+    }  # fmt: skip
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def _word(column: str, value: Any) -> str:
+    """A value of ``column`` in a legend: a number needs the column's name beside it."""
+    words = column.replace("_", " ")
+    return (
+        str(value)
+        if isinstance(value, str)
+        else f"{words} {value:g}"
+        if isinstance(value, (int, float))
+        else f"{words} {value}"
+    )

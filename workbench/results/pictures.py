@@ -1,0 +1,114 @@
+"""The pictures of a result by name: curves, summaries of the posterior, and those of its model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench import _validate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from workbench.data import Dataset
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["pictures"]
+
+_PAIRS = 6  # scalars in a matrix of pairs
+
+
+def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
+    """``{name: picture(dataset or None) -> Figure}``."""
+    found: dict[str, Callable[..., Figure]] = {"curves": functools.partial(_curves, result)}
+    if result.draws:
+        found |= {"forest": functools.partial(_forest, result), "pairs": functools.partial(_pairs, result)}
+    if result.model_is_known:
+        model = result.predictor.model
+        if model.predict is not None and len(result.data["arrays"]) > 1 and len(result.data["classes"]) == 2:
+            found["check"] = functools.partial(_check_of_probabilities, result)
+        elif result.data["arrays"] == ["x"] and not result.data["image_shape"]:
+            found["check"] = functools.partial(_check_of_points, result)
+        found |= {name: functools.partial(draw, result) for name, draw in model.pictures.items()}
+    return found
+
+
+def _curves(result: FitResult, data: Dataset | None) -> Figure:
+    from workbench.plots import training_figure
+
+    return training_figure(result)
+
+
+def _forest(result: FitResult, data: Dataset | None) -> Figure:
+    from workbench.plots import forest_figure
+    from workbench.results import arviz_adapter
+
+    return forest_figure(arviz_adapter.summary(result.posterior), result.release_label)
+
+
+def _pairs(result: FitResult, data: Dataset | None) -> Figure:
+    """The scalars with the largest means, in posterior standard deviations, up to six."""
+    from workbench.plots import pair_figure
+
+    scalars: dict[str, np.ndarray] = {}
+    for name, value in result.posterior["posterior"].data_vars.items():
+        flat = np.asarray(value.values)[0].reshape(value.shape[1], -1)
+        entries = _labels(result.coordinates.get(str(name)), value.shape[2:])
+        labels = [f"[{', '.join(entry)}]" if entry else "" for entry in entries]
+        scalars |= {f"{name}{label}": flat[:, place] for place, label in enumerate(labels)}
+    size = {name: abs(draws.mean()) / (draws.std() or 1.0) for name, draws in scalars.items()}
+    kept = sorted(size, key=size.__getitem__, reverse=True)[:_PAIRS]
+    return pair_figure({name: scalars[name] for name in kept}, result.release_label)
+
+
+def _labels(given: object, shape: tuple[int, ...]) -> list[tuple[str, ...]]:
+    """Labels of the entries of an array, in its order."""
+    axes: list[list[str]]
+    if isinstance(given, tuple):
+        axes = [list(labels) for labels in given]
+    elif isinstance(given, list) and len(shape) == 1:
+        axes = [given]
+    else:
+        axes = [[str(place) for place in range(size)] for size in shape]
+    entries: list[tuple[str, ...]] = [()]
+    for axis in axes:
+        entries = [(*entry, label) for entry in entries for label in axis]
+    return entries
+
+
+def records_label(result: FitResult, data: Dataset | None) -> str:
+    """What a picture may be used for that shows records of ``data``, or the fit's own public ones."""
+    if data is None or result.release_label != "covered":
+        return "public data" if result.release_label == "covered" else result.release_label
+    return data.evaluation_label
+
+
+def _needs_records(result: FitResult, data: Dataset | None, picture: str) -> None:
+    if data is None and result.public_records is None:
+        raise _validate.ArgumentError(
+            "data", None, f"the picture {picture!r} compares with records: give a Dataset with evaluation records."
+        )
+
+
+def _check_of_probabilities(result: FitResult, data: Dataset | None) -> Figure:
+    from workbench.plots import predictive_check_figure
+
+    _needs_records(result, data, "check")
+    observed = result.predictor.all_arrays(data)[-1]
+    probabilities = result.predictor.draws_of_predictions(result.predictor.inputs(data))
+    return predictive_check_figure(observed, probabilities, label=records_label(result, data))
+
+
+def _check_of_points(result: FitResult, data: Dataset | None) -> Figure:
+    from workbench.plots import points_check_figure
+    from workbench.results.prediction import synthetic_key
+
+    _needs_records(result, data, "check")
+    (observed,) = result.predictor.all_arrays(data)
+    sets = 50
+    drawn = result.predictor.sample(sets * len(observed), (), synthetic_key(0))
+    replicated = drawn.reshape(sets, *observed.shape)
+    return points_check_figure(observed, replicated, result.data["feature_names"], label=records_label(result, data))

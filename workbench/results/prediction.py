@@ -1,0 +1,255 @@
+"""What a fitted model says about records: predictions, scores and synthetic records, from the release alone.
+
+Everything here is a function of the release (parameters and draws) and of records that the caller gives; no further privacy
+is spent. Scores on records that are private are outside the guarantee, as live metrics are.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from numpyro import handlers
+
+from workbench import _validate
+from workbench.data import Dataset
+from workbench.data.schema import Schema
+from workbench.inference.dpvi import held_out
+from workbench.inference.records import RecordModel, split
+from workbench.models.model import Model, inputs_of
+from workbench.privacy.randomness import fast_key, key_from_seed, new_key
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["Predictor"]
+
+_DRAWS = 200  # of the posterior that a prediction averages over
+_SCORE_DRAWS = 20  # of the guide, for ELBO and log-likelihood
+_AT_ONCE = 4096  # records
+_NO_RECORDS = "give the records: this result keeps none, because they are private or it was loaded from a folder."
+
+
+class Predictor:
+    """A result with the NumPyro model behind it, ready to predict.
+
+    :raises ArgumentError: naming ``model``, if the model is not in the gallery or not the one that was fitted.
+    """
+
+    def __init__(self, result: FitResult) -> None:
+        self.result = result
+        self.model = _model_of(result)
+        self.static = {**result.model_options, **result.constants}
+        self.shapes = [tuple(shape) for shape in result.data["record_shapes"]]
+        self.types = [np.dtype(kind) for kind in result.data["record_types"]]
+        self.params = {name: jax.tree.map(jnp.asarray, value) for name, value in _nested(result.params).items()}
+
+    @functools.cached_property
+    def split(self) -> RecordModel:
+        """The model's global and per-record parts, read again."""
+        return split(
+            self.model.model,
+            self.model.new_guide(),
+            fast_key(key_from_seed(0)),
+            tuple(jax.ShapeDtypeStruct(shape, kind) for shape, kind in zip(self.shapes, self.types, strict=True)),
+            num_records=self.result.settings["num_records"],
+            static=self.static,
+        )
+
+    def _values(self, places: np.ndarray) -> dict[str, Any]:
+        """Global latents and deterministic sites of the draws at ``places``, first axis: draws."""
+        return {name: jnp.asarray(value[places]) for name, value in self.result.draws.items()}
+
+    def _places(self, count: int) -> np.ndarray:
+        """Up to ``count`` evenly spaced places of draws; one where the model has no global latents."""
+        kept = min((len(value) for value in self.result.draws.values()), default=1)
+        return np.unique(np.linspace(0, kept - 1, min(count, kept)).round().astype(int))
+
+    # ---- records that the caller gives ------------------------------------------------------------------------------
+
+    def inputs(self, records: Any) -> tuple[np.ndarray, ...]:
+        """What the model's prediction looks at, as arrays (first axis: records)."""
+        if records is None:
+            if self.result.public_records is None:
+                raise _validate.ArgumentError("records", None, _NO_RECORDS)
+            return inputs_of(self.result.public_records)
+        if isinstance(records, Dataset):
+            return inputs_of(self.model.view(records).evaluation)
+        names = inputs_of(tuple(self.result.data["arrays"]))
+        if isinstance(records, pd.DataFrame):
+            return tuple(self._column(records, name) for name in names)
+        arrays = records if isinstance(records, tuple) else (records,)
+        return self._checked(arrays, names)
+
+    def all_arrays(self, records: Any) -> tuple[np.ndarray, ...]:
+        """The arrays of labelled records."""
+        if records is None:
+            if self.result.public_records is None:
+                raise _validate.ArgumentError("records", None, _NO_RECORDS)
+            return self.result.public_records
+        if isinstance(records, Dataset):
+            return self._checked(self.model.view(records).evaluation, tuple(self.result.data["arrays"]))
+        arrays = records if isinstance(records, tuple) else (records,)
+        return self._checked(arrays, tuple(self.result.data["arrays"]))
+
+    def _checked(self, arrays: tuple[Any, ...], names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
+        if len(arrays) != len(names):
+            raise _validate.ArgumentError("records", len(arrays), f"must be the arrays {', '.join(names)}, as a tuple.")
+        checked = []
+        for name, array, shape, kind in zip(names, arrays, self.shapes, self.types, strict=False):
+            array = np.asarray(array)
+            if array.ndim < 1 or array.shape[1:] != shape:
+                raise _validate.ArgumentError(name, array, f"must have the shape (records, {', '.join(map(str, shape))}).")
+            if not np.issubdtype(array.dtype, np.number) or not np.all(np.isfinite(array)):
+                raise _validate.ArgumentError(name, array, "must hold finite numbers.")
+            if name == "group":
+                _check_groups(array, len(self.result.data["groups"]))
+            checked.append(array.astype(kind))
+        if len({len(array) for array in checked}) != 1:
+            raise _validate.ArgumentError("records", [len(array) for array in checked], "must be arrays of one length.")
+        return tuple(checked)
+
+    def _column(self, frame: pd.DataFrame, name: str) -> np.ndarray:
+        """The array called ``name`` of a table in its own units."""
+        facts = self.result.data
+        if name == "group":
+            if facts["group"] not in frame:
+                raise _validate.ArgumentError("records", list(frame.columns), f"has no column {facts['group']!r}.")
+            places = {label: place for place, label in enumerate(facts["groups"])}
+            labels = [str(label) for label in frame[facts["group"]]]
+            unknown = [label for label in labels if label not in places]
+            if unknown:
+                raise _validate.ArgumentError(facts["group"], unknown[0], "is none of the declared groups.")
+            return np.array([places[label] for label in labels], np.int32)
+        schema = self.schema
+        if name != "x" or schema is None:
+            raise _validate.ArgumentError("records", list(frame.columns), "this result has no schema: give arrays.")
+        return schema.encode(frame)
+
+    @property
+    def schema(self) -> Schema | None:
+        """How columns of a table become features, where that was declared."""
+        declared = self.result.data["schema"]
+        return None if declared is None else Schema.from_dict(declared)
+
+    # ---- what is said about them --------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _predictions(self) -> Callable[..., jax.Array]:
+        """Compiled: inputs -> predictions of each of up to 200 draws, [draws, records, ...]."""
+        predict = self.model.predict
+        if predict is None:
+            raise _validate.ArgumentError("model", self.result.model, "has no predict function.")
+        values = self._values(self._places(_DRAWS))
+        if not values:
+            return jax.jit(lambda arrays: predict(self.params, *arrays)[None])
+        return jax.jit(lambda arrays: jax.vmap(lambda drawn: predict(self.params | drawn, *arrays))(values))
+
+    def predict(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Mean prediction over draws, first axis: records."""
+        parts = [self._predictions(part).mean(axis=0) for part in _parts(inputs)]
+        return np.concatenate(parts)
+
+    def draws_of_predictions(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Predictions under each of up to 200 draws, float[draws, records, ...]."""
+        return np.concatenate([self._predictions(part) for part in _parts(inputs)], axis=1)
+
+    @functools.cached_property
+    def _held_out(self) -> Callable[..., tuple[jax.Array, jax.Array | None]]:
+        seen, params, key = self.split, self._unconstrained(), fast_key(key_from_seed(0))
+        return jax.jit(lambda arrays: held_out(seen, params, key, arrays, _SCORE_DRAWS))
+
+    def score(self, records: tuple[np.ndarray, ...]) -> dict[str, float]:
+        """ELBO and log-likelihood in nats per record, and the model's own metrics."""
+        elbo, log_likelihood = self._held_out(tuple(jnp.asarray(array) for array in records))
+        found = {"elbo": float(elbo)}
+        if log_likelihood is not None:
+            found["log_likelihood"] = float(log_likelihood)
+        if self.model.predict is not None:
+            found |= self.model.score(np.asarray(records[-1]), self.predict(inputs_of(records)))
+        return found
+
+    def _unconstrained(self) -> dict[str, Any]:
+        missing = [name for name in self.split.initial if name not in self.params]
+        if missing:
+            raise _validate.ArgumentError(
+                "model", self.result.model, f"is not the model that was fitted: it has a parameter {missing[0]!r}."
+            )
+        return self.split.unconstrain(self.params)
+
+    def sample(self, count: int, given: tuple[np.ndarray, ...], key: jax.Array) -> np.ndarray:
+        """``count`` synthetic values of the observed site, each from a posterior draw of its own.
+
+        :param given: inputs of the model, one row a record; () for a model of a single array.
+        """
+        self._unconstrained()  # every parameter is there
+        site = self.split.observed
+        if len(site) != 1:
+            raise _validate.ArgumentError("model", self.result.model, f"has {len(site)} observed sites; one can be drawn.")
+        static = {**self.static, "num_records": 1}
+
+        def one(drawn: dict[str, jax.Array], own_key: jax.Array, record: tuple[jax.Array, ...]) -> jax.Array:
+            fixed = handlers.substitute(handlers.seed(self.model.model, own_key), data=self.params | drawn)
+            arguments = tuple(array[None] for array in record)
+            return handlers.trace(fixed).get_trace(*arguments, None, **static)[site[0]]["value"][0]
+
+        places = self._places(10**9)
+        chosen_key, sampling_key = jax.random.split(key)
+        chosen = np.asarray(jax.random.randint(chosen_key, (count,), 0, len(places)))
+        keys = jax.random.split(sampling_key, count)
+        values = self._values(places[chosen])
+        draw = jax.jit(jax.vmap(one))
+        everything = (values, keys, tuple(map(jnp.asarray, given)))
+        parts = [
+            np.asarray(draw(*jax.tree.map(operator.itemgetter(slice(start, start + _AT_ONCE)), everything)))
+            for start in range(0, count, _AT_ONCE)
+        ]
+        return np.concatenate(parts)
+
+
+def _check_groups(group: np.ndarray, count: int) -> None:
+    wrong = group[(group < 0) | (group >= count)]
+    if len(wrong):
+        raise _validate.ArgumentError("group", int(wrong[0]), f"must be one of the {count} groups, 0 to {count - 1}.")
+
+
+def _parts(arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[jax.Array, ...]]:
+    """A few thousand records at a time, so that memory stays small."""
+    for start in range(0, len(arrays[0]), _AT_ONCE):
+        yield tuple(jnp.asarray(array[start : start + _AT_ONCE]) for array in arrays)
+
+
+def _model_of(result: FitResult) -> Model:
+    if result.definition is not None:
+        return result.definition
+    from workbench.models import get
+
+    return get(result.model, **result.model_options)
+
+
+_ENTRY = re.compile(r"\['([^']*)'\]")
+
+
+def _nested(params: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Parameters as the model declares them: ``name['kernel']`` and the like are leaves of a network called name."""
+    nested: dict[str, Any] = {}
+    for name, value in params.items():
+        site, bracket, _ = name.partition("['")
+        path = _ENTRY.findall(name) if bracket else []
+        inner = nested
+        for part in [site, *path][:-1]:
+            inner = inner.setdefault(part, {})
+        inner[[site, *path][-1]] = value
+    return nested
+
+
+def synthetic_key(seed: int | None) -> jax.Array:
+    """A quick key for draws from a posterior that is released already."""
+    return fast_key(new_key() if seed is None else key_from_seed(_validate.integer("seed", seed, at_least=0)))

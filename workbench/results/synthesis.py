@@ -1,0 +1,51 @@
+"""Synthetic records in the units of the data that were fitted: a private twin of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from workbench import _validate
+from workbench.results.prediction import Predictor, synthetic_key
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["synthetic_records"]
+
+
+def synthetic_records(result: FitResult, count: int, given: Any, seed: int | None) -> Any:
+    """``FitResult.sample``."""
+    count = _validate.integer("count", count, at_least=1)
+    predictor, facts = result.predictor, result.data
+    key, choosing = jax.random.split(synthetic_key(seed))
+    inputs: tuple[np.ndarray, ...] = ()
+    if len(facts["arrays"]) > 1:
+        inputs = predictor.inputs(given)
+        if given is None:
+            rows = np.asarray(jax.random.randint(choosing, (count,), 0, len(inputs[0])))
+            inputs = tuple(array[rows] for array in inputs)
+        count = len(inputs[0])
+    elif given is not None:
+        raise _validate.ArgumentError("given", given, "belongs to models of a target; this one draws whole records.")
+    drawn = predictor.sample(count, inputs, key)
+    if facts["image_shape"] or not facts["feature_names"]:
+        return drawn
+    return _table(predictor, facts, inputs, drawn)
+
+
+def _table(predictor: Predictor, facts: dict[str, Any], inputs: tuple[np.ndarray, ...], drawn: np.ndarray) -> pd.DataFrame:
+    """Features and groups that were given, what was drawn, all in the table's own columns and units."""
+    arrays = dict(zip(facts["arrays"], (*inputs, drawn), strict=True))
+    features = arrays["x"]
+    schema = predictor.schema
+    table = pd.DataFrame(features, columns=facts["feature_names"]) if schema is None else schema.decode(features)
+    if "group" in arrays:
+        table[facts["group"]] = np.asarray(facts["groups"])[arrays["group"]]
+    if "y" in arrays:
+        labels = np.asarray(facts["classes"]) if facts["classes"] else None
+        table[facts["target"]] = arrays["y"] if labels is None else labels[arrays["y"]]
+    return table
