@@ -96,7 +96,7 @@ def test_too_narrow_intervals_are_said_to_be(done, page):
 
 
 def test_intervals_that_noise_hardly_touches_come_without_a_warning(done):
-    quiet = dataclasses.replace(done, guarantee=dataclasses.replace(done.guarantee, noise_multiplier=1e-4))
+    quiet = dataclasses.replace(done, guarantee=dataclasses.replace(done.guarantee, noise_multiplier=0.1))
     assert quiet.interval_warning == ""
     assert "too narrow" not in Page(quiet.report()).text
 

@@ -166,7 +166,7 @@ def run(
         try:
             metrics, metrics_step = evaluate(dpvi.unconstrained(state, averaged)), step
             measured = time.perf_counter()
-            evaluating += measured - began
+            evaluating += (measured - began) * (step > 0)  # the first one compiles
         except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
             evaluate = None
             message = f"metrics could not be computed from step {step} on ({type(error).__name__}: {error})."
