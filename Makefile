@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help lab demo test test-all lint bench bench-gpu clean
+.PHONY: help lab demo test test-all lint bench bench-gpu experiments clean
 
 help:
 	@echo "make lab       install into $(VENV) and open JupyterLab on the quickstart (BROWSER=none: only serve)"
@@ -14,6 +14,7 @@ help:
 	@echo "make lint      ruff and mypy"
 	@echo "make bench     speed, as ratios to numpyro's SVI and to d3p, which it installs apart (.bench, .5 GB); 20 minutes"
 	@echo "make bench-gpu the same on a GPU, without d3p; needs jax and numpyro only"
+	@echo "make experiments  the published experiments beside what the workbench reaches; ten minutes, FULL=1: hours"
 	@echo "make clean     remove $(VENV)"
 
 lab: $(VENV)/installed
@@ -45,6 +46,10 @@ bench: $(VENV)/tested
 # on a machine with a GPU and jax, numpyro, optax and scipy; nothing is installed
 bench-gpu:
 	PYTHONPATH=. $(PYTHON) tests/benchmarks/speed.py vae hierarchical strategies sizes --no-peers
+
+# Adult is read from WORKBENCH_DATA, or downloaded; Fashion-MNIST from Debian's dataset-fashion-mnist, or downloaded
+experiments: $(VENV)/tested
+	$(BIN)/python tests/experiments/run.py $(if $(FULL),--full) $(EXPERIMENTS)
 
 clean:
 	rm -rf $(VENV)

@@ -179,7 +179,7 @@ def _constants(dataset: Any) -> dict[str, Any]:
 def _coordinates(dataset: Any, num_components: int, covariance: str) -> dict[str, Any]:
     components = [f"component {number}" for number in range(1, num_components + 1)]
     features = list(dataset.feature_names)
-    scales = (components, features if covariance == "diagonal" else ["all features"])
+    scales = (components, features if covariance == "diagonal" else ["all"])
     return {
         "log_masses": components,
         "weights": components,

@@ -6,6 +6,7 @@ The command line, the widgets and notebooks all come through here, so a privacy 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -224,6 +225,7 @@ class PreparedFit:
             steps_taken=steps_taken, unit=self.data.unit, dimension=self.dpvi.noise_size, caveats=caveats
         )
 
+    @functools.cached_property
     def _evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
         """Metrics on the evaluation records as a function of unconstrained parameters; None where they may not be shown."""
         if not self.shows_metrics:
@@ -271,7 +273,7 @@ class PreparedFit:
             records,
             self.privacy.iterations,
             stop=stop,
-            evaluate=self._evaluator(),
+            evaluate=self._evaluator,
             epsilon_at=self.plan.epsilon_so_far(),
             averaged=self.settings.average,
         )
@@ -286,6 +288,10 @@ class PreparedFit:
                 self._history.append(HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
             yield snapshot
 
+    @functools.cached_property
+    def _draw(self) -> Callable[[dict[str, Any], jax.Array], dict[str, jax.Array]]:
+        return jax.jit(jax.vmap(self.dpvi.split.latents, in_axes=(None, 0)))
+
     def result(self, *, last_iterate: bool = False) -> FitResult:
         """The result of the run that ended, partial or whole.
 
@@ -295,7 +301,7 @@ class PreparedFit:
         if last is None or last.status == "running":
             raise RuntimeError("result() is there when run() has ended.")
         if last_iterate and self._end is not None and last.status != "failed":
-            evaluate = self._evaluator()
+            evaluate = self._evaluator
             last = dataclasses.replace(
                 last,
                 params=jax.tree.map(np.asarray, self.dpvi.get_params(self._end)),
@@ -304,8 +310,7 @@ class PreparedFit:
         params = jax.tree.map(jnp.asarray, last.params)
         split = self.dpvi.split
         keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
-        unconstrained = split.unconstrain(params)
-        latents = jax.jit(jax.vmap(lambda key: split.latents(unconstrained, key)))(keys)
+        latents = self._draw(split.unconstrain(params), keys)
         return FitResult(
             state=last.status,
             message=last.message,

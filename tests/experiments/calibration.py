@@ -4,8 +4,6 @@ The true parameters are drawn from the prior, so the exact posterior's 90 % inte
 repeats of a setting differ in records and keys only and run as one vmapped loop over the library's own steps.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,10 +11,10 @@ import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 from fits import OUT
-from jax import lax
 from numpyro.infer import MCMC, NUTS
 from numpyro.optim import Adam
 from scipy.stats import norm
+from together import keys_of, train
 from workbench.models import get
 
 from workbench.inference import DPVI
@@ -68,17 +66,9 @@ def private_fits(model, guide, static, records, epsilon, clip):
         average_from=STEPS // 2, **static,
     )  # fmt: skip
     state = dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=N)
-    keys = jnp.stack([key_from_seed(1 + repeat) for repeat in range(repeats)])
-
-    @jax.jit
-    @functools.partial(jax.vmap, in_axes=(0, 0))
-    def train(key, own):
-        def step(state, _):
-            return dpvi.step(state, own, dpvi.draw(key, state.step)), None
-
-        return dpvi.get_params(lax.scan(step, state._replace(key=key), None, length=STEPS)[0], averaged=True)
-
-    return jax.tree.map(np.asarray, train(keys, records)), dpvi.mechanism.noise_multiplier * clip / RATE
+    params = train(dpvi, state, keys_of(range(1, repeats + 1)), records, STEPS)["average"]
+    fitted = jax.vmap(dpvi.split.constrain)(params)
+    return jax.tree.map(np.asarray, fitted), dpvi.mechanism.noise_multiplier * clip / RATE
 
 
 def exact_conjugate(records):

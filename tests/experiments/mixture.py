@@ -1,14 +1,12 @@
 """E2: a Gaussian mixture of five spherical components in two dimensions, figure 7 of the paper of d3p (experiments.md)."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from fits import OUT
-from jax import lax
 from numpyro.optim import Adam
+from together import keys_of, train
 
 import workbench as wb
 from workbench.inference import DPVI
@@ -37,19 +35,13 @@ def fits(sigma, repeats, model, settings, gradient):
         mechanism=GaussianMechanism(settings["clip"], sigma), average_from=STEPS // 2, gradient=gradient, **static,
     )  # fmt: skip
     start = dpvi.init(key_from_seed(0), sets[0].train[0])
-    keys = jnp.stack([key_from_seed(200 + repeat) for repeat in range(repeats)])
+    keys = keys_of(range(200, 200 + repeats))
+    iterates = train(dpvi, start, keys, (train_sets,), STEPS)
 
-    @jax.jit
-    @functools.partial(jax.vmap, in_axes=(0, 0, 0))
-    def train(key, own, test):
-        def step(state, _):
-            return dpvi.step(state, (own,), dpvi.draw(key, state.step)), None
+    def score(params, key, test):
+        return held_out(dpvi.split, params, fast_key(key), (test,), 100)[1]
 
-        end = lax.scan(step, start._replace(key=key), None, length=STEPS)[0]
-        iterates = [dpvi.unconstrained(end, averaged) for averaged in (False, True)]
-        return jnp.stack([held_out(dpvi.split, params, fast_key(key), (test,), 100)[1] for params in iterates])
-
-    return np.asarray(train(keys, train_sets, test_sets))
+    return np.stack([jax.jit(jax.vmap(score))(params, keys, test_sets) for params in iterates.values()], axis=1)
 
 
 def main(full):

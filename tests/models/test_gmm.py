@@ -220,7 +220,7 @@ def test_the_prior_is_narrower_where_features_are_scaled():
     assert found == pytest.approx([prior("spherical", scale) + likelihood for scale in (0.5, 1.0)], rel=1e-5)
 
 
-@pytest.mark.parametrize(("covariance", "columns"), [("spherical", ["all features"]), ("diagonal", ["x1", "x2"])])
+@pytest.mark.parametrize(("covariance", "columns"), [("spherical", ["all"]), ("diagonal", ["x1", "x2"])])
 def test_components_and_features_are_labelled(covariance, columns):
     found = entry(num_components=2, covariance=covariance).coordinates(wb.data.mixture(num_records=10))
     components = ["component 1", "component 2"]
