@@ -74,11 +74,13 @@ def _check(dataset: Any) -> None:
 
 
 def _advice(dataset: Any) -> dict[str, float]:
-    """Half of the largest norm that a record's gradient can have: |x| <= sqrt(D), and 1 for the intercept.
+    """Half of the largest norm that a record's gradient can have: every column of the table adds 1 at most to |x|^2, as many
+    features as it may have become, and the intercept adds 1.
 
     Less noise is worth a little bias: see tests/experiments/rule.py for what other shares reach.
     """
-    return {"clip": 0.5 * (dataset.train[0].shape[1] + 1) ** 0.5}
+    columns = dataset.train[0].shape[1] if dataset.schema is None else len(dataset.schema.columns)
+    return {"clip": 0.5 * (columns + 1) ** 0.5}
 
 
 def _coordinates(dataset: Any) -> dict[str, list[str]]:

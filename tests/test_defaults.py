@@ -1,5 +1,6 @@
 """The settings that a caller leaves out."""
 
+import pandas as pd
 import pytest
 
 import workbench as wb
@@ -15,11 +16,11 @@ def completed(num_records=500, advice=(), **given):
 
 def test_the_rule_in_numbers():
     assert completed() == {
-        "iterations": 1000,
+        "iterations": 800,
         "sampling_rate": 0.1,
         "batch_size": None,
         "clip": 1.0,
-        "learning_rate": pytest.approx(1000**-0.5),
+        "learning_rate": pytest.approx(800**-0.5),
         "average": True,
     }
 
@@ -27,6 +28,11 @@ def test_the_rule_in_numbers():
 @pytest.mark.parametrize(("num_records", "rate"), [(50, 0.1), (10_000, 0.1), (20_000, 0.05), (1_000_000, 0.001)])
 def test_a_minibatch_is_a_tenth_of_the_records_but_no_more_than_a_thousand(num_records, rate):
     assert completed(num_records)["sampling_rate"] == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(("num_records", "steps"), [(2, 200), (1000, 1000), (1001, 1100), (39_067, 3400), (10**6, 10_000)])
+def test_steps_grow_with_the_cube_root_of_the_records(num_records, steps):
+    assert completed(num_records)["iterations"] == steps
 
 
 def test_what_the_caller_gives_goes_before_the_models_advice():
@@ -56,7 +62,13 @@ def test_a_minibatch_is_never_larger_than_the_data():
 def test_the_logistic_model_clips_at_half_of_the_largest_gradient():
     prepared = fitting.prepare("logistic", "breast_cancer", epsilon=1.0)
     assert prepared.privacy.clip == pytest.approx(0.5 * 31**0.5)
-    assert (prepared.privacy.iterations, prepared.settings.average) == (1000, True)
+    assert (prepared.privacy.iterations, prepared.settings.average) == (800, True)
+
+
+def test_categories_count_once_however_many_features_they_become():
+    frame = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0] * 10, "town": list("abcd") * 10, "ill": [0, 1, 0, 1] * 10})
+    data = wb.data.from_frame(frame, target="ill", schema={"age": (0, 9), "town": list("abcd")})
+    assert wb.models.get("logistic").advice(data) == {"clip": pytest.approx(0.5 * 3**0.5)}
 
 
 def test_defaults_may_be_a_function_of_the_data_set():

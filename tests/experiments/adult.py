@@ -49,7 +49,7 @@ def main(full):
         "public data",
         baselines={"scikit-learn, no privacy": best},
         ylabel="AUC on the test records",
-        title="Adult, logistic regression, T = 1000",
+        title="Adult, logistic regression, default settings",
     )
     (OUT / "adult.png").write_bytes(png(figure))
     pd.DataFrame(table).to_csv(OUT / "adult.csv", index=False)

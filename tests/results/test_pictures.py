@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import workbench as wb
 from workbench import ArgumentError
@@ -26,7 +27,7 @@ def fitted(request):
 
 def texts(figure):
     """Everything that is written in a figure."""
-    return " ".join(text.get_text() for text in figure.findobj(lambda part: hasattr(part, "get_text")))
+    return " ".join(text.get_text() for text in figure.findobj(Text))
 
 
 def test_every_picture_is_a_figure_with_its_label(fitted):

@@ -142,6 +142,14 @@ def test_scores_of_other_records(fitted, table):
     assert fitted.score((x, 1 - y))["auc"] == pytest.approx(1 - fitted.score((x, y))["auc"], abs=1e-6)
 
 
+def test_scores_are_labelled_by_the_records_they_are_computed_on(fitted, table):
+    private = dataclasses.replace(table, evaluation_is_public=False)
+    assert fitted.score().label == fitted.score(table).label == "public data"
+    assert fitted.score(private).label == fitted.score(table.evaluation).label == "outside the guarantee"
+    assert fitted.score(table.evaluation, public=True).label == "public data"
+    assert repr(fitted.score(private)).endswith("(outside the guarantee)")
+
+
 def test_scores_need_the_target(fitted, table):
     with pytest.raises(ArgumentError, match=r"^records=1: must be the arrays x, y, as a tuple"):
         fitted.score(table.evaluation[0])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import _validate
+from workbench.data.dataset import EVALUATION_LABELS
 from workbench.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -22,9 +23,20 @@ if TYPE_CHECKING:
     from workbench.models import Model
     from workbench.results.prediction import Predictor
 
-__all__ = ["FitResult", "HistoryPoint", "IntervalWarning"]
+__all__ = ["FitResult", "HistoryPoint", "IntervalWarning", "Scores"]
 
 _NOTABLE = 0.5  # privacy noise, in posterior standard deviations, from which on intervals come with a warning
+
+
+class Scores(dict[str, float]):
+    """Metrics by name, with ``label``: "public data" or "outside the guarantee"."""
+
+    def __init__(self, scores: dict[str, float], label: str) -> None:
+        super().__init__(scores)
+        self.label = label
+
+    def __repr__(self) -> str:
+        return f"{dict(self)} ({self.label})"
 
 
 class IntervalWarning(UserWarning):
@@ -203,15 +215,21 @@ class FitResult:
         """
         return self.predictor.predict(self.predictor.inputs(records))
 
-    def score(self, records: Any = None) -> dict[str, float]:
+    def score(self, records: Any = None, *, public: bool = False) -> Scores:
         """ELBO, log-likelihood (nats per record) and the model's own metrics on labelled records.
 
-        The numbers are exact functions of ``records``: if these are private, the numbers are outside the guarantee.
+        The numbers are exact functions of ``records``: if these are private, the numbers are outside the guarantee, and
+        their ``label`` says so.
 
         :param records: a ``Dataset``, whose evaluation records are taken; a tuple of arrays as the model takes them, the
             last one included; None for the public evaluation records of the fit.
+        :param public: declares arrays public, which only the caller can know.
         """
-        return self.predictor.score(self.predictor.all_arrays(records))
+        from workbench.data import Dataset
+
+        known_public = records.evaluation_is_public if isinstance(records, Dataset) else records is None or public
+        scores = self.predictor.score(self.predictor.all_arrays(records))
+        return Scores(scores, EVALUATION_LABELS[known_public])
 
     def sample(self, count: int = 1000, given: Any = None, *, seed: int | None = None) -> Any:
         """Synthetic records from the private posterior predictive, each from a posterior draw of its own.
