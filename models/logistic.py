@@ -73,14 +73,15 @@ def _check(dataset: Any) -> None:
     check_binary_target(dataset)
 
 
-def _advice(dataset: Any) -> dict[str, float]:
-    """Half of the largest norm that a record's gradient can have: every column of the table adds 1 at most to |x|^2, as many
-    features as it may have become, and the intercept adds 1.
+def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
+    """C as a share of the largest norm that a record's gradient can have: half, and less where noise would outweigh bias.
 
-    Less noise is worth a little bias: see tests/experiments/rule.py for what other shares reach.
+    Every column of the table adds 1 at most to |x|^2, as many features as it may have become, and the intercept adds 1. What
+    noise costs grows with columns / (N epsilon); tests/experiments/rule.py shows what other shares reach.
     """
     columns = dataset.train[0].shape[1] if dataset.schema is None else len(dataset.schema.columns)
-    return {"clip": 0.5 * (columns + 1) ** 0.5}
+    share = min(0.5, 0.1 * (num_records * epsilon / columns) ** (1 / 3))
+    return {"clip": share * (columns + 1) ** 0.5}
 
 
 def _coordinates(dataset: Any) -> dict[str, list[str]]:

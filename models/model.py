@@ -51,8 +51,9 @@ class Model:
     :param arrays: names of the data set's arrays that the model takes, in order (``Dataset.arrays``); all by default.
     :param constants: ``constants(dataset) -> {keyword: value}``: public facts about the data set that model and guide take
         by keyword, such as group features.
-    :param defaults: settings of ``workbench.fit`` that suit the model, such as ``{"clip": 0.3}``, or ``defaults(dataset)``
-        that returns them from public facts; what the caller gives goes first. ``epochs`` stands for iterations.
+    :param defaults: settings of ``workbench.fit`` that suit the model, such as ``{"clip": 0.3}``, or
+        ``defaults(dataset, num_records, epsilon)`` that returns them from public facts about the data set (not from its
+        exact size: ``num_records`` is the declared one). What the caller gives goes first; ``epochs`` is for iterations.
     :param pictures: ``{name: picture(result, dataset) -> Figure}``, what ``result.plot(name)`` draws; ``dataset`` holds
         records to draw beside the release, or is None. The first is the one that a screen shows by itself.
     :param sort: ``sort(draws, params) -> draws``: brings ``{site: array[draws, ...]}`` into an order that people expect,
@@ -72,7 +73,7 @@ class Model:
     reference: str = ""
     arrays: tuple[str, ...] | None = None
     constants: Callable[[Any], dict[str, Any]] = _nothing
-    defaults: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] | Callable[[Any, int, float], Mapping[str, Any]] = field(default_factory=dict)
     pictures: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     sort: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], dict[str, np.ndarray]] | None = None
 
@@ -93,9 +94,9 @@ class Model:
         self.check(seen)
         return seen
 
-    def advice(self, dataset: Any) -> Mapping[str, Any]:
-        """``defaults`` for this data set."""
-        return self.defaults(dataset) if callable(self.defaults) else self.defaults
+    def advice(self, dataset: Any, num_records: int, epsilon: float) -> Mapping[str, Any]:
+        """``defaults`` for this data set of publicly declared size."""
+        return self.defaults(dataset, num_records, epsilon) if callable(self.defaults) else self.defaults
 
     def diagram(self, dataset: Any) -> Any:
         """The plate diagram as a ``graphviz.Digraph``, which a notebook draws; no record of ``dataset`` is looked at.

@@ -231,9 +231,9 @@ def _constants(dataset: Any) -> dict[str, Any]:
     return {"image_shape": tuple(dataset.image_shape)}
 
 
-def _defaults(dataset: Any) -> dict[str, Any]:
+def _defaults(dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
     # clipping all gradients to one length is what works best; networks take many steps, of small data 1000 at least
-    return {"batch_size": _BATCH, "epochs": max(_EPOCHS, _BATCH * 1000 / dataset.num_train), "clip": 1.0, "average": True}
+    return {"batch_size": _BATCH, "epochs": max(_EPOCHS, _BATCH * 1000 / num_records), "clip": 1.0, "average": True}
 
 
 def vae(

@@ -1,5 +1,7 @@
 """The settings that a caller leaves out."""
 
+import dataclasses
+
 import pandas as pd
 import pytest
 
@@ -59,19 +61,34 @@ def test_a_minibatch_is_never_larger_than_the_data():
     assert completed(100, {"batch_size": 128})["batch_size"] == 100
 
 
-def test_the_logistic_model_clips_at_half_of_the_largest_gradient():
-    prepared = fitting.prepare("logistic", "breast_cancer", epsilon=1.0)
+def test_the_logistic_model_clips_at_half_of_the_largest_gradient_and_less_where_noise_is_large():
+    prepared = fitting.prepare("logistic", "breast_cancer", epsilon=9.0)
     assert prepared.privacy.clip == pytest.approx(0.5 * 31**0.5)
+    prepared = fitting.prepare("logistic", "breast_cancer", epsilon=1.0)
+    assert prepared.privacy.clip == pytest.approx(0.1 * (458 / 30) ** (1 / 3) * 31**0.5)
     assert (prepared.privacy.iterations, prepared.settings.average) == (800, True)
 
 
 def test_categories_count_once_however_many_features_they_become():
     frame = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0] * 10, "town": list("abcd") * 10, "ill": [0, 1, 0, 1] * 10})
     data = wb.data.from_frame(frame, target="ill", schema={"age": (0, 9), "town": list("abcd")})
-    assert wb.models.get("logistic").advice(data) == {"clip": pytest.approx(0.5 * 3**0.5)}
+    assert wb.models.get("logistic").advice(data, 1000, 1.0) == {"clip": pytest.approx(0.5 * 3**0.5)}
 
 
 def test_defaults_may_be_a_function_of_the_data_set():
     data = wb.data.load("breast_cancer")
-    model = wb.models.Model("own", "Own.", lambda x, y, num_records: None, defaults=lambda data: {"clip": len(data.classes)})
-    assert model.advice(data) == {"clip": 2}
+    model = wb.models.Model(
+        "own", "Own.", lambda x, y, num_records: None, defaults=lambda data, *_: {"clip": len(data.classes)}
+    )
+    assert model.advice(data, 458, 1.0) == {"clip": 2}
+
+
+@pytest.mark.parametrize(("model", "data"), [("logistic", "breast_cancer"), ("vae", "digits"), ("gmm", "mixture")])
+def test_defaults_follow_the_declared_size_and_not_the_exact_one(model, data):
+    """Under add_or_remove_one the exact number of records is itself private."""
+    whole = wb.data.load(data)
+    one_less = dataclasses.replace(whole, train=tuple(array[:-1] for array in whole.train))
+    declared = 1000
+    first, second = (fitting.prepare(model, each, epsilon=1.0, num_records=declared) for each in (whole, one_less))
+    assert first.privacy == second.privacy
+    assert first.settings == second.settings

@@ -303,7 +303,7 @@ def test_settings_of_a_result_are_the_settings_given(done):
         "iterations": 300,
         "sampling_rate": 0.1,
         "sampler": "poisson",
-        "clip": pytest.approx(0.5 * math.sqrt(31)),
+        "clip": pytest.approx(0.1 * (458 / 30) ** (1 / 3) * math.sqrt(31)),
         "seed": 1,
     }
     assert given.items() <= done.settings.items()
@@ -363,7 +363,7 @@ def mean_auc(epsilon, seeds):
     for seed in seeds:
         data = wb.data.load("breast_cancer", split_seed=seed)
         with pytest.warns(DeltaWarning):
-            result = wb.fit("logistic", data, epsilon=epsilon, delta=1 / data.num_train, iterations=2000, seed=seed)
+            result = wb.fit("logistic", data, epsilon=epsilon, delta=1 / data.num_train, seed=seed)
         scores.append(result.metrics["auc"])
     print(f"epsilon {epsilon:g}: mean AUC {np.mean(scores):.4f} of", *(f"{score:.4f}" for score in scores))
     return np.mean(scores)

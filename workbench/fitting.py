@@ -28,6 +28,7 @@ from workbench.inference.training import run as run_training
 from workbench.models import Model
 from workbench.models import get as get_model
 from workbench.models.model import inputs_of
+from workbench.privacy.accounting import MAX_EPSILON
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
 from workbench.privacy.randomness import fast_key, key_from_seed, new_key
@@ -107,6 +108,7 @@ def prepare(
     """
     _validate.choice("gradient", gradient, ESTIMATORS)
     draws = _validate.integer("draws", draws, at_least=2)
+    epsilon = _validate.number("epsilon", epsilon, above=0, at_most=MAX_EPSILON)
     if iterations is not None:
         iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
     if optimizer is not None and learning_rate is not None:
@@ -132,7 +134,7 @@ def prepare(
             "learning_rate": learning_rate,
             "average": average,
         },
-        chosen.advice(dataset),
+        chosen.advice(dataset, batched, epsilon),
         batched,
     )
     iterations = chosen_settings["iterations"]

@@ -28,7 +28,7 @@ def fits(epsilons, seeds, gradient, *, num_records=500, steps=1000):
     model = wb.models.get("hierarchical_logistic")
     sets = [wb.data.hierarchical(num_records=num_records, num_evaluation=num_records, seed=seed) for seed in seeds]
     cells = [(epsilon, place) for epsilon in epsilons for place in range(len(sets))]
-    clip = model.advice(sets[0])["clip"]
+    clip = model.advice(sets[0], num_records, epsilons[0])["clip"]
     plans = {
         epsilon: make_plan(
             PrivacySettings(epsilon, 1 / num_records, steps, RATE, "poisson", clip, num_records, seed=0), num_records

@@ -61,7 +61,7 @@ def main(full):
     """Print the table and draw figure 7."""
     repeats = 20 if full else 10
     model = wb.models.get("gmm", num_components=5)
-    advice = dict(model.advice(wb.data.mixture()))
+    advice = dict(model.advice(wb.data.mixture(), N, 1.0))
     settings = {"clip": advice.get("clip", 1.0), "learning_rate": advice.get("learning_rate", STEPS**-0.5)}
     print(f"\nE2: mixture of 5 in 2-D, N = {N}, T = {STEPS}, minibatch {BATCH}, {settings}, {repeats} repeats", flush=True)
     rows = []

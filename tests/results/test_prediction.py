@@ -79,7 +79,7 @@ def test_groups_are_places_among_the_declared_ones(grouped):
     x, group, _ = wb.data.load("hierarchical").evaluation
     some = grouped.predict((x[:4], group[:4]))
     assert some.shape == (4,)
-    with pytest.raises(ArgumentError, match=r"^group=3: must be one of the 3 groups, 0 to 2"):
+    with pytest.raises(ArgumentError, match=r"^group=3: must be a whole number from 0 to 2"):
         grouped.predict((x[:4], np.full(4, 3)))
 
 
@@ -92,6 +92,8 @@ def test_groups_are_places_among_the_declared_ones(grouped):
         (pd.DataFrame({"age": [1]}), "frame"),
         (pd.DataFrame({"age": [1], "sex": ["x"], "smoker": [True]}), "sex"),
         (np.array(["a", "b"]), "x"),
+        (np.zeros((0, 4)), "records"),
+        (pd.DataFrame({"age": [], "sex": [], "smoker": []}), "records"),
     ],
 )
 def test_records_of_another_form_are_refused(fitted, records, argument):
@@ -148,6 +150,13 @@ def test_scores_are_labelled_by_the_records_they_are_computed_on(fitted, table):
     assert fitted.score(private).label == fitted.score(table.evaluation).label == "outside the guarantee"
     assert fitted.score(table.evaluation, public=True).label == "public data"
     assert repr(fitted.score(private)).endswith("(outside the guarantee)")
+
+
+@pytest.mark.parametrize("label", [2, -1, 0.5])
+def test_a_label_out_of_range_is_refused(fitted, table, label):
+    x, y = table.evaluation
+    with pytest.raises(ArgumentError, match=rf"^y={label}: must be a whole number from 0 to 1"):
+        fitted.score((x, np.where(np.arange(len(y)) == 3, label, y)))
 
 
 def test_scores_need_the_target(fitted, table):

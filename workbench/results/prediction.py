@@ -76,14 +76,12 @@ class Predictor:
 
     def inputs(self, records: Any) -> tuple[np.ndarray, ...]:
         """What the model's prediction looks at, as arrays (first axis: records)."""
-        if records is None:
-            if self.result.public_records is None:
-                raise _validate.ArgumentError("records", None, _NO_RECORDS)
-            return inputs_of(self.result.public_records)
-        if isinstance(records, Dataset):
-            return inputs_of(self.model.view(records).evaluation)
+        if records is None or isinstance(records, Dataset):
+            return inputs_of(self.all_arrays(records))
         names = inputs_of(tuple(self.result.data["arrays"]))
         if isinstance(records, pd.DataFrame):
+            if len(records) == 0:
+                raise _validate.ArgumentError("records", records, "must hold at least one record.")
             return tuple(self._column(records, name) for name in names)
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, names)
@@ -109,11 +107,13 @@ class Predictor:
                 raise _validate.ArgumentError(name, array, f"must have the shape (records, {', '.join(map(str, shape))}).")
             if not np.issubdtype(array.dtype, np.number) or not np.all(np.isfinite(array)):
                 raise _validate.ArgumentError(name, array, "must hold finite numbers.")
-            if name == "group":
-                _check_groups(array, len(self.result.data["groups"]))
+            labels = {"group": self.result.data["groups"], "y": self.result.data["classes"]}.get(name)
+            if labels:
+                _check_codes(name, array, len(labels))
             checked.append(array.astype(kind))
-        if len({len(array) for array in checked}) != 1:
-            raise _validate.ArgumentError("records", [len(array) for array in checked], "must be arrays of one length.")
+        lengths = [len(array) for array in checked]
+        if min(lengths) < max(lengths) or lengths[0] == 0:
+            raise _validate.ArgumentError("records", lengths, "must be arrays of one length, with at least one record.")
         return tuple(checked)
 
     def _column(self, frame: pd.DataFrame, name: str) -> np.ndarray:
@@ -214,10 +214,10 @@ class Predictor:
         return np.concatenate(parts)
 
 
-def _check_groups(group: np.ndarray, count: int) -> None:
-    wrong = group[(group < 0) | (group >= count)]
+def _check_codes(name: str, codes: np.ndarray, count: int) -> None:
+    wrong = codes[~np.isin(codes, np.arange(count))]
     if len(wrong):
-        raise _validate.ArgumentError("group", int(wrong[0]), f"must be one of the {count} groups, 0 to {count - 1}.")
+        raise _validate.ArgumentError(name, wrong[0].item(), f"must be a whole number from 0 to {count - 1}.")
 
 
 def _parts(arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[jax.Array, ...]]:
