@@ -77,8 +77,9 @@ def test_an_unknown_picture_is_named_with_the_nearest(fitted):
 def test_pairs_are_the_six_clearest_quantities():
     result = wb.fit("logistic", "breast_cancer", epsilon=8.0, iterations=5, seed=1)
     draws = {
-        "weights": np.random.default_rng(0).normal(size=(200, 30)) + 10 * (np.arange(30) == 7),
+        "weights": np.random.default_rng(0).normal(size=(200, 30)) + 10 * (np.arange(30) == 0),
         "intercept": np.ones(200),
     }
     shown = texts(dataclasses.replace(result, draws=draws).plot("pairs"))
-    assert "mean concave points" in shown.replace("\n", " ")
+    assert "weights[mean radius]" in shown.replace("\n", " ")
+    assert shown.count("correlation") == 15  # of six

@@ -162,7 +162,7 @@ def test_a_model_registered_before_is_offered_and_can_be_fitted(gallery):
     screen.fit()
     assert screen.wait(PATIENCE)
     assert (screen.result.state, screen.result.model) == ("done", "mean_only")
-    assert list(screen.result.metrics) == ["elbo"]
+    assert list(screen.result.metrics) == ["elbo", "log_likelihood"]
     assert "ELBO" in screen.status.value
     assert "rate" in screen.posterior.value
 
