@@ -391,3 +391,16 @@ def test_closing_stops_the_fit(monkeypatch, cancelled):
     screen.close()
     assert screen.wait(PATIENCE)
     assert screen.result is cancelled
+
+
+@pytest.mark.parametrize(
+    ("metrics", "texts"),
+    [
+        ({"elbo": -0.5, "log_likelihood": -0.25, "auc": 0.75}, ["ELBO -0.5000", "AUC 0.7500"]),
+        ({"elbo": -4.0, "log_likelihood": -3.75}, ["ELBO -4.0000", "log-likelihood -3.7500"]),
+        ({"elbo": -27.5, "reconstruction_error": 0.2}, ["ELBO -27.5000", "reconstruction error 0.2000"]),
+        ({"count": 1.0}, []),
+    ],
+)
+def test_the_numbers_beside_the_curves_are_those_that_they_show(metrics, texts):
+    assert app._metric_texts(metrics) == texts

@@ -312,8 +312,10 @@ class Workbench:
 
 
 def _metric_texts(metrics: dict[str, float]) -> list[str]:
-    names = {"elbo": "ELBO", "auc": "AUC"}
-    return [f"{names[name]} {metrics[name]:.4f}" for name in names if name in metrics]
+    """The numbers at the end of the two curves."""
+    scores = {"auc": "AUC", "log_likelihood": "log-likelihood", "reconstruction_error": "reconstruction error"}
+    shown = ["elbo", *[name for name in scores if name in metrics][:1]]
+    return [f"{({'elbo': 'ELBO'} | scores)[name]} {metrics[name]:.4f}" for name in shown if name in metrics]
 
 
 def _quiet(text: str) -> str:
