@@ -18,7 +18,13 @@ FITS = {
 }
 
 
-@pytest.fixture(scope="module", params=FITS)
+# the groups' picture alone is new in it, and tests/plots and the report draw that
+LONG = "hierarchical_logistic"
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) if name == LONG else name for name in FITS]
+)
 def fitted(request):
     data, own = FITS[request.param]
     result = wb.fit(request.param, data, epsilon=8.0, iterations=30, seed=1)
