@@ -228,3 +228,12 @@ def test_predictions_of_networks_survive_a_file(tmp_path):
     again = wb.load(result.save(tmp_path / "vae"))
     images = data.evaluation[0][:4]
     assert jnp.allclose(again.predict(images), result.predict(images))
+
+
+def test_components_keep_their_order_in_a_file(tmp_path):
+    data = wb.data.mixture(seed=1)
+    result = wb.fit("gmm", data, epsilon=8.0, iterations=100, seed=1)
+    again = wb.load(result.save(tmp_path / "gmm"))
+    assert not np.array_equal(result.sorted_draws["means"], result.draws["means"])  # or the test would show nothing
+    assert again.predict(data.evaluation[0]) == pytest.approx(result.predict(), abs=1e-6)
+    assert again.summary_table().equals(result.summary_table())

@@ -106,6 +106,10 @@ class FitResult:
     @functools.cached_property
     def posterior(self) -> Any:
         """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x)."""
+        return self.posterior_of(self.sorted_draws)
+
+    def posterior_of(self, draws: dict[str, np.ndarray]) -> Any:
+        """``draws`` as an ArviZ object with the labels of this result."""
         from workbench.results import arviz_adapter
 
         attributes = {
@@ -113,7 +117,7 @@ class FitResult:
             "label": self.release_label,
             "inference": "independent draws from a variational posterior (DP-VI)",
         }
-        return arviz_adapter.to_posterior(self.sorted_draws, self.coordinates, attributes)
+        return arviz_adapter.to_posterior(draws, self.coordinates, attributes)
 
     @functools.cached_property
     def sorted_draws(self) -> dict[str, np.ndarray]:

@@ -90,7 +90,8 @@ def save(result: FitResult, folder: str | Path) -> Path:
             partial.unlink(missing_ok=True)
 
     put("params.npz", lambda file: _write_arrays(file, result.params))
-    put("posterior.nc", lambda file: arviz_adapter.save_draws(result.posterior, file))
+    # as the guide drew them, which is how predictions take them: sorted ones would be sorted once more after loading
+    put("posterior.nc", lambda file: arviz_adapter.save_draws(result.posterior_of(result.draws), file))
     put("curves.png", lambda file: file.write_bytes(png(result.plot())))
     put("report.html", lambda file: file.write_text(result.report()))
     put("result.json", lambda file: file.write_text(json.dumps(_encode(result), indent=2, allow_nan=False) + "\n"))
