@@ -19,10 +19,7 @@ def _records(result: Any, dataset: Any) -> tuple[tuple[np.ndarray, ...] | None, 
     """(arrays to compare with or None, what a picture of them may be used for)."""
     if dataset is None and result.public_records is None:
         return None, result.release_label
-    label = "public data" if dataset is None else dataset.evaluation_label
-    if result.release_label != "covered":
-        label = result.release_label
-    return result.predictor.all_arrays(dataset), label
+    return result.predictor.all_arrays(dataset), result.label_beside(dataset)
 
 
 def coefficients(result: Any, dataset: Any) -> Any:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from workbench import fitting
+from workbench import cli, fitting
 
 # calibrated numbers are neither read from nor left in the developer's own folder, by subprocesses neither
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share their parent's folder
@@ -66,3 +66,19 @@ def secret(private_data):
     snapshots = list(prepared.run())
     assert snapshots[-1].status == "done"
     return prepared, prepared.result()
+
+
+@pytest.fixture
+def command(capsys):
+    """Runs the command in this process: (exit code, standard output, standard error)."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        try:
+            code = cli.main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run

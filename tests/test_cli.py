@@ -23,22 +23,6 @@ FIT = ["fit", "--data", "breast_cancer", "--epsilon", "1"]
 
 
 @pytest.fixture
-def command(capsys):
-    """Runs the command in this process: (exit code, standard output, standard error)."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        try:
-            code = cli.main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
-
-
-@pytest.fixture
 def prepared(monkeypatch):
     """Stops every fit before it is prepared and keeps what it was asked for."""
     asked = []

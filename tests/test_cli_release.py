@@ -14,22 +14,6 @@ SCHEMA = {"age": {"kind": "numeric", "low": 0, "high": 100}, "ward": {"kind": "c
 QUIET = ["--epsilon", "8", "--delta", "1e-3", "--iterations", "30", "--seed", "1", "--quiet"]
 
 
-@pytest.fixture
-def command(capsys):
-    """Runs the command in this process: (exit code, standard output, standard error)."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        try:
-            code = cli.main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def people():
     random = np.random.default_rng(5)

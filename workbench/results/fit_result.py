@@ -206,6 +206,12 @@ class FitResult:
             f"hold the truth in about {coverage(typical, 0.9):.0%} of repetitions. Larger epsilon or more records help."
         )
 
+    def label_beside(self, data: Dataset | None) -> str:
+        """What a picture may be used for that shows the release with records of ``data``, or the fit's own public ones."""
+        if self.release_label != "covered":
+            return self.release_label
+        return EVALUATION_LABELS[data is None or data.evaluation_is_public]
+
     # ---- using the model ------------------------------------------------------------------------------------------------
 
     def predict(self, records: Any = None) -> np.ndarray:

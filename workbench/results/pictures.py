@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -73,17 +74,7 @@ def _labels(given: object, shape: tuple[int, ...]) -> list[tuple[str, ...]]:
         axes = [given]
     else:
         axes = [[str(place) for place in range(size)] for size in shape]
-    entries: list[tuple[str, ...]] = [()]
-    for axis in axes:
-        entries = [(*entry, label) for entry in entries for label in axis]
-    return entries
-
-
-def records_label(result: FitResult, data: Dataset | None) -> str:
-    """What a picture may be used for that shows records of ``data``, or the fit's own public ones."""
-    if data is None or result.release_label != "covered":
-        return "public data" if result.release_label == "covered" else result.release_label
-    return data.evaluation_label
+    return list(itertools.product(*axes))
 
 
 def _needs_records(result: FitResult, data: Dataset | None, picture: str) -> None:
@@ -99,7 +90,7 @@ def _check_of_probabilities(result: FitResult, data: Dataset | None) -> Figure:
     _needs_records(result, data, "check")
     observed = result.predictor.all_arrays(data)[-1]
     probabilities = result.predictor.draws_of_predictions(result.predictor.inputs(data))
-    return predictive_check_figure(observed, probabilities, label=records_label(result, data))
+    return predictive_check_figure(observed, probabilities, label=result.label_beside(data))
 
 
 def _check_of_points(result: FitResult, data: Dataset | None) -> Figure:
@@ -111,4 +102,4 @@ def _check_of_points(result: FitResult, data: Dataset | None) -> Figure:
     sets = 50
     drawn = result.predictor.sample(sets * len(observed), (), synthetic_key(0))
     replicated = drawn.reshape(sets, *observed.shape)
-    return points_check_figure(observed, replicated, result.data["feature_names"], label=records_label(result, data))
+    return points_check_figure(observed, replicated, result.data["feature_names"] or None, label=result.label_beside(data))
