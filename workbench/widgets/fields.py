@@ -1,0 +1,111 @@
+"""A control with what belongs to it: a visible description with its unit, a line of help, and the place of its error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from workbench.widgets import _html
+
+__all__ = ["Field", "check", "choice", "number_in", "section", "text"]
+
+_STYLE = {"description_width": "128px"}
+
+
+class Field:
+    """One labelled control. ``view`` is what to put on the screen; ``control`` has the value.
+
+    :param name: of the argument that the control sets, as errors name it.
+    """
+
+    def __init__(self, name: str, control: Any, help: str = "") -> None:
+        self.name = name
+        self.control = control
+        control.layout.width = "auto"
+        self._help = widgets.HTML(_html.quiet(help) if help else "")
+        self._help.layout.display = None if help else "none"
+        self._error = widgets.HTML()
+        self._error.layout.display = "none"
+        self.view = widgets.VBox([control, self._help, self._error], layout=widgets.Layout(overflow="visible"))
+
+    @property
+    def value(self) -> Any:
+        """The control's value."""
+        return self.control.value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self.control.value = value
+
+    @property
+    def error(self) -> str:
+        """The HTML of what is wrong with the value; "" where nothing is."""
+        return str(self._error.value)
+
+    def show_error(self, expectation: str) -> None:
+        """Say beside the control what is wrong with its value and what to do; "" takes it away."""
+        shown = f"{self.name} = {self.value}: {expectation}" if expectation else ""
+        self._error.value = _html.problem(shown)
+        self._error.layout.display = None if shown else "none"
+
+    def show_help(self, help: str) -> None:
+        """Another line of help; "" takes it away."""
+        self._help.value = _html.quiet(help) if help else ""
+        self._help.layout.display = None if help else "none"
+
+    @property
+    def visible(self) -> bool:
+        """Whether the field is on the screen."""
+        return self.view.layout.display != "none"
+
+    @visible.setter
+    def visible(self, visible: bool) -> None:
+        self.view.layout.display = None if visible else "none"
+
+    def on_change(self, react: Callable[[], None]) -> None:
+        """Call ``react()`` after every change of the value."""
+        self.control.observe(lambda _: react(), names="value")
+
+
+def text(name: str, label: str, value: str = "", *, placeholder: str = "", help: str = "") -> Field:
+    """A line of text, read when the user leaves it or presses Enter. ``label`` has the unit: "delta", "bounds (years)"."""
+    control = widgets.Text(description=label, value=value, placeholder=placeholder, continuous_update=False, style=_STYLE)
+    return Field(name, control, help)
+
+
+def choice(name: str, label: str, options: Sequence[Any], value: Any, *, help: str = "") -> Field:
+    """A menu of values, or of (text, value) pairs."""
+    return Field(name, widgets.Dropdown(description=label, options=options, value=value, style=_STYLE), help)
+
+
+def check(name: str, label: str, value: bool = False, *, help: str = "") -> Field:
+    """A box to tick."""
+    return Field(name, widgets.Checkbox(description=label, value=value, indent=False), help)
+
+
+def number_in(text: str) -> float | int | str | None:
+    """The number that a text field holds: None where it is empty, the text itself where it is no number.
+
+    Validators then refuse the text by its name and value. Whole numbers stay whole, also as "1e4".
+    """
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        return int(text.replace("_", "").replace(" ", ""))
+    except ValueError:
+        pass
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return int(value) if "." not in text and value.is_integer() and "-" not in text else value
+
+
+def section(title: str, *children: Any) -> Any:
+    """A framed part of the screen under its title."""
+    box = widgets.VBox([widgets.HTML(_html.heading(title)), *children], layout=widgets.Layout(width="auto"))
+    box.add_class("dpvi-section")
+    return box
