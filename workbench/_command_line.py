@@ -124,6 +124,9 @@ def parser(run: Mapping[str, Command]) -> argparse.ArgumentParser:
     lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
     lab.add_argument("--no-browser", action="store_true", help="only serve (also with BROWSER=none or no display)")
     lab.add_argument("jupyter", nargs="*", help="further arguments for jupyter lab, after --")
+    app = commands.add_parser("app", help="serve the workbench screen alone, with Voilà")
+    app.add_argument("--no-browser", action="store_true", help="only serve (also with BROWSER=none or no display)")
+    app.add_argument("voila", nargs="*", help="further arguments for voila, after --")
     for name, command in commands.choices.items():
         command.set_defaults(run=run[name])
     return top

@@ -1,4 +1,4 @@
-"""The ``workbench`` command: fit, predict, sample, account, audit, models, data, lab.
+"""The ``workbench`` command: fit, predict, sample, account, audit, models, data, lab, app.
 
 Standard output carries results (with ``--json`` one object and nothing else), standard error progress and errors.
 Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.resources
-import importlib.util
 import json
 import math
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import threading
 import warnings
@@ -23,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench import _jupyter
 from workbench._command_line import UNUSABLE, bounds, model_options, parser, schema
 from workbench._validate import ArgumentError, integer
 
@@ -374,25 +371,11 @@ def _data(arguments: argparse.Namespace) -> int:
 
 
 def _lab(arguments: argparse.Namespace) -> int:
-    if importlib.util.find_spec("jupyterlab") is None:
-        print("workbench lab: JupyterLab is not installed; pip install jupyterlab.", file=sys.stderr)
-        return FAILED
-    notebook = Path("notebooks", "quickstart.ipynb")
-    if not notebook.is_file():
-        notebook = Path("quickstart.ipynb")
-        if not notebook.exists():
-            shutil.copyfile(str(importlib.resources.files("workbench.notebooks").joinpath("quickstart.ipynb")), notebook)
-    command = [sys.executable, "-m", "jupyter", "lab", "--ServerApp.root_dir=."]
-    command.append(f"--LabApp.default_url=/lab/tree/{notebook.as_posix()}")
-    no_display = sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    if arguments.no_browser or os.environ.get("BROWSER") == "none" or no_display:
-        command.append("--no-browser")
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        command.append("--allow-root")
-    command += arguments.jupyter
-    if os.name == "posix":  # in this process's place, so that whoever ends it ends JupyterLab
-        os.execv(sys.executable, command)
-    return subprocess.call(command)
+    return _jupyter.serve_lab(no_browser=arguments.no_browser, further=arguments.jupyter)
+
+
+def _app(arguments: argparse.Namespace) -> int:
+    return _jupyter.serve_app(no_browser=arguments.no_browser, further=arguments.voila)
 
 
 def _written(text: str, out: str | None) -> None:
@@ -446,7 +429,7 @@ def _sample(arguments: argparse.Namespace) -> int:
 
 _COMMANDS = {
     "fit": _fit, "account": _account, "audit": _audit, "models": _models, "data": _data, "predict": _predict,
-    "sample": _sample, "lab": _lab,
+    "sample": _sample, "lab": _lab, "app": _app,
 }  # fmt: skip
 
 
