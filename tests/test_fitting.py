@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import types
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import workbench as wb
 from workbench import ArgumentError, fitting
 from workbench.fitting import DeltaWarning, default_delta
+from workbench.inference import training
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -289,6 +291,83 @@ def test_one_changed_record_changes_nothing_but_what_was_trained(private_data):
 def test_a_fit_runs_once(secret):
     with pytest.raises(RuntimeError, match="prepare another one"):
         next(secret[0].run())
+
+
+def stop_after(chunks):
+    asked = iter(range(chunks))
+    return lambda: next(asked, None) is None
+
+
+def test_a_cancelled_fit_goes_on_to_where_it_would_have_ended(done):
+    prepared = prepare(iterations=300, seed=1)
+    first = list(prepared.run(stop_after(3)))
+    assert (first[-1].status, prepared.can_resume) == ("cancelled", True)
+    partial = prepared.result()
+    rest = list(prepared.run())
+    assert (rest[0].step, rest[-1].status, rest[-1].step) == (first[-1].step, "done", 300)
+    assert rest[0].seconds >= first[-1].seconds
+    result = prepared.result()
+    assert partial.guarantee.epsilon_taken < result.guarantee.epsilon_taken <= result.guarantee.epsilon == 1.0
+    for name, value in done.params.items():
+        np.testing.assert_array_equal(result.params[name], value)
+    steps = [point.step for point in result.history]
+    assert steps == sorted(set(steps))
+    assert not prepared.can_resume
+    with pytest.raises(RuntimeError, match="prepare another one"):
+        next(prepared.run())
+
+
+def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
+    prepared = prepare(iterations=300)
+
+    # as when the compiled steps are interrupted: they have taken the state's memory
+    compiled = training.compile_ahead
+
+    def compile_ahead(dpvi, state, records, steps):
+        def chunk(state, records, limit):
+            for leaf in jax.tree.leaves(state):
+                leaf.delete()
+            raise KeyboardInterrupt
+
+        future = compiled(dpvi, state, records, steps)
+        return types.SimpleNamespace(result=lambda: training.Compilation(chunk, future.result().seconds))
+
+    monkeypatch.setattr(fitting, "compile_ahead", compile_ahead)
+    last = list(prepared.run())[-1]
+    assert (last.status, last.message) == ("cancelled", "interrupted")
+    assert not prepared.can_resume
+    with pytest.raises(RuntimeError, match="prepare another one"):
+        next(prepared.run())
+
+
+def test_an_unexpected_error_keeps_the_partial_result(monkeypatch):
+    prepared = prepare(iterations=300)
+    curve = prepared.plan.epsilon_so_far()
+
+    def epsilon(step):
+        if step > 10:
+            raise RuntimeError("boom")
+        return curve(step)
+
+    monkeypatch.setattr(type(prepared.plan), "epsilon_so_far", lambda plan: epsilon)
+    with pytest.raises(RuntimeError, match="boom"):
+        list(prepared.run())
+    result = prepared.result()
+    assert (result.state, result.message) == ("failed", "RuntimeError: boom")
+    assert result.guarantee.epsilon == 1.0
+
+
+def test_compiling_beforehand_takes_no_step_and_is_not_repeated(done, monkeypatch):
+    prepared = prepare(iterations=300, seed=1)
+    prepared.compile()
+    monkeypatch.setattr(fitting, "compile_ahead", lambda *_: pytest.fail("compiled again"))
+    prepared.compile()
+    snapshots = list(prepared.run())
+    assert snapshots[0].step == 0
+    assert snapshots[0].compile_seconds is None
+    assert snapshots[-1].compile_seconds > 0
+    for name, value in done.params.items():
+        np.testing.assert_array_equal(prepared.result().params[name], value)
 
 
 def test_there_is_no_result_before_the_run():

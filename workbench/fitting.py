@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +25,7 @@ from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.inference.dpvi import DPVI, DPVIState, held_out
 from workbench.inference.gradients import ESTIMATORS
-from workbench.inference.training import Snapshot
+from workbench.inference.training import Compilation, Snapshot, compile_ahead
 from workbench.inference.training import run as run_training
 from workbench.models import Model
 from workbench.models import get as get_model
@@ -177,12 +179,12 @@ def prepare(
     )
     state = dpvi.init(key, *dataset.train, **chosen.options, **constants)
     plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
-    return PreparedFit(chosen, dataset, plan, settings, dpvi, state, key, where)
+    return PreparedFit(chosen, dataset, plan, settings, optimizer, dpvi, state, key, where)
 
 
 @dataclass(repr=False)
 class PreparedFit:
-    """A checked and calibrated fit. ``run`` may be called once; afterwards ``result`` is there, however the run ended.
+    """A checked and calibrated fit. ``run`` trains; afterwards ``result`` is there, however the run ended.
 
     It holds private records and a secret key: show and store its ``result``, not itself.
     """
@@ -191,12 +193,15 @@ class PreparedFit:
     data: Dataset
     plan: PrivacyPlan
     settings: RunSettings
+    optimizer: Any
     dpvi: DPVI
     state: DPVIState
     key: jax.Array
     device: jax.Device
     _last: Snapshot | None = None
     _end: DPVIState | None = None
+    _compiled: Future[Compilation] | None = None
+    _compiling: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -228,7 +233,7 @@ class PreparedFit:
         )
 
     @functools.cached_property
-    def _evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
+    def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
         """Metrics on the evaluation records as a function of unconstrained parameters; None where they may not be shown."""
         if not self.shows_metrics:
             return None
@@ -260,31 +265,78 @@ class PreparedFit:
 
         return metrics
 
+    @functools.cached_property
+    def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
+        """The training records and the state before the first step, on the device."""
+        records = tuple(jax.device_put(array, self.device) for array in self.data.train)
+        return records, jax.device_put(self.state, self.device)
+
+    def compile(self) -> None:
+        """Compile what ``run`` needs, so that it can begin at once; returns when everything is compiled.
+
+        No step is taken and no privacy is spent: records lend their shapes alone. A second thread that calls it waits.
+        """
+        with self._compiling:
+            if self._compiled is not None:
+                return
+            records, state = self.on_device
+            compiled = compile_ahead(self.dpvi, state, records, self.privacy.iterations)
+            if self.evaluator is not None:
+                self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
+            compiled.result()
+            self._compiled = compiled
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether ``run`` has taken place or is under way: its noise is this run's own."""
+        return self._last is not None
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether ``run`` would go on: the run was cancelled between two steps."""
+        return self._last is not None and self._last.status == "cancelled" and self._end is not None
+
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Snapshot]:
         """Train, yielding snapshots; the last one's status is "done", "cancelled" or "failed".
 
+        A cancelled run goes on where it was when called again, up to the planned steps, and ends exactly where it would have
+        without the pause: the guarantee is for all planned steps, so a pause costs nothing.
+
         :param stop: asked between chunks (about every .3 s); True ends the run as "cancelled" with what it has.
+        :raises RuntimeError: if the run is over, or was interrupted within a step.
         """
-        if self._last is not None:
+        if self._last is not None and not self.can_resume:
             raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
-        records = tuple(jax.device_put(array, self.device) for array in self.data.train)
-        state = jax.device_put(self.state, self.device)
+        records, start = self.on_device
+        before = 0.0
+        if self._last is not None and self._end is not None:
+            start, before = self._end, self._last.seconds
+        if self._compiled is None:
+            self._compiled = compile_ahead(self.dpvi, start, records, self.privacy.iterations)
         snapshots = run_training(
             self.dpvi,
-            state,
+            start,
             records,
             self.privacy.iterations,
             stop=stop,
-            evaluate=self._evaluator,
+            evaluate=self.evaluator,
             epsilon_at=self.plan.epsilon_so_far(),
             averaged=self.settings.average,
+            compiled=self._compiled,
         )
         while True:
             try:
                 snapshot = next(snapshots)
             except StopIteration as ended:
-                self._end = ended.value
+                # an interrupt within a chunk takes the state with it
+                whole = not any(leaf.is_deleted() for leaf in jax.tree.leaves(ended.value))
+                self._end = ended.value if whole else None
                 return
+            except Exception as error:  # a partial result is kept whatever went wrong
+                if self._last is not None:
+                    self._last = dataclasses.replace(self._last, status="failed", message=f"{type(error).__name__}: {error}")
+                raise
+            snapshot = dataclasses.replace(snapshot, seconds=before + snapshot.seconds)
             self._last = snapshot
             if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
                 self._history.append(HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
@@ -303,7 +355,7 @@ class PreparedFit:
         if last is None or last.status == "running":
             raise RuntimeError("result() is there when run() has ended.")
         if last_iterate and self._end is not None and last.status != "failed":
-            evaluate = self._evaluator
+            evaluate = self.evaluator
             last = dataclasses.replace(
                 last,
                 params=jax.tree.map(np.asarray, self.dpvi.get_params(self._end)),

@@ -140,7 +140,7 @@ def test_epsilon_follows_the_steps(usual):
 
 def test_snapshots_have_no_place_for_a_minibatch_loss(usual):
     names = {field.name for field in dataclasses.fields(Snapshot)}
-    released_or_clock = {"status", "step", "params", "message", "seconds", "seconds_per_step"}
+    released_or_clock = {"status", "step", "params", "message", "details", "seconds", "seconds_per_step", "compile_seconds"}
     from_the_caller = {"epsilon_so_far", "metrics", "metrics_step"}
     assert names == released_or_clock | from_the_caller
     assert all(snapshot.metrics == {} for snapshot in usual)

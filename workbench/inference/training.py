@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import math
 import time
+import traceback
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from workbench.inference._hoisting import hoist
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.records import Record
 
-__all__ = ["Snapshot", "run"]
+__all__ = ["Compilation", "Snapshot", "compile_ahead", "run"]
 
 Status = Literal["running", "done", "cancelled", "failed"]
 
@@ -48,7 +49,8 @@ class Snapshot:
     :param metrics_step: the step that ``metrics`` belong to.
     :param seconds: time since the first chunk began.
     :param seconds_per_step: of the newest chunk; None until a compiled step has been timed.
-    :param message: why the run failed, or what else went wrong, for people.
+    :param compile_seconds: what compiling the steps took, before the run or in it; None until that is done.
+    :param message: why the run failed, or what else went wrong, for people. :param details: the traceback behind it.
     """
 
     status: Status
@@ -59,7 +61,16 @@ class Snapshot:
     metrics_step: int = 0
     seconds: float = 0.0
     seconds_per_step: float | None = None
+    compile_seconds: float | None = None
     message: str = ""
+    details: str = ""
+
+
+class Compilation(NamedTuple):
+    """Compiled steps: ``chunk(state, records, limit)`` of ``jitted_chunk``, and how long compiling took, in seconds."""
+
+    chunk: Callable[[DPVIState, Record, jax.Array], DPVIState]
+    seconds: float
 
 
 def steps_drawn_ahead(dpvi: DPVI, interval: int) -> int:
@@ -112,6 +123,28 @@ def jitted_chunk(dpvi: DPVI, interval: int) -> jax.stages.Wrapped:
     return chunk
 
 
+def _interval(steps: int) -> int:
+    """Steps between two evaluations of a run of ``steps``."""
+    return max(1, math.ceil(steps / _EVALUATIONS))
+
+
+def compile_ahead(dpvi: DPVI, state: DPVIState, records: Record, steps: int) -> Future[Compilation]:
+    """Begin to compile the steps of a run to step number ``steps`` in a thread of its own, for ``run(compiled=)``.
+
+    Only shapes, types and devices of ``state`` and ``records`` count.
+    """
+
+    def work() -> Compilation:
+        began = time.perf_counter()
+        chunk = jitted_chunk(dpvi, _interval(steps)).lower(state, records, jnp.int32(0)).compile()
+        return Compilation(chunk, time.perf_counter() - began)
+
+    compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpvi-compile")
+    compiling = compiler.submit(work)
+    compiler.shutdown(wait=False)
+    return compiling
+
+
 def _all_finite(params: dict[str, Any]) -> bool:
     return all(bool(np.all(np.isfinite(value))) for value in jax.tree.leaves(params))
 
@@ -126,6 +159,7 @@ def run(
     evaluate: Callable[[dict[str, jax.Array]], dict[str, float]] | None = None,
     epsilon_at: Callable[[int], float] | None = None,
     averaged: bool = False,
+    compiled: Future[Compilation] | None = None,
 ) -> Generator[Snapshot, None, DPVIState]:
     """Train until step number ``steps`` and yield a ``Snapshot`` before the first chunk and after each.
 
@@ -141,16 +175,18 @@ def run(
         it would take more than a quarter of the time.
     :param epsilon_at: epsilon after a number of steps, for display.
     :param averaged: show and evaluate the mean of the iterates (``DPVI.get_params``).
+    :param compiled: of ``compile_ahead`` for the same ``dpvi`` and ``steps``, to compile once for several runs.
     :return: the state at the end, as the generator's value, for going on or saving.
     """
     records = tuple(jnp.asarray(array) for array in records)
     constrain = jax.jit(functools.partial(dpvi.get_params, averaged=averaged))
-    interval = max(1, math.ceil(steps / _EVALUATIONS))
+    interval = _interval(steps)
     status: Status = "running"
-    message = ""
+    message = details = ""
     metrics: dict[str, float] = {}
     metrics_step = 0
     seconds_per_step: float | None = None
+    compile_seconds: float | None = None
     evaluating = 0.0  # seconds
     started = measured = time.perf_counter()
 
@@ -159,7 +195,7 @@ def run(
         return jax.tree.map(lambda value: np.array(value, copy=True), constrain(state))
 
     def measure(state: DPVIState) -> None:
-        nonlocal evaluate, message, metrics, metrics_step, measured, evaluating
+        nonlocal evaluate, message, details, metrics, metrics_step, measured, evaluating
         began = measured = time.perf_counter()
         if evaluate is None:
             return
@@ -170,6 +206,7 @@ def run(
         except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
             evaluate = None
             message = f"metrics could not be computed from step {step} on ({type(error).__name__}: {error})."
+            details = traceback.format_exc()
 
     def snapshot(status: Status, message: str = "") -> Snapshot:
         return Snapshot(
@@ -181,21 +218,21 @@ def run(
             metrics_step=metrics_step,
             seconds=time.perf_counter() - started,
             seconds_per_step=seconds_per_step,
+            compile_seconds=compile_seconds,
             message=message,
+            details=details,
         )
 
     # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy view
     state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
     step = int(state.step)
     params = host_params(state)
-    # in a thread of its own, so that on two cores the chunk and the evaluation compile side by side
-    compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpvi-compile")
-    compiling = compiler.submit(lambda: jitted_chunk(dpvi, interval).lower(state, records, jnp.int32(0)).compile())
-    compiler.shutdown(wait=False)
+    # beside the evaluation, which compiles in this thread
+    compiling = compile_ahead(dpvi, state, records, steps) if compiled is None else compiled
     try:
         measure(state)
         yield snapshot("running")
-        chunk = compiling.result()
+        chunk, compile_seconds = compiling.result()
         while step < steps:
             if stop():
                 status = "cancelled"
@@ -228,7 +265,7 @@ def run(
     except KeyboardInterrupt:
         status, message = "cancelled", "interrupted"
     except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError) as error:
-        status, message = "failed", f"{type(error).__name__}: {error}"
+        status, message, details = "failed", f"{type(error).__name__}: {error}", traceback.format_exc()
     if status == "cancelled" and metrics_step != step and message != "interrupted":
         measure(state)
     yield snapshot(status, message)

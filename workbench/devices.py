@@ -1,0 +1,48 @@
+"""The devices that a fit can run on, as JAX sees them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+__all__ = ["DeviceInfo", "devices"]
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One device.
+
+    :param name: what ``fit(device=)`` takes, such as "cpu:0" or "gpu:1". :param kind: the maker's name of it.
+    :param memory: in bytes; None where it is not known.
+    """
+
+    name: str
+    kind: str
+    memory: int | None
+
+    def __str__(self) -> str:
+        """As in "gpu:0 (NVIDIA H200, 139.8 GiB)"."""
+        known = f", {self.memory / 2**30:.1f} GiB" if self.memory else ""
+        return f"{self.name} ({self.kind}{known})"
+
+
+def _system_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return None
+
+
+def devices() -> list[DeviceInfo]:
+    """All devices, JAX's default first and the CPU last. The first call starts JAX's backends (a second or more on GPUs)."""
+    import jax
+
+    found = list(jax.devices())
+    if found[0].platform != "cpu":
+        found += jax.devices("cpu")
+    infos = []
+    for device in found:
+        on_cpu = device.platform == "cpu"
+        memory = _system_memory() if on_cpu else (device.memory_stats() or {}).get("bytes_limit")
+        infos.append(DeviceInfo(f"{device.platform}:{device.id}", device.device_kind, memory))
+    return infos
