@@ -4,7 +4,8 @@ from workbench.models.gmm import gmm
 from workbench.models.hierarchical_logistic import hierarchical_logistic
 from workbench.models.logistic import logistic
 from workbench.models.model import Model
-from workbench.models.registry import add_built_in, from_file, get, names, origin, register
+from workbench.models.options import Option
+from workbench.models.registry import add_built_in, from_file, get, names, options, origin, register
 from workbench.models.vae import vae
 
 for _factory in (logistic, hierarchical_logistic, gmm, vae):
@@ -12,12 +13,14 @@ for _factory in (logistic, hierarchical_logistic, gmm, vae):
 
 __all__ = [
     "Model",
+    "Option",
     "from_file",
     "get",
     "gmm",
     "hierarchical_logistic",
     "logistic",
     "names",
+    "options",
     "origin",
     "register",
     "vae",

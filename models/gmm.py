@@ -27,7 +27,7 @@ section 5.2; Prediger et al. 2022, section 5.4.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ from workbench import _validate
 
 __all__ = ["gmm", "guide", "model", "predict", "sort"]
 
-_COVARIANCES = ("spherical", "diagonal")
+_Covariance = Literal["spherical", "diagonal"]
 _INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rather than the prior
 _START_WIDTH, _START_SCALE = 2.0, 0.5  # of the guide's means and scales, in prior scales
 _SCALED, _UNSCALED = 0.5, 1.0  # prior scales of features that are scaled to [-1, 1], and of others
@@ -189,7 +189,7 @@ def _coordinates(dataset: Any, num_components: int, covariance: str) -> dict[str
     }
 
 
-def gmm(num_components: int = 5, covariance: str = "spherical", prior_scale: float | None = None) -> Model:
+def gmm(num_components: int = 5, covariance: _Covariance = "spherical", prior_scale: float | None = None) -> Model:
     """The registry entry.
 
     :param num_components: K >= 1, chosen by the user; components that the data do not need end with little weight.
@@ -198,7 +198,7 @@ def gmm(num_components: int = 5, covariance: str = "spherical", prior_scale: flo
         range where records are expected. By default .5 where features are scaled to [-1, 1], and 1 elsewhere.
     """
     num_components = _validate.integer("num_components", num_components, at_least=1)
-    covariance = _validate.choice("covariance", covariance, _COVARIANCES)
+    _validate.choice("covariance", covariance, get_args(_Covariance))
     if prior_scale is not None:
         prior_scale = _validate.number("prior_scale", prior_scale, above=0)
     return Model(

@@ -22,7 +22,7 @@ programming", sections 3.3 and 5.3.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +136,10 @@ def _coordinates(dataset: Any, intercept: bool) -> dict[str, Any]:
 
 
 def hierarchical_logistic(
-    mixing_scale: float = 4.0, group_scale: float | str = 1.0, group_guide: bool = True, intercept: bool = False
+    mixing_scale: float = 4.0,
+    group_scale: float | Literal["learnt"] = 1.0,
+    group_guide: bool = True,
+    intercept: bool = False,
 ) -> Model:
     """The registry entry.
 

@@ -15,7 +15,7 @@ section 5.1.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +88,11 @@ def _coordinates(dataset: Any) -> dict[str, list[str]]:
     return {"weights": list(dataset.feature_names)}
 
 
-def logistic(prior_scale: float = 5.0, prior: str = "normal", intercept: bool = True) -> Model:
+def logistic(
+    prior_scale: float = 5.0,
+    prior: Literal["normal", "laplace", "student_t", "cauchy"] = "normal",
+    intercept: bool = True,
+) -> Model:
     """The registry entry.
 
     :param prior_scale: scale of the priors (standard deviation of the normal one), in logits per unit of a feature scaled

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
+from workbench.models._relations import relations_of
 from workbench.models._scoring import binary_scores
 
 from workbench import _validate
@@ -99,20 +99,17 @@ class Model:
         return self.defaults(dataset, num_records, epsilon) if callable(self.defaults) else self.defaults
 
     def diagram(self, dataset: Any) -> Any:
-        """The plate diagram as a ``graphviz.Digraph``, which a notebook draws; no record of ``dataset`` is looked at.
+        """The plate diagram as a Figure, which a notebook draws; ``get_label()`` tells it in words.
 
-        :raises ArgumentError: naming ``diagram``, where the package graphviz is missing.
+        No record of ``dataset`` is looked at, and their number is not shown: the record plate is labelled "records". Plates
+        of a public size, such as groups, show it.
+
+        :raises ArgumentError: naming ``data``, if the model cannot fit it.
         """
-        if importlib.util.find_spec("graphviz") is None:
-            raise _validate.ArgumentError(
-                "diagram", self.name, "needs graphviz: pip install graphviz, and apt-get install graphviz to draw."
-            )
-        from numpyro import render_model
+        from workbench.plots import plate_figure
 
-        seen = self.view(dataset)
-        blank = tuple(np.zeros((2, *array.shape[1:]), array.dtype) for array in seen.train)
-        keywords = {**self.options, **self.constants(seen), "num_records": seen.num_train}
-        return render_model(self.model, model_args=blank, model_kwargs=keywords, render_distributions=True)
+        relations, labels = relations_of(self, self.view(dataset))
+        return plate_figure(relations, self.name, labels=labels)
 
     def new_guide(self) -> Callable:
         """The guide for one fit. An automatic guide remembers the shapes of its first data set, so each fit gets its own."""

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.models.model import Model, is_numpyro_model, parameters_of
+from workbench.models.options import Option, declared
 
 from workbench import _validate
 
-__all__ = ["ENTRY_POINTS", "Model", "from_file", "get", "names", "origin", "register"]
+__all__ = ["ENTRY_POINTS", "Model", "from_file", "get", "names", "options", "origin", "register"]
 
 ENTRY_POINTS = "workbench.models"  # the group in which installed distributions declare models
 _BUILT_IN, _SESSION = "built-in", "registered here"
@@ -37,11 +38,15 @@ _NAME_RULE = "must be letters, digits, _ and -, beginning with a letter, so that
 
 @dataclass(frozen=True)
 class _Entry:
-    """A name of the gallery: ``make(**options) -> Model``, the options it knows (None: any), and where it comes from."""
+    """A name of the gallery: ``make(**options) -> Model``, the options it knows (None: any), and where it comes from.
+
+    ``definition`` is what the options can be read from.
+    """
 
     make: Callable[..., Model]
     options: tuple[str, ...] | None
     origin: str
+    definition: Any
     defined: tuple[str, str] | None = None
 
 
@@ -73,13 +78,17 @@ def _entry(name: str, definition: Any, origin: str) -> _Entry:
 
     :raises ArgumentError: naming ``factory``, for anything else.
     """
-    place = _place(definition)
+    place, given = _place(definition), definition
     if callable(definition) and is_numpyro_model(definition):
         definition = _from_numpyro(name, definition)
     if isinstance(definition, Model):
         model = definition
         return _Entry(
-            lambda **options: replace(model, options={**model.options, **options}), tuple(model.options), origin, place
+            lambda **options: replace(model, options={**model.options, **options}),
+            tuple(model.options),
+            origin,
+            given,
+            place,
         )
     if not callable(definition):
         raise _validate.ArgumentError(
@@ -97,7 +106,7 @@ def _entry(name: str, definition: Any, origin: str) -> _Entry:
             "a NumPyro model takes num_records.",
         )
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return _Entry(definition, None if takes_any else tuple(parameters), origin, place)
+    return _Entry(definition, None if takes_any else tuple(parameters), origin, given, place)
 
 
 _ENTRIES: dict[str, _Entry] = {}
@@ -252,6 +261,14 @@ def origin(name: str) -> str:
         return _ENTRIES[name].origin
     installed = _installed()
     return _owner(installed[_validate.choice("model", name, [*_ENTRIES, *installed])].dist)
+
+
+def options(name: str) -> tuple[Option, ...]:
+    """What can be set about the model called ``name``: each option with its default, kind, choices and a line of help.
+
+    :raises ArgumentError: for an unknown name, with the nearest ones, or a model of a distribution that cannot be loaded.
+    """
+    return declared(_find(name).definition)
 
 
 def get(name: str, **options: Any) -> Model:

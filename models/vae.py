@@ -24,7 +24,7 @@ and Honkela 2022, "d3p - a Python package for differentially private probabilist
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +38,8 @@ from workbench import _validate
 
 __all__ = ["decode", "encode", "guide", "model", "predict", "vae"]
 
-_LAYOUTS = ("dense", "convolutional")
-_LIKELIHOODS = ("bernoulli", "gaussian")
+_Layout = Literal["dense", "convolutional"]
+_Likelihood = Literal["bernoulli", "gaussian"]
 _BIAS_SCALE = 0.1  # of what a bias adds: Adam moves it as far as an entry of a kernel, which counts for less
 _BATCH, _EPOCHS = 128, 20  # of the private fits in the literature
 
@@ -237,10 +237,10 @@ def _defaults(dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
 
 
 def vae(
-    layout: str = "dense",
+    layout: _Layout = "dense",
     hidden: int | None = None,
     latent: int | None = None,
-    likelihood: str = "bernoulli",
+    likelihood: _Likelihood = "bernoulli",
     pixel_scale: float = 0.1,
 ) -> Model:
     """The registry entry.
@@ -248,13 +248,13 @@ def vae(
     :param layout: "dense", one hidden layer each way, or "convolutional", three 3 by 3 convolutions each way, each halving
         (doubling) height and width. Images of any size: sides are padded to multiples of 8 and the result is cut.
     :param hidden: units of the hidden layers (dense), twice the number of pixels and at most 400 by default; or channels
-        of the last convolution (a multiple of 4; the first two have a quarter and half as many), 32 by default, which on two
-        CPU cores takes .2 s a step of 128 images of 28 by 28 pixels, twenty times as long as the dense layout.
+        of the last convolution, a multiple of 4, 32 by default. The first two convolutions have a quarter and half as many;
+        a step of 128 images of 28 by 28 pixels takes .2 s on two CPU cores, twenty times as long as in the dense layout.
     :param latent: numbers in a code, an eighth of the number of pixels and at most 50 by default. So 28 by 28 pixels get
         784-400-50, and 8 by 8 get 64-128-8.
     :param likelihood: "bernoulli" or "gaussian". :param pixel_scale: standard deviation of a pixel for "gaussian".
     """
-    _validate.choice("layout", layout, _LAYOUTS)
+    _validate.choice("layout", layout, get_args(_Layout))
     if hidden is not None:
         hidden = _validate.integer("hidden", hidden, at_least=1)
         if layout == "convolutional" and hidden % 4:
@@ -275,7 +275,7 @@ def vae(
             "layout": layout,
             "hidden": hidden,
             "latent": latent,
-            "likelihood": _validate.choice("likelihood", likelihood, _LIKELIHOODS),
+            "likelihood": _validate.choice("likelihood", likelihood, get_args(_Likelihood)),
             "pixel_scale": _validate.number("pixel_scale", pixel_scale, above=0),
         },
         defaults=_defaults,

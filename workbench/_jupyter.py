@@ -66,7 +66,7 @@ def _has_no_display() -> bool:
     return os.environ.get("BROWSER") == "none" or (sys.platform.startswith("linux") and not shown)
 
 
-def _become(command: Sequence[str]) -> int:
+def _become(command: list[str]) -> int:
     """Run ``command``, where possible in this process's place, so that whoever ends it ends the server."""
     if os.name == "posix":
         os.execv(command[0], command)

@@ -1,6 +1,7 @@
 """Data sets from CSV, Parquet and .npz files."""
 
 import gzip
+import io
 import pathlib
 import sys
 
@@ -30,6 +31,27 @@ def test_csv_file_gives_the_same_records_as_its_frame(frame, tmp_path, name, pac
     dataset = wb.data.from_csv(file, target="ill", bounds=BOUNDS)
     assert dataset.name == "table"
     assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+
+
+def test_open_csv_file_gives_the_same_records(frame):
+    content = frame.to_csv(index=False).encode()
+    dataset = wb.data.from_csv(io.BytesIO(content), target="ill", bounds=BOUNDS)
+    assert dataset.name == "table"
+    assert np.array_equal(dataset.train[0], wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train[0])
+    assert wb.data.from_csv(io.BytesIO(content), target="ill", bounds=BOUNDS, name="clinic").name == "clinic"
+    with pytest.raises(ArgumentError, match=r"open file.*cannot be read as CSV"):
+        wb.data.from_csv(io.BytesIO(b""), target="ill", bounds=BOUNDS)
+
+
+def test_columns_of_files_without_their_rows(frame, tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = frame.assign(name=pd.Categorical(["a", "b"] * 30))
+    frame.to_parquet(tmp_path / "table.parquet")
+    empty = wb.data.files.empty_parquet(tmp_path / "table.parquet")
+    assert len(empty) == 0
+    assert list(empty.dtypes.astype(str)) == list(frame.dtypes.astype(str))
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    assert len(wb.data.files.read_csv(tmp_path / "table.csv", rows=7)) == 7
 
 
 def test_csv_file_may_be_scaled_privately(frame, tmp_path):

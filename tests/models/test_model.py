@@ -1,9 +1,12 @@
 """What surrounds a NumPyro model: the arrays it takes, its diagram, its pictures."""
 
-import importlib.util
+import dataclasses
 
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from workbench.models import Model
 
 import workbench as wb
 from workbench import ArgumentError
@@ -41,16 +44,53 @@ def test_data_without_an_array_are_refused(name, data, missing):
         wb.models.get(name).view(wb.data.load(data))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("graphviz") is None, reason="needs graphviz")
+def texts(figure):
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
 @pytest.mark.parametrize("name", FITTING_DATA)
-def test_the_plate_diagram_shows_the_record_plate_and_no_record(name):
-    data = wb.data.load(FITTING_DATA[name])
-    source = wb.models.get(name).diagram(data).source
-    assert "cluster_records" in source
-    assert str(float(np.ravel(data.train[0])[0])) not in source
+def test_the_plate_diagram_shows_the_sites_and_the_record_plate(name):
+    figure = wb.models.get(name).diagram(wb.data.load(FITTING_DATA[name]))
+    observed = "x" if name in ("gmm", "vae") else "y"
+    assert {observed, "records"} <= set(texts(figure))
+    assert figure.get_label().endswith("observed, in the plate records.")
+    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
-def test_without_graphviz_the_diagram_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ArgumentError, match="pip install graphviz"):
-        wb.models.get("logistic").diagram(wb.data.load("breast_cancer"))
+def pooled(x, y=None, num_records=None):
+    with numpyro.plate("features", x.shape[-1]):
+        weights = numpyro.sample("weights", dist.Normal(0, 1))
+    with numpyro.plate("pairs", num_records):
+        numpyro.sample("noise", dist.ImproperUniform(dist.constraints.real, (), ()))
+    with numpyro.plate("patients", num_records, subsample_size=len(x)):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+
+def test_a_diagram_looks_at_no_record_and_hides_their_number():
+    data = wb.data.load("breast_cancer")
+    seen = []
+    poisoned = dataclasses.replace(data, train=tuple(np.full_like(array, 77) for array in data.train))
+    model = Model("pooled", "A model.", lambda *records, **options: seen.append(records) or pooled(*records, **options))
+    shown = texts(model.diagram(poisoned))
+    assert {"features: 30", "pairs", "records"} <= set(shown)
+    assert not any(str(number) in text for text in shown for number in (data.num_train, 455, 569))
+    assert seen
+    assert all(not array.any() and len(array) < 4 for records in seen for array in records)
+
+
+def test_a_diagram_names_distributions_as_people_do():
+    shown = texts(wb.models.get("gmm").diagram(wb.data.load("mixture")))
+    assert {"~ mixture of Normal", "~ transformed Gamma", "computed"} <= set(shown)
+    assert "~ Bernoulli" in texts(wb.models.get("logistic").diagram(wb.data.load("breast_cancer")))
+
+
+def test_a_diagram_follows_the_options():
+    data = wb.data.load("hierarchical")
+    fixed, learnt = (wb.models.get("hierarchical_logistic", group_scale=scale).diagram(data) for scale in (1.0, "learnt"))
+    assert "group_scale" not in texts(fixed)
+    assert "group_scale" in texts(learnt)
+
+
+def test_data_that_do_not_fit_have_no_diagram():
+    with pytest.raises(ArgumentError, match=r"^data='mixture'"):
+        wb.models.get("logistic").diagram(wb.data.load("mixture"))

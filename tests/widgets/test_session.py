@@ -1,15 +1,15 @@
 """One fit in the background, seen from other threads."""
 
+import dataclasses
 import threading
 import time
-import warnings
+import types
 
 import pytest
 
-from workbench import ArgumentError, fitting
+from workbench import ArgumentError, baseline
 from workbench.inference.training import Snapshot
 from workbench.widgets.session import Session, clock
-from workbench.widgets.settings import Settings
 
 PATIENCE = 120
 
@@ -20,6 +20,12 @@ class FakeFit:
     def __init__(self, snapshots, error=None):
         self.snapshots, self.error, self.cautions = snapshots, error, ("take care",)
         self.go = threading.Semaphore(0)
+        self.privacy = types.SimpleNamespace(iterations=100, epsilon=1.0)
+        self.can_resume = False
+        self.outcome = types.SimpleNamespace(state="done")
+
+    def compile(self):
+        pass
 
     def run(self, stop):
         self.stop = stop
@@ -30,11 +36,13 @@ class FakeFit:
             raise self.error
 
     def result(self):
-        return "the result"
+        return self.outcome
 
 
-def snapshot(step, seconds, **metrics):
-    return Snapshot(status="running", step=step, params={}, metrics=metrics, metrics_step=step, seconds=seconds)
+def snapshot(step, seconds, compiled=2.5, **metrics):
+    return Snapshot(
+        status="running", step=step, params={}, metrics=metrics, metrics_step=step, seconds=seconds, compile_seconds=compiled
+    )
 
 
 def until(session, condition):
@@ -46,32 +54,37 @@ def until(session, condition):
         time.sleep(0.005)
 
 
-@pytest.fixture
-def faked(monkeypatch, private_data):
-    def start(fit):
-        monkeypatch.setattr(fitting, "prepare", lambda *_, **__: fit)
-        session = Session(Settings(iterations=100), private_data)
-        session.start()
-        return session
-
-    return start
+def started(fit, **options):
+    session = Session(lambda: fit, **options)
+    session.start()
+    return session
 
 
-def test_a_new_session_is_preparing(private_data):
-    progress = Session(Settings(), private_data).progress()
+def test_a_new_session_is_preparing():
+    progress = Session(lambda: None).progress()
     assert (progress.stage, progress.snapshot, progress.history, progress.seconds_left) == ("preparing", None, (), None)
 
 
-def test_stages_speed_and_time_left(faked):
-    fit = FakeFit([snapshot(0, 0.0), snapshot(10, 3.0), snapshot(30, 4.0), snapshot(100, 7.5)])
-    session = faked(fit)
-    assert session.progress().stage == "preparing"
-    fit.go.release()
-    until(session, lambda progress: progress.stage == "compiling")
-    assert session.progress().seconds_left is None
+def test_stages_speed_and_time_left():
+    fit = FakeFit([snapshot(0, 0.0, None), snapshot(10, 0.5), snapshot(30, 1.5), snapshot(100, 5.0)])
+    compiling, compiled = threading.Event(), threading.Event()
+
+    def compile():
+        compiling.set()
+        assert compiled.wait(PATIENCE)
+
+    fit.compile = compile
+    session = started(fit)
+    assert compiling.wait(PATIENCE)
+    assert session.progress().stage == "compiling"
+    assert session.progress().stage_seconds > 0
+    compiled.set()
     fit.go.release()
     until(session, lambda progress: progress.stage == "fitting")
-    # the chunk that was compiled says nothing about speed
+    assert session.progress().seconds_left is None
+    fit.go.release()
+    until(session, lambda progress: progress.snapshot.step == 10)
+    # speed is counted from the first chunk on
     assert session.progress().steps_per_second is None
     fit.go.release()
     until(session, lambda progress: progress.snapshot.step == 30)
@@ -80,56 +93,104 @@ def test_stages_speed_and_time_left(faked):
     fit.go.release()
     assert session.wait(PATIENCE)
     assert session.progress().stage == "ended"
-    assert session.result == "the result"
+    assert session.result is fit.outcome
 
 
-def test_each_evaluation_enters_the_history_once(faked):
+def test_each_evaluation_enters_the_history_once():
     again = Snapshot(status="running", step=5, params={}, metrics={"auc": 0.5}, metrics_step=0)
     fit = FakeFit([snapshot(0, 0.0, auc=0.5), again, snapshot(10, 1.0, auc=0.7)])
-    session = faked(fit)
+    session = started(fit)
     fit.go.release(3)
     assert session.wait(PATIENCE)
     assert [(point.step, point.metrics) for point in session.progress().history] == [(0, {"auc": 0.5}), (10, {"auc": 0.7})]
 
 
-def test_cautions_are_those_of_the_prepared_fit(faked):
-    session = faked(FakeFit([]))
+def test_cautions_are_those_of_the_prepared_fit():
+    session = started(FakeFit([]))
     assert session.wait(PATIENCE)
     assert session.cautions == ("take care",)
 
 
-def test_an_argument_error_is_the_problem_without_a_traceback(monkeypatch, private_data):
-    def refuse(*_, **__):
+def test_an_argument_error_is_the_problem_without_a_traceback():
+    def refuse():
         raise ArgumentError("delta", 2, "is no delta.")
 
-    monkeypatch.setattr(fitting, "prepare", refuse)
-    session = Session(Settings(), private_data)
+    session = Session(refuse)
     session.start()
     assert session.wait(PATIENCE)
-    assert session.problem == "delta=2: is no delta."
+    assert (session.problem, session.argument) == ("delta=2: is no delta.", "delta")
     assert session.details == ""
     assert session.result is None
 
 
-def test_any_other_error_is_told_with_its_traceback_apart(faked):
-    session = faked(FakeFit([], RuntimeError("boom")))
+def test_any_other_error_is_told_with_its_traceback_apart():
+    session = started(FakeFit([], RuntimeError("boom")))
     assert session.wait(PATIENCE)
     assert session.problem == "The fit ended with an error (RuntimeError: boom)."
     assert "Traceback" in session.details
     assert "\n" not in session.problem
 
 
-def test_an_error_after_the_first_steps_says_that_epsilon_is_spent(faked):
+def test_an_error_after_the_first_steps_says_that_epsilon_is_spent():
     fit = FakeFit([snapshot(10, 1.0)], RuntimeError("boom"))
-    session = faked(fit)
+    session = started(fit)
     fit.go.release()
     assert session.wait(PATIENCE)
     assert session.problem.endswith("Count epsilon = 1 as spent.")
+    assert session.result is fit.outcome
+    assert "Traceback" in session.details
 
 
-def test_waiting_gives_up_after_its_time(faked):
+def test_a_traceback_of_the_run_itself_is_kept():
+    fit = FakeFit([dataclasses.replace(snapshot(10, 1.0), status="failed", details="Traceback: out of memory")])
+    session = started(fit)
+    fit.go.release()
+    assert session.wait(PATIENCE)
+    assert (session.details, session.problem) == ("Traceback: out of memory", "")
+
+
+def test_a_stopped_fit_goes_on_in_the_same_session():
+    fit = FakeFit([snapshot(10, 1.0, auc=0.5)])
+    session = started(fit)
+    session.stop()
+    fit.go.release()
+    assert session.wait(PATIENCE)
+    assert not session.can_resume
+    fit.can_resume, fit.snapshots = True, [snapshot(10, 1.0, auc=0.5), snapshot(30, 2.0, auc=0.6)]
+    assert session.can_resume
+    session.start()
+    assert (session.ended, session.stopping, session.result) == (False, False, None)
+    fit.go.release(2)
+    assert session.wait(PATIENCE)
+    assert [point.step for point in session.progress().history] == [10, 30]
+    assert session.prepared is fit
+
+
+@pytest.mark.parametrize("state", ["done", "cancelled"])
+def test_the_comparison_comes_after_a_whole_fit_alone(monkeypatch, state):
+    monkeypatch.setattr(baseline, "without_privacy", lambda prepared, stop: {"auc": 0.75})
+    fit = FakeFit([])
+    fit.outcome.state = state
+    session = started(fit, baseline=True)
+    assert session.wait(PATIENCE)
+    assert session.baseline == ({"auc": 0.75} if state == "done" else None)
+
+
+def test_a_comparison_that_breaks_leaves_the_private_fit(monkeypatch):
+    def explode(prepared, stop):
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(baseline, "without_privacy", explode)
+    session = started(FakeFit([]), baseline=True)
+    assert session.wait(PATIENCE)
+    assert session.result is session.prepared.outcome
+    assert session.problem == "The comparison without privacy failed (MemoryError: too large)."
+    assert "Traceback" in session.details
+
+
+def test_waiting_gives_up_after_its_time():
     fit = FakeFit([snapshot(0, 0.0)])
-    session = faked(fit)
+    session = started(fit)
     assert not session.wait(0.05)
     assert not session.ended
     fit.go.release()
@@ -137,9 +198,9 @@ def test_waiting_gives_up_after_its_time(faked):
     assert session.ended
 
 
-def test_a_stop_reaches_the_fit(faked):
+def test_a_stop_reaches_the_fit():
     fit = FakeFit([snapshot(0, 0.0), snapshot(10, 1.0)])
-    session = faked(fit)
+    session = started(fit)
     fit.go.release()
     until(session, lambda progress: progress.snapshot is not None)
     assert (session.stopping, fit.stop()) == (False, False)
@@ -147,31 +208,6 @@ def test_a_stop_reaches_the_fit(faked):
     assert (session.stopping, fit.stop()) == (True, True)
     fit.go.release()
     assert session.wait(PATIENCE)
-
-
-def test_two_preparations_at_once_leave_the_warnings_machinery_alone(monkeypatch, private_data):
-    first_inside, second_inside = threading.Event(), threading.Event()
-    sessions = []
-
-    def prepare(*_, epsilon, **__):
-        if epsilon == 1.0:
-            first_inside.set()
-            assert second_inside.wait(PATIENCE)
-        else:
-            second_inside.set()
-            assert sessions[0].wait(PATIENCE)
-        return FakeFit([])
-
-    monkeypatch.setattr(fitting, "prepare", prepare)
-    filters, show = list(warnings.filters), warnings.showwarning
-    sessions += [Session(Settings(epsilon=epsilon), private_data) for epsilon in (1.0, 2.0)]
-    sessions[0].start()
-    assert first_inside.wait(PATIENCE)
-    sessions[1].start()
-    assert all(session.wait(PATIENCE) for session in sessions)
-    assert [session.problem for session in sessions] == ["", ""]
-    assert warnings.filters == filters
-    assert warnings.showwarning is show
 
 
 @pytest.mark.parametrize(

@@ -5,81 +5,152 @@ import dataclasses
 import pytest
 
 import workbench as wb
-from workbench.widgets.settings import Settings
+from workbench import defaults
+from workbench.widgets.data_source import DataSource
+from workbench.widgets.settings import PRIVACY_FIELDS, Settings, problems_of
+
+EMBEDDED = DataSource("breast_cancer", "'breast_cancer'", lambda: wb.data.load("breast_cancer"), "breast_cancer", True)
+
+
+def settings(*, data=EMBEDDED, model="logistic", options=None, device=None, evaluate_private=False, **privacy):
+    return Settings(
+        model=model, data=data, options=options or {}, device=device, evaluate_private=evaluate_private,
+        privacy={"epsilon": 1.0, **privacy},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def clinic(private_data):
+    return DataSource("clinic", "data", lambda: private_data, "clinic", False)
 
 
 def test_settings_to_start_with_have_no_problem():
-    assert Settings().problems() == {}
+    assert settings().problems() == {}
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("epsilon", value) for value in (0, -1.0, float("nan"), float("inf"), 1e4)),
-        *(("delta", value) for value in (0.0, 1.0, -1e-5, float("nan"))),
-        *(("iterations", value) for value in (0, -5, 2**31)),
-    ],
-)
+BAD = [
+    *(("epsilon", value) for value in (0, -1.0, float("nan"), float("inf"), 1e4, None, "abc")),
+    *(("delta", value) for value in (0.0, 1.0, -1e-5, float("nan"), "x")),
+    *(("iterations", value) for value in (0, -5, 2**31, 2.5, "many")),
+    *(("sampling_rate", value) for value in (0, 1.5, "all")),
+    *(("batch_size", value) for value in (0, 2.5)),
+    *(("clip", value) for value in (0, -1)),
+    *(("learning_rate", value) for value in (0, "fast")),
+    ("relation", "replace_one"),
+    ("sampler", "bernoulli"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), BAD)
 def test_a_bad_value_is_a_problem_of_its_field_alone(field, value):
-    problems = dataclasses.replace(Settings(), **{field: value}).problems()
+    problems = settings(**{field: value}).problems()
     assert list(problems) == [field]
-    assert problems[field].startswith("must be a ")
+
+
+@pytest.mark.parametrize(("field", "value"), BAD)
+def test_what_is_a_problem_here_is_refused_by_the_fit(field, value, clinic, private_data):
+    chosen = settings(data=clinic, **{"iterations": 10, field: value})
+    if value is None:  # only epsilon must be given
+        chosen = dataclasses.replace(chosen, privacy={"iterations": 10, "epsilon": "nothing"})
+    with pytest.raises(wb.ArgumentError) as caught:
+        chosen.prepare(private_data)
+    assert caught.value.argument == field
+
+
+def test_the_relation_may_be_any_of_the_sampler():
+    assert problems_of({"epsilon": 1, "sampler": "shuffle", "relation": "replace_special"}) == {}
+    assert list(problems_of({"epsilon": 1, "sampler": "poisson", "relation": "replace_special"})) == ["relation"]
 
 
 def test_a_model_that_cannot_be_made_is_a_problem_of_its_field():
-    problems = Settings(model="logistik").problems()
+    problems = settings(model="logistik").problems()
     assert list(problems) == ["model"]
     assert problems["model"].startswith("unknown name; did you mean 'logistic'")
 
 
+def test_a_bad_option_is_a_problem_by_its_own_name():
+    assert list(settings(options={"prior_scale": -1}).problems()) == ["prior_scale"]
+
+
 def test_all_bad_fields_are_told_at_once():
-    assert set(Settings(epsilon=-1, delta=2, iterations=0).problems()) == {"epsilon", "delta", "iterations"}
+    assert set(settings(epsilon=-1, delta=2, iterations=0).problems()) == {"epsilon", "delta", "iterations"}
 
 
-def test_no_delta_means_the_default(private_data):
-    prepared = Settings(iterations=50).prepare(private_data)
+def test_what_is_left_out_is_automatic(clinic, private_data):
+    prepared = settings(data=clinic, iterations=50).prepare(private_data)
     assert prepared.privacy.delta == 1e-3
     assert prepared.cautions == ()
+    advised = prepared.model.advice(prepared.data, private_data.num_train, 1.0)
+    rule = defaults.complete(dict.fromkeys(PRIVACY_FIELDS), advised, private_data.num_train)
+    assert prepared.privacy.clip == rule["clip"]
+    assert prepared.settings.average == rule["average"]
 
 
-def test_settings_reach_the_fit(private_data):
-    settings = Settings(epsilon=3.0, delta=1e-4, iterations=50, evaluate_private=True)
-    prepared = settings.prepare(private_data)
-    assert (prepared.privacy.epsilon, prepared.privacy.delta, prepared.privacy.iterations) == (3.0, 1e-4, 50)
+def test_settings_reach_the_fit(clinic, private_data):
+    given = {
+        "epsilon": 3.0, "delta": 1e-4, "iterations": 50, "batch_size": 5, "sampler": "shuffle", "clip": 0.5,
+        "relation": "replace_special", "learning_rate": 0.01, "average": False,
+    }  # fmt: skip
+    prepared = settings(data=clinic, evaluate_private=True, device="cpu:0", options={"prior_scale": 2.0}, **given).prepare(
+        private_data
+    )
+    for name in ("epsilon", "delta", "iterations", "sampler", "clip", "relation"):
+        assert getattr(prepared.privacy, name) == given[name]
+    assert prepared.privacy.sampling_rate == 5 / private_data.num_train
+    assert (prepared.settings.learning_rate, prepared.settings.average) == (0.01, False)
     assert prepared.settings.evaluate_private
+    assert prepared.settings.device.startswith("cpu:0")
+    assert prepared.model.options["prior_scale"] == 2.0
     assert prepared.privacy.seed is None
 
 
-def test_a_caution_about_delta_is_handed_back_instead_of_raised(private_data):
-    (caution,) = Settings(delta=0.1, iterations=50).prepare(private_data).cautions
-    assert caution.startswith("delta=0.1 is not below 1/N")
+def test_keys_tell_fits_apart_and_nothing_else():
+    usual = settings()
+    assert usual.key == settings().key == dataclasses.replace(usual, baseline=True).key
+    others = [
+        settings(options={"prior_scale": 2.0}), settings(model="gmm"), settings(device="cpu:0"),
+        settings(evaluate_private=True), settings(data=dataclasses.replace(EMBEDDED, key="other")),
+        *(settings(**{name: 0.25}) for name in PRIVACY_FIELDS),
+    ]  # fmt: skip
+    assert len({usual.key, *(other.key for other in others)}) == 1 + len(others)
 
 
 def test_code_names_an_embedded_data_set():
-    code = Settings(epsilon=2.0, delta=1e-4, iterations=100).as_code(embedded=True)
+    code = settings(epsilon=2.0, delta=1e-4, iterations=100, sampler="poisson").as_code()
     assert code == "result = wb.fit('logistic', 'breast_cancer', epsilon=2.0, delta=0.0001, iterations=100)"
 
 
-def test_code_refers_to_the_users_own_data_by_a_variable():
-    assert Settings(data="clinic").as_code(embedded=False).startswith("result = wb.fit('logistic', data, ")
+def test_code_refers_to_the_users_own_data_by_a_variable(clinic):
+    assert settings(data=clinic).as_code() == "result = wb.fit('logistic', data, epsilon=1.0)"
 
 
 def test_code_says_so_where_private_records_are_evaluated():
-    assert "evaluate_private=True" in Settings(evaluate_private=True).as_code(embedded=True)
-    assert "evaluate_private" not in Settings().as_code(embedded=True)
+    assert "evaluate_private=True" in settings(evaluate_private=True).as_code()
+    assert "evaluate_private" not in settings().as_code()
 
 
 def test_code_repeats_the_run(private_data):
-    settings = Settings(data="clinic", epsilon=2.0, delta=1e-4, iterations=20)
+    source = DataSource("clinic", "wb.data.remembered()", lambda: private_data, "clinic", False)
+    chosen = settings(
+        data=source, options={"prior": "laplace", "prior_scale": 2.0}, epsilon=2.0, delta=1e-4, iterations=20, device="cpu:0"
+    )
     names = {"wb": wb, "data": private_data}
-    exec(settings.as_code(embedded=False), names)
-    guarantee = names["result"].guarantee
-    assert (guarantee.epsilon, guarantee.delta, guarantee.steps) == (2.0, 1e-4, 20)
-    assert guarantee.steps_taken == 20
+    code = chosen.as_code().replace("wb.data.remembered()", "data")
+    exec(code, names)
+    result = names["result"]
+    guarantee = result.guarantee
+    assert (guarantee.epsilon, guarantee.delta, guarantee.steps, guarantee.steps_taken) == (2.0, 1e-4, 20, 20)
+    assert (result.model_options["prior"], result.model_options["prior_scale"]) == ("laplace", 2.0)
 
 
-def test_code_of_an_embedded_data_set_is_a_call_of_fit(monkeypatch):
-    calls = []
-    monkeypatch.setattr(wb, "fit", lambda *names, **options: calls.append((names, options)), raising=False)
-    exec(Settings(iterations=7).as_code(embedded=True), {"wb": wb})
-    assert calls == [(("logistic", "breast_cancer"), {"epsilon": 1.0, "iterations": 7})]
+@pytest.mark.filterwarnings("ignore::workbench.results.fit_result.IntervalWarning")
+def test_cells_are_code_that_runs(private_data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = settings(epsilon=2.0, iterations=20).as_cells().split("# %%\n")
+    assert cells[0] == ""
+    assert all(cell.startswith("# ") for cell in cells[1:])
+    names = {}
+    for cell in cells[1:]:
+        exec(cell, names)
+    assert names["result"].state == "done"
+    assert (tmp_path / "runs/mine/report.html").is_file()

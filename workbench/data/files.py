@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from workbench.data.images import from_images
 from workbench.data.schema import Categorical, Schema
 from workbench.data.tables import from_arrays, from_frame
 
-__all__ = ["from_csv", "from_file", "from_npz", "from_parquet", "read_csv", "read_npz"]
+__all__ = ["empty_parquet", "from_csv", "from_file", "from_npz", "from_parquet", "read_csv", "read_npz"]
 
 _UNREADABLE = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
@@ -37,16 +37,18 @@ def from_file(path: str | Path, **options: Any) -> Dataset:
     raise _validate.ArgumentError("path", str(path), f"the suffix must be one of {', '.join(_READERS)}.")
 
 
-def from_csv(path: str | Path, **options: Any) -> Dataset:
+def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
     """A data set from a CSV file (``.gz`` and the like are unpacked); the other arguments are those of ``from_frame``.
 
     Columns that are declared categorical, and that of the groups, are read as text, so that "01" stays what it is whatever
     the other rows hold. Empty cells, "NA" and the like are missing.
 
+    :param path: or an open binary file that is not packed; its data set is named "table" unless ``name`` says otherwise.
     :raises ArgumentError: if the file is missing or no table, naming ``path``.
     """
     frame = read_csv(path, text=_text_columns(options))
-    return from_frame(frame, **{"name": _name(path), **options})
+    name = _name(path) if isinstance(path, (str, Path)) else "table"
+    return from_frame(frame, **{"name": name, **options})
 
 
 def from_parquet(path: str | Path, **options: Any) -> Dataset:
@@ -54,15 +56,7 @@ def from_parquet(path: str | Path, **options: Any) -> Dataset:
 
     :raises ArgumentError: if the file is missing or no table, or pyarrow is not installed, naming ``path``.
     """
-    file = _existing(path)
-    try:
-        pyarrow = importlib.import_module("pyarrow")
-    except ImportError:
-        raise _validate.ArgumentError("path", str(path), "Parquet files need a package: pip install pyarrow.") from None
-    try:
-        frame = pd.read_parquet(file, engine="pyarrow")
-    except (*_UNREADABLE, pyarrow.ArrowException) as error:
-        raise _unreadable(path, "Parquet", error) from error
+    frame = _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
     return from_frame(frame, **{"name": _name(path), **options})
 
 
@@ -103,16 +97,29 @@ _READERS: dict[str, Callable[..., Dataset]] = {
 }
 
 
-def read_csv(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
-    """The table of a CSV file, with the columns ``text`` as text.
+def read_csv(path: str | Path | BinaryIO, text: tuple[str, ...] = (), rows: int | None = None) -> pd.DataFrame:
+    """The table of a CSV file or of an open binary file, with the columns ``text`` as text.
 
+    :param rows: how many rows to read, from the first; None for all.
     :raises ArgumentError: if the file is missing or no table, naming ``path``.
     """
-    file = _existing(path)
+    file = _existing(path) if isinstance(path, (str, Path)) else path
     try:
-        return pd.read_csv(file, dtype=dict.fromkeys(text, str))
+        return pd.read_csv(file, dtype=dict.fromkeys(text, str), nrows=rows)
     except _UNREADABLE as error:
-        raise _unreadable(path, "CSV", error) from error
+        raise _unreadable(path if isinstance(path, (str, Path)) else "open file", "CSV", error) from error
+
+
+def empty_parquet(path: str | Path) -> pd.DataFrame:
+    """The table of a Parquet file without its rows, which are not read: names and types of its columns.
+
+    :raises ArgumentError: as ``from_parquet``.
+    """
+
+    def read(file: Path) -> pd.DataFrame:
+        return importlib.import_module("pyarrow.parquet").read_schema(file).empty_table().to_pandas()
+
+    return _parquet(path, read)
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
@@ -129,6 +136,18 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
             return {name: archive[name] for name in archive.files}
     except _UNREADABLE as error:
         raise _unreadable(path, ".npz", error) from error
+
+
+def _parquet(path: str | Path, read: Callable[[Path], pd.DataFrame]) -> pd.DataFrame:
+    file = _existing(path)
+    try:
+        pyarrow = importlib.import_module("pyarrow")
+    except ImportError:
+        raise _validate.ArgumentError("path", str(path), "Parquet files need a package: pip install pyarrow.") from None
+    try:
+        return read(file)
+    except (*_UNREADABLE, pyarrow.ArrowException) as error:
+        raise _unreadable(path, "Parquet", error) from error
 
 
 def _text_columns(options: Mapping[str, Any]) -> tuple[str, ...]:

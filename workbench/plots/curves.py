@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from workbench.plots.style import COLOURS, INK, WIDTH, dress, new_figure
+from workbench.plots.style import COLOURS, DOTS_PER_INCH, INK, LINES, MARKERS, WIDTH, dress, legend_above, new_figure
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult, HistoryPoint
 
-__all__ = ["TrainingCurves", "training_figure"]
+__all__ = ["TrainingCurves", "score_name", "training_figure", "two_runs_figure"]
 
 # the second panel shows the first of these that a run has
 _SCORES = {
@@ -26,6 +28,18 @@ _SCORES = {
 }
 _FALLING = ("reconstruction_error",)  # better when smaller
 _SMALLEST_RANGE = 0.02  # of a y axis: smaller changes are not blown up to look large
+_ELBO = "evaluation ELBO (nats per record)"
+
+
+def score_name(metrics: Mapping[str, float]) -> str:
+    """The metric beside the ELBO: AUC, log-likelihood, reconstruction error, or a model's own first; "" if there is none."""
+    own = [name for name in metrics if name != "elbo"]
+    known = [name for name in _SCORES if name in own]
+    return (known or own or [""])[0]
+
+
+def _title(metric: str) -> str:
+    return _ELBO if metric == "elbo" else _SCORES.get(metric, f"evaluation {metric.replace('_', ' ')}")
 
 
 class TrainingCurves:
@@ -34,17 +48,21 @@ class TrainingCurves:
     The score is AUC where the model has it, else the log-likelihood, else the reconstruction error, else whatever the
     model's own first metric is; the first points that hold one decide.
 
-    :param steps: the width of the x axes.
+    :param steps: the width of the x axes; 0 for empty panels.
     :param label: what the curves are: "public data" or "outside the guarantee"; stands in the picture.
     """
 
     def __init__(self, steps: int, label: str) -> None:
         self.figure = new_figure(WIDTH, 2.85)
+        # places that hold for every label: finding them anew would be half of a frame's time
+        self.figure.set_layout_engine(None)
+        self.figure.subplots_adjust(left=0.085, right=0.985, bottom=0.17, top=0.8, wspace=0.22)
         self._heading = self.figure.suptitle("", fontsize=10, color=INK, x=0.01, ha="left")
         self._label = label
         self._panels = [self._panel(1, steps, COLOURS[0]), self._panel(2, steps, COLOURS[1])]
-        self._panels[0][0].set_title("evaluation ELBO (nats per record)", fontsize=9.5, loc="left", color=INK)
+        self._panels[0][0].set_title(_ELBO, fontsize=9.5, loc="left", color=INK)
         self._score = ""  # the metric of the second panel
+        self._baseline: dict[str, float] = {}
         self.draw(())
 
     def _panel(self, place: int, steps: int, colour: str) -> tuple[Axes, Line2D, Line2D]:
@@ -55,6 +73,8 @@ class TrainingCurves:
         (line,) = axes.plot([], [], color=colour, linewidth=1.6, marker="o", markersize=2.5)
         (tip,) = axes.plot([], [], color=colour, marker="o", markersize=5, linestyle="none")
         axes.set_yticks([])  # until there are values
+        if not steps:
+            axes.set_xticks([])
         return axes, line, tip
 
     def draw(self, history: Sequence[HistoryPoint], note: str = "") -> None:
@@ -68,18 +88,41 @@ class TrainingCurves:
             values = [value for value in values if math.isfinite(value)]
             if values:
                 axes.yaxis.set_major_locator(MaxNLocator(6))
-                axes.set_ylim(*_limits(name, values))
+                low, high = _limits(name, values)
+                if name in self._baseline:
+                    margin = 0.08 * (high - low)
+                    low, high = min(low, self._baseline[name] - margin), max(high, self._baseline[name] + margin)
+                axes.set_ylim(low, high)
         self._heading.set_text(f"curves: {self._label}" + (f"   ·   {note}" if note else ""))
+
+    def compare(self, baseline: Mapping[str, float]) -> None:
+        """A dashed line at what a fit without privacy reaches, with its number; ``draw`` keeps it inside of the panel.
+
+        It is an exact function of private records, and the line says so.
+        """
+        self._baseline = {name: value for name, value in baseline.items() if math.isfinite(value)}
+        for name, (axes, *_) in zip(("elbo", self._score), self._panels, strict=True):
+            if name in self._baseline:
+                axes.axhline(self._baseline[name], color=INK, linewidth=1.2, linestyle=LINES[1])
+                note = axes.annotate(
+                    f"without privacy {self._baseline[name]:.4g} (outside the guarantee)",
+                    (1, self._baseline[name]), xycoords=("axes fraction", "data"), xytext=(-2, -4),
+                    textcoords="offset points", ha="right", va="top", fontsize=7.5, color=INK,
+                )  # fmt: skip
+                note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+
+    def frame(self) -> bytes:
+        """The figure as PNG bytes, packed for speed rather than size."""
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, pil_kwargs={"compress_level": 1})
+        return buffer.getvalue()
 
     def _choose_score(self, history: Sequence[HistoryPoint]) -> None:
         """Settle what the second panel shows at the first point that says so; its title is empty until then."""
         for point in history if not self._score else ():
-            own = [name for name in point.metrics if name != "elbo"]
-            known = [name for name in _SCORES if name in own]
-            if own:
-                self._score = (known or own)[0]
-                title = _SCORES.get(self._score, f"evaluation {self._score.replace('_', ' ')}")
-                self._panels[1][0].set_title(title, fontsize=9.5, loc="left", color=INK)
+            self._score = score_name(point.metrics)
+            if self._score:
+                self._panels[1][0].set_title(_title(self._score), fontsize=9.5, loc="left", color=INK)
                 return
 
 
@@ -103,3 +146,34 @@ def training_figure(result: FitResult) -> Figure:
     stopped = "" if result.state == "done" else f", {result.state} at step {guarantee.steps_taken:,}"
     curves.draw(result.history, f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}{stopped}")
     return curves.figure
+
+
+def two_runs_figure(results: Mapping[str, FitResult]) -> Figure:
+    """ELBO and score of some runs in one figure, each run by the name it has in ``results``; 7.0 x 3.0 inches.
+
+    Runs whose score is another are compared by the ELBO alone.
+
+    :param results: two to four.
+    """
+    labels = {result.metrics_label for result in results.values()}
+    label = "outside the guarantee" if "outside the guarantee" in labels else "public data"
+    figure = new_figure(WIDTH, 3.0, use=f"curves: {label}")
+    scores = {score_name(result.metrics) for result in results.values()}
+    shown = ["elbo", *(scores if len(scores) == 1 else ())]
+    for place, metric in enumerate(name for name in shown if name):
+        axes = dress(figure.add_subplot(1, len(shown), place + 1), "", "step")
+        drawn = []
+        for number, (name, result) in enumerate(results.items()):
+            points = [(point.step, point.metrics[metric]) for point in result.history if metric in point.metrics]
+            drawn += [value for _, value in points[len(points) // 10 :] if math.isfinite(value)]
+            axes.plot(
+                *(zip(*points, strict=True) if points else ([], [])), color=COLOURS[number], linestyle=LINES[number],
+                linewidth=1.6, label=name, marker=MARKERS[number], markersize=4, markevery=max(1, len(points) // 8),
+            )  # fmt: skip
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        if drawn:
+            axes.set_ylim(*_limits(metric, drawn))
+        axes.set_title(_title(metric), fontsize=9.5, loc="left", color=INK, pad=20)
+        legend_above(axes, width=WIDTH / 2)
+    return figure

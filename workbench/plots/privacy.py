@@ -1,4 +1,4 @@
-"""Figures of privacy: epsilon over steps, and one plan under every sampler and accountant."""
+"""Figures of privacy: epsilon over steps, what an attacker can learn, one plan under every sampler and accountant."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter
 
-from workbench.plots.style import INK, QUIET, dress, new_figure
+from workbench.plots.style import BAND, COLOURS, INK, LEGEND, QUIET, dress, new_figure
+from workbench.privacy.guarantee import percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["comparison_figure", "epsilon_figure"]
+    from workbench.privacy.outlook import Outlook
+
+__all__ = ["comparison_figure", "epsilon_figure", "outlook_figure"]
 
 # accountant: (colour, marker, words); colour is not the only signal
 _ACCOUNTANTS = {
@@ -39,6 +42,59 @@ def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
     axes.annotate(
         f"{values[-1]:.3g}", (steps[-1], values[-1]), xytext=(-6, 5), textcoords="offset points", ha="right", va="bottom"
     )
+    return figure
+
+
+def outlook_figure(outlook: Outlook) -> Figure:
+    """What a plan means, small, for beside the controls: epsilon over steps, and the attacker's trade-off; 3.6 x 2.0 inches.
+
+    Its letters are those of a page when it is shown 320 to 420 pixels wide.
+    """
+    figure = new_figure(3.6, 2.0)
+    figure.set_layout_engine("none")  # finding a layout takes longer than drawing
+    spent, attack = (dress(figure.add_axes((left, 0.24, 0.34, 0.64))) for left in (0.13, 0.61))
+
+    steps, values = zip((0, 0.0), *outlook.epsilon_curve, strict=True)
+    spent.plot(steps, values, color=COLOURS[0], linewidth=1.8)
+    spent.plot(steps[-1:], values[-1:], color=COLOURS[0], marker="o", markersize=5, clip_on=False, zorder=3)
+    spent.set_xlim(0, steps[-1])
+    spent.set_ylim(0, 1.18 * outlook.settings.epsilon)
+    spent.xaxis.set_major_formatter(EngFormatter(sep=""))
+    spent.xaxis.set_major_locator(MaxNLocator(2, integer=True))
+    spent.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    spent.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    spent.annotate(
+        f"{values[-1]:g}",
+        (steps[-1], values[-1]),
+        (-7, 1),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=8.5,
+    )
+
+    wrongly, found = ([100 * rate for rate in rates] for rates in zip(*outlook.trade_off, strict=True))
+    at_1_percent = outlook.attack_bounds["true_positive_rate_at_1_percent"]
+    attack.fill_between(wrongly, wrongly, found, color=BAND, alpha=0.45, linewidth=0)
+    attack.plot(wrongly, found, color=COLOURS[0], linewidth=1.8)
+    (guessing,) = attack.plot([0, 100], [0, 100], color=QUIET, linewidth=1.2, linestyle="--", label="guessing")
+    (point,) = attack.plot(
+        [1], [100 * at_1_percent], color=COLOURS[1], marker="D", markersize=5, linestyle="none", clip_on=False, zorder=3,
+        label=f"{percent(at_1_percent)} at 1 %",
+    )  # fmt: skip
+    attack.set_xlim(0, 100)
+    attack.set_ylim(0, 103)
+    attack.set_xticks([0, 50, 100])
+    attack.set_yticks([0, 50, 100])
+    # nothing is ever drawn below the line of guessing
+    attack.legend(
+        handles=[point, guessing], loc="lower right", bbox_to_anchor=(1.05, 0.015), borderaxespad=0, labelspacing=0.2,
+        **{**LEGEND, "fontsize": 8.5, "handlelength": 1.2, "handletextpad": 0.4},
+    )  # fmt: skip
+
+    for axes, title, label in ((spent, "epsilon, at most", "steps"), (attack, "found, at most (%)", "wrongly accused (%)")):
+        axes.set_title(title, fontsize=8.5, loc="left", color=INK)
+        axes.set_xlabel(label, fontsize=8.5, color=INK)
     return figure
 
 

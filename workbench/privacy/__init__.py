@@ -17,12 +17,14 @@ _HOMES = {
     "max_sampling_rate": "calibration",
     "max_steps": "calibration",
     "noise_multiplier": "calibration",
+    "Outlook": "outlook",
     "trade_off": "accounting",
 }
 
 __all__ = [
     "GaussianMechanism",
     "Guarantee",
+    "Outlook",
     "compare",
     "delta",
     "epsilon",

@@ -36,6 +36,7 @@ _NARROW = 2e-3  # cells of less than so many standard deviations are integrated 
 _SUM_ERROR = 1e-10  # and of sums over a grid
 LARGEST_EPSILON = 1e5  # beyond it the bound is infinite
 _HUGE = 600.0  # losses whose exponential is near the end of float64
+_UNDERFLOW = 746.0  # e^-746 is 0 in float64, and so is all that is smaller
 
 Phases = tuple[tuple["SampledGaussian", int], ...]
 
@@ -404,8 +405,12 @@ class ComposedLoss:
         for step in steps:
             folded = np.bincount(np.arange(len(step.tilted)) % size, weights=step.tilted, minlength=size)
             transform = fft.rfft(folded)
-            spectrum *= transform**step.count
-            sensitivity += step.count / np.maximum(np.abs(transform), 1e-6)
+            magnitude = np.abs(transform)
+            # a complex power is slow, and of many steps most are smaller than any float64 but 0
+            some = magnitude > math.exp(-_UNDERFLOW / step.count)
+            spectrum[some] *= transform[some] ** step.count
+            spectrum[~some] = 0.0
+            sensitivity += step.count / np.maximum(magnitude, 1e-6)
         error = _FFT_ERROR * math.log2(size) * (float(np.mean(np.abs(spectrum) * sensitivity)) + 1 / size)
         indices = first + np.arange(size)
         offset = sum(step.count * step.first for step in steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 
-__all__ = ["Guarantee"]
+__all__ = ["Guarantee", "percent"]
 
 _RELATIONS = {
     "add_or_remove_one": "adding or removing any one {unit}",
@@ -96,6 +97,17 @@ class Guarantee:
             "belief_from_half": min(1.0, round_up(at_1_percent / (at_1_percent + 0.01), 4)),
         }
 
+    def trade_off(self, false_positive_rates: Sequence[float]) -> np.ndarray:
+        """The curve behind ``attack_bounds``: the most of the present records that any test can find, float[n].
+
+        Rounded up to 4 decimals.
+
+        :param false_positive_rates: shares in [0, 1] of absent records that the test wrongly accuses.
+        :raises ArgumentError: if one is out of range.
+        """
+        rates = self._true_positive_rates(list(false_positive_rates))
+        return np.array([min(1.0, round_up(float(rate), 4)) for rate in rates])
+
     def _true_positive_rates(self, false_positive_rates: list[float]) -> np.ndarray:
         rates = np.array(false_positive_rates)
         curve = accounting.trade_off(
@@ -123,12 +135,12 @@ class Guarantee:
     def statement(self) -> str:
         """The promise in plain words: the headline, what it means for an attacker, how it was obtained, its conditions."""
         bounds = self.attack_bounds()
-        found = _percent(bounds["true_positive_rate_at_1_percent"])
+        found = percent(bounds["true_positive_rate_at_1_percent"])
         minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate)
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
-            f"answer lifts a suspicion of 50 % to at most {_percent(bounds['belief_from_half'])}.",
+            f"answer lifts a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
             f"It was kept by {self.steps:,} planned steps of DP-VI: {minibatches}, per-record gradients clipped to norm "
             f"{self.clip:g}, Gaussian noise of {self.noise_multiplier:g} times that norm (accountant: "
             f"{self.accountant.upper()}, pessimistic; relation: {self.relation}).",
@@ -144,7 +156,8 @@ class Guarantee:
         return "\n\n".join(lines)
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share of 1 as per cent, rounded up to one decimal: at most so many."""
     return f"{round_up(100 * share, 1):g} %"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import html
 from collections.abc import Iterable, Sequence
+from html import escape
 
 __all__ = [
-    "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "card", "code_box", "download", "fold", "heading", "image",
-    "note", "problem", "quiet", "sentence", "table",
+    "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "card", "code_box", "download", "escape", "fold", "heading",
+    "image", "note", "problem", "quiet", "sentence", "table",
 ]  # fmt: skip
 
 # text on white, each with a contrast above 4.5 (tests/widgets/test_html.py)
@@ -28,8 +28,8 @@ STYLE_SHEET = f"""<style>
 }}
 .dpvi-workbench .widget-html-content {{ line-height: 1.4; overflow-wrap: anywhere; }}
 .dpvi-workbench .widget-html-content h3 {{ font-size: 1.05em; margin: 0; font-weight: 600; color: {INK}; }}
-.dpvi-workbench .widget-label {{ white-space: normal; line-height: 1.25; display: flex; align-items: center;
-  justify-content: flex-end; text-align: right; }}
+.dpvi-workbench .widget-label {{ white-space: normal; overflow-wrap: anywhere; line-height: 1.25; display: flex;
+  align-items: center; justify-content: flex-end; text-align: right; }}
 .dpvi-workbench input::placeholder, .dpvi-workbench textarea::placeholder {{ color: {QUIET}; opacity: 1; }}
 .dpvi-workbench summary {{ cursor: pointer; }}
 .dpvi-workbench :is(button, input, select, textarea, summary, a):focus-visible {{
@@ -54,27 +54,27 @@ _COPY = (
 
 def sentence(text: str) -> str:
     """Plain text, in the ink of the page."""
-    return f'<div style="color:{INK};line-height:1.4">{html.escape(text)}</div>'
+    return f'<div style="color:{INK};line-height:1.4">{escape(text)}</div>'
 
 
 def quiet(*texts: str) -> str:
     """Small print, a line a text."""
-    return f'<div style="color:{QUIET};line-height:1.35">{"<br>".join(map(html.escape, texts))}</div>'
+    return f'<div style="color:{QUIET};line-height:1.35">{"<br>".join(map(escape, texts))}</div>'
 
 
 def problem(text: str) -> str:
     """What is wrong and what to do; told by a sign as well as by its colour. Nothing for an empty text."""
-    return f'<div role="alert" style="color:{ALERT};line-height:1.35">⚠ {html.escape(text)}</div>' if text else ""
+    return f'<div role="alert" style="color:{ALERT};line-height:1.35">⚠ {escape(text)}</div>' if text else ""
 
 
 def heading(text: str) -> str:
     """The title of a section."""
-    return f"<h3>{html.escape(text)}</h3>"
+    return f"<h3>{escape(text)}</h3>"
 
 
 def note(first: str, rest: str = "") -> str:
     """A line that begins in bold and keeps its height while it changes."""
-    return f'<div style="color:{INK};line-height:1.4;min-height:2.8em"><b>{html.escape(first)}</b> {html.escape(rest)}</div>'
+    return f'<div style="color:{INK};line-height:1.4;min-height:2.8em"><b>{escape(first)}</b> {escape(rest)}</div>'
 
 
 def badge(label: str) -> str:
@@ -83,21 +83,21 @@ def badge(label: str) -> str:
     colour, sign = (ALERT, "⚠ ") if outside else (ACCENT, "")
     return (
         f'<span style="border:1px solid {colour};border-radius:10px;padding:0 .6em;color:{colour};font-size:.9em">'
-        f"{sign}{html.escape(label)}</span>"
+        f"{sign}{escape(label)}</span>"
     )
 
 
 def fold(summary: str, inner: str, *, is_open: bool = False) -> str:
     """``inner`` (HTML) under a line that folds it."""
-    return f"<details{' open' if is_open else ''}><summary>{html.escape(summary)}</summary>{inner}</details>"
+    return f"<details{' open' if is_open else ''}><summary>{escape(summary)}</summary>{inner}</details>"
 
 
 def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = ()) -> str:
     """A framed text whose first paragraph is in bold."""
     first, *others = paragraphs
-    body = "".join(f"<p style='margin:.4em 0'>{html.escape(text)}</p>" for text in others)
+    body = "".join(f"<p style='margin:.4em 0'>{escape(text)}</p>" for text in others)
     return (
-        f'<div style="{_CARD}"><b>{html.escape(title)}</b><p style="margin:.4em 0"><b>{html.escape(first)}</b></p>'
+        f'<div style="{_CARD}"><b>{escape(title)}</b><p style="margin:.4em 0"><b>{escape(first)}</b></p>'
         f"{body}{''.join(map(problem, cautions))}</div>"
     )
 
@@ -107,24 +107,21 @@ def code_box(text: str) -> str:
     return (
         f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" style="float:right">Copy</button>'
         f'<pre style="user-select:all;white-space:pre-wrap;background:#f6f8fa;color:{INK};padding:.6em;margin:0">'
-        f"{html.escape(text)}</pre></div>"
+        f"{escape(text)}</pre></div>"
     )
 
 
 def download(label: str, name: str, content: bytes, kind: str) -> str:
     """A link that saves ``content`` from the browser as the file ``name``."""
     encoded = base64.b64encode(content).decode()
-    return (
-        f'<a download="{html.escape(name)}" href="data:{kind};base64,{encoded}" style="color:{ACCENT}">'
-        f"{html.escape(label)}</a>"
-    )
+    return f'<a download="{escape(name)}" href="data:{kind};base64,{encoded}" style="color:{ACCENT}">{escape(label)}</a>'
 
 
 def image(content: bytes, description: str, width: int | None = None) -> str:
     """A PNG picture with its description in words."""
     size = "" if width is None else f' width="{width}"'
     encoded = base64.b64encode(content).decode()
-    return f'<img alt="{html.escape(description)}"{size} src="data:image/png;base64,{encoded}" style="max-width:100%">'
+    return f'<img alt="{escape(description)}"{size} src="data:image/png;base64,{encoded}" style="max-width:100%">'
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", numbers: bool = True) -> str:
@@ -133,11 +130,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str
 
     def line(cells: Sequence[str], tag: str) -> str:
         return "".join(
-            f"<{tag} style='text-align:{side};padding:1px 10px 1px 0;vertical-align:top'>{html.escape(cell)}</{tag}>"
+            f"<{tag} style='text-align:{side};padding:1px 10px 1px 0;vertical-align:top'>{escape(cell)}</{tag}>"
             for side, cell in zip(sides, cells, strict=True)
         )
 
-    above = f"<caption style='text-align:left;color:{QUIET}'>{html.escape(caption)}</caption>" if caption else ""
+    above = f"<caption style='text-align:left;color:{QUIET}'>{escape(caption)}</caption>" if caption else ""
     body = "".join(f"<tr>{line(cells, 'td')}</tr>" for cells in rows)
     return (
         f"<table style='font-variant-numeric:tabular-nums;border-collapse:collapse;color:{INK}'>{above}"

@@ -1,42 +1,68 @@
 """The workbench screen: choose a model and data, set the privacy, watch a private fit, read what is promised.
 
 The view is made of ipywidgets. Button callbacks only set flags and start threads. While a fit runs, one presenter
-thread is the only writer of what is shown; it draws the newest snapshot four times a second and skips those in between.
+thread is the only writer of what is shown of it; it draws the newest snapshot some times a second and skips those in
+between. What a plan would mean is computed in a thread of its own, whenever the controls have come to rest, and the fit is
+compiled beforehand there, so that pressing Fit starts it.
 """
 
 from __future__ import annotations
 
-import base64
-import html
+import gc
 import threading
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import ipywidgets as widgets
+from IPython import get_ipython
 from IPython.display import HTML, display
 
 from workbench import data as data_room
 from workbench import models
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.plots import TrainingCurves, png
+from workbench.inference.records import PrivacyModelError
+from workbench.plots import png
+from workbench.widgets import _html, fields
 from workbench.widgets import session as sessions
-from workbench.widgets.session import Progress, Session
-from workbench.widgets.settings import Settings
+from workbench.widgets.data_panel import DataPanel
+from workbench.widgets.history_panel import HistoryPanel
+from workbench.widgets.latest import Latest
+from workbench.widgets.live_panel import LivePanel
+from workbench.widgets.model_panel import ModelPanel
+from workbench.widgets.privacy_panel import PrivacyPanel
+from workbench.widgets.result_panel import ResultPanel, guarantee_card, posterior_table
+from workbench.widgets.run_panel import RunPanel
+from workbench.widgets.session import Session
+from workbench.widgets.settings import Settings, problems_of
 
 __all__ = ["Workbench"]
 
-_FRAME_SECONDS = 0.25
-_FIELD_WIDTH = "300px"
-_STYLE = {"description_width": "118px"}
+_FRAME_SECONDS = 0.4
+
+
+class _Ready(NamedTuple):
+    """A fit that could start now, with what the screen says about it beforehand."""
+
+    settings: Settings
+    prepared: Any
+    outlook: Any
+    diagram: tuple[bytes, str]
+
+    def fits(self, settings: Settings) -> bool:
+        """Whether it is what ``settings`` ask for and has not begun: each run draws its own noise."""
+        return self.settings.key == settings.key and not self.prepared.has_begun
 
 
 class Workbench:
     """The interactive workbench; display it in a notebook cell.
 
     :param model: name of the model chosen first. :param data: name of an embedded data set, or a ``Dataset``.
-    :param epsilon: > 0. :param delta: None for the largest power of ten below 1/N. :param iterations: planned steps.
+    :param epsilon: > 0. :param delta: None for the largest power of ten below 1/N.
+    :param iterations: planned steps; None for the rule of ``workbench.defaults``.
 
-    After a fit, ``result`` is its ``FitResult``; it is None before, during and after one that broke.
+    After a fit, ``result`` is its ``FitResult``; it is None before, during and after one that broke. ``results`` has those
+    of all fits of this screen.
     """
 
     def __init__(
@@ -46,162 +72,205 @@ class Workbench:
         data: str | Dataset = "breast_cancer",
         epsilon: float = 1.0,
         delta: float | None = None,
-        iterations: int = 50_000,
+        iterations: int | None = 50_000,
     ) -> None:
         models.get(model)
-        self._own: dict[str, Dataset] = {}
-        if isinstance(data, Dataset):
-            self._own[data.name] = data
-        elif not isinstance(data, str):
-            raise ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
-        else:
+        if isinstance(data, str):
             data_room.describe(data)
-        start = Settings(model, data.name if isinstance(data, Dataset) else data, epsilon, delta, iterations)
-        for name, problem in start.problems().items():
-            raise ArgumentError(name, getattr(start, name), problem)
+        elif not isinstance(data, Dataset):
+            raise ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
+        start = {"epsilon": epsilon, "delta": delta, "iterations": iterations}
+        for name, problem in problems_of(start).items():
+            raise ArgumentError(name, start[name], problem)
         self.result: Any = None
         self._session: Session | None = None
         self._presenter: threading.Thread | None = None
+        self._ready: _Ready | None = None
+        self._datasets: dict[Any, Dataset] = {}
         self._records: list[Any] = []
-        self._make_controls(start)
-        self._make_screen()
+        self._closed = False
+        self._loud = False
+        self._outlooks, self._compilations = Latest("dpvi-outlook"), Latest("dpvi-ahead")
+        self.model = ModelPanel(model, {}, self._controls_changed)
+        self.data = DataPanel(data, self._controls_changed, _namespace)
+        self.privacy = PrivacyPanel(epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed)
+        self.run = RunPanel(self._controls_changed)
+        self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
+        self.run.fit.on_click(lambda _: self.fit())
+        self.run.stop.on_click(lambda _: self.stop())
+        self.run.resume.on_click(lambda _: self.resume())
+        self.view = self._arranged()
+        self._loud = True
         self._controls_changed()
         sessions.warm_up()
+        self.run.find_devices()
+
+    def _arranged(self) -> Any:
+        controls = widgets.VBox(
+            [self.model.view, self.data.view, self.privacy.view],
+            layout=widgets.Layout(flex="1 1 340px", min_width="0", grid_gap="10px"),
+        )
+        more = widgets.Tab(
+            [self.outcome.posterior, self.outcome.pictures, self.history.view, self.outcome.export],
+            titles=("Posterior", "Pictures", "Fits of this session", "Export"),
+        )
+        shown = widgets.VBox(
+            [fields.section("Fit", self.run.view, self.live.view), self.outcome.guarantee, more],
+            layout=widgets.Layout(flex="1.7 1 480px", min_width="0", grid_gap="10px"),
+        )
+        view = widgets.VBox(
+            [
+                widgets.HTML(_html.STYLE_SHEET),
+                widgets.HBox([controls, shown], layout=widgets.Layout(flex_flow="row wrap", width="100%", grid_gap="12px")),
+            ],
+            layout=widgets.Layout(width="100%", max_width="1500px", padding="8px"),
+        )
+        view.add_class("dpvi-workbench")
+        return view
+
+    @property
+    def results(self) -> list[Any]:
+        """The results of this screen's fits, oldest first."""
+        return list(self.history.results)
 
     # ---- controls -------------------------------------------------------------------------------------------------
 
-    def _make_controls(self, start: Settings) -> None:
-        def field(kind: Any, **options: Any) -> Any:
-            return kind(layout=widgets.Layout(width=_FIELD_WIDTH), style=_STYLE, **options)
-
-        names = [*self._own, *(name for name in data_room.names() if name not in self._own)]
-        self.model = field(widgets.Dropdown, description="Model", options=models.names(), value=start.model)
-        self.data = field(widgets.Dropdown, description="Data", options=names, value=start.data)
-        self.epsilon = field(widgets.FloatText, description="epsilon", value=start.epsilon, step=0.1)
-        self.delta = field(
-            widgets.Text,
-            description="delta",
-            value="" if start.delta is None else repr(start.delta),
-            placeholder="default: below 1 / N",
-            continuous_update=False,
-        )
-        self.iterations = field(widgets.IntText, description="iterations (steps)", value=start.iterations, step=1000)
-        self.evaluate_private = field(
-            widgets.Checkbox, description="show private evaluation curves", value=False, indent=False
-        )
-        self.errors = {
-            name: widgets.HTML(layout=widgets.Layout(width=_FIELD_WIDTH))
-            for name in ("model", "epsilon", "delta", "iterations")
-        }
-        self.about = widgets.HTML(layout=widgets.Layout(width=_FIELD_WIDTH))
-        self.fit_button = widgets.Button(
-            description="Fit", icon="play", button_style="primary", tooltip="Start a private fit"
-        )
-        self.stop_button = widgets.Button(
-            description="Stop", icon="stop", disabled=True, tooltip="End the fit and keep what it has"
-        )
-        for control in (self.model, self.data, self.epsilon, self.delta, self.iterations, self.evaluate_private):
-            control.observe(lambda _: self._controls_changed(), names="value")
-        self.fit_button.on_click(lambda _: self.fit())
-        self.stop_button.on_click(lambda _: self.stop())
-
-    def _dataset(self, name: str) -> Dataset:
-        return self._own[name] if name in self._own else data_room.load(name)
-
-    def _is_private(self, name: str) -> bool:
-        """Whether this data set's evaluation records are private; embedded ones are public."""
-        return name in self._own and not self._own[name].evaluation_is_public
-
     def settings(self) -> Settings:
-        """What the controls say now. A delta that is no number is NaN, which no check lets through."""
-        text = self.delta.value.strip()
-        try:
-            delta = float(text) if text else None
-        except ValueError:
-            delta = float("nan")
+        """What the controls say now."""
+        source = self.data.source()
         return Settings(
-            model=self.model.value,
-            data=self.data.value,
-            epsilon=self.epsilon.value,
-            delta=delta,
-            iterations=self.iterations.value,
-            evaluate_private=self.evaluate_private.value and self._is_private(self.data.value),
+            model=self.model.name,
+            options=self.model.options(),
+            data=source,
+            privacy=self.privacy.values(),
+            device=self.run.device.value or None,
+            evaluate_private=bool(self.run.evaluate_private.value) and not source.evaluation_is_public,
+            baseline=bool(self.run.baseline.value),
         )
+
+    def problems(self) -> dict[str, str]:
+        """``{argument: what is wrong}``, as far as it can be told at once."""
+        return {**self.model.problems(), **self.data.problems(), **self.privacy.problems()}
 
     def _controls_changed(self) -> None:
+        if not self._loud or self._closed:
+            return
+        problems = self.problems()
+        self._show_problems(problems)
+        if problems:
+            self.privacy.show_unknown("Mend what is marked, and the consequences are shown here.")
+            return
         settings = self.settings()
-        problems = settings.problems()
-        for name, label in self.errors.items():
-            shown = self.delta.value if name == "delta" else getattr(settings, name)
-            label.value = _error(f"{name} = {shown}: {problems[name]}") if name in problems else ""
-        own = self._own.get(settings.data)
-        self.evaluate_private.layout.display = "" if self._is_private(settings.data) else "none"
-        description = own.description if own is not None else data_room.describe(settings.data)
-        about = [description] if "model" in problems else [models.get(settings.model).summary, description]
-        self.about.value = _quiet("<br>".join(map(html.escape, about)))
-        self.code.value = _code(settings.as_code(embedded=own is None))
+        self.run.evaluate_private.visible = not settings.data.evaluation_is_public
+        self.outcome.show_code(settings.as_code(), settings.as_cells())
+        if self._ready is not None and self._ready.fits(settings):
+            self._show_ready(self._ready)
+            return
+        self.privacy.computing()
+        self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
+
+    def _show_problems(self, problems: Mapping[str, str]) -> None:
+        """Each problem beside the field it is about; what no panel knows beside the data."""
+        known = {*problems_of({"epsilon": None}), *self.privacy.values(), "device"}
+        mine = {name: text for name, text in problems.items() if name in known}
+        options = {name: text for name, text in problems.items() if name == "model" or name in self.model.fields}
+        rest = {name: text for name, text in problems.items() if name not in mine and name not in options}
+        self.privacy.show({name: text for name, text in mine.items() if name != "device"})
+        self.run.show(mine)
+        self.model.show(options)
+        self.data.show(rest)
+
+    # ---- before a fit ---------------------------------------------------------------------------------------------
+
+    def _load(self, settings: Settings) -> Dataset:
+        """The data set of ``settings``; the last few are kept."""
+        key = settings.data.key
+        if key not in self._datasets:
+            self._datasets = {**dict(list(self._datasets.items())[-2:]), key: settings.data.load()}
+        return self._datasets[key]
+
+    def _look_ahead(self, settings: Settings) -> _Ready:
+        from workbench.privacy.outlook import outlook
+
+        prepared = settings.prepare(self._load(settings))
+        try:
+            figure = prepared.model.diagram(prepared.data)
+            diagram = png(figure), figure.get_label()
+        except Exception:  # a picture of a model that cannot be drawn must not keep it from being fitted
+            diagram = b"", ""
+        return _Ready(settings, prepared, outlook(prepared.plan, prepared.dpvi.noise_size), diagram)
+
+    def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
+        if self._closed:
+            return
+        if isinstance(found, Exception):
+            self._ready = None
+            self.data.show_dataset(self._datasets.get(settings.data.key))
+            if isinstance(found, ArgumentError):
+                self._show_problems({found.argument: found.expectation})
+            elif isinstance(found, PrivacyModelError):
+                self._show_problems({"model": str(found)})
+            self.privacy.show_unknown(f"{found}" if isinstance(found, ValueError) else f"{type(found).__name__}: {found}")
+            return
+        self._ready = found
+        self._show_ready(found)
+        if self._presenter is None or not self._presenter.is_alive():  # a running fit needs the processor more
+            self._compilations.ask(found.prepared.compile, lambda _: None)
+
+    def _show_ready(self, ready: _Ready) -> None:
+        prepared = ready.prepared
+        automatic = {
+            "delta": prepared.privacy.delta, "iterations": prepared.privacy.iterations,
+            "sampling_rate": prepared.privacy.sampling_rate, "clip": prepared.privacy.clip,
+            "learning_rate": prepared.settings.learning_rate, "average": prepared.settings.average,
+        }  # fmt: skip
+        self.data.show_dataset(prepared.data)
+        self.privacy.show_outlook(ready.outlook, automatic)
+        self.model.show_diagram(*ready.diagram)
 
     # ---- screen ---------------------------------------------------------------------------------------------------
 
-    def _make_screen(self) -> None:
-        self.progress = widgets.IntProgress(value=0, min=0, max=100, layout=widgets.Layout(width="100%", height="14px"))
-        self.status = widgets.HTML(_status("Ready.", "Set epsilon and press Fit."))
-        curves = TrainingCurves(self.iterations.value, "no fit yet")
-        self.picture = widgets.Image(
-            value=png(curves.figure),
-            format="png",
-            layout=widgets.Layout(width="700px", height="285px"),
-        )
-        self.guarantee = widgets.HTML()
-        self.posterior = widgets.HTML()
-        self.code = widgets.HTML()
-        controls = widgets.VBox(
-            [
-                self.model,
-                self.errors["model"],
-                self.data,
-                self.about,
-                self.epsilon,
-                self.errors["epsilon"],
-                self.delta,
-                self.errors["delta"],
-                self.iterations,
-                self.errors["iterations"],
-                self.evaluate_private,
-                widgets.HBox([self.fit_button, self.stop_button]),
-            ],
-            layout=widgets.Layout(width="312px", flex="0 0 312px"),
-        )
-        live = widgets.VBox(
-            [self.progress, self.status, self.picture],
-            layout=widgets.Layout(width="708px", flex="0 0 708px"),
-        )
-        self.view = widgets.VBox(
-            [
-                widgets.HBox([controls, live], layout=widgets.Layout(flex_flow="row wrap", width="100%")),
-                self.guarantee,
-                self.posterior,
-                self.code,
-            ],
-            layout=widgets.Layout(width="100%", max_width="1200px"),
-        )
-
     def _ipython_display_(self) -> None:
+        self.model.refresh()
+        self.data.refresh()
         display(self.view)
         # a place for ordinary output that stays in the notebook when widget state does not
         self._records.append(display(HTML(""), display_id=True))
 
     # ---- running --------------------------------------------------------------------------------------------------
 
+    @property
+    def _is_running(self) -> bool:
+        return self._presenter is not None and self._presenter.is_alive()
+
     def fit(self) -> None:
         """Start a fit of what the controls say, as the Fit button does; returns at once."""
-        settings = self.settings()
-        if settings.problems() or (self._presenter is not None and self._presenter.is_alive()):
+        if self._is_running or self._closed:
             return
+        problems = self.problems()
+        if problems:
+            self._show_problems(problems)
+            return
+        settings = self.settings()
+        ready, self._ready = self._ready, None
+        if ready is not None and ready.fits(settings):
+            session = Session(lambda: ready.prepared, baseline=settings.baseline)
+        else:
+            session = Session(lambda: settings.prepare(self._load(settings)), baseline=settings.baseline)
         self.result = None
-        self._session = Session(settings, self._dataset(settings.data))
-        self._presenter = threading.Thread(target=self._present, args=(self._session,), name="dpvi-presenter", daemon=True)
-        self._session.start()
+        self._begin(session, resumed=False)
+
+    def resume(self) -> None:
+        """Go on with a stopped fit, as the Resume button does; returns at once."""
+        if self._is_running or self._closed or self._session is None or not self._session.can_resume:
+            return
+        self._begin(self._session, resumed=True)
+
+    def _begin(self, session: Session, *, resumed: bool) -> None:
+        self._session = session
+        self.run.show_running(True)
+        self._presenter = threading.Thread(target=self._present, args=(session, resumed), name="dpvi-presenter", daemon=True)
+        session.start()
         self._presenter.start()
 
     def stop(self) -> None:
@@ -217,162 +286,69 @@ class Workbench:
         return True
 
     def close(self) -> None:
-        """Stop a running fit and remove the view."""
+        """Stop a running fit, remove the view and forget data and fits; ``result`` stays."""
+        self._closed = True
         self.stop()
-        self.view.close()
+        for worker in (self._outlooks, self._compilations):
+            worker.close()
+        for panel in (self.model, self.data, self.privacy, self.outcome, self.history, self.live):
+            panel.close()
+        fields.close_all(self.view)
+        if not self._is_running:
+            self._forget()
 
-    def _present(self, session: Session) -> None:
+    def _forget(self) -> None:
+        self._session = self._ready = None
+        self._datasets.clear()
+        self._records.clear()
+        gc.collect()
+
+    def _present(self, session: Session, resumed: bool) -> None:
         """Write everything that a fit shows; the only writer of these traits until the fit has ended."""
-        self.fit_button.disabled = True
-        self.stop_button.disabled = False
-        self.guarantee.value = self.posterior.value = ""
-        self.progress.bar_style = ""
-        curves = TrainingCurves(session.settings.iterations, session.dataset.evaluation_label)
-        drawn = None
+        if not resumed:
+            self.outcome.clear()
+        self.live.begin(resumed)
         while True:
             ended = session.wait(_FRAME_SECONDS)
-            now = session.progress()
-            drawn = self._draw(session, now, curves, drawn)
+            if session.stopping:
+                self.run.stop.disabled = True
+            self.live.show(session, session.progress())
             if ended:
                 break
-        self._finish(session)
-        self.stop_button.disabled = True
-        self.fit_button.disabled = False
+        self._finish(session, resumed)
+        self.run.show_running(False, can_resume=session.can_resume)
+        if self._closed:
+            self._forget()
+        else:
+            self._controls_changed()  # prepares the next fit
 
-    def _draw(self, session: Session, now: Progress, curves: TrainingCurves, drawn: int | None) -> int | None:
-        """Show ``now``; redraw the picture if there are newer metrics than those at step ``drawn``."""
-        total = session.settings.iterations
-        if session.stopping and now.stage != "ended":
-            self.stop_button.disabled = True
-        if now.snapshot is None:
-            self.status.value = _status("Preparing...", "calibrating the noise and reading the model")
-            self.progress.value = 0
-            return drawn
-        snapshot = now.snapshot
-        self.progress.value = round(100 * snapshot.step / total)
-        headline = {"compiling": "Compiling...", "fitting": "Fitting...", "ended": "Finishing..."}[now.stage]
-        if session.stopping:
-            headline = "Stopping..."
-        facts = [f"step {snapshot.step:,} of {total:,}"]
-        if now.steps_per_second is not None:
-            facts.append(f"{now.steps_per_second:,.0f} steps/s")
-        if now.seconds_left is not None and now.stage == "fitting":
-            facts.append(f"{sessions.clock(now.seconds_left)} left")
-        if snapshot.epsilon_so_far is not None:
-            facts.append(f"epsilon so far at most {snapshot.epsilon_so_far:.3g}")
-        facts += _metric_texts(snapshot.metrics)
-        self.status.value = _status(headline, " · ".join(facts))
-        newest = now.history[-1].step if now.history else None
-        if newest is not None and newest != drawn:
-            curves.draw(now.history, f"epsilon {session.settings.epsilon:g}")
-            self.picture.value = png(curves.figure)
-        return newest
-
-    def _finish(self, session: Session) -> None:
+    def _finish(self, session: Session, resumed: bool) -> None:
+        self.live.finish(session)
         result = session.result
+        if session.argument:
+            self._show_problems({session.argument: session.problem})
         if result is None:
-            self.progress.bar_style = "danger"
-            folded = (
-                f"<details><summary>traceback</summary><pre>{html.escape(session.details)}</pre></details>"
-                if session.details
-                else ""
-            )
-            self.status.value = _status("Failed.", "") + _error(session.problem) + (folded if session.details else "")
             return
         self.result = result
-        guarantee = result.guarantee
-        picture = png(result.plot())
-        self.picture.value = picture
-        self.progress.value = round(100 * guarantee.steps_taken / guarantee.steps)
-        self.progress.bar_style = {"done": "success", "cancelled": "warning"}.get(result.state, "danger")
-        words = {"done": "Done.", "cancelled": "Cancelled.", "failed": "Failed."}[result.state]
-        facts = [
-            f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {sessions.clock(result.seconds)}",
-            *_metric_texts(result.metrics),
-        ]
-        if not result.metrics:
-            facts.append("no curves: the evaluation records are private")
-        self.status.value = _status(words, " · ".join(facts)) + (_error(result.message) if result.message else "")
-        self.guarantee.value = _card(guarantee.statement(), session.cautions)
-        self.posterior.value = _table(result)
-        self._leave_record(result, picture, session.cautions)
+        if self._closed:
+            return
+        dataset = session.prepared.data
+        self.outcome.show(result, dataset if session.prepared.shows_metrics else None, session.cautions)
+        self.history.add(result, continues=resumed)
+        self._leave_record(result, session.cautions)
 
-    def _leave_record(self, result: Any, picture: bytes, cautions: tuple[str, ...]) -> None:
+    def _leave_record(self, result: Any, cautions: tuple[str, ...]) -> None:
         """Ordinary static output under the widget, folded: it stays when the notebook is closed."""
         run = f"{result.model} on {result.data['name']}, {result.state}, epsilon {result.guarantee.epsilon:g}"
-        title = f"Kept in this notebook: {run}"
-        image = base64.b64encode(picture).decode()
-        body = (
-            f"<details><summary>{html.escape(title)}</summary>"
-            f'<img alt="ELBO and AUC over steps" src="data:image/png;base64,{image}">'
-            f"{_card(result.guarantee.statement(), cautions)}{_table(result)}</details>"
+        picture = _html.image(bytes(self.live.picture.value), "ELBO and a score over steps", 700)
+        body = _html.fold(
+            f"Kept in this notebook: {run}", picture + guarantee_card(result, cautions) + posterior_table(result)
         )
         for record in self._records:
-            record.update(HTML(body))
+            record.update(HTML(f'<div style="background:#ffffff;padding:4px">{body}</div>'))
 
 
-def _metric_texts(metrics: dict[str, float]) -> list[str]:
-    """The numbers at the end of the two curves."""
-    scores = {"auc": "AUC", "log_likelihood": "log-likelihood", "reconstruction_error": "reconstruction error"}
-    shown = ["elbo", *[name for name in scores if name in metrics][:1]]
-    return [f"{({'elbo': 'ELBO'} | scores)[name]} {metrics[name]:.4f}" for name in shown if name in metrics]
-
-
-def _quiet(text: str) -> str:
-    return f'<div style="color:#57606a;line-height:1.35">{text}</div>'
-
-
-def _error(text: str) -> str:
-    return f'<div style="color:#a40e26;line-height:1.35">⚠ {html.escape(text)}</div>'
-
-
-def _status(headline: str, facts: str) -> str:
-    return f'<div style="line-height:1.4;min-height:2.8em"><b>{html.escape(headline)}</b> {html.escape(facts)}</div>'
-
-
-def _code(text: str) -> str:
-    call = f"import workbench as wb\n{html.escape(text)}"
-    return f"<details><summary>Copy as code</summary><pre style='user-select:all'>{call}</pre></details>"
-
-
-_CARD = (
-    "border:1px solid #8c959f;border-left:6px solid #0550ae;border-radius:4px;padding:.4em 1em;margin:.6em 0;"
-    "line-height:1.45;max-width:72em"
-)
-
-
-def _card(statement: str, cautions: tuple[str, ...]) -> str:
-    first, *others = statement.split("\n\n")
-    paragraphs = "".join(f"<p style='margin:.4em 0'>{html.escape(text)}</p>" for text in others)
-    return (
-        f'<div style="{_CARD}"><b>Guarantee</b><p style="margin:.4em 0"><b>{html.escape(first)}</b></p>'
-        f"{paragraphs}{''.join(map(_error, cautions))}</div>"
-    )
-
-
-def _table(result: Any) -> str:
-    from workbench.results.arviz_adapter import INTERVAL
-
-    def row(cells: list[str], tag: str) -> str:
-        aligned = ["left", *["right"] * (len(cells) - 1)]
-        return "".join(
-            f"<{tag} style='text-align:{side};padding:1px 10px'>{html.escape(cell)}</{tag}>"
-            for side, cell in zip(aligned, cells, strict=True)
-        )
-
-    table = result.summary_table()
-    label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
-    body = "".join(
-        f"<tr>{row([str(name), *(f'{value:.3f}' if value == value else '-' for value in values)], 'td')}</tr>"
-        for name, values in zip(table.index, table.to_numpy(), strict=True)
-    )
-    return (
-        f"<details open><summary><b>Posterior</b> ({label}): mean, sd and {INTERVAL:.0%} highest-density "
-        "interval, which does not count the noise that privacy added to its location (last column, estimated)</summary>"
-        f"{_error(result.interval_warning) if result.interval_warning else ''}"
-        "<div style='max-height:320px;overflow-y:auto;max-width:42em'>"
-        "<table style='width:100%;font-variant-numeric:tabular-nums;border-collapse:collapse'>"
-        f"<thead><tr>{row(['quantity', 'mean', 'sd', 'low', 'high', 'noise sd'], 'th')}</tr></thead>"
-        f"<tbody>{body}</tbody></table>"
-        "</div></details>"
-    )
+def _namespace() -> Mapping[str, Any]:
+    """The notebook's variables; none outside of one."""
+    shell = get_ipython()
+    return {} if shell is None else shell.user_ns

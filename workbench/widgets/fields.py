@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from workbench.widgets import _html
 
-__all__ = ["Field", "check", "choice", "number_in", "section", "text"]
+__all__ = ["Field", "Fold", "check", "choice", "close_all", "number_in", "section", "text"]
 
 _STYLE = {"description_width": "128px"}
 
@@ -23,6 +23,8 @@ class Field:
     def __init__(self, name: str, control: Any, help: str = "") -> None:
         self.name = name
         self.control = control
+        self._reactions: list[Callable[[], None]] = []
+        self._is_offering = False
         control.layout.width = "auto"
         self._help = widgets.HTML(_html.quiet(help) if help else "")
         self._help.layout.display = None if help else "none"
@@ -66,7 +68,25 @@ class Field:
 
     def on_change(self, react: Callable[[], None]) -> None:
         """Call ``react()`` after every change of the value."""
-        self.control.observe(lambda _: react(), names="value")
+        self._reactions.append(react)
+        if len(self._reactions) == 1:
+            self.control.observe(lambda _: self._react(), names="value")
+
+    def _react(self) -> None:
+        for react in () if self._is_offering else self._reactions:
+            react()
+
+    def offer(self, options: Sequence[Any], value: Any) -> None:
+        """Another menu with ``value`` chosen, or its first entry where it lacks that; told as one change, if it is one."""
+        before, self._is_offering = self.value, True
+        try:
+            self.control.options = options
+            values = [option[1] if isinstance(option, tuple) else option for option in options]
+            self.control.value = value if value in values else values[0]
+        finally:
+            self._is_offering = False
+        if self.value != before:
+            self._react()
 
 
 def text(name: str, label: str, value: str = "", *, placeholder: str = "", help: str = "") -> Field:
@@ -102,6 +122,54 @@ def number_in(text: str) -> float | int | str | None:
     except ValueError:
         return text
     return int(value) if "." not in text and value.is_integer() and "-" not in text else value
+
+
+class Fold:
+    """Children under a button that shows and hides them. An Accordion's header cannot be reached by keyboard, this can.
+
+    ``view`` is what to put on the screen; ``is_open`` says and sets whether the children are seen.
+    """
+
+    def __init__(self, title: str, children: Sequence[Any] = (), on_open: Callable[[], None] | None = None) -> None:
+        self._on_open = on_open
+        self.button = widgets.ToggleButton(
+            value=False, description=title, icon="chevron-right", layout=widgets.Layout(width="auto"),
+            tooltip=f"Show or hide: {title}",
+        )  # fmt: skip
+        self.box = widgets.VBox(list(children), layout=widgets.Layout(display="none"))
+        self.view = widgets.VBox([self.button, self.box], layout=widgets.Layout(overflow="visible"))
+        self.button.observe(lambda _: self._turn(), names="value")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the children are seen."""
+        return bool(self.button.value)
+
+    @is_open.setter
+    def is_open(self, is_open: bool) -> None:
+        self.button.value = is_open
+
+    def fill(self, children: Sequence[Any]) -> None:
+        """Other children; the old ones are closed."""
+        old, self.box.children = self.box.children, tuple(children)
+        for child in old:
+            close_all(child)
+
+    def _turn(self) -> None:
+        self.button.icon = "chevron-down" if self.is_open else "chevron-right"
+        self.box.layout.display = None if self.is_open else "none"
+        if self.is_open and self._on_open is not None:
+            self._on_open()
+
+
+def close_all(widget: Any) -> None:
+    """Close ``widget``, what is inside, and their layouts and styles, which ipywidgets would keep for good."""
+    for child in getattr(widget, "children", ()):
+        close_all(child)
+    for part in (getattr(widget, "style", None), widget.layout):
+        if isinstance(part, widgets.Widget):
+            part.close()
+    widget.close()
 
 
 def section(title: str, *children: Any) -> Any:

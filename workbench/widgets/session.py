@@ -1,18 +1,18 @@
-"""One fit in a background thread: what it last showed, how it ended, and a flag to stop it. No widgets here."""
+"""One fit in a background thread: what it last showed, how it ended, and flags to stop it and go on. No widgets here."""
 
 from __future__ import annotations
 
 import threading
+import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from workbench import _validate
-from workbench.data import Dataset
 from workbench.inference.records import PrivacyModelError
 from workbench.inference.training import Snapshot
 from workbench.results import FitResult, HistoryPoint
-from workbench.widgets.settings import Settings
 
 __all__ = ["Progress", "Session", "clock", "warm_up"]
 
@@ -21,9 +21,9 @@ __all__ = ["Progress", "Session", "clock", "warm_up"]
 class Progress:
     """What a screen needs to know at one moment.
 
-    :param stage: "preparing", "compiling", "fitting" or "ended".
+    :param stage: "preparing", "compiling", "fitting", "comparing" (the fit without privacy) or "ended".
     :param snapshot: the newest, None before the first. :param history: metrics so far.
-    :param seconds_left: None while unknown.
+    :param seconds_left: None while unknown. :param stage_seconds: how long this stage has lasted.
     """
 
     stage: str
@@ -31,30 +31,44 @@ class Progress:
     history: tuple[HistoryPoint, ...]
     seconds_left: float | None
     steps_per_second: float | None
+    stage_seconds: float = 0.0
 
 
 class Session:
-    """Runs one fit in a daemon thread; other threads read ``progress()`` and may call ``stop()``."""
+    """Runs one fit in a daemon thread; other threads read ``progress()`` and may call ``stop()``.
 
-    def __init__(self, settings: Settings, dataset: Dataset) -> None:
-        self.settings = settings
-        self.dataset = dataset
+    :param prepare: makes the ``PreparedFit``, in the thread of the fit.
+    :param baseline: afterwards, also fit without privacy (``workbench.baseline``).
+    """
+
+    def __init__(self, prepare: Callable[[], Any], *, baseline: bool = False) -> None:
+        self.prepared: Any = None
         self.result: FitResult | None = None
+        self.baseline: dict[str, float] | None = None
         self.problem = ""
+        self.argument = ""
         self.details = ""
         self.cautions: tuple[str, ...] = ()
-        self._prepared: Any = None
+        self._prepare = prepare
+        self._compares = baseline
+        self._stage = "preparing"
+        self._stage_began = time.perf_counter()
         self._snapshot: Snapshot | None = None
         self._history: tuple[HistoryPoint, ...] = ()
         self._timed_from: tuple[int, float] | None = None
         self._stop = threading.Event()
         self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._work, name="dpvi-fit", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
-        self._thread.start()
+        """Begin, or go on after a stop where ``can_resume``; returns at once."""
+        self._stop.clear()
+        self._ended.clear()
+        with self._lock:
+            self._enter("preparing")
+            self._timed_from = None
+        self.result, self.problem, self.argument, self.details = None, "", "", ""
+        threading.Thread(target=self._work, name="dpvi-fit", daemon=True).start()
 
     def stop(self) -> None:
         """Ask the fit to end with what it has; returns at once."""
@@ -70,6 +84,16 @@ class Session:
         """Whether the fit is over, however it went."""
         return self._ended.is_set()
 
+    @property
+    def can_resume(self) -> bool:
+        """Whether ``start`` would go on where a stopped fit is."""
+        return self.ended and self.prepared is not None and bool(self.prepared.can_resume)
+
+    @property
+    def iterations(self) -> int | None:
+        """Planned steps; None until the fit is prepared."""
+        return None if self.prepared is None else int(self.prepared.privacy.iterations)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; False after ``timeout`` seconds."""
         return self._ended.wait(timeout)
@@ -78,41 +102,62 @@ class Session:
         """A consistent view of this moment."""
         with self._lock:
             snapshot, history, origin = self._snapshot, self._history, self._timed_from
-        speed = None
+            stage, began = self._stage, self._stage_began
+        speed = left = None
         if snapshot is not None and origin is not None and snapshot.step > origin[0] and snapshot.seconds > origin[1]:
             speed = (snapshot.step - origin[0]) / (snapshot.seconds - origin[1])
-        left = None if speed is None or snapshot is None else (self.settings.iterations - snapshot.step) / speed
+            left = None if self.iterations is None else (self.iterations - snapshot.step) / speed
         if self.ended:
             stage = "ended"
-        elif snapshot is None:
-            stage = "preparing"
-        else:
-            stage = "compiling" if origin is None else "fitting"
-        return Progress(stage, snapshot, history, left, speed)
+        return Progress(stage, snapshot, history, left, speed, time.perf_counter() - began)
+
+    def _enter(self, stage: str) -> None:
+        self._stage, self._stage_began = stage, time.perf_counter()
 
     def _work(self) -> None:
         try:
-            self._prepared = self.settings.prepare(self.dataset)
-            self.cautions = self._prepared.cautions
-            for snapshot in self._prepared.run(self._stop.is_set):
+            if self.prepared is None:
+                self.prepared = self._prepare()
+            with self._lock:
+                self._enter("compiling")
+            self.prepared.compile()
+            self.cautions = self.prepared.cautions
+            for snapshot in self.prepared.run(self._stop.is_set):
                 self._show(snapshot)
-            self.result = self._prepared.result()
+                self.details = snapshot.details
+            self.result = self.prepared.result()
+            if self._compares and self.baseline is None and self.result.state == "done":
+                self._compare()
         except (_validate.ArgumentError, PrivacyModelError) as error:
             self.problem = str(error)
+            self.argument = getattr(error, "argument", "model")
         except Exception as error:  # a thread has no caller to raise to: the screen tells, with the traceback folded
-            spent = self._snapshot.step if self._snapshot is not None else 0
             self.problem = f"The fit ended with an error ({type(error).__name__}: {error})."
-            if spent:
-                self.problem += f" Count epsilon = {self.settings.epsilon:g} as spent."
+            if self._snapshot is not None and self._snapshot.step:
+                self.problem += f" Count epsilon = {self.prepared.privacy.epsilon:g} as spent."
+                self.result = self.prepared.result()
             self.details = traceback.format_exc()
         finally:
             self._ended.set()
 
+    def _compare(self) -> None:
+        from workbench.baseline import without_privacy
+
+        with self._lock:
+            self._enter("comparing")
+        try:
+            self.baseline = without_privacy(self.prepared, self._stop.is_set)
+        except Exception as error:  # the private fit is there, and must not be lost for a comparison
+            self.problem = f"The comparison without privacy failed ({type(error).__name__}: {error})."
+            self.details = traceback.format_exc()
+
     def _show(self, snapshot: Snapshot) -> None:
         with self._lock:
-            self._snapshot = snapshot
-            if snapshot.step > 0 and self._timed_from is None:  # the first chunk is mostly compilation
+            if self._timed_from is None and snapshot.compile_seconds is not None:
                 self._timed_from = (snapshot.step, snapshot.seconds)
+            if self._stage != "fitting":
+                self._enter("fitting")
+            self._snapshot = snapshot
             if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
                 self._history = (*self._history, HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
 

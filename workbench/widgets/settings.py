@@ -1,70 +1,137 @@
-"""What the controls say, as a frozen dataclass: checked field by field, and printed as the call that repeats the run."""
+"""What the controls say, as a frozen dataclass: checked field by field, and printed as the code that repeats the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from workbench import _validate, models
 from workbench.data import Dataset
-from workbench.privacy.accounting import MAX_EPSILON
+from workbench.privacy.accounting import MAX_EPSILON, SAMPLERS
+from workbench.widgets.data_source import DataSource
 
-__all__ = ["Settings"]
+__all__ = ["PRIVACY_FIELDS", "Settings", "problems_of"]
+
+# what the privacy panel decides, by the names that ``workbench.fit`` has for it
+PRIVACY_FIELDS = (
+    "epsilon", "delta", "iterations", "sampling_rate", "batch_size", "sampler", "relation", "clip", "learning_rate",
+    "average",
+)  # fmt: skip
+_DEFAULTS = {"sampler": "poisson"}
+
+
+def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """``{argument: what is wrong with it}`` of the privacy fields, as far as it can be told without model and data."""
+    sampler = values.get("sampler") or "poisson"
+
+    def optional(name: str, check: Callable[..., Any], **limits: Any) -> Callable[[], Any]:
+        return lambda: None if values.get(name) is None else check(name, values[name], **limits)
+
+    checks: dict[str, Callable[[], Any]] = {
+        "epsilon": lambda: _validate.number("epsilon", values.get("epsilon"), above=0, at_most=MAX_EPSILON),
+        "delta": optional("delta", _validate.probability),
+        "iterations": optional("iterations", _validate.integer, at_least=1, at_most=2**31 - 1),
+        "sampling_rate": optional("sampling_rate", _validate.number, above=0, at_most=1),
+        "batch_size": optional("batch_size", _validate.integer, at_least=1),
+        "sampler": lambda: _validate.choice("sampler", sampler, SAMPLERS),
+        "relation": optional("relation", lambda name, value: _validate.choice(name, value, SAMPLERS.get(sampler, [value]))),
+        "clip": optional("clip", _validate.number, at_least=1e-12),
+        "learning_rate": optional("learning_rate", _validate.number, above=0),
+    }
+    found = {}
+    for name, check in checks.items():
+        try:
+            check()
+        except _validate.ArgumentError as error:
+            found[name] = error.expectation
+    return found
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One plan as the controls show it. ``delta`` None means the default below 1 / N."""
+    """One plan as the controls show it; None stands for what is chosen automatically.
 
-    model: str = "logistic"
-    data: str = "breast_cancer"
-    epsilon: float = 1.0
-    delta: float | None = None
-    iterations: int = 50_000
+    :param model: name in the gallery. :param options: of the model, where they are not the default.
+    :param data: where the records come from. :param privacy: values of ``PRIVACY_FIELDS``.
+    :param device: as ``workbench.fit`` takes it. :param evaluate_private: show curves of private evaluation records.
+    :param baseline: also fit without privacy, for comparison; it changes nothing about the private fit.
+    """
+
+    model: str
+    data: DataSource
+    privacy: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
     evaluate_private: bool = False
+    baseline: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for settings that prepare the same fit."""
+        plan = tuple((name, self.privacy.get(name)) for name in PRIVACY_FIELDS)
+        options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
+        return self.model, options, self.data.key, plan, self.device, self.evaluate_private
 
     def problems(self) -> dict[str, str]:
-        """``{field: what is wrong with it}``; empty if a fit can start."""
-        checks: dict[str, Callable[[], Any]] = {
-            "model": lambda: models.get(self.model),
-            "epsilon": lambda: _validate.number("epsilon", self.epsilon, above=0, at_most=MAX_EPSILON),
-            "delta": lambda: None if self.delta is None else _validate.probability("delta", self.delta),
-            "iterations": lambda: _validate.integer("iterations", self.iterations, at_least=1, at_most=2**31 - 1),
-        }
-        found = {}
-        for name, check in checks.items():
-            try:
-                check()
-            except _validate.ArgumentError as error:
-                found[name] = error.expectation
+        """``{argument: what is wrong with it}``, as far as it can be told without looking at the data."""
+        found = problems_of(self.privacy)
+        try:
+            models.get(self.model, **self.options)
+        except _validate.ArgumentError as error:
+            found[error.argument] = error.expectation
         return found
 
     def prepare(self, dataset: Dataset) -> Any:
-        """The prepared fit."""
+        """The prepared fit.
+
+        :raises ArgumentError: naming the argument. :raises PrivacyModelError: naming the site.
+        """
         from workbench import fitting
 
         return fitting.prepare(
-            self.model,
-            dataset,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            iterations=self.iterations,
-            evaluate_private=self.evaluate_private,
-        )
+            models.get(self.model, **self.options), dataset, device=self.device,
+            evaluate_private=self.evaluate_private, **self._given(),
+        )  # fmt: skip
 
-    def as_code(self, embedded: bool) -> str:
-        """The one Python call that repeats the run (with fresh noise).
+    def _given(self) -> dict[str, Any]:
+        """The privacy fields that were filled in."""
+        given = {name: self.privacy.get(name) for name in PRIVACY_FIELDS}
+        return {name: value for name, value in given.items() if value is not None and _DEFAULTS.get(name) != value}
 
-        :param embedded: whether the data set can be named; else the code refers to a variable ``data``.
-        """
-        values = asdict(self)
-        values.pop("model")
-        name = values.pop("data")
-        data = repr(name) if embedded else "data"
-        if not values["evaluate_private"]:
-            del values["evaluate_private"]
-        if values["delta"] is None:
-            del values["delta"]
-        arguments = ", ".join(f"{name}={value!r}" for name, value in values.items())
-        return f"result = wb.fit({self.model!r}, {data}, {arguments})"
+    def as_code(self) -> str:
+        """The Python code that repeats the run (with fresh noise), after ``import workbench as wb``."""
+        return "\n".join(line for _, line in self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """(what it does, statement)."""
+        lines = []
+        model, data = repr(self.model), self.data.code
+        if self.options:
+            chosen = "".join(f", {name}={value!r}" for name, value in self.options.items())
+            lines.append(("The model", f"model = wb.models.get({model}{chosen})"))
+            model = "model"
+        if "(" in data:
+            lines.append(("The data, and what is public about them", f"data = {data}"))
+            data = "data"
+        arguments: dict[str, Any] = self._given()
+        if self.device is not None:
+            arguments["device"] = self.device
+        if self.evaluate_private:
+            arguments["evaluate_private"] = True
+        given = "".join(f", {name}={value!r}" for name, value in arguments.items())
+        lines.append(("The fit", f"result = wb.fit({model}, {data}{given})"))
+        return lines
+
+    def as_cells(self) -> str:
+        """The same and what belongs to it, as notebook cells in the percent format (``# %%`` begins a cell)."""
+        cells = [
+            ("The DP-VI workbench", "import workbench as wb"),
+            *self._lines(),
+            ("What is promised, to whom, on which conditions", "print(result.guarantee.statement())"),
+            ("The posterior", "result.summary()"),
+            ("Curves on the evaluation records", "result.plot()"),
+            ("All pictures that this result can draw", "list(result.pictures)"),
+            ("Report, draws, parameters and curves in one folder", 'result.save("runs/mine")'),
+        ]
+        return "\n\n".join(f"# %%\n# {title}\n{code}" for title, code in cells) + "\n"

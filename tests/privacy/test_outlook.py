@@ -1,0 +1,145 @@
+"""What is told of a plan before any fit."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+
+from workbench._validate import ArgumentError
+from workbench.privacy import accounting
+from workbench.privacy.outlook import Outlook, outlook
+from workbench.privacy.plan import PrivacySettings, make_plan
+
+SETTINGS = PrivacySettings(
+    epsilon=1.0, delta=1e-3, iterations=800, sampling_rate=0.1, sampler="poisson", clip=2.0, num_records=455, seed=None
+)
+CASES = [(sampler, relation) for sampler, relations in accounting.SAMPLERS.items() for relation in relations]
+
+
+def plan_of(num_train=455, **changes):
+    return make_plan(dataclasses.replace(SETTINGS, **{"relation": None, **changes}), num_train)
+
+
+def promised(plan, dimension=31):
+    steps = plan.settings.iterations
+    return plan.guarantee(steps_taken=steps, unit="record", dimension=dimension, caveats=())
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return outlook(plan_of(), 31)
+
+
+@pytest.mark.parametrize(("sampler", "relation"), CASES)
+def test_numbers_are_those_of_the_guarantee(sampler, relation):
+    plan = plan_of(sampler=sampler, relation=relation)
+    ahead, guarantee = outlook(plan, 31), promised(plan)
+    assert ahead.settings == plan.settings
+    assert ahead.noise_multiplier == guarantee.noise_multiplier
+    assert ahead.attack_bounds == guarantee.attack_bounds()
+    at_1_percent = dict(ahead.trade_off)[0.01]
+    assert at_1_percent == ahead.attack_bounds["true_positive_rate_at_1_percent"]
+
+
+@pytest.mark.parametrize(("sampler", "relation"), CASES)
+def test_the_curve_bounds_epsilon_and_ends_at_the_plan(sampler, relation):
+    plan = plan_of(sampler=sampler, relation=relation)
+    curve = outlook(plan, 31).epsilon_curve
+    steps, values = zip(*curve, strict=True)
+    assert list(steps) == sorted(set(steps))
+    assert list(values) == sorted(values)
+    assert curve[-1] == (800, 1.0)
+    assert all(plan.epsilon_after(count) <= value + 1e-3 for count, value in curve[::4])
+
+
+def test_a_plan_of_one_step_is_told_too():
+    assert outlook(plan_of(iterations=1), 31).epsilon_curve == ((1, 1.0),)
+
+
+def test_what_is_told_is_the_same_whatever_the_private_number_of_records(seen):
+    for count in (441, 454, 456):
+        assert outlook(plan_of(count), 31) == seen
+
+
+@pytest.mark.parametrize(
+    ("sampler", "num_train", "size"),
+    [("poisson", 441, 45.5), ("without_replacement", 455, 46), ("shuffle", 455, 46), ("shuffle", 500, 50)],
+)
+def test_the_minibatch_is_that_of_the_declared_records_or_the_samplers(sampler, num_train, size):
+    assert outlook(plan_of(num_train, sampler=sampler), 31).minibatch_size == pytest.approx(size, rel=1e-12)
+
+
+def test_the_signal_is_at_most_the_minibatchs_against_noise_in_all_coordinates(seen):
+    """Gradients of norm C that all point the same way, and Gaussian noise, drawn: their ratio is the limit."""
+    clip, random = SETTINGS.clip, np.random.default_rng(5)
+    noise = random.normal(scale=seen.noise_multiplier * clip, size=(4000, 31))
+    signal = 45.5 * clip
+    assert seen.signal_to_noise == pytest.approx(signal / math.sqrt(np.mean(np.sum(noise**2, axis=1))), rel=0.02)
+    means = noise.reshape(5, 800, 31).mean(axis=1)
+    assert seen.mean_signal_to_noise == pytest.approx(signal / math.sqrt(np.mean(np.sum(means**2, axis=1))), rel=0.3)
+    assert seen.mean_signal_to_noise == pytest.approx(math.sqrt(800) * seen.signal_to_noise)
+
+
+def test_more_coordinates_mean_more_noise_and_the_same_privacy(seen):
+    wide = outlook(plan_of(), 4 * 31)
+    assert wide.signal_to_noise == pytest.approx(seen.signal_to_noise / 2)
+    assert wide.noise_multiplier == seen.noise_multiplier
+    assert wide.epsilon_curve == seen.epsilon_curve
+
+
+def test_the_trade_off_rises_from_guessing_to_one(seen):
+    rates, found = map(np.array, zip(*seen.trade_off, strict=True))
+    assert (rates[0], rates[-1]) == (0.0, 1.0)
+    assert np.all(np.diff(rates) > 0)
+    assert np.all(np.diff(found) >= 0)
+    assert np.all(found >= rates)
+    assert found[-1] == 1
+
+
+def test_the_trade_off_is_rounded_up():
+    guarantee = promised(plan_of())
+    rates = np.linspace(0, 1, 37)
+    shown, exact = guarantee.trade_off(rates), guarantee._true_positive_rates(list(rates))
+    assert np.all(shown >= exact)
+    assert np.all(shown <= exact + 1e-4 + 1e-12)
+    with pytest.raises(ArgumentError, match=r"^false_positive_rates=1.5: "):
+        guarantee.trade_off([1.5])
+
+
+def test_words_name_the_numbers_rounded_to_the_safe_side(seen):
+    noise, attacker, signal = seen.words()
+    assert f"sigma = {seen.noise_multiplier:g}" in noise
+    assert "31 coordinates" in noise
+    found, belief = (float(text) for text in re.findall(r"at most ([\d.]+) %", attacker))
+    bounds = seen.attack_bounds
+    assert 0 <= found - 100 * bounds["true_positive_rate_at_1_percent"] < 0.11
+    assert 0 <= belief - 100 * bounds["belief_from_half"] < 0.11
+    once, mean = (float(text) for text in re.findall(r"at most ([\d.,]+) times", signal))
+    assert 0 <= once / seen.signal_to_noise - 1 < 0.1
+    assert 0 <= mean / seen.mean_signal_to_noise - 1 < 0.1
+    assert "800 steps" in signal
+    assert "larger than any signal" not in signal
+
+
+@pytest.mark.parametrize(
+    ("dimension", "once", "mean"), [(1, "46", "1,300"), (10**4, "0.46", "13"), (10**8, "0.0046", "0.13")]
+)
+def test_ratios_of_any_size_are_readable(seen, dimension, once, mean):
+    words = dataclasses.replace(seen, noise_multiplier=1.0, dimension=dimension).words()[-1]
+    assert f"at most {once} times the noise" in words
+    assert f"at most {mean} times in the mean of 800 steps." in words
+    assert ("larger than any signal" in words) == (dimension == 10**8)
+
+
+@pytest.mark.parametrize("dimension", [0, 2.5, "31"])
+def test_an_unusable_dimension_is_named(dimension):
+    with pytest.raises(ArgumentError, match=r"^dimension="):
+        outlook(plan_of(), dimension)
+
+
+def test_it_is_found_where_the_other_names_of_privacy_are():
+    import workbench as wb
+
+    assert wb.privacy.Outlook is Outlook

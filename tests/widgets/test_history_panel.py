@@ -1,0 +1,91 @@
+"""The fits of a session, and two of them side by side."""
+
+import dataclasses
+import html
+
+import pytest
+
+from workbench.widgets.history_panel import HistoryPanel
+
+
+@pytest.fixture
+def other(done):
+    guarantee = dataclasses.replace(done.guarantee, epsilon=4.0, noise_multiplier=0.7)
+    return dataclasses.replace(
+        done,
+        guarantee=guarantee,
+        settings={**done.settings, "epsilon": 4.0, "clip": 0.25},
+        metrics={**done.metrics, "auc": 0.875},
+    )
+
+
+def test_an_empty_history_says_so():
+    panel = HistoryPanel()
+    assert "No fit has ended yet" in panel.table.value
+    assert not panel.first.visible
+
+
+def test_each_fit_is_a_row(done, cancelled):
+    panel = HistoryPanel()
+    panel.add(done)
+    assert not panel.first.visible
+    panel.add(cancelled)
+    shown = html.unescape(panel.table.value)
+    assert shown.count("<tr>") == 3
+    for text in (
+        "300 of 300",
+        f"{cancelled.guarantee.steps_taken} of 300",
+        "done",
+        "cancelled",
+        f"{done.metrics['auc']:.4f}",
+    ):
+        assert text in shown
+    assert "add up" in shown
+    assert panel.results == [done, cancelled]
+
+
+def test_a_fit_that_went_on_takes_its_own_place(done, cancelled):
+    panel = HistoryPanel()
+    panel.add(cancelled)
+    panel.add(done, continues=True)
+    assert panel.results == [done]
+
+
+def test_two_fits_are_compared_by_what_differs(done, other):
+    panel = HistoryPanel()
+    panel.add(done)
+    panel.add(other)
+    assert (panel.first.value, panel.second.value) == (0, 1)
+    shown = html.unescape(panel.comparison.value)
+    rows = {row.split("<")[0]: row for row in shown.split("vertical-align:top'>") if row}
+    assert "clip" in rows
+    assert "sampler" not in rows
+    for text in ("fit 1", "fit 2", "0.25", "AUC (public data)", "0.875", "data:image/png"):
+        assert text in shown
+    assert "attacker finds at most" in shown
+
+
+def test_a_fit_is_not_compared_with_itself(done, other):
+    panel = HistoryPanel()
+    panel.add(done)
+    panel.add(other)
+    panel.second.value = 0
+    assert "two different fits" in panel.comparison.value
+
+
+def test_a_choice_made_earlier_stays(done, other, cancelled):
+    panel = HistoryPanel()
+    for result in (done, other, cancelled):
+        panel.add(result)
+    assert (panel.first.value, panel.second.value) == (0, 2)
+    panel.second.value = 1
+    assert "0.875" in panel.comparison.value
+
+
+def test_private_scores_are_marked(secret):
+    outside = dataclasses.replace(secret[1], metrics={"elbo": -1.0}, metrics_label="outside the guarantee")
+    panel = HistoryPanel()
+    panel.add(outside)
+    panel.add(dataclasses.replace(outside, metrics={"elbo": -2.0}))
+    assert "ELBO (outside the guarantee)" in panel.comparison.value
+    assert "data:image" not in panel.comparison.value

@@ -1,0 +1,368 @@
+"""The privacy controls through their traits, without a browser."""
+
+import dataclasses
+import html
+import inspect
+import time
+
+import ipywidgets
+import pytest
+
+from workbench import fitting
+from workbench.privacy import accounting
+from workbench.privacy.outlook import outlook
+from workbench.privacy.plan import PrivacySettings, make_plan
+from workbench.widgets.privacy_panel import PrivacyPanel
+
+SETTINGS = PrivacySettings(
+    epsilon=1.0, delta=1e-3, iterations=800, sampling_rate=0.1, sampler="poisson", clip=2.0, num_records=455, seed=None
+)
+AUTOMATIC = {
+    "delta": 0.001, "clip": 2.7834921, "sampling_rate": 0.1, "iterations": 800, "learning_rate": 0.0353553, "average": True,
+}  # fmt: skip
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Changes:
+    """Counts the calls of ``on_change``."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self):
+        self.count += 1
+
+    def of(self, act):
+        """How often it is called while ``act()`` runs."""
+        before = self.count
+        act()
+        return self.count - before
+
+
+@pytest.fixture
+def changes():
+    return Changes()
+
+
+@pytest.fixture
+def panel(changes):
+    made = PrivacyPanel(epsilon=1.0, delta=None, iterations=None, on_change=changes)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return outlook(make_plan(SETTINGS, 455), 31)
+
+
+def parts(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from parts(child)
+
+
+def is_hidden(widget):
+    return widget.layout.display == "none" or widget.layout.visibility == "hidden"
+
+
+def visible_text(widget):
+    """All HTML that is not hidden, as text."""
+    if is_hidden(widget):
+        return ""
+    own = html.unescape(widget.value) if isinstance(widget, ipywidgets.HTML) else ""
+    return own + "".join(visible_text(child) for child in getattr(widget, "children", ()))
+
+
+def set_to(control, value):
+    return lambda: setattr(control, "value", value)
+
+
+# ---- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_values_are_arguments_of_a_fit(panel):
+    values = panel.values()
+    assert set(values) <= set(inspect.signature(fitting.prepare).parameters)
+    assert values.pop("epsilon") == 1
+    assert values.pop("sampler") == "poisson"
+    assert set(values.values()) == {None}
+
+
+def test_what_it_starts_with_is_what_is_given():
+    panel = PrivacyPanel(epsilon=0.3, delta=2e-5, iterations=50_000, on_change=lambda: None)
+    assert [panel.values()[name] for name in ("epsilon", "delta", "iterations")] == [0.3, 2e-5, 50_000]
+    assert panel.epsilon.value == "0.3"
+    assert panel.slider.value == 0.3
+    assert panel.problems() == {}
+    panel.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("epsilon", "0.30", 0.3),
+        ("delta", "1e-5", 1e-5),
+        ("iterations", "1e4", 10_000),
+        ("sampling_rate", "0.2", 0.2),
+        ("clip", " 1.5 ", 1.5),
+        ("learning_rate", "3e-2", 0.03),
+        ("delta", "", None),
+        ("delta", "little", "little"),
+    ],
+)
+def test_text_becomes_the_number_that_it_says(panel, changes, name, text, value):
+    field = panel._fields[name]
+    assert changes.of(set_to(field, text)) == (1 if text else 0)
+    assert panel.values()[name] == value
+    assert field.value == text
+
+
+def test_the_size_is_a_rate_or_a_number_of_records(panel, changes, seen):
+    panel.show_outlook(seen, AUTOMATIC)
+    panel.size.value = "0.2"
+    assert (panel.values()["sampling_rate"], panel.values()["batch_size"]) == (0.2, None)
+    assert changes.of(set_to(panel.size_kind, "batch_size")) == 1
+    assert (panel.values()["sampling_rate"], panel.values()["batch_size"]) == (None, None)
+    assert "records" in panel.size.control.description
+    assert panel.size.control.placeholder == "automatic: 46"  # a rate of .2 typed before the outlook would have hidden it
+    panel.size.value = "91"
+    assert (panel.values()["sampling_rate"], panel.values()["batch_size"]) == (None, 91)
+
+
+@pytest.mark.parametrize("sampler", accounting.SAMPLERS)
+def test_relations_are_those_of_the_sampler(panel, changes, sampler):
+    assert changes.of(set_to(panel.sampler, sampler)) == (0 if sampler == "poisson" else 1)
+    offered = [value for _, value in panel.relation.control.options]
+    assert offered == list(accounting.SAMPLERS[sampler])
+    assert panel.values()["sampler"] == sampler
+    assert panel.values()["relation"] is None
+    for relation in offered[1:]:
+        assert changes.of(set_to(panel.relation, relation)) == 1
+        assert panel.values()["relation"] == relation
+        assert "Hides whether" in visible_text(panel.relation.view)
+    panel.sampler.value = "poisson"
+    assert panel.values()["relation"] is None
+
+
+@pytest.mark.parametrize(("shown", "value"), [("yes", True), ("no", False), ("automatic", None)])
+def test_averaging_is_automatic_yes_or_no(panel, shown, value):
+    panel.average.value = shown
+    assert panel.values()["average"] is value
+
+
+# ---- epsilon and its slider -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "place"), [("0.3", 0.3), ("3", 3), ("250", 100), ("0.0001", 0.01), ("0.123456789", 0.123456789)]
+)
+def test_the_slider_follows_what_is_typed_and_leaves_it_as_it_is(panel, changes, text, place):
+    assert changes.of(set_to(panel.epsilon, text)) == 1
+    assert panel.epsilon.value == text
+    assert panel.slider.value == pytest.approx(place)
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "0", "nan"])
+def test_what_is_no_epsilon_leaves_the_slider(panel, text):
+    panel.epsilon.value = text
+    assert panel.slider.value == 1
+    assert "epsilon" in panel.problems()
+
+
+@pytest.mark.parametrize(
+    ("place", "text"), [(10**0.1, "1.3"), (2.0, "2"), (100.0, "100"), (0.01, "0.01"), (10**-0.5, "0.32")]
+)
+def test_sliding_writes_two_digits(panel, changes, place, text):
+    assert changes.of(set_to(panel.slider, place)) == 1
+    assert panel.epsilon.value == text
+    assert panel.slider.value == place
+    assert panel.values()["epsilon"] == float(text)
+
+
+def test_typing_after_sliding_and_sliding_after_typing(panel):
+    panel.slider.value = 10.0
+    panel.epsilon.value = "0.3"
+    assert (panel.slider.value, panel.epsilon.value) == (0.3, "0.3")
+    panel.slider.value = 1.0
+    assert panel.epsilon.value == "1"
+
+
+# ---- problems ---------------------------------------------------------------------------------------------------------
+
+UNUSABLE = [
+    ("epsilon", "101"),
+    ("epsilon", ""),
+    ("delta", "1"),
+    ("delta", "little"),
+    ("iterations", "0"),
+    ("iterations", "2.5"),
+    ("sampling_rate", "1.5"),
+    ("clip", "0"),
+    ("learning_rate", "-1"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), UNUSABLE)
+def test_a_bad_value_is_explained_beside_its_field(panel, name, text):
+    field = panel._fields[name]
+    field.value = text
+    problems = panel.problems()
+    assert list(problems) == [name]
+    panel.show(problems)
+    assert problems[name] in visible_text(field.view)
+    assert "⚠" in field.error
+    assert all(other.error == "" for other in panel._fields.values() if other is not field)
+    assert visible_text(panel.view).count(problems[name]) == 1
+    panel.show({})
+    assert problems[name] not in visible_text(panel.view)
+
+
+def test_a_size_of_no_records_is_explained(panel):
+    panel.size_kind.value = "batch_size"
+    panel.size.value = "0"
+    panel.show(panel.problems())
+    assert "batch_size = 0: must be" in visible_text(panel.size.view)
+
+
+@pytest.mark.parametrize(
+    ("name", "unfolds"), [("delta", False), ("clip", True), ("batch_size", True), ("num_records", False)]
+)
+def test_a_problem_in_the_fold_unfolds_it(panel, name, unfolds):
+    assert is_hidden(panel.more.box)
+    panel.show({name: "must be smaller."})
+    assert is_hidden(panel.more.box) is not unfolds
+    assert "must be smaller." in visible_text(panel.view)
+
+
+def test_an_argument_without_a_field_is_told_beside_epsilon(panel):
+    panel.show({"num_records": "must be <b>large</b>.", "delta": "no."})
+    children = list(panel.view.children)
+    place = children[children.index(panel.slider) + 1]
+    assert html.unescape(place.value).endswith("num_records: must be <b>large</b>.</div>")
+    assert "<b>" not in place.value
+    assert panel.epsilon.error == ""
+    panel.show({})
+    assert is_hidden(place)
+
+
+def test_problems_are_found_at_once(panel):
+    began = time.perf_counter()
+    for _ in range(10):
+        panel.problems()
+    assert time.perf_counter() - began < 0.1
+
+
+# ---- consequences -----------------------------------------------------------------------------------------------------
+
+
+def fixed_sizes(panel):
+    """What keeps the screen from jumping: the sizes of the parts that change."""
+    layouts = [part.layout for part in (panel._state, panel._words, panel._picture)]
+    return [(layout.height, layout.min_height, layout.width, layout.display) for layout in layouts]
+
+
+def test_the_consequences_are_the_outlooks(panel, seen):
+    panel.show_outlook(seen, AUTOMATIC)
+    shown = visible_text(panel.view)
+    assert all(sentence in shown for sentence in seen.words())
+    assert "epsilon 1, delta 0.001, 800 steps" in shown
+    assert bytes(panel._picture.value).startswith(PNG)
+    assert not is_hidden(panel._picture)
+
+
+def test_nothing_moves_while_consequences_come_and_go(panel, seen):
+    sizes = fixed_sizes(panel)
+    assert all(height or least for height, least, _, _ in sizes)
+    for act in (
+        panel.computing,
+        lambda: panel.show_outlook(seen, AUTOMATIC),
+        panel.computing,
+        lambda: panel.show_unknown("The data are not there."),
+    ):
+        act()
+        assert fixed_sizes(panel) == sizes
+    image = ipywidgets.Image(value=panel._picture.value)
+    width, height = (int.from_bytes(bytes(image.value)[place : place + 4]) for place in (16, 20))
+    shown = panel._picture.layout
+    assert int(shown.width[:-2]) / int(shown.height[:-2]) == pytest.approx(width / height, rel=0.01)
+
+
+def test_older_consequences_are_called_so_while_new_ones_are_computed(panel, seen):
+    panel.computing()
+    assert "computing the consequences…" in visible_text(panel.view)
+    assert "before" not in visible_text(panel._state)
+    panel.show_outlook(seen, AUTOMATIC)
+    panel.computing()
+    assert "the plan before" in visible_text(panel._state)
+    panel.show_outlook(seen, AUTOMATIC)
+    assert "computing" not in visible_text(panel.view)
+
+
+def test_what_is_unknown_takes_the_numbers_away(panel, seen):
+    panel.show_outlook(seen, AUTOMATIC)
+    panel.show_unknown("There is no <column>.")
+    shown = visible_text(panel.view)
+    assert "There is no <column>." in shown
+    assert "&lt;column&gt;" in panel._words.value
+    assert "sigma" not in shown
+    assert is_hidden(panel._picture)
+
+
+def test_empty_fields_say_what_they_stand_for(panel, seen):
+    assert panel.delta.control.placeholder == "automatic"
+    panel.show_outlook(seen, AUTOMATIC)
+    names = ("delta", "iterations", "sampling_rate", "clip")
+    assert {name: panel._fields[name].control.placeholder for name in names} == {
+        "delta": "automatic: 0.001",
+        "iterations": "automatic: 800",
+        "sampling_rate": "automatic: 0.1",
+        "clip": "automatic: 2.783",
+    }
+    assert panel.learning_rate.control.placeholder == "automatic: 0.03536"
+    assert "Automatic: yes." in visible_text(panel.average.view)
+    panel.average.value = "no"
+    assert "Automatic" not in visible_text(panel.average.view)
+
+
+def test_what_is_filled_in_is_not_called_automatic(panel, seen):
+    panel.clip.value, panel.average.value, panel.size.value = "2", "no", "0.1"
+    panel.show_outlook(seen, {**AUTOMATIC, "clip": 2.0, "average": False})
+    panel.clip.value, panel.average.value = "", "automatic"
+    panel.size_kind.value = "batch_size"
+    assert panel.clip.control.placeholder == panel.size.control.placeholder == "automatic"
+    assert "Automatic:" not in visible_text(panel.average.view)
+
+
+def test_a_delta_that_is_too_large_is_told_beside_it(panel, seen):
+    unwise = dataclasses.replace(seen, settings=dataclasses.replace(SETTINGS, delta=0.01))
+    (caution,) = unwise.settings.cautions()
+    panel.show_outlook(unwise, AUTOMATIC)
+    children = list(panel.view.children)
+    place = children[children.index(panel.delta.view) + 1]
+    assert caution in visible_text(place)
+    assert "⚠" in place.value
+    panel.show_outlook(seen, AUTOMATIC)
+    assert is_hidden(place)
+
+
+# ---- the screen -------------------------------------------------------------------------------------------------------
+
+
+def test_every_control_says_what_it_is(panel):
+    panel.more.is_open = True
+    shown = [part for part in parts(panel.view) if hasattr(part, "description")]
+    controls = [part for part in shown if not isinstance(part, ipywidgets.HTML)]
+    assert len(controls) == 12
+    descriptions = [control.description for control in controls]
+    assert all(descriptions)
+    assert len(set(descriptions)) == len(descriptions)
+    # beside it on the screen and in the order of the keyboard
+    assert descriptions[:5] == ["epsilon", "epsilon, roughly", "delta (probability)", "iterations (steps)", "more settings"]
+
+
+def test_closing_closes_every_part():
+    panel = PrivacyPanel(epsilon=1.0, delta=None, iterations=None, on_change=lambda: None)
+    everything = list(parts(panel.view))
+    panel.close()
+    assert all(part.comm is None for part in everything)

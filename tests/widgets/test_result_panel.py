@@ -1,0 +1,164 @@
+"""Guarantee, posterior, pictures and files of a result."""
+
+import base64
+import html
+import io
+import json
+import re
+import zipfile
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.widgets import result_panel
+from workbench.widgets.result_panel import ResultPanel, guarantee_card, posterior_table
+
+PATIENCE = 60
+
+
+@pytest.fixture
+def panel(done):
+    panel = ResultPanel()
+    panel.show(done, None, ())
+    assert panel._latest.wait(PATIENCE)
+    yield panel
+    panel.close()
+
+
+def made(panel, kind):
+    """(file name, content) of the link that the button makes."""
+    panel.kind.value = kind
+    panel.make.click()
+    assert panel._latest.wait(PATIENCE)
+    name, encoded = re.search(r'download="([^"]+)" href="data:[^;]+;base64,([^"]*)"', panel.link.value).groups()
+    assert f"Download {name}" in panel.link.value
+    return name, base64.b64decode(encoded)
+
+
+def test_the_guarantee_is_shown_in_full_with_its_cautions(done):
+    shown = html.unescape(guarantee_card(done, ("take <care>",)))
+    for paragraph in done.guarantee.statement().split("\n\n"):
+        assert paragraph in shown
+    assert "⚠ take <care>" in shown
+
+
+def test_the_posterior_is_shown_with_its_label_and_warning(done):
+    shown = html.unescape(posterior_table(done))
+    assert "covered by the guarantee" in shown
+    for name, row in done.summary_table().iterrows():
+        assert name in shown
+        assert f"{row['mean']:.3f}" in shown
+    assert not done.interval_warning or done.interval_warning in shown
+
+
+def test_the_models_own_picture_comes_first_and_every_other_can_be_chosen(panel, done):
+    assert panel.picture.control.options[0] == "coefficients"
+    assert set(panel.picture.control.options) == set(done.pictures) - {"curves"}
+    first = bytes(panel.image.value)
+    assert first.startswith(b"\x89PNG")
+    panel.picture.value = "check"
+    assert panel._latest.wait(PATIENCE)
+    assert bytes(panel.image.value) not in (first, b"")
+    assert panel.drawing.value == ""
+
+
+def test_a_picture_that_cannot_be_drawn_says_why(panel, monkeypatch):
+    def explode(*_):
+        raise ValueError("no <records>")
+
+    monkeypatch.setattr(type(panel._result), "plot", explode)
+    panel.picture.value = "check"
+    assert panel._latest.wait(PATIENCE)
+    assert "check cannot be drawn: no &lt;records&gt;" in panel.drawing.value
+    assert panel.image.layout.display == "none"
+
+
+def test_private_records_are_not_drawn_without_the_box(secret):
+    panel = ResultPanel()
+    panel.show(secret[1], None, ())
+    panel.picture.value = "check"
+    assert panel._latest.wait(PATIENCE)
+    assert "cannot be drawn" in panel.drawing.value
+
+
+def test_files_are_those_that_save_writes(panel, done):
+    name, report = made(panel, "report (HTML page)")
+    assert name == "report.html"
+    assert html.escape(done.guarantee.headline()) in report.decode() or done.guarantee.headline() in html.unescape(
+        report.decode()
+    )
+    name, settings = made(panel, "settings and guarantee (JSON)")
+    assert json.loads(settings)["guarantee"]["epsilon"] == 1.0
+    name, params = made(panel, "parameters (NumPy .npz)")
+    with np.load(io.BytesIO(params)) as held:
+        np.testing.assert_array_equal(held["weights_loc"], done.params["weights_loc"])
+    name, everything = made(panel, "everything (zip)")
+    assert {"report.html", "posterior.nc", "params.npz", "result.json"} <= set(
+        zipfile.ZipFile(io.BytesIO(everything)).namelist()
+    )
+
+
+@pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<?xml"), ("PDF", b"%PDF")])
+def test_the_chosen_picture_can_be_taken_away(panel, kind, begins):
+    panel.picture.value = "forest"
+    name, content = made(panel, f"picture ({kind})")
+    assert name == f"forest.{kind.lower()}"
+    assert content.startswith(begins)
+
+
+def test_large_files_go_into_a_folder(panel, monkeypatch):
+    monkeypatch.setattr(result_panel, "_LARGEST_LINK", 10)
+    panel.make.click()
+    assert panel._latest.wait(PATIENCE)
+    assert "save it into a folder instead" in panel.link.value
+    assert "base64" not in panel.link.value
+
+
+def test_a_file_that_cannot_be_made_says_why(panel, monkeypatch):
+    def explode(*_):
+        raise OSError("disk <full>")
+
+    monkeypatch.setattr(type(panel._result), "save", explode)
+    panel.make.click()
+    assert panel._latest.wait(PATIENCE)
+    assert "disk &lt;full&gt;" in panel.link.value
+
+
+def test_a_result_is_saved_where_the_user_says(panel, tmp_path, done):
+    panel.folder.value = str(tmp_path / "mine")
+    panel.save.click()
+    assert str(tmp_path / "mine") in panel.saved.value
+    assert wb.load(tmp_path / "mine").guarantee == done.guarantee
+
+
+def test_a_folder_that_cannot_be_written_is_told_beside_its_field(panel, tmp_path):
+    (tmp_path / "file").write_text("")
+    for text, words in ((str(tmp_path / "file/below"), "cannot write there"), (" ", "name a folder")):
+        panel.folder.value = text
+        panel.save.click()
+        assert words in panel.folder.error
+    panel.folder.value = str(tmp_path / "good")
+    panel.save.click()
+    assert panel.folder.error == ""
+
+
+def test_a_new_fit_takes_everything_away(panel):
+    panel.make.click()
+    assert panel._latest.wait(PATIENCE)
+    panel.clear()
+    assert (panel.link.value, panel.saved.value, bytes(panel.image.value)) == ("", "", b"")
+    assert panel.make.disabled
+    assert panel.save.disabled
+    assert "Guarantee" not in panel.guarantee.value
+    panel.make.click()
+    panel.save.click()
+    assert (panel.link.value, panel.saved.value) == ("", "")
+
+
+def test_code_is_there_to_copy():
+    panel = ResultPanel()
+    panel.show_code("result = wb.fit('a', <b>)", "# %%\nimport workbench as wb\n")
+    assert "import workbench as wb\nresult = wb.fit('a', <b>)" in html.unescape(panel.code.value)
+    assert "<b>" not in panel.code.value
+    assert "# %%" in panel.cells.value

@@ -1,0 +1,299 @@
+"""What is declared about a table, and the controls that take it."""
+
+import dataclasses
+
+import pytest
+from ipywidgets.widgets.widget import _instances
+
+from workbench.data import Categorical
+from workbench.widgets.data_source import ROLES, ColumnDeclaration, TableDeclaration
+from workbench.widgets.schema_editor import SchemaEditor
+
+AGE = ColumnDeclaration("age", low="0", high="120")
+SEX = ColumnDeclaration("sex", "category", values="f, m")
+ILL = ColumnDeclaration("ill", "target")
+SCHOOL = ColumnDeclaration("school", "group", groups="north, south")
+
+
+def table(*columns, **options):
+    return TableDeclaration(columns, **options)
+
+
+def changed(column, **values):
+    return dataclasses.replace(column, **values)
+
+
+@pytest.fixture
+def changes():
+    return []
+
+
+@pytest.fixture
+def make(changes):
+    """Makes an editor of columns; every change is noted."""
+    made = []
+
+    def editor(*columns, roles=None, declaration=None):
+        made.append(SchemaEditor(columns, roles or {}, lambda: changes.append(1), declaration))
+        return made[-1]
+
+    yield editor
+    for each in made:
+        each.close()
+
+
+def controls(box):
+    """The controls of a box by their description."""
+    found = {}
+    for child in box.children:
+        if hasattr(child, "children"):
+            found |= controls(child)
+        elif getattr(child, "description", ""):
+            found[child.description] = child
+    return found
+
+
+def errors(box):
+    """All error texts that are visible in a box."""
+    if hasattr(box, "children"):
+        return "".join(errors(child) for child in box.children if child.layout.display != "none")
+    value = getattr(box, "value", "")
+    return value if isinstance(value, str) and 'role="alert"' in value else ""
+
+
+# ---- declarations -----------------------------------------------------------------------------------------------------
+
+
+def test_options_are_those_of_from_frame():
+    columns = (
+        changed(AGE, whole=True),
+        changed(SEX, values='f, m, "other, or none"', other=True),
+        ColumnDeclaration("smoker", "yes / no"),
+        changed(ILL, positive="yes"),
+        SCHOOL,
+        ColumnDeclaration("notes", "leave out"),
+    )
+    declared = table(*columns, unit=" patient ", evaluation_fraction="0.3", evaluation_is_public=True)
+    assert declared.problems() == {}
+    assert declared.options(names_columns=True) == {
+        "target": "ill",
+        "positive": "yes",
+        "schema": {
+            "age": (0, 120, int),
+            "sex": Categorical(("f", "m", "other, or none"), other=True),
+            "smoker": bool,
+        },
+        "group": "school",
+        "groups": ["north", "south"],
+        "evaluation_fraction": 0.3,
+        "evaluation_is_public": True,
+        "unit": "patient",
+    }
+
+
+def test_common_bounds_of_numbers_alone_are_written_once():
+    declared = table(AGE, ColumnDeclaration("dose"), ILL, same_bounds=True, low="-1", high="2.5")
+    assert declared.options(names_columns=True) == {"target": "ill", "bounds": (-1, 2.5)}
+    mixed = dataclasses.replace(declared, columns=(AGE, SEX))
+    assert mixed.options(names_columns=True)["schema"] == {"age": (-1, 2.5), "sex": ["f", "m"]}
+
+
+def test_columns_that_are_left_out_are_not_among_the_features():
+    declared = table(AGE, ColumnDeclaration("id", "leave out"), private_scaling=True)
+    assert declared.options(names_columns=True) == {"private_scaling": True, "features": ["age"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", 1), ("1.0", 1.0), ("01", "01"), ("yes", "yes"), ("1e4", "1e4"), (" b ", "b")]
+)
+def test_positive_value_is_a_number_only_as_it_is_spelled(text, value):
+    given = changed(ILL, positive=text).target_options()["positive"]
+    assert given == value
+    assert type(given) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "argument", "words"),
+    [
+        (table(changed(AGE, low="")), "schema['age']", "type the lowest value"),
+        (table(changed(AGE, low="", high=" ")), "schema['age']", "lowest and the highest"),
+        (table(changed(AGE, low="young")), "schema['age']", "lowest value must be a number"),
+        (table(changed(AGE, low="5", high="5")), "schema['age']", "lowest < highest"),
+        (table(changed(AGE, low="nan")), "schema['age']", "finite"),
+        (table(changed(AGE, low="0.1", high="0.9", whole=True)), "schema['age']", "whole number"),
+        (table(changed(SEX, values=" , ")), "schema['sex']", "all values"),
+        (table(changed(SEX, values="f, f")), "schema['sex']", "more than once"),
+        (table(AGE, changed(ILL, positive="a", threshold="1")), "threshold", "not both"),
+        (table(AGE, changed(ILL, threshold="many")), "threshold", "finite number"),
+        (table(AGE, ILL, changed(ILL, name="dead")), "schema['dead']", "only one column"),
+        (table(AGE, changed(SCHOOL, groups="")), "groups", "all groups"),
+        (table(AGE, changed(SCHOOL, groups="a, a")), "groups", "more than once"),
+        (table(ILL), "features", "at least one column"),
+        (table(AGE, same_bounds=True), "bounds", "lowest and the highest"),
+        (
+            table(AGE, changed(AGE, name="b"), same_bounds=True, low="1", high="x"),
+            "bounds",
+            "highest value must be a number",
+        ),
+        (table(SEX, private_scaling=True), "schema['sex']", "leave the column out"),
+        (table(AGE, evaluation_fraction="1"), "evaluation_fraction", "less than 1"),
+        (table(AGE, evaluation_fraction=""), "evaluation_fraction", "finite number"),
+    ],
+)
+def test_each_problem_names_its_field_and_what_to_do(declared, argument, words):
+    problems = declared.problems()
+    assert list(problems) == [argument]
+    assert words in problems[argument]
+
+
+def test_images_need_no_columns():
+    assert table().problems() == {}
+    assert table(unit="scan", evaluation_fraction=" 0.20").options(names_columns=False) == {"unit": "scan"}
+
+
+# ---- controls ---------------------------------------------------------------------------------------------------------
+
+
+def test_declarations_begin_empty_and_follow_the_controls(make, changes):
+    editor = make(ColumnDeclaration("age"), ColumnDeclaration("sex", "category"))
+    row = controls(editor.row("age"))
+    assert list(row) == ["age", "lowest", "highest", "whole numbers"]
+    assert row["lowest"].value == row["highest"].value == ""
+    assert row["lowest"].placeholder
+    row["lowest"].value, row["highest"].value, row["whole numbers"].value = "0", "120", True
+    controls(editor.row("sex"))["its values"].value = "f, m"
+    controls(editor.row("sex"))["other values allowed"].value = True
+    assert len(changes) == 5
+    assert editor.declaration() == table(changed(AGE, whole=True), changed(SEX, other=True))
+
+
+def test_another_role_asks_for_other_things_and_keeps_what_was_typed(make):
+    editor = make(ColumnDeclaration("age"))
+    controls(editor.row("age"))["lowest"].value = "3"
+    asked = {}
+    for role in ROLES:
+        controls(editor.row("age"))["age"].value = role
+        asked[role] = list(controls(editor.row("age")))[1:]
+    assert asked == {
+        "number": ["lowest", "highest", "whole numbers"],
+        "category": ["its values", "other values allowed"],
+        "yes / no": [],
+        "target": ["positive value", "or threshold"],
+        "group": ["all groups"],
+        "leave out": [],
+    }
+    controls(editor.row("age"))["age"].value = "number"
+    assert controls(editor.row("age"))["lowest"].value == "3"
+
+
+def test_problems_stand_beside_their_rows_and_go_away(make):
+    editor = make(AGE, ColumnDeclaration("<b>dose</b>"), ILL, SCHOOL)
+    given = {
+        "schema['age']": "one",
+        "<b>dose</b>": "two",
+        "positive": "three",
+        "groups": "four",
+        "unit": "five",
+        "bounds": "six",
+        "data": "seven",
+    }
+    assert editor.show(given) == {"data": "seven"}
+    assert "age: one" in errors(editor.row("age"))
+    assert "&lt;b&gt;dose&lt;/b&gt;: two" in errors(editor.row("<b>dose</b>"))
+    assert "positive: three" in errors(editor.row("ill"))
+    assert "groups: four" in errors(editor.row("school"))
+    assert "five" in editor.unit.error
+    assert "bounds of all numbers: six" in errors(editor.view)
+    assert "<b>" not in errors(editor.view)
+    assert editor.show({}) == {}
+    assert errors(editor.view) == ""
+
+
+def test_common_bounds_and_private_scaling_take_the_place_of_each_columns(make):
+    editor = make(AGE, SEX)
+    editor.same_bounds.value = True
+    assert list(controls(editor.row("age"))) == ["age", "whole numbers"]
+    assert list(editor.declaration().problems()) == ["bounds"]
+    editor.low.value, editor.high.value = "0", "1"
+    assert editor.declaration().options(names_columns=True)["schema"]["age"] == (0, 1)
+    editor.private_scaling.value = True
+    assert not editor.same_bounds.visible
+    assert list(editor.declaration().problems()) == ["schema['sex']"]
+    editor.private_scaling.value = editor.same_bounds.value = False
+    assert controls(editor.row("age"))["highest"].value == "120"
+
+
+def test_scaling_by_private_records_is_off_and_labelled(make):
+    editor = make(AGE)
+
+    def shown():
+        return [child.value for child in editor.view.children if child.layout.display != "none" and hasattr(child, "value")]
+
+    assert not editor.private_scaling.value
+    assert not any("border-radius" in text for text in shown())
+    editor.private_scaling.value = True
+    assert any("⚠ outside the guarantee" in text for text in shown())
+
+
+def test_roles_can_be_limited(make):
+    editor = make(AGE, ILL, roles={"age": ("number", "leave out"), "ill": ("target",)})
+    assert controls(editor.row("age"))["age"].options == ("number", "leave out")
+    assert controls(editor.row("ill"))["ill"].options == ("target",)
+
+
+def test_sixty_columns_have_rows_and_more_have_menus(make):
+    columns = [ColumnDeclaration(f"c{number}") for number in range(60)]
+    editor = make(*columns)
+    assert "c59" in controls(editor.view)
+    wide = make(*columns, ColumnDeclaration("name", "category"))
+    shown = controls(wide.view)
+    assert not {"c0", "c59", "name"}.intersection(shown)
+    wide.low.value, wide.high.value = "0", "1"
+    options = wide.declaration().options(names_columns=True)
+    assert options["bounds"] == (0, 1)
+    assert options["features"] == [column.name for column in columns]
+    shown["target column"].value = "c7"
+    controls(wide.row("c7"))["or threshold"].value = "0.5"
+    shown["group column"].value = "name"
+    controls(wide.row("name"))["all groups"].value = "a, b"
+    options = wide.declaration().options(names_columns=True)
+    assert (options["target"], options["threshold"], options["group"], options["groups"]) == ("c7", 0.5, "name", ["a", "b"])
+    assert "features" not in options
+    shown["target column"].value = "name"
+    assert shown["group column"].value == ""
+    shown["target column"].value = ""
+    assert [column.role for column in wide.declaration().columns] == ["number"] * 60 + ["leave out"]
+
+
+def test_an_earlier_declaration_is_gone_on_from(make):
+    editor = make(ColumnDeclaration("age"), ColumnDeclaration("sex", "category"))
+    controls(editor.row("age"))["age"].value = "leave out"
+    editor.unit.value = "patient"
+    kept = editor.declaration()
+    again = make(ColumnDeclaration("age"), ColumnDeclaration("sex", "category"), declaration=kept)
+    assert again.declaration() == kept
+
+
+def test_nothing_is_left_open():
+    before = set(_instances)
+    editor = SchemaEditor((AGE, SEX, ILL, SCHOOL), {}, lambda: None)
+    controls(editor.row("age"))["age"].value = "category"
+    editor.same_bounds.value = True
+    editor.same_bounds.value = False
+    assert len(set(_instances) - before) > 50
+    editor.close()
+    assert set(_instances) == before
+
+
+def test_every_control_has_a_description(make):
+    editor = make(AGE, SEX, ILL, SCHOOL, ColumnDeclaration("smoker", "yes / no"))
+
+    def boxes(box):
+        for child in box.children:
+            if hasattr(child, "children"):
+                yield from boxes(child)
+            else:
+                yield child
+
+    for control in boxes(editor.view):
+        assert type(control).__name__ == "HTML" or control.description

@@ -1,0 +1,199 @@
+"""Plate diagrams: what depends on what in a model, drawn by matplotlib alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Ellipse, FancyArrowPatch, FancyBboxPatch, Patch, Rectangle
+from matplotlib.path import Path
+from matplotlib.patheffects import withStroke
+from matplotlib.transforms import Bbox
+
+from workbench import _validate
+from workbench.plots._plate_layout import LABEL_HEIGHT, PAD, Box, Frame, Layout, Site, best_layout
+from workbench.plots.style import GRID, INK, QUIET, SHADE, new_figure, shortened
+
+__all__ = ["plate_figure", "plate_words"]
+
+# lengths are in points, of which an inch has 72; the figure is 4.2 inches wide, so it can be read at 320 pixels
+_WIDTH, _MARGIN, _TITLE, _LEGEND = 302.0, 6.0, 23.0, 15.0
+_NAME_SIZE, _SMALL_SIZE, _LINE = 9.5, 8.0, 11.0
+_ROUND, _UPRIGHT = 1.25, 1.64  # an ellipse around a text is wider and higher than it by these: 1 / a^2 + 1 / b^2 = 1
+_LONGEST_NAME, _FEW_PARAMETERS = 20, 2
+_LATENT, _OBSERVED, _COMPUTED, _PARAMETER = "latent", "observed", "computed", "parameter"
+_SIGNS = {_OBSERVED: "shaded: observed", _COMPUTED: "dashed: computed", _PARAMETER: "box: parameter"}
+
+
+def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mapping[str, str] | None = None) -> Figure:
+    """The plate diagram of a model: sites with their distributions, arrows between them, frames around what is repeated.
+
+    Ellipses are latent, shaded ones observed, dashed ones computed from others; boxes are parameters, of which several
+    networks' worth with the same first word and the same use are one box. Each site stands below what it depends on.
+    4.2 inches wide, and as high as its rows; wider only if a single row of nested plates needs it. ``get_label()`` of the
+    figure is ``plate_words``, for those who cannot see it.
+
+    :param relations: as ``numpyro.infer.inspect.get_model_relations`` returns them. :param title: above, such as the
+        model's name. :param labels: ``{plate: text}`` at its frame, such as "groups: 3"; a plate's own name by default.
+    :raises ArgumentError: naming ``relations``, if there is no site to draw.
+    """
+    sites, arrows = _graph(relations)
+    if not sites:
+        raise _validate.ArgumentError("relations", relations, "the model has no site to draw.")
+    frames = _frames(relations, sites, labels or {})
+    _measure(sites, frames)
+    layout = best_layout(sites, arrows, frames, _WIDTH - 2 * _MARGIN)
+    kinds = {site.kind for site in sites.values()}
+    signs = " · ".join(text for kind, text in _SIGNS.items() if kind in kinds)
+    width = max(_WIDTH, layout.width + 2 * _MARGIN)
+    height = layout.height + 2 * _MARGIN + (_TITLE if title else 0) + (_LEGEND if signs else 0)
+    figure = new_figure(width / 72, height / 72, title.replace("$", r"\$"))
+    figure.set_label(plate_words(relations, labels=labels))
+    figure.set_layout_engine("none")  # everything has its place
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    left, bottom = (width - layout.width) / 2, _MARGIN + (_LEGEND if signs else 0)
+    axes.set(xlim=(-left, width - left), ylim=(-bottom, height - bottom))
+    _draw(axes, layout, sites, frames)
+    if signs:
+        axes.text(_MARGIN - left, _MARGIN - bottom, signs, fontsize=_SMALL_SIZE, color=QUIET, va="bottom")
+    return figure
+
+
+def plate_words(relations: Mapping[str, Any], *, labels: Mapping[str, str] | None = None) -> str:
+    """What the diagram shows, in words: "weights ~ Normal; y ~ Bernoulli, given weights, observed, in the plate records."
+
+    The arguments are those of ``plate_figure``.
+    """
+    sites, arrows = _graph(relations)
+    frames = _frames(relations, sites, labels or {})
+    clauses = []
+    for name, site in sites.items():
+        given = [before for before, after in arrows if after == name]
+        inside = [frames[frame].label for frame in site.path]
+        clause = f"{name} {site.note}"
+        clause += f", given {_enumerated(given)}" if given else ""
+        clause += ", observed" if site.kind == _OBSERVED else ""
+        clause += f", in the plate{'s' if len(inside) > 1 else ''} {_enumerated(inside)}" if inside else ""
+        clauses.append(clause)
+    return "; ".join(clauses) + "."
+
+
+def _enumerated(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+# ---- what there is to draw ----------------------------------------------------------------------------------------------
+
+
+def _graph(relations: Mapping[str, Any]) -> tuple[dict[str, Site], list[tuple[str, str]]]:
+    """Sites by name, what comes first in the model first, and (from, to) for each arrow."""
+    distributions, observed = relations["sample_dist"], set(relations["observed"])
+    used: dict[str, list[str]] = {}
+    for name, parameters in relations["sample_param"].items():
+        for parameter in parameters:
+            used.setdefault(parameter, []).append(name)
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for parameter in relations["param_constraint"]:
+        if parameter in used:
+            alike.setdefault((_first_word(parameter), tuple(used[parameter])), []).append(parameter)
+    sites: dict[str, Site] = {}
+    arrows: list[tuple[str, str]] = []
+    for (word, targets), parameters in alike.items():
+        together = len(parameters) > _FEW_PARAMETERS and word not in {*sites, *distributions, *relations["plate_sample"]}
+        for name in [word] if together else parameters:
+            note = f"{len(parameters)} parameters" if together else "parameter"
+            sites[name] = Site(_PARAMETER, note, is_box=True)
+            arrows += [(name, target) for target in targets]
+    for name, distribution in distributions.items():
+        if distribution == "Deterministic":
+            sites[name] = Site(_COMPUTED, "computed")
+        else:
+            sites[name] = Site(_OBSERVED if name in observed else _LATENT, f"~ {distribution}")
+    arrows += [(before, after) for after, several in relations["sample_sample"].items() for before in several]
+    return sites, arrows
+
+
+def _first_word(parameter: str) -> str:
+    """ "decoder" of "decoder_hidden_kernel" and of "decoder$params"."""
+    for sign in "$./_":
+        parameter = parameter.split(sign)[0] or parameter
+    return parameter
+
+
+def _frames(relations: Mapping[str, Any], sites: dict[str, Site], labels: Mapping[str, str]) -> dict[str, Frame]:
+    """Plates that hold something, the larger ones first; sets the ``path`` of the sites."""
+    found = {}
+    for name, inside in sorted(relations["plate_sample"].items(), key=lambda item: -len(item[1])):
+        if inside:
+            own = name.replace("__CLONE", "")  # crossed plates come in parts, each inside or beside the others
+            found[name] = Frame(shortened(labels.get(own, own)), frozenset(inside))
+            for site in inside:
+                sites[site].path += (name,)
+    return found
+
+
+def _measure(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
+    """Sets the sizes of sites and labels."""
+    renderer = FigureCanvasAgg(Figure(dpi=72)).get_renderer()
+
+    def width(text: str, size: float) -> float:
+        return renderer.get_text_width_height_descent(text, FontProperties(size=size), False)[0]
+
+    for name, site in sites.items():
+        text = max(width(_shown(name), _NAME_SIZE), width(site.note, _SMALL_SIZE))
+        if site.is_box:
+            site.width, site.height = text + 12, 2 * _LINE + 6
+        else:
+            site.width, site.height = _ROUND * text + 6, _UPRIGHT * 2 * _LINE
+    for frame in frames.values():
+        frame.label_width = width(frame.label, _SMALL_SIZE)
+
+
+def _shown(name: str) -> str:
+    return shortened(name, _LONGEST_NAME)
+
+
+# ---- drawing ------------------------------------------------------------------------------------------------------------
+
+
+def _draw(axes: Axes, layout: Layout, sites: dict[str, Site], frames: dict[str, Frame]) -> None:
+    arrows = [layout.arrow(sites, chain) for chain in layout.chains]
+    for name, frame in frames.items():
+        left, bottom, right, top = layout.boxes[name]
+        shape = "round,pad=0,rounding_size=7"
+        frame_box = FancyBboxPatch((left, bottom), right - left, top - bottom, shape, fc="none", ec=QUIET, lw=1.0, zorder=1)
+        axes.add_patch(frame_box)
+        label = axes.text(0, bottom + 4.5, frame.label, fontsize=_SMALL_SIZE, color=INK, zorder=3)
+        label.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+        label.set_x(_free_place(frame.label_width, layout.boxes[name], arrows))
+        label.set_parse_math(False)
+    for arrow in arrows:
+        axes.add_patch(FancyArrowPatch(path=arrow, arrowstyle="-|>", mutation_scale=9, lw=1.0, color=INK, zorder=2))
+    for name, site in sites.items():
+        x, y = layout.across[name], layout.up[site.row]
+        face = {_OBSERVED: GRID, _PARAMETER: SHADE}.get(site.kind, "white")
+        if site.is_box:
+            outline: Patch = Rectangle((x - site.width / 2, y - site.height / 2), site.width, site.height)
+        else:
+            outline = Ellipse((x, y), site.width, site.height)
+        dashes: Any = (0, (4, 2)) if site.kind == _COMPUTED else "-"
+        outline.set(facecolor=face, edgecolor=INK, linewidth=1.1, linestyle=dashes, zorder=4, label=name)
+        axes.add_patch(outline)
+        for text, size, place in ((_shown(name), _NAME_SIZE, 0.5), (site.note, _SMALL_SIZE, -0.5)):
+            line = axes.text(x, y + place * _LINE, text, fontsize=size, color=INK, ha="center", va="center", zorder=5)
+            line.set_parse_math(False)
+
+
+def _free_place(width: float, box: Box, arrows: Sequence[Path]) -> float:
+    """Where the label of a frame begins: at its right, its left or in its middle, as soon as few arrows cross it."""
+    left, bottom, right, _ = box
+    places = (right - PAD - width, left + PAD, (left + right - width) / 2)
+    areas = [Bbox.from_bounds(place, bottom + 1, width, LABEL_HEIGHT) for place in places]
+    crossings = [sum(arrow.intersects_bbox(area, filled=False) for arrow in arrows) for area in areas]
+    return places[int(np.argmin(crossings))]

@@ -1,0 +1,107 @@
+"""The outlook: what a plan of a private run means, told before any fit and before any private record is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workbench import _validate
+from workbench.privacy import accounting
+from workbench.privacy.accounting import round_up
+from workbench.privacy.guarantee import percent
+from workbench.privacy.plan import PrivacyPlan, PrivacySettings
+
+__all__ = ["Outlook", "outlook"]
+
+# false-positive rates at which the trade-off is told, the closer the smaller: there it bends most
+_FALSE_POSITIVE_RATES = (*(0.0001 * step**2 for step in range(40)), *(0.02 * step for step in range(8, 51)))
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The consequences of a plan; a function of its public settings alone, so it may be shown and costs no privacy.
+
+    :param settings: of the plan; its ``num_records`` is the declared N.
+    :param dimension: d, the number of coordinates that get noise.
+    :param noise_multiplier: sigma, the noise's standard deviation in a coordinate / C.
+    :param minibatch_size: records expected in a minibatch: q N, or their fixed number where the sampler has one.
+    :param epsilon_curve: (steps, upper bound on epsilon of so many steps at the plan's delta), ascending; the last is T.
+    :param attack_bounds: as ``Guarantee.attack_bounds`` has them for the whole plan.
+    :param trade_off: (false-positive rate, upper bound on the true-positive rate) of any test for one record's presence,
+        from 0 to 1: ``Guarantee.trade_off``.
+    """
+
+    settings: PrivacySettings
+    dimension: int
+    noise_multiplier: float
+    minibatch_size: float
+    epsilon_curve: tuple[tuple[int, float], ...]
+    attack_bounds: Mapping[str, float]
+    trade_off: tuple[tuple[float, float], ...]
+
+    @property
+    def signal_to_noise(self) -> float:
+        """An upper limit on the norm of one step's signal over the norm of its noise.
+
+        The clipped gradients of the expected minibatch add up to a norm of at most q N C, which they reach only if every
+        record pulled the same way; the noise has the norm sigma C sqrt(d), nearly. So the limit is q N / (sigma sqrt(d)).
+        """
+        return self.minibatch_size / (self.noise_multiplier * math.sqrt(self.dimension))
+
+    @property
+    def mean_signal_to_noise(self) -> float:
+        """The same for the mean over T steps, in which independent noise shrinks: sqrt(T) times that of one step."""
+        return self.signal_to_noise * math.sqrt(self.settings.iterations)
+
+    def words(self) -> list[str]:
+        """Three sentences for a newcomer: what sigma means, what an attacker can learn, how strong the signal can be."""
+        sigma = f"{self.noise_multiplier:g}"
+        found, belief = self.attack_bounds["true_positive_rate_at_1_percent"], self.attack_bounds["belief_from_half"]
+        steps = f"{self.settings.iterations:,}"
+        verdict = " Below 1 the noise is larger than any signal." if self.mean_signal_to_noise < 1 else ""
+        return [
+            f"sigma = {sigma}: every step adds random noise to {self.dimension:,} coordinates, in each {sigma} times as "
+            "large as the most that one record may contribute.",
+            f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(found)} of those who took part; "
+            f"a suspicion of 50 % rises to at most {percent(belief)}.",
+            f"If every record pulled the same way, the signal would be at most {_rounded_up(self.signal_to_noise)} times "
+            f"the noise in one step, and at most {_rounded_up(self.mean_signal_to_noise)} times in the mean of {steps} "
+            f"steps.{verdict}",
+        ]
+
+
+def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
+    """What ``plan`` means with noise in ``dimension`` coordinates (``PreparedFit.dpvi.noise_size``).
+
+    Quick after the calibration: some tenths of a second, and a fit of the same plan need not compute its curve again.
+
+    :param dimension: d >= 1.
+    :raises ArgumentError: if ``dimension`` is no such number, or epsilon is so large that the noise cannot promise it.
+    """
+    dimension = _validate.integer("dimension", dimension, at_least=1)
+    settings = plan.settings
+    steps = settings.iterations
+    guarantee = plan.guarantee(steps_taken=steps, unit="record", dimension=dimension, caveats=())
+    # under add_or_remove_one the number of records that the sampler draws from is private
+    records = settings.num_records if guarantee.relation == "add_or_remove_one" else plan.sampler.num_records
+    rates = guarantee.trade_off(_FALSE_POSITIVE_RATES)
+    return Outlook(
+        settings=settings,
+        dimension=dimension,
+        noise_multiplier=guarantee.noise_multiplier,
+        minibatch_size=guarantee.sampling_rate * records,
+        epsilon_curve=tuple(
+            (count, min(value, settings.epsilon)) for count, value in accounting.epsilon_curve(**plan._accounted(steps))
+        ),
+        attack_bounds=guarantee.attack_bounds(),
+        trade_off=tuple(zip(_FALSE_POSITIVE_RATES, map(float, rates), strict=True)),
+    )
+
+
+def _rounded_up(value: float) -> str:
+    """``value`` > 0 rounded up to two digits."""
+    exponent = math.floor(math.log10(value)) - 1
+    if exponent >= 0:
+        return f"{math.ceil(value / 10**exponent) * 10**exponent:,}"
+    return f"{round_up(value, -exponent):,.{-exponent}f}"

@@ -1,0 +1,493 @@
+"""Where the records come from: what is declared about a table, the data set that follows, and the code that makes it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from workbench import _validate
+from workbench import data as data_room
+from workbench.data import Categorical, Dataset, Numeric, files
+from workbench.data.groups import checked_groups
+from workbench.widgets.fields import number_in
+
+__all__ = [
+    "ROLES", "ColumnDeclaration", "DataSource", "Same", "Table", "TableDeclaration", "array_table", "column_argument",
+    "file_table", "frame_table", "stamp", "upload_table",
+]  # fmt: skip
+
+_FEATURE_ROLES = ("number", "category", "yes / no")
+ROLES = (*_FEATURE_ROLES, "target", "group", "leave out")
+_SHARE = "0.2"
+_ARRAY_ROLES = (*_FEATURE_ROLES, "leave out")  # an array's target and groups come in arrays of their own
+_SAMPLE_ROWS = 200  # rows of a CSV file that its columns' types are guessed from
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """One choice of the data panel, in plain values that any thread may use.
+
+    :param name: as shown. :param code: Python source of an expression that makes the data set, or that ``wb.fit`` takes in
+        its place: a quoted name, the name of a variable, or a call of ``wb.data``.
+    :param load: makes the data set; may take a second. Its ``ArgumentError`` quotes no record.
+    :param key: equal for sources whose ``load`` returns the same, different for others.
+    :param evaluation_is_public: whether the evaluation records are declared public.
+    """
+
+    name: str
+    code: str
+    load: Callable[[], Dataset]
+    key: Hashable
+    evaluation_is_public: bool
+
+
+@dataclass(frozen=True)
+class ColumnDeclaration:
+    """What is declared about one column, as typed; only what belongs to its ``role`` counts.
+
+    :param name: of the column. :param role: one of ``ROLES``. :param low: lowest publicly known value, of a number.
+    :param high: the highest. :param whole: whether only whole numbers occur. :param values: of a category, separated by
+        commas. :param other: whether other values are taken as one more category. :param positive: value of the target
+        that counts as 1. :param threshold: or the number above which it does. :param groups: all of them, by commas.
+    """
+
+    name: str
+    role: str = "number"
+    low: str = ""
+    high: str = ""
+    whole: bool = False
+    values: str = ""
+    other: bool = False
+    positive: str = ""
+    threshold: str = ""
+    groups: str = ""
+
+    def numeric(self) -> Numeric:
+        """The declared range of numbers; ``ArgumentError`` that names the column where there is none."""
+        bounds = {"lowest": number_in(self.low), "highest": number_in(self.high)}
+        missing = [which for which, bound in bounds.items() if bound is None]
+        if missing:
+            raise self._error(
+                f"type the {' and the '.join(missing)} value that this column can have, from what is publicly known and not "
+                "from these records."
+            )
+        for which, bound in bounds.items():
+            if not isinstance(bound, (int, float)):
+                raise self._error(f"the {which} value must be a number.")
+        try:
+            return Numeric(bounds["lowest"], bounds["highest"], self.whole)  # type: ignore[arg-type]
+        except _validate.ArgumentError as error:
+            if "whole" in error.expectation:
+                raise self._error("no whole number up to 2**53 lies between the lowest and the highest value.") from None
+            raise self._error("lowest and highest value must be finite, with lowest < highest.") from None
+
+    def categorical(self) -> Categorical:
+        """The declared category; ``ArgumentError`` that names the column where there is none."""
+        values = _listed(self.values)
+        if not values:
+            raise self._error("type all values that this column can have, separated by commas.")
+        try:
+            return Categorical(tuple(values), self.other)
+        except _validate.ArgumentError as error:
+            raise self._error(f"{error.value} {error.expectation}") from None
+
+    def target_options(self) -> dict[str, Any]:
+        """Which target values count as 1, as keyword arguments; ``ArgumentError`` where that cannot be."""
+        positive, threshold = self.positive.strip(), number_in(self.threshold)
+        if positive and threshold is not None:
+            raise _validate.ArgumentError("threshold", threshold, "give the positive value or the threshold, not both.")
+        if positive:
+            return {"positive": _value_in(positive)}
+        if threshold is not None:
+            _validate.number("threshold", threshold)
+            return {"threshold": threshold}
+        return {}
+
+    def group_names(self) -> list[str]:
+        """All groups; ``ArgumentError`` naming ``groups`` where there are none or one is repeated."""
+        names = _listed(self.groups)
+        if not names:
+            raise _validate.ArgumentError(
+                "groups", "", "type the names of all groups that there are, separated by commas, with or without records."
+            )
+        return list(checked_groups(names))
+
+    def _error(self, expectation: str) -> _validate.ArgumentError:
+        return _validate.ArgumentError(column_argument(self.name), self.role, expectation)
+
+
+@dataclass(frozen=True)
+class TableDeclaration:
+    """What is declared about a table, as typed.
+
+    :param columns: of the table; none for images. :param same_bounds: whether ``low`` and ``high`` are those of all numbers.
+    :param private_scaling: scale by the private records' own mean and standard deviation, in the place of all bounds.
+    :param unit: what one row is. :param evaluation_fraction: share of evaluation records, in (0, 1).
+    :param evaluation_is_public: whether these are public.
+    """
+
+    columns: tuple[ColumnDeclaration, ...]
+    same_bounds: bool = False
+    low: str = ""
+    high: str = ""
+    private_scaling: bool = False
+    unit: str = ""
+    evaluation_fraction: str = _SHARE
+    evaluation_is_public: bool = False
+
+    def problems(self) -> dict[str, str]:
+        """``{argument: what is wrong with it}``; a column goes by ``column_argument``."""
+        checks: list[Callable[[], Any]] = [self._fraction]
+        if self._features:
+            checks += [partial(self._declared, column) for column in self._features]
+        elif self.columns:
+            checks.append(
+                partial(_refuse, "features", "give at least one column the role of a number, category or yes / no.")
+            )
+        for role in ("target", "group"):
+            for column in self._with_role(role)[1:]:
+                reason = f"only one column can be the {role}."
+                checks.append(partial(_refuse, column_argument(column.name), reason))
+        checks += [column.target_options for column in self._with_role("target")]
+        checks += [column.group_names for column in self._with_role("group")]
+        found: dict[str, str] = {}
+        for check in checks:
+            try:
+                check()
+            except _validate.ArgumentError as error:
+                found.setdefault(error.argument, error.expectation)
+        return found
+
+    def options(self, *, names_columns: bool) -> dict[str, Any]:
+        """Keyword arguments of ``from_frame`` and its kin, without those that are the default.
+
+        :param names_columns: whether target and group are columns to be named, not arrays of their own.
+        :raises ArgumentError: as ``problems`` lists them.
+        """
+        options: dict[str, Any] = {}
+        for column in self._with_role("target"):
+            options |= {"target": column.name} if names_columns else {}
+            options |= column.target_options()
+        if self.columns:
+            options |= self._scaling()
+        for column in self._with_role("group"):
+            options |= {"group": column.name} if names_columns else {}
+            options["groups"] = column.group_names()
+        fraction = self._fraction()
+        if fraction != float(_SHARE):
+            options["evaluation_fraction"] = fraction
+        if self.evaluation_is_public:
+            options["evaluation_is_public"] = True
+        if self.unit.strip():
+            options["unit"] = self.unit.strip()
+        return options
+
+    def role_of(self, name: str) -> str:
+        """The role of a column; "" where there is none of that name."""
+        return next((column.role for column in self.columns if column.name == name), "")
+
+    @property
+    def _features(self) -> tuple[ColumnDeclaration, ...]:
+        return tuple(column for column in self.columns if column.role in _FEATURE_ROLES)
+
+    def _with_role(self, role: str) -> list[ColumnDeclaration]:
+        return [column for column in self.columns if column.role == role]
+
+    def _scaling(self) -> dict[str, Any]:
+        """How columns become features: ``private_scaling``, ``bounds`` or ``schema``, and which they are."""
+        features = self._features
+        chosen = [column.name for column in features]
+        # a schema names its columns; the other two take all that are not the target or the group
+        left_out = {"features": chosen} if self._with_role("leave out") else {}
+        if self.private_scaling:
+            return {"private_scaling": True, **left_out}
+        if self.same_bounds and all(column.role == "number" and not column.whole for column in features):
+            return {"bounds": self._common(), **left_out}
+        return {"schema": {column.name: self._declared(column) for column in features}}
+
+    def _common(self) -> tuple[float, float]:
+        try:
+            numeric = ColumnDeclaration("all numbers", low=self.low, high=self.high).numeric()
+        except _validate.ArgumentError as error:
+            raise _validate.ArgumentError("bounds", (self.low, self.high), error.expectation) from None
+        return _plain(numeric.low), _plain(numeric.high)
+
+    def _declared(self, column: ColumnDeclaration) -> Any:
+        """The short form of a feature's declaration that a schema takes."""
+        if self.private_scaling:
+            if column.role == "category":
+                reason = "categories cannot be scaled by mean and sd: leave the column out, or untick that box."
+                _refuse(column_argument(column.name), reason)
+            return None
+        if column.role == "yes / no":
+            return bool
+        if column.role == "category":
+            categorical = column.categorical()
+            return categorical if categorical.other else list(categorical.categories)
+        if self.same_bounds:
+            self._common()  # what is wrong with them is said once, and not beside each column
+            column = replace(column, low=self.low, high=self.high)
+        numeric = column.numeric()
+        pair = (_plain(numeric.low), _plain(numeric.high))
+        return (*pair, int) if numeric.whole else pair
+
+    def _fraction(self) -> float:
+        return _validate.probability("evaluation_fraction", number_in(self.evaluation_fraction))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the user's, of which the columns are known and everything else is to be declared.
+
+    :param name: as shown. :param key: of what is declared about it: where it comes from, and its columns.
+    :param function: of ``wb.data`` that makes the data set. :param arguments: the first ones, as Python source.
+    :param make: the same function with its first arguments, taking the options.
+    :param content: a hashable that stands for the records.
+    :param columns: with the roles that follow from their types. :param roles: those that a column can have, by its name.
+    """
+
+    name: str
+    key: tuple[Any, ...]
+    function: str
+    arguments: tuple[str, ...]
+    make: Callable[..., Dataset]
+    content: Callable[[], Hashable]
+    columns: tuple[ColumnDeclaration, ...]
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def source(self, declaration: TableDeclaration) -> DataSource:
+        """The data source under this declaration; ``ArgumentError`` where it has problems."""
+        options = declaration.options(names_columns=not self.roles)
+        if self.function in ("from_frame", "from_arrays"):
+            options["name"] = self.name
+        is_array = bool(self.roles)
+        given = [*self.arguments, *(f"{name}={_literal(value)}" for name, value in options.items())]
+        code = f"wb.data.{self.function}({', '.join(given)})"
+
+        def load() -> Dataset:
+            try:
+                return self.make(**options)
+            except _validate.ArgumentError as error:
+                raise _public_error(error, declaration, is_array) from None  # its own words quote records
+
+        return DataSource(self.name, code, load, (code, self.content()), declaration.evaluation_is_public)
+
+
+class Same:
+    """Equal to another one of the very same object, which it keeps from being forgotten."""
+
+    def __init__(self, object: Any) -> None:
+        self._object = object
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Same) and self._object is other._object
+
+    def __hash__(self) -> int:
+        return id(self._object)
+
+
+def column_argument(name: str) -> str:
+    """How problems name a column: ``schema['age']``."""
+    return f"schema[{name!r}]"
+
+
+def frame_table(name: str, frame: pd.DataFrame) -> Table:
+    """The table of the DataFrame in the variable ``name``; ``ArgumentError`` naming ``variable`` for repeated columns."""
+    columns = _columns_of(frame)
+    names = [column.name for column in columns]
+    repeated = next((each for each in names if names.count(each) > 1), None)
+    if repeated is not None:
+        raise _validate.ArgumentError("variable", name, f"two of its columns are named {repeated!r}: rename one.")
+    return Table(
+        name, ("variable", name, *names), "from_frame", (name,), partial(data_room.from_frame, frame),
+        partial(_content_of, frame), columns,
+    )  # fmt: skip
+
+
+def array_table(name: str, x: np.ndarray, y_name: str = "", y: Any = None) -> Table:
+    """The table of the array[N, D] in the variable ``name``, with the target y[N] of another variable where it is named."""
+    columns, roles = _array_columns(x, [] if y is None else ["y"])
+    return Table(
+        name, ("variable", name, y_name, len(columns)), "from_arrays", (name, *([] if y is None else [y_name])),
+        partial(data_room.from_arrays, x, y), lambda: (_content_of(x), _content_of(y)), columns, roles,
+    )  # fmt: skip
+
+
+def upload_table(name: str, content: bytes) -> Table:
+    """The table of an uploaded CSV file; ``ArgumentError`` naming ``path`` where it is none."""
+    columns = _columns_of(_first_rows(io.BytesIO(content)))
+    stem = Path(name).name.split(".")[0]
+
+    def make(**options: Any) -> Dataset:
+        return data_room.from_csv(io.BytesIO(content), name=stem, **options)
+
+    key = ("upload", name, *(column.name for column in columns))
+    return Table(name, key, "from_csv", (repr(name),), make, lambda: hashlib.sha256(content).digest(), columns)
+
+
+def file_table(path: str) -> Table:
+    """The table, or the images, of a file of the kernel's machine; ``ArgumentError`` naming ``path`` where it is neither."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    roles: dict[str, tuple[str, ...]] = {}
+    try:
+        if ".csv" in suffixes[-2:]:
+            function, columns = "from_csv", _columns_of(_first_rows(path))
+        elif suffixes[-1:] in ([".parquet"], [".pq"]):
+            function, columns = "from_parquet", _columns_of(files.empty_parquet(path))
+        elif suffixes[-1:] == [".npz"]:
+            function, (columns, roles) = "from_npz", _npz_columns(path)
+        else:
+            raise _validate.ArgumentError("path", path, "the name must end in .csv, .csv.gz, .parquet, .pq or .npz.")
+    except _validate.ArgumentError as error:
+        raise _public_error(error) from None
+    key = ("file", path, *(column.name for column in columns))
+    make = partial(getattr(data_room, function), path)
+    return Table(path, key, function, (repr(path),), make, partial(stamp, path), columns, roles)
+
+
+def stamp(path: str) -> Hashable:
+    """What changes when the file is written again; None where there is none."""
+    file = Path(path).expanduser()
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return str(file.resolve()), stat.st_mtime_ns, stat.st_size
+
+
+def _columns_of(frame: pd.DataFrame) -> tuple[ColumnDeclaration, ...]:
+    return tuple(ColumnDeclaration(str(name), _role(kind)) for name, kind in zip(frame.columns, frame.dtypes, strict=True))
+
+
+def _array_columns(x: np.ndarray, others: list[str]) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tuple[str, ...]]]:
+    """(columns x1, x2, ... and ``others``, the roles that each can have)."""
+    role = _role(x.dtype)
+    roles: dict[str, tuple[str, ...]] = {f"x{number + 1}": _ARRAY_ROLES for number in range(x.shape[1])}
+    columns = [ColumnDeclaration(name, role) for name in roles]
+    for name in others:
+        roles[name] = ("target",) if name == "y" else ("group",)
+        columns.append(ColumnDeclaration(name, roles[name][0]))
+    return tuple(columns), roles
+
+
+def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tuple[str, ...]]]:
+    arrays = files.read_npz(path)
+    x = next((arrays[name] for name in ("x", "x_train") if name in arrays), None)
+    if x is None:
+        raise _validate.ArgumentError("path", path, "must hold an array 'x' or 'x_train'.")
+    if x.ndim != 2:  # images
+        return (), {"x": ()}
+    return _array_columns(x, [name for name in ("group", "y") if name in arrays or f"{name}_train" in arrays])
+
+
+def _role(kind: Any) -> str:
+    """The role that a column of this type begins with; its values are not looked at."""
+    types = pd.api.types
+    if types.is_bool_dtype(kind):
+        return "yes / no"
+    if types.is_numeric_dtype(kind) and not types.is_complex_dtype(kind):
+        return "number"
+    texts = isinstance(kind, pd.CategoricalDtype) or types.is_object_dtype(kind) or types.is_string_dtype(kind)
+    return "category" if texts else "leave out"
+
+
+def _first_rows(file: Any) -> pd.DataFrame:
+    try:
+        return files.read_csv(file, rows=_SAMPLE_ROWS)
+    except _validate.ArgumentError as error:
+        raise _public_error(error) from None
+
+
+def _content_of(records: Any) -> Hashable:
+    """A digest of a table or an array, so that changes in place are seen; 0.4 s for 30 million numbers."""
+    if records is None:
+        return None
+    try:
+        table = records if isinstance(records, pd.DataFrame) else pd.DataFrame(np.asarray(records))
+        rows = pd.util.hash_pandas_object(table, index=False).to_numpy()
+    except TypeError:  # it holds lists, say
+        return Same(records)
+    return hashlib.sha256(rows.tobytes()).digest(), *map(str, table.columns), *map(str, table.dtypes)
+
+
+def _listed(text: str) -> list[str]:
+    """The values of a line like ``a, b, "c, with a comma"``."""
+    return [value.strip() for value in next(csv.reader([text], skipinitialspace=True), []) if value.strip()]
+
+
+def _value_in(text: str) -> Any:
+    """A target's value: the number that the text spells exactly so, else the text."""
+    number = number_in(text)
+    return number if number is not None and str(number) == text else text
+
+
+def _plain(number: float) -> float | int:
+    """``number`` as people type it."""
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number
+
+
+def _literal(value: Any) -> str:
+    """Python source of an option's value."""
+    if isinstance(value, Categorical):
+        return f"wb.data.Categorical({list(value.categories)!r}, other=True)"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name!r}: {_literal(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))})"
+    return value.__name__ if isinstance(value, type) else repr(value)
+
+
+def _refuse(argument: str, expectation: str) -> None:
+    raise _validate.ArgumentError(argument, "", expectation)
+
+
+# Errors that come from looking at the records say which values and how many rows: these words stand in their place.
+_BY_ROLE = {
+    "number": "in some row it is missing, infinite or no plain number: clean it, or choose another role.",
+    "category": "some row has a value that is not declared, or none: declare it, or tick that others are allowed.",
+    "yes / no": "some row holds something else than True and False or 1 and 0: clean it, or choose another role.",
+    "target": "it must hold two values that both occur, none missing (or numbers, with a threshold).",
+    "group": "some row is of a group that is not declared, or of none: declare all groups.",
+}
+_BY_ARGUMENT = {
+    "target": _BY_ROLE["target"],
+    "positive": "say which of the target's two values counts as 1, as it is written in the table.",
+    "evaluation_fraction": "leaves too few records on one side of the split.",
+}
+_OF_ARRAYS = {
+    "x": "must be numbers in rows and columns.",
+    "y": "must have one entry a row of the records, of two values that both occur (or numbers, with a threshold).",
+    "group": "must have one entry a row of the records, each a declared group.",
+    "labels": "must be whole numbers from 0, one an image.",
+    "images": "must be whole numbers from 0 to 255, or numbers from 0 to 1.",
+}
+_DECLARED = {"bounds", "features", "frame", "groups", "schema", "threshold", "private_scaling", "unit", "name"}
+
+
+def _public_error(
+    error: _validate.ArgumentError, declaration: TableDeclaration | None = None, is_array: bool = False
+) -> _validate.ArgumentError:
+    """The error in words that depend on what was declared alone, not on the records."""
+    argument = error.argument
+    role = "" if declaration is None else declaration.role_of(argument)
+    if argument == "path" and error.expectation.startswith("cannot be read"):
+        return _validate.ArgumentError(
+            "path", error.value, f"{error.expectation.split(':')[0]}."
+        )  # the rest quotes the file
+    if is_array and argument in _OF_ARRAYS:
+        return _validate.ArgumentError(argument, "", _OF_ARRAYS[argument])
+    if role in _BY_ROLE:
+        return _validate.ArgumentError(column_argument(argument), role, _BY_ROLE[role])
+    if argument in ("path", *_DECLARED) or argument.startswith("schema["):
+        return error
+    reason = _BY_ARGUMENT.get(argument, "does not fit the records; the code, run by itself, tells more.")
+    return _validate.ArgumentError(argument, "", reason)
