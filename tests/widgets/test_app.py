@@ -1,9 +1,11 @@
 """The workbench screen through its traits, without a browser."""
 
 import dataclasses
+import gc
 import html
 import threading
 import time
+import weakref
 
 import ipywidgets
 import numpyro
@@ -17,6 +19,47 @@ from workbench.widgets import Workbench, app
 
 PATIENCE = 180
 PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def screens():
+    """Makes screens that are closed when the test ends."""
+    made = []
+
+    def make(**options):
+        made.append(Workbench(**options))
+        return made[-1]
+
+    yield make
+    for screen in made:
+        screen.close()
+        assert screen.wait(PATIENCE)
+
+
+@pytest.fixture
+def gallery(monkeypatch):
+    """What a test registers is forgotten afterwards."""
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+
+
+def settle(screen):
+    """Wait until everything that a change of the controls leads to is on the screen."""
+    assert screen._outlooks.wait(PATIENCE)
+    assert screen._compilations.wait(PATIENCE)
+    return screen
+
+
+def text(screen):
+    """All HTML of the screen, as people read it."""
+    return html.unescape("".join(part.value for part in inside(screen.view) if isinstance(part, ipywidgets.HTML)))
+
+
+def inside(widget):
+    return [widget, *(found for child in getattr(widget, "children", ()) for found in inside(child))]
+
+
+def fits_running():
+    return [thread for thread in threading.enumerate() if thread.name in ("dpvi-fit", "dpvi-presenter")]
 
 
 class Output:
@@ -38,24 +81,22 @@ class Run:
     """A screen after its fit, and what was seen on the way."""
 
     screen: Workbench
-    first_picture: bytes
+    before: str
     buttons: list
     statuses: list
     output: Output
-    labels: list
 
 
 def run_to_the_end(screen, monkeypatch):
-    output, labels = Output(), []
+    output = Output()
     monkeypatch.setattr(app, "display", output)
-    curves = app.TrainingCurves
-    monkeypatch.setattr(app, "TrainingCurves", lambda steps, label: labels.append(label) or curves(steps, label))
     screen._ipython_display_()
-    run = Run(screen, bytes(screen.picture.value), [], [], output, labels)
-    for name in ("fit_button", "stop_button"):
-        getattr(screen, name).observe(lambda change, name=name: run.buttons.append((name, change.new)), names="disabled")
-    screen.status.observe(lambda change: run.statuses.append(change.new), names="value")
-    screen.fit_button.click()
+    settle(screen)
+    run = Run(screen, text(screen), [], [], output)
+    for name in ("fit", "stop"):
+        getattr(screen.run, name).observe(lambda change, name=name: run.buttons.append((name, change.new)), names="disabled")
+    screen.live.status.observe(lambda change: run.statuses.append(html.unescape(change.new)), names="value")
+    screen.run.fit.click()
     assert screen.wait(PATIENCE)
     return run
 
@@ -63,44 +104,34 @@ def run_to_the_end(screen, monkeypatch):
 @pytest.fixture(scope="module")
 def ended():
     with pytest.MonkeyPatch.context() as monkeypatch:
-        yield run_to_the_end(Workbench(epsilon=2.0, iterations=300), monkeypatch)
+        run = run_to_the_end(Workbench(epsilon=2.0, iterations=300), monkeypatch)
+        yield run
+        run.screen.close()
 
 
 @pytest.fixture(scope="module")
 def ended_private(private_data):
     """A fit on private evaluation records, with a delta that is too large for them."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        yield run_to_the_end(Workbench(data=private_data, delta=0.1, iterations=20), monkeypatch)
+        run = run_to_the_end(Workbench(data=private_data, delta=0.1, iterations=20), monkeypatch)
+        yield run
+        run.screen.close()
 
 
-def fits_running():
-    return [thread for thread in threading.enumerate() if thread.name in ("dpvi-fit", "dpvi-presenter")]
+# ---- before a fit ---------------------------------------------------------------------------------------------------
 
 
-def test_a_new_screen_starts_no_fit():
-    screen = Workbench()
+def test_a_new_screen_starts_no_fit(screens):
+    screen = screens()
     assert fits_running() == []
     assert screen.result is None
-    assert screen.guarantee.value == ""
-    assert (screen.fit_button.disabled, screen.stop_button.disabled) == (False, True)
-    assert bytes(screen.picture.value).startswith(PNG)
+    assert screen.results == []
+    assert [button.disabled for button in (screen.run.fit, screen.run.stop, screen.run.resume)] == [False, True, True]
+    assert bytes(screen.live.picture.value).startswith(PNG)
 
 
-def test_waiting_without_a_fit_returns_at_once():
-    assert Workbench().wait(0)
-
-
-def test_every_control_is_described():
-    screen = Workbench()
-    controls = (screen.model, screen.data, screen.epsilon, screen.delta, screen.iterations, screen.evaluate_private)
-    assert all(control.description for control in (*controls, screen.fit_button, screen.stop_button))
-    assert all(button.tooltip for button in (screen.fit_button, screen.stop_button))
-
-
-def test_menus_offer_every_model_and_data_set():
-    screen = Workbench()
-    assert list(screen.model.options) == wb.models.names()
-    assert list(screen.data.options) == wb.data.names()
+def test_waiting_without_a_fit_returns_at_once(screens):
+    assert screens().wait(0)
 
 
 @pytest.mark.parametrize(
@@ -119,144 +150,167 @@ def test_data_that_are_no_data_set_are_refused():
         Workbench(data=[1, 2])
 
 
-def refuses_to_fit(screen):
-    screen.fit_button.click()
-    return fits_running() == [] and screen.result is None
+def test_the_consequences_are_there_before_any_fit(ended):
+    for words in ("What this plan means:", "sigma = ", "An attacker who wrongly accuses 1 % of outsiders", "300 steps"):
+        assert words in ended.before
+    assert "The training records are private" in ended.before
 
 
-@pytest.mark.parametrize(
-    ("control", "value", "shown"),
-    [("epsilon", -1.0, "epsilon = -1.0"), ("epsilon", 0.0, "epsilon = 0.0"), ("delta", "abc", "delta = abc"),
-     ("delta", "1.5", "delta = 1.5"), ("iterations", 0, "iterations = 0")],
-)  # fmt: skip
-def test_a_bad_value_is_explained_beside_its_field_and_stops_the_fit(control, value, shown):
-    screen = Workbench()
-    getattr(screen, control).value = value
-    assert f"{shown}: must be a " in screen.errors[control].value
-    assert [name for name, label in screen.errors.items() if label.value] == [control]
-    assert refuses_to_fit(screen)
+def test_a_change_brings_other_consequences(screens):
+    screen = settle(screens(iterations=300))
+    before = text(screen)
+    screen.privacy.epsilon.value = "0.1"
+    settle(screen)
+    after = text(screen)
+    assert "epsilon 1, delta 0.001, 300 steps" in before
+    assert "epsilon 0.1, delta 0.001, 300 steps" in after
 
 
-@pytest.fixture
-def gallery(monkeypatch):
-    """What a test registers is forgotten afterwards."""
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+def test_a_plan_that_cannot_be_kept_is_explained_beside_its_field(screens, private_data):
+    screen = settle(screens(data=private_data, iterations=20))
+    screen.privacy.more.is_open = True
+    screen.privacy.size_kind.value = "batch_size"
+    screen.privacy.size.value = "5000"
+    settle(screen)
+    assert "batch_size = 5000: " in screen.privacy.size.error
+    assert "The consequences are not known" in text(screen)
 
 
-def mean_only(x, y=None, num_records=None):
-    """The rate <b>alone</b>."""
-    rate = numpyro.sample("rate", dist.Beta(1.0, 1.0))
+def test_a_model_that_does_not_fit_the_data_is_explained_beside_the_data(screens):
+    screen = screens(model="vae", iterations=20)
+    settle(screen)
+    assert "data: " in text(screen)
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert screen.result is None
+    assert "Failed." in screen.live.status.value
+
+
+BAD = [
+    ("epsilon", "-1", "epsilon = -1: must be a finite number"), ("epsilon", "", "epsilon = : must be a"),
+    ("delta", "abc", "delta = abc: must be a number"), ("delta", "1.5", "delta = 1.5: must be a number"),
+    ("iterations", "0", "iterations = 0: must be a whole"), ("iterations", "<script>", "iterations = <script>: must"),
+    ("clip", "0", "clip = 0: must be"), ("learning_rate", "fast", "learning_rate = fast: must be"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("control", "value", "shown"), BAD)
+def test_a_bad_value_is_explained_beside_its_field_and_stops_the_fit(screens, control, value, shown):
+    screen = screens()
+    field = getattr(screen.privacy, control)
+    field.value = value
+    assert shown.split(":")[0] in html.unescape(field.error)
+    assert "<script>" not in field.error
+    screen.run.fit.click()
+    assert fits_running() == []
+    assert screen.result is None
+    field.value = "3"
+    assert field.error == ("" if control != "delta" else field.error)
+
+
+def test_an_empty_delta_means_the_default(screens):
+    screen = screens(delta=1e-5)
+    assert screen.settings().privacy["delta"] == 1e-5
+    screen.privacy.delta.value = " "
+    assert screen.settings().privacy["delta"] is None
+
+
+def test_code_follows_the_controls(screens):
+    screen = screens()
+    screen.privacy.epsilon.value, screen.privacy.delta.value, screen.privacy.iterations.value = "0.5", "1e-4", "123"
+    code = html.unescape(screen.outcome.code.value)
+    assert "import workbench as wb" in code
+    assert "wb.fit('logistic', 'breast_cancer', epsilon=0.5, delta=0.0001, iterations=123)" in code
+    assert "# %%" in screen.outcome.cells.value
+
+
+def mean_only(x, y=None, num_records=None, concentration=1.0):
+    """The rate <b>alone</b>.
+
+    :param concentration: of the prior.
+    """
+    rate = numpyro.sample("rate", dist.Beta(concentration, concentration))
     with numpyro.plate("records", num_records, subsample_size=len(x)):
         numpyro.sample("y", dist.Bernoulli(rate), obs=y)
 
 
-def test_a_model_registered_before_is_offered_and_can_be_fitted(gallery):
-    before = Workbench()
+def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(screens, gallery, monkeypatch):
+    monkeypatch.setattr(app, "display", Output())
+    screen = screens(iterations=20)
+    assert "mean_only" not in screen.model.model.control.options
     wb.models.register("mean_only", mean_only)
-    screen = Workbench(iterations=20)
-    assert "mean_only" not in before.model.options
-    assert "mean_only" in screen.model.options
-    screen.model.value = "mean_only"
-    assert "The rate &lt;b&gt;alone&lt;/b&gt;." in screen.about.value
-    assert "wb.fit('mean_only', 'breast_cancer', " in html.unescape(screen.code.value)
+    screen._ipython_display_()
+    screen.model.model.value = "mean_only"
+    screen.model.fields["concentration"].value = "2"
+    assert "The rate &lt;b&gt;alone&lt;/b&gt;." in "".join(
+        part.value for part in inside(screen.model.view) if isinstance(part, ipywidgets.HTML)
+    )
+    assert "wb.models.get('mean_only', concentration=2" in html.unescape(screen.outcome.code.value)
+    settle(screen)
     screen.fit()
     assert screen.wait(PATIENCE)
-    assert (screen.result.state, screen.result.model) == ("done", "mean_only")
+    assert (screen.result.state, screen.result.model, screen.result.model_options) == (
+        "done", "mean_only", {"concentration": 2}
+    )  # fmt: skip
     assert list(screen.result.metrics) == ["elbo", "log_likelihood"]
-    assert "ELBO" in screen.status.value
-    assert "rate" in screen.posterior.value
+    assert "rate" in screen.outcome.posterior.value
 
 
-def test_a_model_that_cannot_be_made_is_explained_beside_its_menu(gallery):
+def test_a_model_that_cannot_be_made_is_explained_beside_its_menu(screens, gallery):
     wb.models.register("broken", lambda: 1 / 0)
-    screen = Workbench()
-    screen.model.value = "broken"
-    assert "model = broken: (registered here) cannot be made: ZeroDivisionError" in html.unescape(
-        screen.errors["model"].value
-    )
-    assert wb.data.describe("breast_cancer") in html.unescape(screen.about.value)
-    assert refuses_to_fit(screen)
-    screen.model.value = "logistic"
-    assert screen.errors["model"].value == ""
+    screen = screens()
+    screen.model.model.value = "broken"
+    assert "ZeroDivisionError" in html.unescape(screen.model.model.error)
+    screen.run.fit.click()
+    assert fits_running() == []
+    screen.model.model.value = "logistic"
+    assert screen.model.model.error == ""
 
 
-def test_an_explanation_goes_when_the_value_is_mended():
-    screen = Workbench()
-    screen.epsilon.value = -1.0
-    screen.epsilon.value = 3.0
-    assert screen.errors["epsilon"].value == ""
+def test_every_control_is_described(screens):
+    screen = screens()
+    controls = [
+        part for part in inside(screen.view) if hasattr(part, "description") and not isinstance(part, ipywidgets.HTML)
+    ]
+    assert len(controls) > 20
+    assert all(control.description for control in controls)
+    assert all(part.tooltip for part in controls if isinstance(part, ipywidgets.Button))
 
 
-def test_hostile_text_in_a_field_is_escaped():
-    screen = Workbench()
-    screen.delta.value = "<script>"
-    assert "<script>" not in screen.errors["delta"].value
-    assert "&lt;script&gt;" in screen.errors["delta"].value
-
-
-def test_an_empty_delta_means_the_default():
-    screen = Workbench(delta=1e-5)
-    assert screen.settings().delta == 1e-5
-    screen.delta.value = " "
-    assert screen.settings().delta is None
-
-
-def test_a_delta_given_to_the_screen_is_not_raised():
-    delta = 1 / 569.0000001
-    assert Workbench(delta=delta).settings().delta <= delta
-
-
-def test_code_follows_the_controls():
-    screen = Workbench()
-    screen.epsilon.value, screen.delta.value, screen.iterations.value = 0.5, "1e-4", 123
-    code = html.unescape(screen.code.value)
-    assert "import workbench as wb" in code
-    assert "wb.fit('logistic', 'breast_cancer', epsilon=0.5, delta=0.0001, iterations=123)" in code
+# ---- a fit ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_fit_ends_with_its_result(ended):
+    guarantee = ended.screen.result.guarantee
     assert ended.screen.result.state == "done"
-    assert ended.screen.result.guarantee.epsilon == 2.0
-    assert ended.screen.result.guarantee.steps_taken == 300
-    assert ended.screen.result.guarantee.secure_randomness
+    assert (guarantee.epsilon, guarantee.steps_taken, guarantee.secure_randomness) == (2.0, 300, True)
+    assert ended.screen.results == [ended.screen.result]
 
 
-def test_guarantee_is_shown_in_full(ended):
-    shown = html.unescape(ended.screen.guarantee.value)
+def test_guarantee_and_posterior_are_shown(ended):
+    shown = text(ended.screen)
     for paragraph in ended.screen.result.guarantee.statement().split("\n\n"):
         assert paragraph in shown
+    assert "weights[mean radius]" in shown
+    assert "covered by the guarantee" in shown
 
 
-def test_posterior_is_shown_with_its_label(ended):
-    table = ended.screen.posterior.value
-    assert "covered by the guarantee" in table
-    for name, row in ended.screen.result.summary_table().iterrows():
-        assert html.escape(name) in table
-        assert f"{row['mean']:.3f}" in table
+def test_the_models_own_picture_is_there(ended):
+    assert ended.screen.outcome._latest.wait(PATIENCE)
+    assert ended.screen.outcome.picture.value == "coefficients"
+    assert bytes(ended.screen.outcome.image.value).startswith(PNG)
 
 
 def test_buttons_take_turns(ended):
-    assert ended.buttons == [
-        ("fit_button", True), ("stop_button", False), ("stop_button", True), ("fit_button", False)
-    ]  # fmt: skip
+    assert ended.buttons == [("fit", True), ("stop", False), ("fit", False), ("stop", True)]
 
 
-def test_picture_shows_the_curves_in_the_end(ended):
-    assert bytes(ended.screen.picture.value).startswith(PNG)
-    assert bytes(ended.screen.picture.value) != ended.first_picture
-    assert ended.labels == ["public data"]
-
-
-def test_status_goes_from_preparing_to_done(ended):
-    assert "Preparing..." in ended.statuses[0]
-    assert "Done." in ended.statuses[-1]
+def test_status_ends_with_the_numbers(ended):
     metrics = ended.screen.result.metrics
+    assert "Done." in ended.statuses[-1]
     assert f"AUC {metrics['auc']:.4f}" in ended.statuses[-1]
     assert f"ELBO {metrics['elbo']:.4f}" in ended.statuses[-1]
-
-
-def test_progress_is_full_in_the_end(ended):
-    assert (ended.screen.progress.value, ended.screen.progress.bar_style) == (100, "success")
+    assert ended.screen.live.progress.value == 1.0
 
 
 def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
@@ -268,63 +322,111 @@ def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
     assert "weights[mean radius]" in record
 
 
-def test_a_second_fit_replaces_the_first():
-    screen = Workbench(iterations=20)
+def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):
+    output = Output()
+    monkeypatch.setattr(app, "display", output)
+    before = text(ended.screen)
+    ended.screen._ipython_display_()
+    settle(ended.screen)
+    assert output.shown[0] is ended.screen.view
+    assert text(ended.screen) == before
+
+
+def test_a_fit_is_compiled_while_the_user_reads(screens, private_data):
+    screen = settle(screens(data=private_data, iterations=30))
+    prepared = screen._ready.prepared
+    assert prepared._compiled.done()
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert screen._session.prepared is prepared
+
+
+def test_each_fit_draws_its_own_noise(screens, private_data):
+    screen = screens(data=private_data, iterations=20)
+    results = []
+    for _ in range(2):
+        settle(screen)
+        screen.fit()
+        assert screen.wait(PATIENCE)
+        results.append(screen.result)
+    assert screen.results == results
+    assert (results[0].params["weights_loc"] != results[1].params["weights_loc"]).all()
+
+
+def test_a_second_click_while_a_fit_runs_does_nothing(screens, private_data):
+    screen = screens(data=private_data, iterations=20)
     screen.fit()
     running = screen._session
     screen.fit()
+    screen.resume()
     assert screen._session is running
     assert screen.wait(PATIENCE)
-    first = screen.result
-    screen.epsilon.value = 4.0
-    screen.fit()
-    assert screen.wait(PATIENCE)
-    assert (first.guarantee.epsilon, screen.result.guarantee.epsilon) == (1.0, 4.0)
-    assert screen.result.guarantee.headline() in html.unescape(screen.guarantee.value)
-    assert first.guarantee.headline() not in html.unescape(screen.guarantee.value)
 
 
-def test_stop_ends_a_fit_with_what_it_has():
-    screen = Workbench(iterations=200_000)
-    screen.fit()
+def fitting_at_last(screen):
     deadline = time.monotonic() + PATIENCE
-    while screen._session.progress().stage != "fitting":
+    while screen._session.progress().steps_per_second is None:
         assert time.monotonic() < deadline
-        time.sleep(0.05)
-    screen.stop_button.click()
+        assert not screen._session.ended, screen._session.problem
+        time.sleep(0.02)
+
+
+def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
+    screen = screens(data=private_data, iterations=40_000)
+    screen.fit()
+    fitting_at_last(screen)
+    screen.run.stop.click()
     assert screen.wait(PATIENCE)
-    guarantee = screen.result.guarantee
-    assert screen.result.state == "cancelled"
-    assert 0 < guarantee.steps_taken < 200_000
-    assert guarantee.epsilon_taken < guarantee.epsilon == 1.0
-    assert "Cancelled." in screen.status.value
-    assert "The run stopped after" in screen.guarantee.value
-    assert (screen.fit_button.disabled, screen.stop_button.disabled) == (False, True)
+    partial = screen.result
+    assert partial.state == "cancelled"
+    assert 0 < partial.guarantee.steps_taken < 40_000
+    assert "Cancelled." in screen.live.status.value
+    assert "The run stopped after" in screen.outcome.guarantee.value
+    assert [button.disabled for button in (screen.run.fit, screen.run.stop, screen.run.resume)] == [False, True, False]
+    screen.run.resume.click()
+    assert screen.wait(PATIENCE)
+    whole = screen.result
+    assert (whole.state, whole.guarantee.steps_taken) == ("done", 40_000)
+    assert whole.guarantee.epsilon == partial.guarantee.epsilon
+    assert screen.results == [whole]
+    assert screen.run.resume.disabled
 
 
-def test_two_screens_fit_at_once(private_data):
-    screens = [Workbench(iterations=40, epsilon=2.0), Workbench(data=private_data, iterations=40, epsilon=3.0)]
-    for screen in screens:
+def test_two_screens_do_not_disturb_each_other(screens, private_data):
+    pair = [screens(iterations=40, epsilon=2.0), screens(data=private_data, iterations=40, epsilon=3.0)]
+    for screen in pair:
         screen.fit()
-    assert all(screen.wait(PATIENCE) for screen in screens)
-    assert [screen.result.state for screen in screens] == ["done", "done"]
-    assert [screen.result.guarantee.epsilon for screen in screens] == [2.0, 3.0]
-    assert [screen.result.params["weights_loc"].shape for screen in screens] == [(30,), (2,)]
+    assert all(screen.wait(PATIENCE) for screen in pair)
+    assert [screen.result.state for screen in pair] == ["done", "done"]
+    assert [screen.result.guarantee.epsilon for screen in pair] == [2.0, 3.0]
+    assert [screen.result.params["weights_loc"].shape for screen in pair] == [(30,), (2,)]
 
 
-def test_checkbox_for_private_curves_is_there_for_private_data_only(private_data):
-    screen = Workbench(data=private_data)
-    assert screen.data.value == "clinic"
-    assert screen.evaluate_private.layout.display == ""
-    assert not screen.evaluate_private.value
-    screen.data.value = "breast_cancer"
-    assert screen.evaluate_private.layout.display == "none"
-    public = dataclasses.replace(private_data, evaluation_is_public=True)
-    assert Workbench(data=public).evaluate_private.layout.display == "none"
+def test_a_fit_without_privacy_is_shown_as_outside_the_guarantee(screens):
+    screen = screens(iterations=60)
+    screen.run.baseline.value = True
+    settle(screen)
+    drawn = []
+    screen.live.picture.observe(lambda change: drawn.append(1), names="value")
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert screen._session.baseline.label == "outside the guarantee"
+    assert screen.result.state == "done"
+    assert "auc" in screen._session.baseline
+    assert not hasattr(screen.result, "baseline")
 
 
-def test_own_data_appear_as_a_variable_in_the_code(private_data):
-    assert "wb.fit('logistic', data, " in html.unescape(Workbench(data=private_data).code.value)
+# ---- what may be shown ----------------------------------------------------------------------------------------------
+
+
+def test_the_box_for_private_curves_is_there_for_private_data_only(screens, private_data):
+    screen = screens(data=private_data)
+    assert screen.run.evaluate_private.visible
+    assert not screen.run.evaluate_private.value
+    screen.run.evaluate_private.value = True
+    screen.data.named.value = "breast_cancer"
+    assert not screen.run.evaluate_private.visible
+    assert not screen.settings().evaluate_private  # a hidden box does not count
 
 
 def test_no_curves_of_private_records_unless_asked(ended_private):
@@ -334,73 +436,86 @@ def test_no_curves_of_private_records_unless_asked(ended_private):
     assert "no curves: the evaluation records are private" in ended_private.statuses[-1]
 
 
+def test_no_private_value_is_on_the_screen(screens, secret, planted, private_data):
+    screen = settle(screens(data=private_data, iterations=20))
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    states = repr([part.get_state() for part in inside(screen.view)])
+    assert all(str(value) not in states for value in planted)
+    assert str(private_data.num_train) in states  # declared: it is N
+
+
 def test_a_warning_about_delta_stands_beside_the_guarantee(ended_private):
-    assert "delta=0.1 is not below 1/N" in ended_private.screen.guarantee.value
+    assert "delta=0.1 is not below 1/N" in ended_private.screen.outcome.guarantee.value
+    assert "delta=0.1 is not below 1/N" in ended_private.before
 
 
-def test_curves_of_private_records_are_marked_once_asked_for(private_data, monkeypatch):
-    screen = Workbench(data=private_data, iterations=20)
-    screen.evaluate_private.value = True
+def test_curves_of_private_records_are_marked_once_asked_for(screens, private_data, monkeypatch):
+    screen = screens(data=private_data, iterations=20)
+    screen.run.evaluate_private.value = True
     run = run_to_the_end(screen, monkeypatch)
-    assert run.labels == ["outside the guarantee"]
+    assert "⚠ outside the guarantee" in screen.live.label.value
     assert "AUC" in run.statuses[-1]
-    assert "outside the guarantee" in screen.guarantee.value
-    assert "evaluate_private=True" in screen.code.value
+    assert "outside the guarantee" in screen.outcome.guarantee.value
+    assert "evaluate_private=True" in screen.outcome.code.value
 
 
-def test_a_hidden_box_does_not_count(private_data):
-    screen = Workbench(data=private_data)
-    screen.evaluate_private.value = True
-    screen.data.value = "breast_cancer"
-    assert not screen.settings().evaluate_private
+# ---- what goes wrong, and the end ------------------------------------------------------------------------------------
 
 
-def test_a_fit_that_breaks_is_told_and_can_be_repeated(monkeypatch):
+def test_a_fit_that_breaks_is_told_and_can_be_repeated(screens, monkeypatch):
     def explode(*_, **__):
         raise RuntimeError("boom <b>")
 
+    screen = screens(iterations=20)
+    settle(screen)
+    prepare = fitting.prepare
     monkeypatch.setattr(fitting, "prepare", explode)
-    screen = Workbench()
+    screen.privacy.epsilon.value = "2"
+    settle(screen)
     screen.fit()
     assert screen.wait(PATIENCE)
-    assert "Failed." in screen.status.value
-    told, folded = screen.status.value.split("<details><summary>traceback</summary>")
+    told, folded = screen.live.status.value.split("<details><summary>traceback</summary>")
+    assert "Failed." in told
     assert "RuntimeError: boom &lt;b&gt;" in told
     assert "Traceback" not in told
     assert "Traceback" in folded
-    assert screen.progress.bar_style == "danger"
     assert screen.result is None
-    assert (screen.fit_button.disabled, screen.stop_button.disabled) == (False, True)
-
-
-def test_closing_stops_the_fit(monkeypatch, cancelled):
-    class UntilStopped:
-        cautions = ()
-
-        def run(self, stop):
-            while not stop():
-                time.sleep(0.01)
-            yield from ()
-
-        def result(self):
-            return cancelled
-
-    monkeypatch.setattr(fitting, "prepare", lambda *_, **__: UntilStopped())
-    screen = Workbench()
+    assert (screen.run.fit.disabled, screen.run.stop.disabled) == (False, True)
+    monkeypatch.setattr(fitting, "prepare", prepare)
     screen.fit()
+    assert screen.wait(PATIENCE)
+    assert screen.result.state == "done"
+
+
+def test_closing_stops_the_fit_and_frees_what_it_held(private_data):
+    before = set(ipywidgets.widgets.widget._instances)
+    screen = Workbench(data=private_data, iterations=50_000_000)
+    screen.fit()
+    fitting_at_last(screen)
+    prepared = weakref.ref(screen._session.prepared)
     screen.close()
     assert screen.wait(PATIENCE)
-    assert screen.result is cancelled
+    assert screen.result.state == "cancelled"
+    screen.fit()
+    assert fits_running() == []
+    assert screen._outlooks.wait(PATIENCE)
+    assert screen._compilations.wait(PATIENCE)
+    assert set(ipywidgets.widgets.widget._instances) - before == set()
+    for _ in range(50):  # threads that end hold it for a moment
+        gc.collect()
+        if prepared() is None:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"held by {gc.get_referrers(prepared())}")
 
 
-@pytest.mark.parametrize(
-    ("metrics", "texts"),
-    [
-        ({"elbo": -0.5, "log_likelihood": -0.25, "auc": 0.75}, ["ELBO -0.5000", "AUC 0.7500"]),
-        ({"elbo": -4.0, "log_likelihood": -3.75}, ["ELBO -4.0000", "log-likelihood -3.7500"]),
-        ({"elbo": -27.5, "reconstruction_error": 0.2}, ["ELBO -27.5000", "reconstruction error 0.2000"]),
-        ({"count": 1.0}, []),
-    ],
-)
-def test_the_numbers_beside_the_curves_are_those_that_they_show(metrics, texts):
-    assert app._metric_texts(metrics) == texts
+def test_closing_a_screen_ends_its_threads():
+    before = set(threading.enumerate())
+    screen = settle(Workbench())
+    assert {"dpvi-outlook", "dpvi-ahead"} <= {thread.name for thread in set(threading.enumerate()) - before}
+    screen.close()
+    deadline = time.monotonic() + PATIENCE
+    while left := [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("dpvi-")]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
