@@ -317,6 +317,31 @@ def test_a_cancelled_fit_goes_on_to_where_it_would_have_ended(done):
         next(prepared.run())
 
 
+def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(private_data, monkeypatch):
+    first = fitting.prepare("logistic", private_data, epsilon=2.0, iterations=40, evaluate_private=True)
+    list(first.run())
+    second = first.again()
+    monkeypatch.setattr(fitting, "compile_ahead", lambda *_: pytest.fail("compiled again"))
+    assert not second.has_begun
+    assert list(second.run())[-1].status == "done"
+    assert first._compute is second._compute
+    one, other = first.result(), second.result()
+    assert (one.params["weights_loc"] != other.params["weights_loc"]).all()
+    assert (one.draws["weights"] != other.draws["weights"]).any()
+    assert one.guarantee == other.guarantee
+    assert len(other.history) == len(one.history)
+
+
+def test_another_fit_with_the_same_seed_is_the_same(done):
+    first = prepare(iterations=300, seed=1)
+    list(first.run())
+    second = first.again()
+    list(second.run())
+    for name, value in done.params.items():
+        np.testing.assert_array_equal(second.result().params[name], value)
+    assert second.result().metrics == first.result().metrics == done.metrics
+
+
 def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
     prepared = prepare(iterations=300)
 

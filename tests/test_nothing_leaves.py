@@ -7,7 +7,6 @@ of them in a step, a result file or on a screen would be a leak, to the last bit
 import contextlib
 import dataclasses
 import functools
-import html
 import json
 import re
 from unittest import mock
@@ -31,6 +30,7 @@ from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import key_from_seed
 from workbench.sampling import Minibatch, PoissonSampler
 from workbench.widgets import Workbench, app
+from workbench.widgets.data_source import DataSource
 from workbench.widgets.session import Session
 from workbench.widgets.settings import Settings
 
@@ -205,7 +205,7 @@ def fitted(frame, folder, **options):
     snapshots = {}
 
     def note(snapshot):
-        known = {name: value for name, value in dataclasses.asdict(snapshot).items() if not name.startswith("seconds")}
+        known = {name: value for name, value in dataclasses.asdict(snapshot).items() if "seconds" not in name}
         snapshots[snapshot.step] = jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), known)
 
     data = dataset_of(frame)
@@ -286,13 +286,29 @@ def panels_of(frame, monkeypatch):
     monkeypatch.setattr(fitting, "new_key", lambda: key_from_seed(1))
     screen = Workbench(data=dataset_of(frame), epsilon=20.0, iterations=30)
     screen._ipython_display_()
+    for worker in (screen._outlooks, screen._compilations):
+        assert worker.wait(180)
     screen.fit()
     assert screen.wait(180)
-    panels = ("status", "guarantee", "posterior", "code", "about")
-    shown = {name: html.unescape(getattr(screen, name).value) for name in panels}
+    for worker in (screen._outlooks, screen._compilations, screen.outcome._latest):
+        assert worker.wait(180)
+    shown = {}
+    for number, part in enumerate(inside(screen.view)):
+        for trait in ("value", "placeholder", "description", "options", "tooltip", "titles"):
+            content = getattr(part, trait, None)
+            shown[number, trait] = bytes(content) if isinstance(content, memoryview) else repr(content)
+    names = {"posterior": screen.outcome.posterior, "picture": screen.outcome.image, "status": screen.live.status}
+    shown |= {name: shown.pop((inside(screen.view).index(part), "value")) for name, part in names.items()}
     assert "Done." in shown["status"]
-    shown["status"] = re.sub(r" in \d+ s", "", shown["status"])
-    return {**shown, "picture": bytes(screen.picture.value), "kept": output.last, "repr": repr(screen.result)}
+    in_history = (inside(screen.view).index(screen.history.table), "value")
+    for name in ("status", in_history):
+        shown[name] = re.sub(r"( in |>)\d+ s", "", shown[name])
+    screen.close()
+    return {**shown, "kept": output.last, "repr": repr(screen.result)}
+
+
+def inside(widget):
+    return [widget, *(found for child in getattr(widget, "children", ()) for found in inside(child))]
 
 
 def test_a_screen_shows_the_same_whatever_a_record_is(private_frame, monkeypatch):
@@ -300,7 +316,7 @@ def test_a_screen_shows_the_same_whatever_a_record_is(private_frame, monkeypatch
         here, there = (panels_of(frame, monkeypatch) for frame in (private_frame, changed(private_frame)))
     assert here == there
     heard = panels_of(private_frame, monkeypatch)
-    assert {name for name, content in heard.items() if content != here[name]} == {"posterior", "kept"}
+    assert {name for name, content in heard.items() if content != here[name]} == {"posterior", "picture", "kept"}
 
 
 # --- what a notebook prints ------------------------------------------------------------------------------------------------
@@ -313,8 +329,11 @@ def holds_record(text, planted):
 
 def test_what_a_notebook_prints_holds_no_record(private_data, planted, secret):
     prepared, result = secret
-    session = Session(Settings(data="clinic"), private_data)
-    for shown in (private_data, prepared, prepared.plan, session, session.progress(), result):
+    session = Session(lambda: prepared)
+    session.prepared = prepared
+    source = DataSource("clinic", "data", lambda: private_data, "clinic", False)
+    chosen = Settings(model="logistic", data=source, privacy={"epsilon": 1.0})
+    for shown in (private_data, prepared, prepared.plan, session, session.progress(), result, chosen, chosen.key):
         for text in (repr(shown), str(shown), f"{shown}"):
             assert not holds_record(text, planted)
             assert "array" not in text

@@ -5,6 +5,7 @@ The command line, the widgets and notebooks all come through here, so a privacy 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import threading
@@ -166,7 +167,7 @@ def prepare(
     )
 
     plan = make_plan(privacy, dataset.num_train)
-    key = new_key() if privacy.seed is None else key_from_seed(privacy.seed)
+    key = _new_key(privacy)
     dpvi = DPVI(
         chosen.model,
         chosen.new_guide(),
@@ -180,6 +181,10 @@ def prepare(
     state = dpvi.init(key, *dataset.train, **chosen.options, **constants)
     plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
     return PreparedFit(chosen, dataset, plan, settings, optimizer, dpvi, state, key, where)
+
+
+def _new_key(privacy: PrivacySettings) -> jax.Array:
+    return new_key() if privacy.seed is None else key_from_seed(privacy.seed)
 
 
 @dataclass(repr=False)
@@ -237,15 +242,32 @@ class PreparedFit:
         """Metrics on the evaluation records as a function of unconstrained parameters; None where they may not be shown."""
         if not self.shows_metrics:
             return None
-        split, predict = self.dpvi.split, self.model.predict
         key = fast_key(jax.random.fold_in(self.key, _EVALUATION))
         records = tuple(jax.device_put(array, self.device) for array in self.data.evaluation)
         target = np.asarray(self.data.evaluation[-1])
+        compute = self._compute
+
+        def metrics(params: dict[str, jax.Array]) -> dict[str, float]:
+            elbo, log_likelihood, predictions = compute(params, records, key)
+            found = {"elbo": float(elbo)}
+            if log_likelihood is not None:
+                found["log_likelihood"] = float(log_likelihood)
+            scores = {} if predictions is None else self.model.score(target, np.asarray(predictions))
+            return found | scores
+
+        return metrics
+
+    @functools.cached_property
+    def _compute(self) -> Callable[..., tuple[jax.Array, jax.Array | None, jax.Array | None]]:
+        """The jitted part of ``evaluator``, of unconstrained parameters, evaluation records and a key."""
+        split, predict = self.dpvi.split, self.model.predict
         affordable = _EVALUATION_WORK / (self.data.num_evaluation * max(1000, self.dpvi.noise_size))
         num_draws = int(np.clip(affordable, 1, _EVALUATION_DRAWS))
 
         @jax.jit
-        def compute(params: dict[str, jax.Array], records: tuple[jax.Array, ...]) -> tuple[jax.Array | None, ...]:
+        def compute(
+            params: dict[str, jax.Array], records: tuple[jax.Array, ...], key: jax.Array
+        ) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
             elbo, log_likelihood = held_out(split, params, key, records, num_draws)
             if predict is None:  # a model of the user's need not predict
                 return elbo, log_likelihood, None
@@ -255,15 +277,7 @@ class PreparedFit:
             predictions = jax.vmap(lambda draw: predict(fitted | split.latents(params, draw), *inputs))(keys)
             return elbo, log_likelihood, jnp.mean(predictions, axis=0)
 
-        def metrics(params: dict[str, jax.Array]) -> dict[str, float]:
-            elbo, log_likelihood, predictions = compute(params, records)
-            found = {"elbo": float(elbo)}
-            if log_likelihood is not None:
-                found["log_likelihood"] = float(log_likelihood)
-            scores = {} if predictions is None else self.model.score(target, np.asarray(predictions))
-            return found | scores
-
-        return metrics
+        return compute
 
     @functools.cached_property
     def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
@@ -285,6 +299,22 @@ class PreparedFit:
                 self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
             compiled.result()
             self._compiled = compiled
+
+    def again(self) -> PreparedFit:
+        """Another fit of the same plan, with randomness of its own (a seed gives the same), compiled as far as this one is.
+
+        It spends its own epsilon.
+        """
+        key, dpvi = _new_key(self.privacy), copy.copy(self.dpvi)
+        dpvi.optim = copy.copy(dpvi.optim)  # ``init`` writes to both, and this fit may be going on
+        other = dataclasses.replace(
+            self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, _last=None, _end=None, _history=[],
+            _compiling=threading.Lock(),
+        )  # fmt: skip
+        for name in ("_compute", "_draw"):
+            if name in vars(self):
+                vars(other)[name] = vars(self)[name]
+        return other
 
     @property
     def has_begun(self) -> bool:

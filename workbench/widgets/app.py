@@ -8,7 +8,6 @@ compiled beforehand there, so that pressing Fit starts it.
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from workbench.inference.records import PrivacyModelError
 from workbench.plots import png
 from workbench.widgets import _html, fields
 from workbench.widgets import session as sessions
+from workbench.widgets._memory import give_back
 from workbench.widgets.data_panel import DataPanel
 from workbench.widgets.history_panel import HistoryPanel
 from workbench.widgets.latest import Latest
@@ -86,6 +86,7 @@ class Workbench:
         self._session: Session | None = None
         self._presenter: threading.Thread | None = None
         self._ready: _Ready | None = None
+        self._last_ready: _Ready | None = None  # of the last fit, for another one of the same plan
         self._datasets: dict[Any, Dataset] = {}
         self._records: list[Any] = []
         self._closed = False
@@ -192,6 +193,9 @@ class Workbench:
     def _look_ahead(self, settings: Settings) -> _Ready:
         from workbench.privacy.outlook import outlook
 
+        last = self._last_ready
+        if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
+            return last._replace(prepared=last.prepared.again())
         prepared = settings.prepare(self._load(settings))
         try:
             figure = prepared.model.diagram(prepared.data)
@@ -254,6 +258,7 @@ class Workbench:
         settings = self.settings()
         ready, self._ready = self._ready, None
         if ready is not None and ready.fits(settings):
+            self._last_ready = ready
             session = Session(lambda: ready.prepared, baseline=settings.baseline)
         else:
             session = Session(lambda: settings.prepare(self._load(settings)), baseline=settings.baseline)
@@ -298,10 +303,10 @@ class Workbench:
             self._forget()
 
     def _forget(self) -> None:
-        self._session = self._ready = None
+        self._session = self._ready = self._last_ready = None
         self._datasets.clear()
         self._records.clear()
-        gc.collect()
+        give_back()
 
     def _present(self, session: Session, resumed: bool) -> None:
         """Write everything that a fit shows; the only writer of these traits until the fit has ended."""
@@ -320,6 +325,7 @@ class Workbench:
         if self._closed:
             self._forget()
         else:
+            give_back()
             self._controls_changed()  # prepares the next fit
 
     def _finish(self, session: Session, resumed: bool) -> None:
