@@ -30,6 +30,8 @@ STYLE_SHEET = f"""<style>
 .dpvi-workbench .widget-html-content h3 {{ font-size: 1.05em; margin: 0; font-weight: 600; color: {INK}; }}
 .dpvi-workbench .widget-label {{ white-space: normal; overflow-wrap: anywhere; line-height: 1.25; display: flex;
   align-items: center; justify-content: flex-end; text-align: right; }}
+.dpvi-workbench .dpvi-beside {{ flex-flow: row wrap; align-items: center; gap: 0 8px; height: auto; }}
+.dpvi-workbench .dpvi-beside > .widget-label {{ width: auto !important; justify-content: flex-start; }}
 .dpvi-workbench input::placeholder, .dpvi-workbench textarea::placeholder {{ color: {QUIET}; opacity: 1; }}
 .dpvi-workbench summary {{ cursor: pointer; }}
 .dpvi-workbench :is(button, input, select, textarea, summary, a):focus-visible {{

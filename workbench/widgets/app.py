@@ -107,10 +107,11 @@ class Workbench:
         self.run.find_devices()
 
     def _arranged(self) -> Any:
-        controls = widgets.VBox(
-            [self.model.view, self.data.view, self.privacy.view],
-            layout=widgets.Layout(flex="1 1 340px", min_width="0", grid_gap="10px"),
-        )
+        """Controls beside what a fit shows; below 850 pixels they stand above it, model and data side by side."""
+        chosen = [self.model.view, self.data.view, self.privacy.view]
+        for part in chosen:
+            part.layout.flex, part.layout.min_width = "1 1 300px", "0"
+        controls = _row(*chosen, flex="1 1 340px")
         more = widgets.Tab(
             [self.outcome.posterior, self.outcome.pictures, self.history.view, self.outcome.export],
             titles=("Posterior", "Pictures", "Fits of this session", "Export"),
@@ -120,10 +121,7 @@ class Workbench:
             layout=widgets.Layout(flex="1.7 1 480px", min_width="0", grid_gap="10px"),
         )
         view = widgets.VBox(
-            [
-                widgets.HTML(_html.STYLE_SHEET),
-                widgets.HBox([controls, shown], layout=widgets.Layout(flex_flow="row wrap", width="100%", grid_gap="12px")),
-            ],
+            [widgets.HTML(_html.STYLE_SHEET), _row(controls, shown, flex="0 0 auto")],
             layout=widgets.Layout(width="100%", max_width="1500px", padding="8px"),
         )
         view.add_class("dpvi-workbench")
@@ -352,6 +350,21 @@ class Workbench:
         )
         for record in self._records:
             record.update(HTML(f'<div style="background:#ffffff;padding:4px">{body}</div>'))
+
+
+def _row(*children: Any, flex: str) -> Any:
+    """Children beside each other as far as there is room, the others below."""
+    return widgets.HBox(
+        children,
+        layout=widgets.Layout(
+            flex=flex,
+            flex_flow="row wrap",
+            align_items="flex-start",
+            align_content="flex-start",
+            min_width="0",
+            grid_gap="10px",
+        ),
+    )
 
 
 def _namespace() -> Mapping[str, Any]:

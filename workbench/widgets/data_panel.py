@@ -157,6 +157,7 @@ class DataPanel:
             style={"description_width": "initial"},
             orientation="horizontal",
         )
+        kinds.add_class("dpvi-beside")
         self.kind = fields.Field("data", kinds)
         self._problem = widgets.HTML(layout={"display": "none"})
         self.named = fields.choice("data", "named set", [_NONE_FOUND], "")

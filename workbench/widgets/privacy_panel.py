@@ -77,18 +77,19 @@ class PrivacyPanel:
             "average": self.average,
         }
         self._connect()
+        # beside each other where there is room for both
+        halves = [
+            widgets.VBox(children, layout=widgets.Layout(flex="1 1 280px", min_width="0"))
+            for children in (
+                [
+                    self.epsilon.view, self.slider, self._other_problems, self.delta.view, self._caution,
+                    self.iterations.view, self.more.view,
+                ],
+                [self._state, self._words, self._picture],
+            )
+        ]  # fmt: skip
         self.view = fields.section(
-            "Privacy",
-            self.epsilon.view,
-            self.slider,
-            self._other_problems,
-            self.delta.view,
-            self._caution,
-            self.iterations.view,
-            self.more.view,
-            self._state,
-            self._words,
-            self._picture,
+            "Privacy", widgets.HBox(halves, layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 12px"))
         )
 
     # ---- controls -------------------------------------------------------------------------------------------------

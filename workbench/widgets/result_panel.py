@@ -196,12 +196,17 @@ def posterior_table(result: Any) -> str:
     """Summary of the posterior with its label and, where intervals are too narrow, a warning."""
     from workbench.results.arviz_adapter import INTERVAL
 
+    label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
+    if not result.draws:
+        return f"<div>{_html.badge(label)}</div>" + _html.quiet(
+            "This model has no global latents to summarise: what it learnt are the parameters of its networks (in the files), "
+            "and its pictures show what they do."
+        )
     table = result.summary_table()
     rows = [
         [str(name), *(f"{value:.3f}" if value == value else "-" for value in values)]
         for name, values in zip(table.index, table.to_numpy(), strict=True)
     ]
-    label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
     caption = (
         f"Posterior mean, sd and {INTERVAL:.0%} highest-density interval, which does not count the noise that privacy added "
         "to its location (last column, estimated)."

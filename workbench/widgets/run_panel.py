@@ -51,7 +51,8 @@ class RunPanel:
                 self.baseline.view,
             ]
         )
-        self.device.view.layout.flex = "1 1 260px"
+        self.device.control.style.description_width = "52px"
+        self.device.view.layout.flex = "1 1 180px"
         for field in (self.device, self.baseline, self.evaluate_private):
             field.on_change(on_change)
 
