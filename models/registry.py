@@ -271,6 +271,14 @@ def options(name: str) -> tuple[Option, ...]:
     return declared(_find(name).definition)
 
 
+def definition(name: str) -> Any:
+    """What ``name`` was registered with: another object after another registration, the same for the same one.
+
+    :raises ArgumentError: for an unknown name, with the nearest ones.
+    """
+    return _find(name).definition
+
+
 def get(name: str, **options: Any) -> Model:
     """The model called ``name``, with its options set, as in ``get("logistic", prior_scale=2.0)``.
 

@@ -5,6 +5,7 @@ The command line, the widgets and notebooks all come through here, so a privacy 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -296,7 +297,8 @@ class PreparedFit:
             records, state = self.on_device
             compiled = compile_ahead(self.dpvi, state, records, self.privacy.iterations)
             if self.evaluator is not None:
-                self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
+                with contextlib.suppress(Exception):  # a score that fails is told by ``run``, which goes on without it
+                    self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
             compiled.result()
             self._compiled = compiled
 
@@ -307,6 +309,7 @@ class PreparedFit:
         """
         key, dpvi = _new_key(self.privacy), copy.copy(self.dpvi)
         dpvi.optim = copy.copy(dpvi.optim)  # ``init`` writes to both, and this fit may be going on
+        dpvi.guide = self.model.new_guide()  # an automatic guide keeps its starting values
         other = dataclasses.replace(
             self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, _last=None, _end=None, _history=[],
             _compiling=threading.Lock(),
@@ -314,6 +317,7 @@ class PreparedFit:
         for name in ("_compute", "_draw"):
             if name in vars(self):
                 vars(other)[name] = vars(self)[name]
+        vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
         return other
 
     @property

@@ -1,5 +1,6 @@
-"""A running JupyterLab on a copy of the notebooks, and Chromium to look at it."""
+"""A running JupyterLab, a Voilà, Chromium to look at them, and what a user does there."""
 
+import re
 import shutil
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -28,30 +30,24 @@ def _free_port():
         return probe.getsockname()[1]
 
 
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory):
-    """The address of a JupyterLab that serves a copy of notebooks/."""
-    _chromium()
-    folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
-    port = _free_port()
-    command = [sys.executable, "-m", "workbench.cli", "lab", "--no-browser", "--"]
-    command += [f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
-    command += ["--LabApp.news_url=''", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    log = (folder / "lab.log").open("w")
-    server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+def _served(folder, command, port, ready):
+    """Run a server in ``folder`` until the generator is closed; yields its address when ``ready`` (a path) answers."""
+    log = (folder / "server.log").open("w")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "workbench.cli", *command], cwd=folder, stdout=log, stderr=subprocess.STDOUT
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(240):
             if server.poll() is not None:
-                pytest.fail("JupyterLab did not start:\n" + (folder / "lab.log").read_text()[-3000:])
+                pytest.fail(f"{command[0]} did not start:\n" + (folder / "server.log").read_text()[-3000:])
             try:
-                urllib.request.urlopen(f"{address}/api/status?token={TOKEN}", timeout=2).close()
+                urllib.request.urlopen(f"{address}{ready}?token={TOKEN}", timeout=2).close()
                 break
             except (urllib.error.URLError, TimeoutError, ConnectionError):
                 time.sleep(0.25)
         else:
-            pytest.fail("JupyterLab did not answer within 60 s:\n" + (folder / "lab.log").read_text()[-3000:])
+            pytest.fail(f"{command[0]} did not answer within 60 s:\n" + (folder / "server.log").read_text()[-3000:])
         yield address
     finally:
         server.terminate()
@@ -61,6 +57,40 @@ def lab(tmp_path_factory):
             server.kill()
             server.wait()
         log.close()
+
+
+@pytest.fixture(scope="session")
+def lab_folder(tmp_path_factory):
+    """The folder that JupyterLab serves, with a copy of notebooks/."""
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def lab(lab_folder):
+    """The address of a JupyterLab that serves ``lab_folder``."""
+    _chromium()
+    port = _free_port()
+    command = [
+        "lab",
+        "--no-browser",
+        "--",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={TOKEN}",
+    ]
+    command += ["--LabApp.news_url=''", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    yield from _served(lab_folder, command, port, "/api/status")
+
+
+@pytest.fixture
+def voila(tmp_path):
+    """The address of the screen alone, as ``workbench app`` serves it."""
+    _chromium()
+    port = _free_port()
+    command = ["app", "--no-browser", "--", f"--port={port}", f"--Voila.token={TOKEN}"]
+    yield from _served(tmp_path, command, port, "/voila/static/voila.js")
 
 
 @pytest.fixture
@@ -95,3 +125,100 @@ def screenshots():
     folder = ROOT / "screenshots"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def wait_for(condition, seconds, what):
+    """Poll every 20 ms, so that something that is shown for a moment only is seen too."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {seconds} s in vain for {what}")
+
+
+class Notebook:
+    """A notebook that a user works in."""
+
+    def __init__(self, page):
+        self.page = page
+        self.cells = page.locator(".jp-Notebook .jp-Cell")
+
+    def run(self, place):
+        """Run a cell and wait until its number is there."""
+        cell = self.cells.nth(place)
+        self.start(place)
+        if "jp-CodeCell" in (cell.get_attribute("class") or ""):
+            prompt = cell.locator(".jp-InputPrompt")
+            wait_for(lambda: prompt.inner_text().strip("[]: ").isdigit(), 90, f"cell {place} to end")
+
+    def start(self, place):
+        """Run a cell by the menu command for a selected cell: a timer would race with a slow machine."""
+        self.cells.nth(place).locator(".jp-InputPrompt, .jp-MarkdownOutput").first.click()
+        self.page.keyboard.press("Control+Enter")
+
+
+@pytest.fixture
+def notebook(lab, lab_folder, page):
+    """Opens a new notebook with these cells, in JupyterLab (or ``where="notebooks"``: Notebook 7), with an idle kernel."""
+
+    def opened(*cells, name="test", where="doc/tree"):
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        nbformat.write(made, lab_folder / f"{name}.ipynb")
+        return open_notebook(page, f"{lab}/{where}/{name}.ipynb?{'reset&' if where != 'notebooks' else ''}token={TOKEN}")
+
+    return opened
+
+
+def open_notebook(page, address):
+    """The notebook at ``address``, when its kernel is idle: its first state is unknown, and keys pressed then are lost."""
+    page.goto(address)
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
+    return Notebook(page)
+
+
+class Screen:
+    """The workbench screen as a user sees it: the first, or the one at ``place``, on the page."""
+
+    def __init__(self, page, place=0):
+        self.page = page
+        self.root = page.locator(".dpvi-workbench").nth(place)
+        self.root.wait_for()
+
+    def button(self, name):
+        return self.root.locator("button", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$"))
+
+    def field(self, label):
+        """The control that stands beside this description."""
+        boxes = self.root.locator(".widget-inline-hbox")
+        box = boxes.filter(has=self.page.locator(".widget-label", has_text=re.compile(f"^{re.escape(label)}$"))).first
+        return box.locator("input, select").first
+
+    def type(self, label, text):
+        self.field(label).fill(text)
+        self.field(label).press("Enter")
+
+    def choose(self, label, option):
+        self.field(label).select_option(label=option)
+
+    def headline(self, words, seconds=120):
+        """Wait until the status line begins with these words, and return the whole line."""
+        status = self.root.locator(".widget-html-content").filter(
+            has=self.page.locator("b", has_text=re.compile(f"^{words}"))
+        )
+        status.first.wait_for(timeout=1000 * seconds)
+        return status.first.inner_text()
+
+    def is_ready(self):
+        """Wait until the consequences of the plan are shown."""
+        self.root.locator("b", has_text="What this plan means:").wait_for()
+        return self
+
+    def tab(self, name):
+        self.root.locator(".lm-TabBar-tab, .p-TabBar-tab", has_text=name).click()
+
+    def pictures(self):
+        """Addresses of the pictures in sight."""
+        return [image.get_attribute("src") for image in self.root.locator("img.widget-image:visible").all()]

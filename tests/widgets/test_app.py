@@ -194,6 +194,20 @@ BAD = [
 ]  # fmt: skip
 
 
+def test_what_is_shown_is_the_plan_of_the_controls_whatever_was_asked_before(screens):
+    screen = settle(screens(iterations=300))
+    for text_in_field in ("2", "1"):
+        screen.privacy.epsilon.value = text_in_field
+    settle(screen)
+    assert "epsilon 1, delta 0.001, 300 steps" in text(screen)
+    screen.privacy.epsilon.value = "2"
+    screen.privacy.delta.value = "abc"
+    settle(screen)
+    assert "Mend what is marked" in text(screen)
+    assert "delta = abc" in screen.privacy.delta.error
+    assert screen.privacy.delta.control.placeholder == "automatic"
+
+
 @pytest.mark.parametrize(("control", "value", "shown"), BAD)
 def test_a_bad_value_is_explained_beside_its_field_and_stops_the_fit(screens, control, value, shown):
     screen = screens()
@@ -267,6 +281,21 @@ def test_a_model_that_cannot_be_made_is_explained_beside_its_menu(screens, galle
     assert screen.model.model.error == ""
 
 
+def test_a_cell_that_defines_the_model_again_is_what_is_fitted(screens, gallery, private_data):
+    def defined(concentration):
+        def mine(x, y=None, num_records=None):
+            mean_only(x, y, num_records, concentration)
+
+        wb.models.register("mine", mine, replace=True)
+
+    defined(1.0)
+    screen = settle(screens(model="mine", data=private_data, iterations=5))
+    defined(2.0)
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert screen.result.definition.model is wb.models.get("mine").model
+
+
 def test_every_control_is_described(screens):
     screen = screens()
     controls = [
@@ -329,6 +358,7 @@ def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):
     ended.screen._ipython_display_()
     settle(ended.screen)
     assert output.shown[0] is ended.screen.view
+    assert output.shown[1].data == ended.output.updates[-1]
     assert text(ended.screen) == before
 
 
@@ -460,6 +490,35 @@ def test_curves_of_private_records_are_marked_once_asked_for(screens, private_da
     assert "evaluate_private=True" in screen.outcome.code.value
 
 
+def test_what_was_ticked_for_one_data_set_does_not_hold_for_another(screens, private_data):
+    screen = screens(data=private_data)
+    screen.run.evaluate_private.value = True
+    assert screen.settings().evaluate_private
+    screen.data.named.value = "breast_cancer"
+    screen.data.named.value = private_data.name
+    assert not screen.run.evaluate_private.value
+    assert not screen.settings().evaluate_private
+
+
+def test_a_fit_without_curves_shows_none_of_an_earlier_one(screens, private_data, monkeypatch):
+    output = Output()
+    monkeypatch.setattr(app, "display", output)
+    screen = screens(data=private_data, iterations=20)
+    empty = bytes(screen.live.picture.value)
+    screen._ipython_display_()
+    screen.run.evaluate_private.value = True
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert bytes(screen.live.picture.value) != empty
+    assert "<img" in output.updates[-1]
+    screen.run.evaluate_private.value = False
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert "no curves" in screen.live.status.value
+    assert "<img" not in output.updates[-1]
+    assert "outside the guarantee" in screen.history.table.value
+
+
 # ---- what goes wrong, and the end ------------------------------------------------------------------------------------
 
 
@@ -486,6 +545,32 @@ def test_a_fit_that_breaks_is_told_and_can_be_repeated(screens, monkeypatch):
     screen.fit()
     assert screen.wait(PATIENCE)
     assert screen.result.state == "done"
+
+
+def test_a_result_that_cannot_be_shown_does_not_lock_the_screen(screens, private_data, monkeypatch):
+    screen = settle(screens(data=private_data, iterations=20))
+
+    def explode(*_, **__):
+        raise RuntimeError("boom <b>")
+
+    monkeypatch.setattr(screen.history, "add", explode)
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert "cannot be shown" in screen.live.status.value
+    assert "boom &lt;b&gt;" in screen.live.status.value
+    assert (screen.run.fit.disabled, screen.run.stop.disabled) == (False, True)
+    assert screen.result.state == "done"
+
+
+@pytest.mark.parametrize("score", [lambda target, predictions: 1 / 0, lambda target, predictions: {"f1": None}])
+def test_a_score_that_fails_loses_nothing(screens, gallery, score):
+    model = dataclasses.replace(wb.models.get("logistic"), score=score)
+    wb.models.register("badly_scored", model)
+    screen = screens(model="badly_scored", iterations=20)
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert screen.result.state == "done"
+    assert "Done." in screen.live.status.value
 
 
 def test_closing_stops_the_fit_and_frees_what_it_held(private_data):

@@ -136,3 +136,17 @@ def test_nothing_asked_is_nothing_to_wait_for():
     runner = Latest()
     assert runner.wait(0)
     runner.close()
+
+
+def test_what_is_dropped_is_neither_started_nor_told(latest):
+    running, seen = Blocked("old"), []
+    latest.ask(running, seen.append)
+    assert running.begun.wait(PATIENCE)
+    latest.ask(fail, seen.append)
+    latest.drop()
+    running.let_go.set()
+    assert latest.wait(PATIENCE)
+    assert seen == []
+    latest.ask(lambda: "new", seen.append)
+    assert latest.wait(PATIENCE)
+    assert seen == ["new"]

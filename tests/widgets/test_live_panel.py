@@ -68,8 +68,8 @@ def test_a_stop_is_told_until_it_has_happened():
 def test_curves_are_drawn_once_for_each_evaluation():
     panel, session = LivePanel(), Session()
     seen = []
-    panel.picture.observe(lambda change: seen.append(bytes(change.new)), names="value")
     panel.begin(resumed=False)
+    panel.picture.observe(lambda change: seen.append(bytes(change.new)), names="value")
     for history in (HISTORY[:1], HISTORY[:2], HISTORY[:2], HISTORY):
         panel.show(session, moment(history[-1].step, history=history))
     assert len(seen) == panel.frames == 3

@@ -237,7 +237,7 @@ def test_a_problem_in_the_fold_unfolds_it(panel, name, unfolds):
 
 def test_an_argument_without_a_field_is_told_beside_epsilon(panel):
     panel.show({"num_records": "must be <b>large</b>.", "delta": "no."})
-    children = list(panel.view.children)
+    children = list(parts(panel.view))
     place = children[children.index(panel.slider) + 1]
     assert html.unescape(place.value).endswith("num_records: must be <b>large</b>.</div>")
     assert "<b>" not in place.value
@@ -338,8 +338,8 @@ def test_a_delta_that_is_too_large_is_told_beside_it(panel, seen):
     unwise = dataclasses.replace(seen, settings=dataclasses.replace(SETTINGS, delta=0.01))
     (caution,) = unwise.settings.cautions()
     panel.show_outlook(unwise, AUTOMATIC)
-    children = list(panel.view.children)
-    place = children[children.index(panel.delta.view) + 1]
+    (box,) = [part for part in parts(panel.view) if panel.delta.view in getattr(part, "children", ())]
+    place = box.children[box.children.index(panel.delta.view) + 1]
     assert caution in visible_text(place)
     assert "⚠" in place.value
     panel.show_outlook(seen, AUTOMATIC)

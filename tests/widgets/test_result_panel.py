@@ -30,7 +30,7 @@ def made(panel, kind):
     """(file name, content) of the link that the button makes."""
     panel.kind.value = kind
     panel.make.click()
-    assert panel._latest.wait(PATIENCE)
+    assert panel._files.wait(PATIENCE)
     name, encoded = re.search(r'download="([^"]+)" href="data:[^;]+;base64,([^"]*)"', panel.link.value).groups()
     assert f"Download {name}" in panel.link.value
     return name, base64.b64decode(encoded)
@@ -110,7 +110,7 @@ def test_the_chosen_picture_can_be_taken_away(panel, kind, begins):
 def test_large_files_go_into_a_folder(panel, monkeypatch):
     monkeypatch.setattr(result_panel, "_LARGEST_LINK", 10)
     panel.make.click()
-    assert panel._latest.wait(PATIENCE)
+    assert panel._files.wait(PATIENCE)
     assert "save it into a folder instead" in panel.link.value
     assert "base64" not in panel.link.value
 
@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_made_says_why(panel, monkeypatch):
 
     monkeypatch.setattr(type(panel._result), "save", explode)
     panel.make.click()
-    assert panel._latest.wait(PATIENCE)
+    assert panel._files.wait(PATIENCE)
     assert "disk &lt;full&gt;" in panel.link.value
 
 
@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_written_is_told_beside_its_field(panel, tmp_pat
 
 def test_a_new_fit_takes_everything_away(panel):
     panel.make.click()
-    assert panel._latest.wait(PATIENCE)
+    assert panel._files.wait(PATIENCE)
     panel.clear()
     assert (panel.link.value, panel.saved.value, bytes(panel.image.value)) == ("", "", b"")
     assert panel.make.disabled

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from workbench.models import registry
 
 import workbench as wb
 from workbench import defaults
@@ -25,7 +26,7 @@ def clinic(private_data):
 
 
 def test_settings_to_start_with_have_no_problem():
-    assert settings().problems() == {}
+    assert problems_of(settings().privacy) == {}
 
 
 BAD = [
@@ -43,8 +44,7 @@ BAD = [
 
 @pytest.mark.parametrize(("field", "value"), BAD)
 def test_a_bad_value_is_a_problem_of_its_field_alone(field, value):
-    problems = settings(**{field: value}).problems()
-    assert list(problems) == [field]
+    assert list(problems_of({"epsilon": 1.0, field: value})) == [field]
 
 
 @pytest.mark.parametrize(("field", "value"), BAD)
@@ -62,18 +62,8 @@ def test_the_relation_may_be_any_of_the_sampler():
     assert list(problems_of({"epsilon": 1, "sampler": "poisson", "relation": "replace_special"})) == ["relation"]
 
 
-def test_a_model_that_cannot_be_made_is_a_problem_of_its_field():
-    problems = settings(model="logistik").problems()
-    assert list(problems) == ["model"]
-    assert problems["model"].startswith("unknown name; did you mean 'logistic'")
-
-
-def test_a_bad_option_is_a_problem_by_its_own_name():
-    assert list(settings(options={"prior_scale": -1}).problems()) == ["prior_scale"]
-
-
 def test_all_bad_fields_are_told_at_once():
-    assert set(settings(epsilon=-1, delta=2, iterations=0).problems()) == {"epsilon", "delta", "iterations"}
+    assert set(problems_of({"epsilon": -1, "delta": 2, "iterations": 0})) == {"epsilon", "delta", "iterations"}
 
 
 def test_what_is_left_out_is_automatic(clinic, private_data):
@@ -113,6 +103,27 @@ def test_keys_tell_fits_apart_and_nothing_else():
         *(settings(**{name: 0.25}) for name in PRIVACY_FIELDS),
     ]  # fmt: skip
     assert len({usual.key, *(other.key for other in others)}) == 1 + len(others)
+
+
+def test_a_model_that_is_registered_again_is_another(monkeypatch):
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    keys = set()
+    for _ in range(2):
+
+        def mine(x, y=None, num_records=None):
+            """A cell that is run again defines another function of the same name."""
+
+        wb.models.register("mine", mine)
+        keys |= {settings(model="mine").key, settings(model="mine").key}
+    assert len(keys) == 2
+
+
+def test_a_note_stands_above_the_code():
+    noted = dataclasses.replace(EMBEDDED, code="data", note="data is mine")
+    assert settings(data=noted).as_code().splitlines() == [
+        "# data is mine",
+        "result = wb.fit('logistic', data, epsilon=1.0)",
+    ]
 
 
 def test_code_names_an_embedded_data_set():

@@ -9,6 +9,7 @@ compiled beforehand there, so that pressing Fit starts it.
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -89,8 +90,10 @@ class Workbench:
         self._last_ready: _Ready | None = None  # of the last fit, for another one of the same plan
         self._datasets: dict[Any, Dataset] = {}
         self._records: list[Any] = []
-        self._closed = False
-        self._loud = False
+        self._kept = ""  # HTML of the record of the last fit
+        self._data_key: Any = None
+        self._closed = self._loud = self._is_running = False
+        self._lock = threading.Lock()  # starting, ending and closing exclude each other
         self._outlooks, self._compilations = Latest("dpvi-outlook"), Latest("dpvi-ahead")
         self.model = ModelPanel(model, {}, self._controls_changed)
         self.data = DataPanel(data, self._controls_changed, _namespace)
@@ -157,12 +160,19 @@ class Workbench:
         problems = self.problems()
         self._show_problems(problems)
         if problems:
+            self._outlooks.drop()
             self.privacy.show_unknown("Mend what is marked, and the consequences are shown here.")
             return
         settings = self.settings()
+        if settings.data.key != self._data_key:  # what was ticked was ticked for other records
+            self._data_key = settings.data.key
+            if self.run.evaluate_private.value:
+                self.run.evaluate_private.value = False  # which calls this again
+                return
         self.run.evaluate_private.visible = not settings.data.evaluation_is_public
         self.outcome.show_code(settings.as_code(), settings.as_cells())
         if self._ready is not None and self._ready.fits(settings):
+            self._outlooks.drop()
             self._show_ready(self._ready)
             return
         self.privacy.computing()
@@ -170,7 +180,7 @@ class Workbench:
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Each problem beside the field it is about; what no panel knows beside the data."""
-        known = {*problems_of({"epsilon": None}), *self.privacy.values(), "device"}
+        known = {*self.privacy.values(), "device"}
         mine = {name: text for name, text in problems.items() if name in known}
         options = {name: text for name, text in problems.items() if name == "model" or name in self.model.fields}
         rest = {name: text for name, text in problems.items() if name not in mine and name not in options}
@@ -184,9 +194,12 @@ class Workbench:
     def _load(self, settings: Settings) -> Dataset:
         """The data set of ``settings``; the last few are kept."""
         key = settings.data.key
-        if key not in self._datasets:
-            self._datasets = {**dict(list(self._datasets.items())[-2:]), key: settings.data.load()}
-        return self._datasets[key]
+        found = self._datasets.get(key)
+        if found is None:
+            found = settings.data.load()
+            if not self._closed:
+                self._datasets = {**dict(list(self._datasets.items())[-2:]), key: found}
+        return found
 
     def _look_ahead(self, settings: Settings) -> _Ready:
         from workbench.privacy.outlook import outlook
@@ -216,8 +229,6 @@ class Workbench:
             return
         self._ready = found
         self._show_ready(found)
-        if self._presenter is None or not self._presenter.is_alive():  # a running fit needs the processor more
-            self._compilations.ask(found.prepared.compile, lambda _: None)
 
     def _show_ready(self, ready: _Ready) -> None:
         prepared = ready.prepared
@@ -229,6 +240,8 @@ class Workbench:
         self.data.show_dataset(prepared.data)
         self.privacy.show_outlook(ready.outlook, automatic)
         self.model.show_diagram(*ready.diagram)
+        if not self._is_running:  # a running fit needs the processor more
+            self._compilations.ask(prepared.compile, lambda _: None)
 
     # ---- screen ---------------------------------------------------------------------------------------------------
 
@@ -237,39 +250,44 @@ class Workbench:
         self.data.refresh()
         display(self.view)
         # a place for ordinary output that stays in the notebook when widget state does not
-        self._records.append(display(HTML(""), display_id=True))
+        self._records.append(display(HTML(self._kept), display_id=True))
 
     # ---- running --------------------------------------------------------------------------------------------------
 
-    @property
-    def _is_running(self) -> bool:
-        return self._presenter is not None and self._presenter.is_alive()
-
     def fit(self) -> None:
         """Start a fit of what the controls say, as the Fit button does; returns at once."""
-        if self._is_running or self._closed:
-            return
         problems = self.problems()
         if problems:
             self._show_problems(problems)
             return
         settings = self.settings()
+        if not self._takes_over():
+            return
         ready, self._ready = self._ready, None
         if ready is not None and ready.fits(settings):
             self._last_ready = ready
             session = Session(lambda: ready.prepared, baseline=settings.baseline)
         else:
             session = Session(lambda: settings.prepare(self._load(settings)), baseline=settings.baseline)
-        self.result = None
         self._begin(session, resumed=False)
 
     def resume(self) -> None:
         """Go on with a stopped fit, as the Resume button does; returns at once."""
-        if self._is_running or self._closed or self._session is None or not self._session.can_resume:
+        session = self._session
+        if session is None or not session.can_resume or not self._takes_over():
             return
-        self._begin(self._session, resumed=True)
+        session.compares = bool(self.run.baseline.value)
+        self._begin(session, resumed=True)
+
+    def _takes_over(self) -> bool:
+        """Whether a fit may begin now; if so, no other one may until it has ended."""
+        with self._lock:
+            may = not (self._is_running or self._closed)
+            self._is_running = self._is_running or may
+        return may
 
     def _begin(self, session: Session, *, resumed: bool) -> None:
+        self.result = None
         self._session = session
         self.run.show_running(True)
         self._presenter = threading.Thread(target=self._present, args=(session, resumed), name="dpvi-presenter", daemon=True)
@@ -290,14 +308,16 @@ class Workbench:
 
     def close(self) -> None:
         """Stop a running fit, remove the view and forget data and fits; ``result`` stays."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            running = self._is_running
         self.stop()
         for worker in (self._outlooks, self._compilations):
             worker.close()
         for panel in (self.model, self.data, self.privacy, self.outcome, self.history, self.live):
             panel.close()
         fields.close_all(self.view)
-        if not self._is_running:
+        if not running:  # else the presenter does when the fit has ended
             self._forget()
 
     def _forget(self) -> None:
@@ -308,29 +328,35 @@ class Workbench:
 
     def _present(self, session: Session, resumed: bool) -> None:
         """Write everything that a fit shows; the only writer of these traits until the fit has ended."""
-        if not resumed:
+        try:
             self.outcome.clear()
-        self.live.begin(resumed)
-        while True:
-            ended = session.wait(_FRAME_SECONDS)
-            if session.stopping:
-                self.run.stop.disabled = True
-            self.live.show(session, session.progress())
-            if ended:
-                break
-        self._finish(session, resumed)
-        self.run.show_running(False, can_resume=session.can_resume)
+            self.live.begin(resumed)
+            while True:
+                ended = session.wait(_FRAME_SECONDS)
+                if session.stopping:
+                    self.run.stop.disabled = True
+                self.live.show(session, session.progress())
+                if ended:
+                    break
+            self._finish(session, resumed)
+        except Exception:  # what cannot be shown must not lock the screen
+            session.wait()
+            self.result = session.result
+            self.live.show_broken(traceback.format_exc())
+        with self._lock:
+            self._is_running = False
         if self._closed:
             self._forget()
-        else:
-            give_back()
-            self._controls_changed()  # prepares the next fit
+            return
+        self.run.show_running(False, can_resume=session.can_resume)
+        give_back()
+        self._controls_changed()  # prepares the next fit
+        if session.argument:
+            self._show_problems({session.argument: session.expectation})
 
     def _finish(self, session: Session, resumed: bool) -> None:
         self.live.finish(session)
         result = session.result
-        if session.argument:
-            self._show_problems({session.argument: session.problem})
         if result is None:
             return
         self.result = result
@@ -344,12 +370,13 @@ class Workbench:
     def _leave_record(self, result: Any, cautions: tuple[str, ...]) -> None:
         """Ordinary static output under the widget, folded: it stays when the notebook is closed."""
         run = f"{result.model} on {result.data['name']}, {result.state}, epsilon {result.guarantee.epsilon:g}"
-        picture = _html.image(bytes(self.live.picture.value), "ELBO and a score over steps", 700)
+        picture = _html.image(bytes(self.live.picture.value), "ELBO and a score over steps", 700) if result.history else ""
         body = _html.fold(
             f"Kept in this notebook: {run}", picture + guarantee_card(result, cautions) + posterior_table(result)
         )
+        self._kept = f'<div style="background:#ffffff;padding:4px">{body}</div>'
         for record in self._records:
-            record.update(HTML(f'<div style="background:#ffffff;padding:4px">{body}</div>'))
+            record.update(HTML(self._kept))
 
 
 def _row(*children: Any, flex: str) -> Any:

@@ -91,7 +91,8 @@ class DataPanel:
             return table.source(self._editor.declaration())
         if dataset is not None:
             shown, code = self._variable_of(dataset)
-            return DataSource(shown, code, lambda: dataset, Same(dataset), dataset.evaluation_is_public)
+            note = "" if self._namespace().get(code) is dataset else f"{code} is the data set that the screen was given"
+            return DataSource(shown, code, lambda: dataset, Same(dataset), dataset.evaluation_is_public, note)
         name = self.named.value
         public = data_room.info(name).evaluation_is_public
         return DataSource(name, repr(name), partial(data_room.load, name), (NAMED, name), public)

@@ -41,6 +41,7 @@ class DataSource:
     :param load: makes the data set; may take a second. Its ``ArgumentError`` quotes no record.
     :param key: equal for sources whose ``load`` returns the same, different for others.
     :param evaluation_is_public: whether the evaluation records are declared public.
+    :param note: what somebody has to do before ``code`` runs; "" for nothing.
     """
 
     name: str
@@ -48,6 +49,7 @@ class DataSource:
     load: Callable[[], Dataset]
     key: Hashable
     evaluation_is_public: bool
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -253,6 +255,7 @@ class Table:
     :param make: the same function with its first arguments, taking the options.
     :param content: a hashable that stands for the records.
     :param columns: with the roles that follow from their types. :param roles: those that a column can have, by its name.
+    :param note: as in ``DataSource``.
     """
 
     name: str
@@ -263,6 +266,7 @@ class Table:
     content: Callable[[], Hashable]
     columns: tuple[ColumnDeclaration, ...]
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    note: str = ""
 
     def source(self, declaration: TableDeclaration) -> DataSource:
         """The data source under this declaration; ``ArgumentError`` where it has problems."""
@@ -278,8 +282,14 @@ class Table:
                 return self.make(**options)
             except _validate.ArgumentError as error:
                 raise _public_error(error, declaration, is_array) from None  # its own words quote records
+            except Exception:  # these may
+                raise _validate.ArgumentError(
+                    "data",
+                    self.name,
+                    "cannot be read as it is declared; look for cells that hold lists, objects or huge numbers.",
+                ) from None
 
-        return DataSource(self.name, code, load, (code, self.content()), declaration.evaluation_is_public)
+        return DataSource(self.name, code, load, (code, self.content()), declaration.evaluation_is_public, self.note)
 
 
 class Same:
@@ -331,7 +341,8 @@ def upload_table(name: str, content: bytes) -> Table:
         return data_room.from_csv(io.BytesIO(content), name=stem, **options)
 
     key = ("upload", name, *(column.name for column in columns))
-    return Table(name, key, "from_csv", (repr(name),), make, lambda: hashlib.sha256(content).digest(), columns)
+    note = f"save the uploaded file as {name!r} where this code runs"
+    return Table(name, key, "from_csv", (repr(name),), make, lambda: hashlib.sha256(content).digest(), columns, note=note)
 
 
 def file_table(path: str) -> Table:

@@ -14,7 +14,7 @@ from workbench.widgets.session import clock
 
 __all__ = ["HistoryPanel"]
 
-_COLUMNS = ["fit", "model", "data", "epsilon", "delta", "steps", "sigma", "ELBO", "score", "time", "state"]
+_COLUMNS = ["fit", "model", "data", "epsilon", "delta", "steps", "sigma", "ELBO", "score", "scores are", "time", "state"]
 _NOT_COMPARED = {"seed"}
 
 
@@ -23,6 +23,7 @@ class HistoryPanel:
 
     def __init__(self) -> None:
         self.results: list[Any] = []
+        self._is_offering = False
         self.table = widgets.HTML(_html.quiet("No fit has ended yet."))
         self.first = fields.choice("first", "compare fit", [("none", -1)], -1)
         self.second = fields.choice("second", "with fit", [("none", -1)], -1)
@@ -46,12 +47,16 @@ class HistoryPanel:
             return
         options = [(f"{number}: {_name(result)}", number - 1) for number, result in enumerate(self.results, start=1)]
         chosen = (self.first.value if self.first.value >= 0 else len(self.results) - 2, len(self.results) - 1)
+        self._is_offering = True
         for field, value in zip((self.first, self.second), chosen, strict=True):
             field.offer(options, value)
             field.visible = True
+        self._is_offering = False
         self._compare()
 
     def _compare(self) -> None:
+        if self._is_offering:
+            return
         places = self.first.value, self.second.value
         chosen = {f"fit {place + 1}": self.results[place] for place in places}
         if len(chosen) < 2:
@@ -78,8 +83,9 @@ def _row(number: int, result: Any) -> list[str]:
     return [
         str(number), result.model, result.data["name"], f"{guarantee.epsilon:g}", f"{guarantee.delta:g}",
         f"{guarantee.steps_taken:,} of {guarantee.steps:,}", f"{guarantee.noise_multiplier:.4g}",
-        f"{metrics['elbo']:.4f}" if "elbo" in metrics else "-",
-        f"{score.replace('_', ' ')} {metrics[score]:.4f}" if score else "-", clock(result.seconds), result.state,
+        _shown(metrics.get("elbo")),
+        f"{score.replace('_', ' ')} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
+        clock(result.seconds), result.state,
     ]  # fmt: skip
 
 

@@ -57,6 +57,13 @@ class Latest:
                 self._thread.start()
             self._changed.notify_all()
 
+    def drop(self) -> None:
+        """Forget what was asked for, as if something newer had been; returns at once."""
+        with self._changed:
+            self._asked += 1
+            self._waiting = None
+            self._changed.notify_all()
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is asked for and nothing runs; False after ``timeout`` seconds."""
         with self._changed:

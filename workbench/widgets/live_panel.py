@@ -67,6 +67,8 @@ class LivePanel:
         self.drawing_seconds, self.frames = 0.0, 0
         if not resumed:
             self._drawn = None
+            self._curves = TrainingCurves(0, "none yet")
+            self.picture.value = self._curves.frame()
             self.progress.value = self.spent.value = 0.0
             self.spent_text.value = _html.quiet("nothing spent yet")
             self.label.value = ""
@@ -126,11 +128,7 @@ class LivePanel:
     def finish(self, session: Session) -> None:
         """Show how the fit ended: its last curves and numbers, or what went wrong with the traceback folded."""
         result = session.result
-        folded = (
-            _html.fold("traceback", f"<pre style='white-space:pre-wrap'>{_html.escape(session.details)}</pre>")
-            if session.details
-            else ""
-        )
+        folded = _traceback(session.details)
         if result is None:
             self.progress.bar_style = "danger"
             self.status.value = _html.note("Failed.") + _html.problem(session.problem) + folded
@@ -151,13 +149,28 @@ class LivePanel:
             _html.note(_ENDS[result.state], " · ".join(facts)) + "".join(map(_html.problem, problems)) + folded
         )
 
+    def show_broken(self, details: str) -> None:
+        """The screen failed, not the fit: say so, with the traceback folded."""
+        self.status.value = _html.note(
+            "The fit has ended, but it cannot be shown.", "Its result, if there is one, is app.result."
+        ) + _traceback(details)
+
     def close(self) -> None:
         """Forget the figure."""
         self._curves = TrainingCurves(0, "closed")
+
+
+def _traceback(details: str) -> str:
+    return _html.fold("traceback", f"<pre style='white-space:pre-wrap'>{_html.escape(details)}</pre>") if details else ""
 
 
 def metric_texts(metrics: dict[str, float]) -> list[str]:
     """The numbers at the end of the two curves."""
     score = score_name(metrics)
     names = {"elbo": "ELBO", score: _SCORES.get(score, score.replace("_", " "))}
-    return [f"{words} {metrics[name]:.4f}" for name, words in names.items() if name in metrics]
+    return [f"{words} {_number(metrics[name])}" for name, words in names.items() if name in metrics]
+
+
+def _number(value: Any) -> str:
+    """Four decimals; what is no number, as a user's own score may be, as it is."""
+    return f"{value:.4f}" if isinstance(value, (int, float)) else str(value)

@@ -274,6 +274,8 @@ class PrivacyPanel:
     def show_unknown(self, reason: str) -> None:
         """Say why the consequences cannot be computed."""
         _fill(self._caution, "")
+        self._automatic = {}
+        self._show_automatic()
         self._picture.layout.visibility = "hidden"
         self._words.value = _html.sentence(reason)
         self._state.value = _html.note("The consequences are not known.", "")

@@ -34,15 +34,12 @@ _LARGEST_LINK = 20 * 2**20  # bytes; a link holds the whole file in the page
 
 
 class ResultPanel:
-    """Guarantee card, posterior table, picture chooser and export. ``guarantee`` and the tabs are put on the screen apart.
-
-    :param code: gives (call, cells) that repeat what the controls say.
-    """
+    """Guarantee card, posterior table, picture chooser and export, which are put on the screen apart."""
 
     def __init__(self) -> None:
         self._result: Any = None
         self._dataset: Any = None
-        self._latest = Latest("dpvi-pictures")
+        self._latest, self._files = Latest("dpvi-pictures"), Latest("dpvi-files")
         self.guarantee = widgets.HTML(_html.quiet("The guarantee stands here when a fit has ended."))
         self.posterior = widgets.HTML(_html.quiet("The posterior summary stands here when a fit has ended."))
         self.picture = fields.choice("picture", "picture", [("none yet", "")], "")
@@ -136,6 +133,8 @@ class ResultPanel:
         self.link.value = _html.quiet("making the file...")
 
         def done(made: tuple[str, bytes, str] | Exception) -> None:
+            if result is not self._result:
+                return
             if isinstance(made, Exception):
                 self.link.value = _html.problem(f"The file cannot be made: {made}")
             elif len(made[1]) > _LARGEST_LINK:
@@ -147,7 +146,7 @@ class ResultPanel:
                 size = f"{max(1, len(content) // 1024):,} KiB"
                 self.link.value = _html.download(f"Download {name} ({size})", name, content, media)
 
-        self._latest.ask(build, done)
+        self._files.ask(build, done)
 
     def _save(self) -> None:
         if self._result is None:
@@ -169,6 +168,7 @@ class ResultPanel:
     def close(self) -> None:
         """Stop drawing and forget the result."""
         self._latest.close()
+        self._files.close()
         self._result = self._dataset = None
 
 
@@ -199,8 +199,8 @@ def posterior_table(result: Any) -> str:
     label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
     if not result.draws:
         return f"<div>{_html.badge(label)}</div>" + _html.quiet(
-            "This model has no global latents to summarise: what it learnt are the parameters of its networks (in the files), "
-            "and its pictures show what they do."
+            "This model has no global latents to summarise: it learnt the parameters of its networks, which are in the "
+            "files, and its pictures show what they do."
         )
     table = result.summary_table()
     rows = [

@@ -30,7 +30,8 @@ class RunPanel:
         self.evaluate_private = fields.check(
             "evaluate_private",
             "show private evaluation curves (outside the guarantee)",
-            help="The evaluation records are private: numbers computed on them are not covered by epsilon and delta.",
+            help="The evaluation records are private: numbers computed on them are not covered by epsilon and delta. It "
+            "counts from the next fit on, for this data set.",
         )
         self.fit = widgets.Button(description="Fit", icon="play", button_style="primary", tooltip="Start a private fit")
         self.stop = widgets.Button(

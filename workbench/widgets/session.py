@@ -46,11 +46,11 @@ class Session:
         self.result: FitResult | None = None
         self.baseline: dict[str, float] | None = None
         self.problem = ""
-        self.argument = ""
+        self.argument = self.expectation = ""  # of the argument that cannot be used
         self.details = ""
         self.cautions: tuple[str, ...] = ()
         self._prepare = prepare
-        self._compares = baseline
+        self.compares = baseline
         self._stage = "preparing"
         self._stage_began = time.perf_counter()
         self._snapshot: Snapshot | None = None
@@ -67,7 +67,7 @@ class Session:
         with self._lock:
             self._enter("preparing")
             self._timed_from = None
-        self.result, self.problem, self.argument, self.details = None, "", "", ""
+        self.result, self.problem, self.argument, self.expectation, self.details = None, "", "", "", ""
         threading.Thread(target=self._work, name="dpvi-fit", daemon=True).start()
 
     def stop(self) -> None:
@@ -126,11 +126,11 @@ class Session:
                 self._show(snapshot)
                 self.details = snapshot.details
             self.result = self.prepared.result()
-            if self._compares and self.baseline is None and self.result.state == "done":
+            if self.compares and self.baseline is None and self.result.state == "done":
                 self._compare()
         except (_validate.ArgumentError, PrivacyModelError) as error:
             self.problem = str(error)
-            self.argument = getattr(error, "argument", "model")
+            self.argument, self.expectation = getattr(error, "argument", "model"), getattr(error, "expectation", str(error))
         except Exception as error:  # a thread has no caller to raise to: the screen tells, with the traceback folded
             self.problem = f"The fit ended with an error ({type(error).__name__}: {error})."
             if self._snapshot is not None and self._snapshot.step:
@@ -147,6 +147,12 @@ class Session:
             self._enter("comparing")
         try:
             self.baseline = without_privacy(self.prepared, self._stop.is_set)
+            if self.baseline is None and not self.stopping:
+                self.problem = "There is no comparison without privacy: " + (
+                    "that fit did not stay finite."
+                    if self.prepared.shows_metrics
+                    else "the evaluation records are private, and their curves were not asked for."
+                )
         except Exception as error:  # the private fit is there, and must not be lost for a comparison
             self.problem = f"The comparison without privacy failed ({type(error).__name__}: {error})."
             self.details = traceback.format_exc()

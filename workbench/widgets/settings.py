@@ -8,8 +8,9 @@ from typing import Any
 
 from workbench import _validate, models
 from workbench.data import Dataset
+from workbench.models import registry
 from workbench.privacy.accounting import MAX_EPSILON, SAMPLERS
-from workbench.widgets.data_source import DataSource
+from workbench.widgets.data_source import DataSource, Same
 
 __all__ = ["PRIVACY_FIELDS", "Settings", "problems_of"]
 
@@ -71,16 +72,8 @@ class Settings:
         """Equal for settings that prepare the same fit."""
         plan = tuple((name, self.privacy.get(name)) for name in PRIVACY_FIELDS)
         options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
-        return self.model, options, self.data.key, plan, self.device, self.evaluate_private
-
-    def problems(self) -> dict[str, str]:
-        """``{argument: what is wrong with it}``, as far as it can be told without looking at the data."""
-        found = problems_of(self.privacy)
-        try:
-            models.get(self.model, **self.options)
-        except _validate.ArgumentError as error:
-            found[error.argument] = error.expectation
-        return found
+        definition = Same(registry.definition(self.model))  # a cell that is run again may register another one
+        return self.model, definition, options, self.data.key, plan, self.device, self.evaluate_private
 
     def prepare(self, dataset: Dataset) -> Any:
         """The prepared fit.
@@ -111,6 +104,8 @@ class Settings:
             chosen = "".join(f", {name}={value!r}" for name, value in self.options.items())
             lines.append(("The model", f"model = wb.models.get({model}{chosen})"))
             model = "model"
+        if self.data.note:
+            lines.append(("The data", f"# {self.data.note}"))
         if "(" in data:
             lines.append(("The data, and what is public about them", f"data = {data}"))
             data = "data"
