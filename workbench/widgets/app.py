@@ -8,6 +8,7 @@ compiled beforehand there, so that pressing Fit starts it.
 
 from __future__ import annotations
 
+import functools
 import threading
 import traceback
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from workbench.plots import png
 from workbench.widgets import _html, fields
 from workbench.widgets import session as sessions
 from workbench.widgets._memory import give_back
+from workbench.widgets._threads import background
 from workbench.widgets.data_panel import DataPanel
 from workbench.widgets.history_panel import HistoryPanel
 from workbench.widgets.latest import Latest
@@ -117,7 +119,7 @@ class Workbench:
         controls = _row(*chosen, flex="1 1 340px")
         more = widgets.Tab(
             [self.outcome.posterior, self.outcome.pictures, self.history.view, self.outcome.export],
-            titles=("Posterior", "Pictures", "Fits of this session", "Export"),
+            titles=("Posterior", "Pictures", "Fits so far", "Export"),
         )
         shown = widgets.VBox(
             [fields.section("Fit", self.run.view, self.live.view), self.outcome.guarantee, more],
@@ -290,9 +292,8 @@ class Workbench:
         self.result = None
         self._session = session
         self.run.show_running(True)
-        self._presenter = threading.Thread(target=self._present, args=(session, resumed), name="dpvi-presenter", daemon=True)
         session.start()
-        self._presenter.start()
+        self._presenter = background(functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop)
 
     def stop(self) -> None:
         """Ask the running fit to end with what it has, as the Stop button does; returns at once."""

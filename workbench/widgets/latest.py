@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from workbench.widgets._threads import background
+
 __all__ = ["Latest"]
 
 T = TypeVar("T")
@@ -53,8 +55,7 @@ class Latest:
             self._waiting = _Request(self._asked, work, done)
             self._due = time.monotonic() + self._pause
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-                self._thread.start()
+                self._thread = background(self._serve, self._name, self.close)
             self._changed.notify_all()
 
     def drop(self) -> None:

@@ -22,6 +22,7 @@ _STAGES = {
     "comparing": "Fitting without privacy, for comparison...", "ended": "Finishing...",
 }  # fmt: skip
 _ENDS = {"done": "Done.", "cancelled": "Cancelled.", "failed": "Failed."}
+_EMPTY = "they appear here when a fit runs"
 _SCORES = {"auc": "AUC", "log_likelihood": "log-likelihood", "reconstruction_error": "reconstruction error"}
 
 
@@ -34,7 +35,7 @@ class LivePanel:
         self.spent_text = widgets.HTML(_html.quiet("nothing spent yet"))
         self.status = widgets.HTML(_html.note("Ready.", "Set epsilon and press Fit."))
         self.label = widgets.HTML()
-        self._curves = TrainingCurves(0, "they appear here when a fit runs")
+        self._curves = TrainingCurves(0, _EMPTY)
         self.picture = widgets.Image(
             value=self._curves.frame(), format="png", layout=widgets.Layout(width="100%", max_width="700px", height="auto")
         )
@@ -67,7 +68,7 @@ class LivePanel:
         self.drawing_seconds, self.frames = 0.0, 0
         if not resumed:
             self._drawn = None
-            self._curves = TrainingCurves(0, "none yet")
+            self._curves = TrainingCurves(0, _EMPTY)
             self.picture.value = self._curves.frame()
             self.progress.value = self.spent.value = 0.0
             self.spent_text.value = _html.quiet("nothing spent yet")

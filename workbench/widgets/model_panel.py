@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from workbench import models
 from workbench._validate import ArgumentError
 from workbench.models import Option
 from workbench.widgets import _html, fields
+from workbench.widgets._threads import background
 from workbench.widgets.fields import Field
 
 __all__ = ["ModelPanel"]
@@ -50,6 +52,7 @@ class ModelPanel:
         self._settings = fields.Fold("settings of this model")
         self._gallery = fields.Fold("gallery", on_open=self._open_gallery)
         self._gallery_thread: threading.Thread | None = None
+        self._cards: Mapping[str, _Card] = {}
         self.view = fields.section(
             "Model", self.model.view, self._about, self._picture, self._caption, self._settings.view, self._gallery.view
         )
@@ -146,19 +149,18 @@ class ModelPanel:
         """Put up the cards, once, and let a thread draw their pictures: that traces every model."""
         if self._gallery_thread is not None:
             return
-        cards = {name: _Card(name, self._choose) for name in models.names()}
+        cards = self._cards = {name: _Card(name, self._choose) for name in models.names()}
         self._gallery.fill([card.view for card in cards.values()])
-        self._gallery_thread = threading.Thread(target=self._draw_gallery, args=(cards,), name="dpvi-gallery", daemon=True)
-        self._gallery_thread.start()
+        self._gallery_thread = background(functools.partial(self._draw_gallery, cards), "dpvi-gallery", self._closed.set)
 
     def _close_gallery(self) -> None:
         self._gallery.is_open = False
-        self._gallery_thread = None
+        self._gallery_thread, self._cards = None, {}
         self._gallery.fill([])
 
     def _draw_gallery(self, cards: Mapping[str, _Card]) -> None:
         for card in cards.values():
-            if self._closed.is_set() or threading.current_thread() is not self._gallery_thread:
+            if self._closed.is_set() or cards is not self._cards:
                 return
             card.draw()
 

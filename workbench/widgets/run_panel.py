@@ -8,6 +8,7 @@ from collections.abc import Callable
 import ipywidgets as widgets
 
 from workbench.widgets import fields
+from workbench.widgets._threads import background
 
 __all__ = ["RunPanel"]
 
@@ -68,9 +69,7 @@ class RunPanel:
                 [(f"automatic: {found[0]}", ""), *((str(each), each.name) for each in found)], self.device.value
             )
 
-        thread = threading.Thread(target=find, name="dpvi-devices", daemon=True)
-        thread.start()
-        return thread
+        return background(find, "dpvi-devices")
 
     def show_running(self, running: bool, *, can_resume: bool = False) -> None:
         """Let only those buttons be pressed that do something now."""

@@ -13,6 +13,7 @@ from workbench import _validate
 from workbench.inference.records import PrivacyModelError
 from workbench.inference.training import Snapshot
 from workbench.results import FitResult, HistoryPoint
+from workbench.widgets._threads import background
 
 __all__ = ["Progress", "Session", "clock", "warm_up"]
 
@@ -68,7 +69,7 @@ class Session:
             self._enter("preparing")
             self._timed_from = None
         self.result, self.problem, self.argument, self.expectation, self.details = None, "", "", "", ""
-        threading.Thread(target=self._work, name="dpvi-fit", daemon=True).start()
+        background(self._work, "dpvi-fit", self.stop)
 
     def stop(self) -> None:
         """Ask the fit to end with what it has; returns at once."""
@@ -176,9 +177,7 @@ def warm_up() -> threading.Thread:
 
         from workbench import fitting  # noqa: F401
 
-    thread = threading.Thread(target=load, name="dpvi-warm-up", daemon=True)
-    thread.start()
-    return thread
+    return background(load, "dpvi-warm-up")
 
 
 def clock(seconds: float) -> str:

@@ -66,14 +66,18 @@ class Settings:
     device: str | None = None
     evaluate_private: bool = False
     baseline: bool = False
+    _definition: Any = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Note which model has the name now: a cell that is run again may register another one."""
+        object.__setattr__(self, "_definition", Same(registry.definition(self.model)))
 
     @property
     def key(self) -> Hashable:
         """Equal for settings that prepare the same fit."""
         plan = tuple((name, self.privacy.get(name)) for name in PRIVACY_FIELDS)
         options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
-        definition = Same(registry.definition(self.model))  # a cell that is run again may register another one
-        return self.model, definition, options, self.data.key, plan, self.device, self.evaluate_private
+        return self.model, self._definition, options, self.data.key, plan, self.device, self.evaluate_private
 
     def prepare(self, dataset: Dataset) -> Any:
         """The prepared fit.

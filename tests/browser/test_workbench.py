@@ -1,0 +1,230 @@
+"""The screen in JupyterLab, Notebook 7 and Voilà: every model, Resume, own models and data, a reload, the keyboard."""
+
+import re
+import time
+
+import pytest
+
+from tests.browser.conftest import TOKEN, Screen, wait_for
+
+pytestmark = pytest.mark.browser
+
+SHOW = "import workbench as wb\napp = wb.widgets.Workbench(iterations={})\napp"
+
+
+def full_page(page, path, width, height=1900):
+    page.set_viewport_size({"width": width, "height": height})
+    time.sleep(0.5)  # for the layout to follow
+    page.screenshot(path=path)
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def overflowing(page):
+    """Descriptions of controls, buttons and headings whose text is cut, and parts that stick out of the screen."""
+    return page.evaluate("""() => {
+      const screen = document.querySelector('.dpvi-workbench');
+      const right = screen.getBoundingClientRect().right;
+      const seen = [...screen.querySelectorAll('button, .widget-label, h3, .lm-TabBar-tabLabel')]
+        .filter(e => e.offsetParent);
+      const cut = seen.filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline')
+        .map(e => 'cut: ' + e.textContent);
+      const out = [...screen.querySelectorAll('.dpvi-section')].filter(e => e.offsetParent)
+        .filter(e => e.getBoundingClientRect().right > right + 1).map(e => 'sticks out: ' + e.textContent.slice(0, 30));
+      return [...cut, ...out];
+    }""")
+
+
+def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
+    book = notebook(SHOW.format(300))
+    book.run(0)
+    screen = Screen(page).is_ready()
+    models = [
+        ("gmm", "mixture", "log-likelihood"), ("vae", "digits", "reconstruction error"),
+        ("hierarchical_logistic", "hierarchical", "AUC"), ("logistic", "breast_cancer", "AUC"),
+    ]  # fmt: skip
+    for model, data, score in models:
+        screen.choose("model", model)
+        screen.choose("named set", data)
+        screen.type("epsilon", "4")
+        screen.is_ready()
+        screen.button("Fit").click()
+        screen.headline("(Preparing|Compiling|Fitting)")
+        facts = screen.headline("Done")
+        assert "300 of 300 steps" in facts
+        assert score in facts
+        assert (
+            "epsilon = 4"
+            in screen.root.locator(".widget-html-content", has_text=re.compile("^Guarantee")).first.inner_text()
+        )
+        screen.tab("Pictures")
+        wait_for(lambda: len(screen.pictures()) >= 4, 60, f"the picture of {model}")
+        for width in (1280, 900):
+            full_page(page, screenshots / f"{model}-{width}.png", width)
+            assert overflowing(page) == []
+        screen.tab("Posterior")
+    screen.tab("Fits so far")
+    table = screen.root.locator("table:visible", has_text="sigma").first.inner_text()
+    assert all(model in table for model, _, _ in models)
+    screen.choose("compare fit", "3: hierarchical_logistic on hierarchical, epsilon 4")
+    screen.root.locator("img[alt='curves of both fits over steps']:visible").wait_for()
+    full_page(page, screenshots / "history-1280.png", 1280)
+    screen.tab("Export")
+    screen.button("Make file").click()
+    with page.expect_download() as download:
+        screen.root.locator("a", has_text="Download report.html").click()
+    assert "changes the probability of any" in download.value.path().read_text()
+    full_page(page, screenshots / "export-1280.png", 1280)
+
+
+def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots):
+    book = notebook(SHOW.format(400_000), "1 + 41", "app.live.drawing_seconds / app.result.seconds, app.live.frames")
+    book.run(0)
+    screen = Screen(page).is_ready()
+    screen.button("Fit").click()
+    screen.headline("Fitting")
+    page.evaluate("""() => { window.frames_seen = [];
+      for (const each of document.querySelectorAll('.dpvi-workbench img.widget-image'))
+        new MutationObserver(() => window.frames_seen.push(performance.now()))
+          .observe(each, {attributes: true, attributeFilter: ['src']}); }""")
+    began = time.monotonic()
+    book.run(1)
+    waited = time.monotonic() - began
+    assert "Fitting" in screen.headline("Fitting")
+    time.sleep(3)
+    frames = page.evaluate("() => window.frames_seen")
+    rate = (len(frames) - 1) / (frames[-1] - frames[0]) * 1000
+    screen.button("Stop").click()
+    screen.headline("Cancelled")
+    assert (
+        "The run stopped after"
+        in screen.root.locator(".widget-html-content", has_text=re.compile("^Guarantee")).first.inner_text()
+    )
+    page.screenshot(path=screenshots / "stopped.png")
+    screen.button("Resume").click()
+    screen.headline("Fitting")
+    assert "400,000 of 400,000 steps" in screen.headline("Done", 180)
+    book.run(2)
+    share = book.cells.nth(2).locator(".jp-OutputArea-output").inner_text()
+    print(f"\nanother cell during a fit: {waited:.2f} s; frames a second: {rate:.1f}; (drawing share, frames): {share}")
+    assert screen.button("Resume").is_disabled()
+
+
+def test_a_model_registered_in_a_cell_gets_its_form(notebook, page, screenshots):
+    model = '''import numpyro, numpyro.distributions as dist
+@wb.models.register("probit")
+def probit(x, y=None, num_records=None, prior_scale=1.0, link="probit"):
+    """Probit regression of my own."""
+    from jax.scipy.stats import norm
+    weights = numpyro.sample("weights", dist.Normal(0, prior_scale).expand([x.shape[-1]]).to_event(1))
+    with numpyro.plate("records", num_records, subsample_size=len(x)):
+        numpyro.sample("y", dist.Bernoulli(norm.cdf(x @ weights)), obs=y)
+app'''
+    book = notebook(SHOW.format(200), model)
+    book.run(0)
+    Screen(page).is_ready()
+    book.run(1)
+    screen = Screen(page, place=1)
+    screen.choose("model", "probit")
+    screen.root.locator(".widget-html-content", has_text="Probit regression of my own.").first.wait_for()
+    screen.button("settings of this model").click()
+    screen.type("prior scale", "-1")
+    screen.type("prior scale", "2")
+    screen.is_ready()
+    screen.button("Fit").click()
+    screen.headline("Done")
+    # the same screen in both places
+    assert "Done." in Screen(page, place=0).headline("Done")
+    screen.root.scroll_into_view_if_needed()
+    full_page(page, screenshots / "own-model.png", 1280, 2600)
+
+
+def test_a_table_of_ones_own_with_its_schema(notebook, page, screenshots, tmp_path):
+    file = tmp_path / "patients.csv"
+    rows = "\n".join(f"{20 + i % 60},{'fm'[i % 2]},{int(i % 60 > 30)}" for i in range(300))
+    file.write_text(f"age,sex,ill\n{rows}\n")
+    book = notebook(SHOW.format(200))
+    book.run(0)
+    screen = Screen(page).is_ready()
+    screen.root.locator(".widget-radio label", has_text=re.compile("^file$")).first.click()
+    with page.expect_file_chooser() as chooser:
+        screen.root.locator("button", has_text="Upload a CSV file").click()
+    chooser.value.set_files(file)
+    screen.root.locator(".widget-html-content", has_text="declare").first.wait_for()
+    full_page(page, screenshots / "schema-empty.png", 1280, 2200)
+    screen.type("lowest", "0")
+    screen.type("highest", "120")
+    screen.type("its values", "f, m")
+    screen.root.locator("select:visible").filter(has=page.locator("option", has_text="target")).last.select_option(
+        label="target"
+    )
+    screen.is_ready()
+    full_page(page, screenshots / "schema.png", 1280, 2200)
+    screen.button("Fit").click()
+    assert "no curves: the evaluation records are private" in screen.headline("Done")
+    screen.root.get_by_text("show private evaluation curves (outside the guarantee)").click()
+    screen.is_ready()
+    screen.button("Fit").click()
+    screen.headline("Fitting")
+    assert "AUC" in screen.headline("Done")
+    assert screen.root.locator("span", has_text="outside the guarantee").count()
+    full_page(page, screenshots / "private-curves.png", 1280, 2200)
+
+
+def test_a_reload_during_a_fit_finds_it_again(notebook, page, screenshots):
+    book = notebook(SHOW.format(50_000_000), name="reload")
+    book.run(0)
+    screen = Screen(page).is_ready()
+    screen.button("Fit").click()
+    screen.headline("Fitting")
+    page.keyboard.press("Control+s")
+    time.sleep(2)
+    page.reload()
+    screen = Screen(page)
+    screen.headline("Fitting")
+    assert screen.button("Stop").is_enabled()
+    page.screenshot(path=screenshots / "reloaded.png")
+    screen.button("Stop").click()
+    screen.headline("Cancelled")
+
+
+def test_the_keyboard_reaches_every_control_in_order(notebook, page):
+    book = notebook(SHOW.format(200))
+    book.run(0)
+    screen = Screen(page).is_ready()
+    screen.field("model").focus()
+    reached = []
+    for _ in range(40):
+        reached.append(
+            page.evaluate("""() => { const e = document.activeElement;
+              const box = e.closest('.widget-inline-hbox, .widget-radio');
+              return (e.tagName === 'BUTTON' || e.tagName === 'SUMMARY') ? e.textContent.trim()
+                : (box ? box.querySelector('.widget-label, label').textContent.trim() : e.className); }""")
+        )
+        page.keyboard.press("Tab")
+    print(f"\n{reached}")
+    wanted = ["model", "settings of this model", "gallery", "named set", "epsilon", "delta (probability)",
+              "iterations (steps)", "more settings", "Fit", "device"]  # fmt: skip
+    places = [reached.index(name) for name in wanted]
+    assert places == sorted(places)
+
+
+def test_notebook_7_shows_the_screen_and_fits(notebook, page, screenshots):
+    book = notebook(SHOW.format(300), name="seven", where="notebooks")
+    book.run(0)
+    screen = Screen(page).is_ready()
+    screen.button("Fit").click()
+    assert "300 of 300 steps" in screen.headline("Done")
+    full_page(page, screenshots / "notebook7.png", 1280)
+
+
+def test_voila_serves_the_screen_and_fits(voila, page, screenshots):
+    page.goto(f"{voila}/?token={TOKEN}")
+    screen = Screen(page).is_ready()
+    assert page.locator(".jp-CodeMirrorEditor, .jp-InputArea:visible").count() == 0
+    screen.type("iterations (steps)", "300")
+    screen.is_ready()
+    screen.button("Fit").click()
+    assert "300 of 300 steps" in screen.headline("Done")
+    for width in (1280, 900):
+        full_page(page, screenshots / f"voila-{width}.png", width)
+        assert overflowing(page) == []

@@ -1,0 +1,39 @@
+"""Background threads that end before the interpreter does: one that is killed inside compiled code aborts the process."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+
+__all__ = ["background"]
+
+_PATIENCE = 60.0  # seconds for all of them together to come to an end
+_running: dict[threading.Thread, Callable[[], None]] = {}
+
+
+def background(work: Callable[[], None], name: str, stop: Callable[[], None] = lambda: None) -> threading.Thread:
+    """Run ``work`` in a daemon thread called ``name``; returns it, started.
+
+    :param stop: called when the interpreter ends, to have ``work`` come to an end; it must return quickly.
+    """
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            _running.pop(threading.current_thread(), None)  # ``stop`` may hold what was worked on
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    _running[thread] = stop
+    thread.start()
+    return thread
+
+
+@atexit.register
+def _end_all() -> None:
+    left = [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]
+    for _, stop in left:
+        stop()
+    for thread, _ in left:
+        thread.join(_PATIENCE / len(left))
