@@ -33,11 +33,11 @@ def test_each_fit_is_a_row(done, cancelled):
     shown = html.unescape(panel.table.value)
     assert shown.count("<tr>") == 3
     for text in (
-        "300 of 300",
+        ">300<",
         f"{cancelled.guarantee.steps_taken} of 300",
         "done",
         "cancelled",
-        f"{done.metrics['auc']:.4f}",
+        f"AUC {done.metrics['auc']:.4g}",
     ):
         assert text in shown
     assert "add up" in shown

@@ -56,7 +56,7 @@ class TrainingCurves:
         self.figure = new_figure(WIDTH, 2.85)
         # places that hold for every label: finding them anew would be half of a frame's time
         self.figure.set_layout_engine(None)
-        self.figure.subplots_adjust(left=0.085, right=0.985, bottom=0.17, top=0.8, wspace=0.22)
+        self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.17, top=0.8, wspace=0.22)
         self._heading = self.figure.suptitle("", fontsize=10, color=INK, x=0.01, ha="left")
         self._label = label
         self._panels = [self._panel(1, steps, COLOURS[0]), self._panel(2, steps, COLOURS[1])]

@@ -38,7 +38,7 @@ STYLE_SHEET = f"""<style>
   outline: 2px solid {ACCENT}; outline-offset: 1px; }}
 .dpvi-workbench table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 .dpvi-workbench th {{ font-weight: 600; border-bottom: 1px solid #8c959f; }}
-.dpvi-workbench td, .dpvi-workbench th {{ padding: 2px 10px 2px 0; }}
+.dpvi-workbench td, .dpvi-workbench th {{ padding: 2px 10px 2px 0; overflow-wrap: normal; }}
 .dpvi-workbench img {{ max-width: 100%; }}
 .dpvi-section {{ border: 1px solid {_BORDER}; border-radius: 6px; padding: 8px 10px; background: #ffffff; }}
 .dpvi-workbench .jupyter-button.mod-primary {{ background: {ACCENT}; color: #ffffff; }}

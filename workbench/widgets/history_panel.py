@@ -10,11 +10,12 @@ import ipywidgets as widgets
 from workbench.plots import png
 from workbench.plots.curves import score_name, two_runs_figure
 from workbench.widgets import _html, fields
+from workbench.widgets.live_panel import metric_name
 from workbench.widgets.session import clock
 
 __all__ = ["HistoryPanel"]
 
-_COLUMNS = ["fit", "model", "data", "epsilon", "delta", "steps", "sigma", "ELBO", "score", "scores are", "time", "state"]
+_COLUMNS = ["fit", "model", "data", "epsilon", "steps", "ELBO", "score", "scores are", "time", "state"]
 _NOT_COMPARED = {"seed"}
 
 
@@ -39,7 +40,7 @@ class HistoryPanel:
             self.results.pop()
         self.results.append(result)
         rows = [_row(number, result) for number, result in enumerate(self.results, start=1)]
-        self.table.value = f"<div style='overflow-x:auto'>{_html.table(_COLUMNS, rows)}</div>" + _html.quiet(
+        self.table.value = f"<div style='overflow-x:auto'>{_html.table(_COLUMNS, rows, numbers=False)}</div>" + _html.quiet(
             "Fits on the same private records add up: each spends its own epsilon, and choosing between them by private "
             "scores leaks too."
         )
@@ -80,11 +81,12 @@ def _name(result: Any) -> str:
 def _row(number: int, result: Any) -> list[str]:
     guarantee, metrics = result.guarantee, result.metrics
     score = score_name(metrics)
+    taken = f"{guarantee.steps_taken:,}"
     return [
-        str(number), result.model, result.data["name"], f"{guarantee.epsilon:g}", f"{guarantee.delta:g}",
-        f"{guarantee.steps_taken:,} of {guarantee.steps:,}", f"{guarantee.noise_multiplier:.4g}",
+        str(number), result.model, result.data["name"], f"{guarantee.epsilon:g}",
+        taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {guarantee.steps:,}",
         _shown(metrics.get("elbo")),
-        f"{score.replace('_', ' ')} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
+        f"{metric_name(score)} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
         clock(result.seconds), result.state,
     ]  # fmt: skip
 
@@ -101,7 +103,7 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
             {
                 "model": result.model, "data": result.data["name"], **result.model_options,
                 **{name: value for name, value in result.settings.items() if name not in _NOT_COMPARED},
-                "noise multiplier sigma": result.guarantee.noise_multiplier,
+                "delta": result.guarantee.delta, "noise multiplier sigma": result.guarantee.noise_multiplier,
                 "attacker finds at most, at 1 % false alarms": _found(result),
                 "steps taken": result.guarantee.steps_taken, "state": result.state, "time": clock(result.seconds),
             }
@@ -111,10 +113,9 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
     rows = [row for row in rows if len(set(row[1:])) > 1]
     metrics = list(dict.fromkeys(name for result in chosen.values() for name in result.metrics))
     for name in metrics:
-        words = {"elbo": "ELBO", "auc": "AUC"}.get(name, name.replace("_", " "))
         labels = {result.metrics_label for result in chosen.values()}
         label = "outside the guarantee" if len(labels) > 1 else labels.pop()
-        rows.append([f"{words} ({label})", *(_shown(result.metrics.get(name)) for result in chosen.values())])
+        rows.append([f"{metric_name(name)} ({label})", *(_shown(result.metrics.get(name)) for result in chosen.values())])
     return rows
 
 

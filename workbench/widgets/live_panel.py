@@ -15,7 +15,7 @@ from workbench.plots.curves import score_name
 from workbench.widgets import _html
 from workbench.widgets.session import Progress, Session, clock
 
-__all__ = ["LivePanel", "metric_texts"]
+__all__ = ["LivePanel", "metric_name", "metric_texts"]
 
 _STAGES = {
     "preparing": "Preparing...", "compiling": "Compiling...", "fitting": "Fitting...",
@@ -23,7 +23,7 @@ _STAGES = {
 }  # fmt: skip
 _ENDS = {"done": "Done.", "cancelled": "Cancelled.", "failed": "Failed."}
 _EMPTY = "they appear here when a fit runs"
-_SCORES = {"auc": "AUC", "log_likelihood": "log-likelihood", "reconstruction_error": "reconstruction error"}
+_NAMES = {"elbo": "ELBO", "auc": "AUC", "log_likelihood": "log-likelihood"}
 
 
 class LivePanel:
@@ -167,9 +167,12 @@ def _traceback(details: str) -> str:
 
 def metric_texts(metrics: dict[str, float]) -> list[str]:
     """The numbers at the end of the two curves."""
-    score = score_name(metrics)
-    names = {"elbo": "ELBO", score: _SCORES.get(score, score.replace("_", " "))}
-    return [f"{words} {_number(metrics[name])}" for name, words in names.items() if name in metrics]
+    return [f"{metric_name(name)} {_number(metrics[name])}" for name in ("elbo", score_name(metrics)) if name in metrics]
+
+
+def metric_name(metric: str) -> str:
+    """A metric as people write it."""
+    return _NAMES.get(metric, metric.replace("_", " "))
 
 
 def _number(value: Any) -> str:
