@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help lab demo test test-all lint bench bench-gpu experiments clean
+.PHONY: help lab demo test test-all lint bench bench-gpu experiments picture clean
 
 help:
 	@echo "make lab       install into $(VENV) and open JupyterLab on the quickstart (BROWSER=none: only serve)"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench     speed, as ratios to numpyro's SVI and to d3p, which it installs apart (.bench, .5 GB); 20 minutes"
 	@echo "make bench-gpu the same on a GPU, without d3p; needs jax and numpyro only"
 	@echo "make experiments  the published experiments beside what the workbench reaches; ten minutes, FULL=1: hours"
+	@echo "make picture   the README's picture of the screen, taken anew; needs Chromium"
 	@echo "make clean     remove $(VENV)"
 
 lab: $(VENV)/installed
@@ -50,6 +51,9 @@ bench-gpu:
 # Adult is read from WORKBENCH_DATA, or downloaded; Fashion-MNIST from Debian's dataset-fashion-mnist, or downloaded
 experiments: $(VENV)/tested
 	$(BIN)/python tests/experiments/run.py $(if $(FULL),--full) $(EXPERIMENTS)
+
+picture: $(VENV)/tested
+	PYTHONPATH=. $(BIN)/python tests/browser/picture.py
 
 clean:
 	rm -rf $(VENV)

@@ -17,20 +17,20 @@ ROOT = Path(__file__).parents[2]
 TOKEN = "browser-test"
 
 
-def _chromium():
+def chromium():
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if found := shutil.which(name):
             return found
     pytest.skip("needs Chromium: apt-get install chromium")
 
 
-def _free_port():
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def _served(folder, command, port, ready):
+def served(folder, command, port, ready):
     """Run a server in ``folder`` until the generator is closed; yields its address when ``ready`` (a path) answers."""
     log = (folder / "server.log").open("w")
     server = subprocess.Popen(
@@ -70,8 +70,8 @@ def lab_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def lab(lab_folder):
     """The address of a JupyterLab that serves ``lab_folder``."""
-    _chromium()
-    port = _free_port()
+    chromium()
+    port = free_port()
     command = [
         "lab",
         "--no-browser",
@@ -81,16 +81,21 @@ def lab(lab_folder):
         f"--IdentityProvider.token={TOKEN}",
     ]
     command += ["--LabApp.news_url=''", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    yield from _served(lab_folder, command, port, "/api/status")
+    yield from served(lab_folder, command, port, "/api/status")
 
 
 @pytest.fixture
 def voila(tmp_path):
     """The address of the screen alone, as ``workbench app`` serves it."""
-    _chromium()
-    port = _free_port()
+    chromium()
+    yield from served_app(tmp_path)
+
+
+def served_app(folder):
+    """``served`` with ``workbench app``."""
+    port = free_port()
     command = ["app", "--no-browser", "--", f"--port={port}", f"--Voila.token={TOKEN}"]
-    yield from _served(tmp_path, command, port, "/voila/static/voila.js")
+    yield from served(folder, command, port, "/voila/static/voila.js")
 
 
 @pytest.fixture
@@ -100,7 +105,7 @@ def page(tmp_path, request, screenshots):
     with playwright.sync_playwright() as driver:
         context = driver.chromium.launch_persistent_context(
             tmp_path / "profile",
-            executable_path=_chromium(),
+            executable_path=chromium(),
             args=[
                 "--no-sandbox",
                 "--disable-gpu",

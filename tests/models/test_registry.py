@@ -578,3 +578,9 @@ def test_a_file_that_fails_leaves_no_model_behind(file):
         wb.models.from_file(path)
     assert "counts" not in wb.models.names()
     assert not {module for module in set(sys.modules) - modules if module.startswith("my_model")}
+
+
+def test_a_definition_is_known_by_what_was_registered():
+    assert registry.definition("logistic") is registry.definition("logistic")
+    with pytest.raises(ArgumentError, match="logistik"):
+        registry.definition("logistik")

@@ -1,8 +1,14 @@
 """Training curves."""
 
+import dataclasses
+import io
+
+import numpy as np
 import pytest
+from PIL import Image
 
 from workbench.plots import TrainingCurves, png, training_figure
+from workbench.plots.curves import two_runs_figure
 from workbench.results import HistoryPoint
 
 HISTORY = [HistoryPoint(step, {"elbo": -1 / (1 + step), "auc": 0.5 + step / 100}) for step in range(0, 50, 10)]
@@ -65,6 +71,72 @@ def test_more_history_changes_the_picture():
     early = png(curves.figure)
     curves.draw(HISTORY)
     assert png(curves.figure) != early
+
+
+def test_the_line_without_privacy_is_labelled_and_inside_of_its_panel():
+    curves = TrainingCurves(50, "public data")
+    curves.draw(HISTORY)
+    curves.compare({"elbo": 3.5, "auc": 0.999, "log_likelihood": -1.0})
+    curves.draw(HISTORY)
+    for axes, value in zip(curves.figure.axes, (3.5, 0.999), strict=True):
+        (line,) = axes.lines[2:]
+        assert set(line.get_ydata()) == {value}
+        low, high = axes.get_ylim()
+        assert low < value < high
+        (note,) = [text.get_text() for text in axes.texts]
+        assert note == f"without privacy {value:.4g} (outside the guarantee)"
+
+
+def test_a_line_that_is_not_finite_is_left_out():
+    curves = TrainingCurves(50, "public data")
+    curves.draw(HISTORY)
+    curves.compare({"elbo": float("nan"), "auc": 0.9})
+    assert [len(axes.lines) for axes in curves.figure.axes] == [2, 3]
+
+
+def test_a_frame_shows_what_the_picture_shows():
+    curves = TrainingCurves(50, "public data")
+    curves.draw(HISTORY)
+    shown = [np.asarray(Image.open(io.BytesIO(data))) for data in (curves.frame(), png(curves.figure))]
+    np.testing.assert_array_equal(*shown)
+
+
+def test_labels_stay_inside_of_the_picture():
+    for scale in (1e-4, 1.0, 1e5):
+        curves = TrainingCurves(50_000, "outside the guarantee")
+        curves.draw(
+            [HistoryPoint(step, {"elbo": -scale * (2 + step), "auc": 0.5 + step / 1e6}) for step in range(0, 50_000, 5000)]
+        )
+        curves.figure.draw_without_rendering()
+        width, height = curves.figure.bbox.size
+        for axes in curves.figure.axes:
+            for label in (*axes.get_yticklabels(), *axes.get_xticklabels(), axes.xaxis.label, axes.title):
+                box = label.get_window_extent()
+                assert min(box.x0, box.y0) >= -1, label.get_text()
+                assert max(box.x1 - width, box.y1 - height) <= 1, label.get_text()
+
+
+def test_empty_panels_have_no_ticks():
+    assert all(len(axes.get_xticks()) == len(axes.get_yticks()) == 0 for axes in TrainingCurves(0, "none").figure.axes)
+
+
+def test_two_runs_are_told_apart_by_more_than_colour(done, cancelled):
+    figure = two_runs_figure({"fit 1": done, "fit 2": cancelled})
+    for axes, metric in zip(figure.axes, ("elbo", "auc"), strict=True):
+        assert [line.get_label() for line in axes.lines] == ["fit 1", "fit 2"]
+        assert len({(line.get_linestyle(), line.get_marker()) for line in axes.lines}) == 2
+        assert axes.lines[0].get_ydata()[-1] == done.history[-1].metrics[metric]
+    assert "public data" in figure.get_supxlabel()
+
+
+def test_runs_with_other_scores_are_compared_by_the_elbo(done):
+    other = dataclasses.replace(
+        done, metrics={"elbo": -1.0, "hits": 0.5}, history=(HistoryPoint(0, {"elbo": -1.0, "hits": 0.5}),),
+        metrics_label="outside the guarantee",
+    )  # fmt: skip
+    figure = two_runs_figure({"fit 1": done, "fit 2": other})
+    assert len(figure.axes) == 1
+    assert "outside the guarantee" in figure.get_supxlabel()
 
 
 def test_every_point_lies_inside_its_panel():

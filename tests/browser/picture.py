@@ -1,0 +1,41 @@
+"""Makes the README's picture, notebooks/workbench.png, from the real screen: ``make picture``."""
+
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from tests.browser.conftest import ROOT, TOKEN, Screen, chromium, served_app, wait_for
+
+OUT = ROOT / "notebooks" / "workbench.png"
+WIDTH, HEIGHT = 1240, 1120
+
+
+def main():
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.contextmanager(served_app)(Path(folder)) as address,
+        sync_playwright() as driver,
+    ):
+        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.goto(f"{address}/?token={TOKEN}")
+        screen = Screen(page).is_ready()
+        screen.type("iterations (steps)", "5000")
+        screen.is_ready()
+        screen.button("Fit").click()
+        screen.headline("Done")
+        screen.tab("Pictures")
+        wait_for(lambda: len(screen.pictures()) >= 4, 60, "the coefficients")
+        taken = page.screenshot()
+        browser.close()
+    # few colours suffice, and the file stays small
+    Image.open(io.BytesIO(taken)).convert("RGB").quantize(96).save(OUT, optimize=True)
+    print(f"{OUT.relative_to(ROOT)}: {OUT.stat().st_size // 1024} KiB")
+
+
+if __name__ == "__main__":
+    main()
