@@ -54,6 +54,7 @@ def test_synthetic_records_are_drawn_for_given_inputs(command, files):
     assert command(*arguments)[1] == drawn.read_text()
 
 
+@pytest.mark.slow
 def test_a_mixture_draws_whole_records_and_images_go_to_an_array_file(command, tmp_path):
     three = ["--option", "num_components=3", "--out", tmp_path / "m"]
     assert command("fit", "--model", "gmm", "--data", "mixture", *QUIET, *three)[0] == 0

@@ -144,6 +144,7 @@ def test_a_group_without_records_falls_back_on_its_features():
     assert np.asarray(params["group_weights_scale"])[3] == pytest.approx(0.2, rel=0.25)
 
 
+@pytest.mark.slow
 def test_a_fit_that_learns_the_scale_stays_finite():
     model_of_gallery = entry(group_scale="learnt", intercept=True)
     result = wb.fit(model_of_gallery, dataset(), epsilon=1.0, delta=1e-3, iterations=30, draws=20, seed=0)

@@ -354,7 +354,7 @@ def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
 def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):
     output = Output()
     monkeypatch.setattr(app, "display", output)
-    before = text(ended.screen)
+    before = text(settle(ended.screen))
     ended.screen._ipython_display_()
     settle(ended.screen)
     assert output.shown[0] is ended.screen.view

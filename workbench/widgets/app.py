@@ -94,6 +94,8 @@ class Workbench:
         self._records: list[Any] = []
         self._kept = ""  # HTML of the record of the last fit
         self._data_key: Any = None
+        self._wanted: Any = None  # key of the settings whose consequences are to be shown; None while they have problems
+        self._showing = threading.RLock()  # controls are read, and consequences shown, by one thread at a time
         self._closed = self._loud = self._is_running = False
         self._lock = threading.Lock()  # starting, ending and closing exclude each other
         self._outlooks, self._compilations = Latest("dpvi-outlook"), Latest("dpvi-ahead")
@@ -159,26 +161,29 @@ class Workbench:
     def _controls_changed(self) -> None:
         if not self._loud or self._closed:
             return
-        problems = self.problems()
-        self._show_problems(problems)
-        if problems:
-            self._outlooks.drop()
-            self.privacy.show_unknown("Mend what is marked, and the consequences are shown here.")
-            return
-        settings = self.settings()
-        if settings.data.key != self._data_key:  # what was ticked was ticked for other records
-            self._data_key = settings.data.key
-            if self.run.evaluate_private.value:
-                self.run.evaluate_private.value = False  # which calls this again
+        with self._showing:
+            problems = self.problems()
+            self._show_problems(problems)
+            if problems:
+                self._wanted = None
+                self._outlooks.drop()
+                self.privacy.show_unknown("Mend what is marked, and the consequences are shown here.")
                 return
-        self.run.evaluate_private.visible = not settings.data.evaluation_is_public
-        self.outcome.show_code(settings.as_code(), settings.as_cells())
-        if self._ready is not None and self._ready.fits(settings):
-            self._outlooks.drop()
-            self._show_ready(self._ready)
-            return
-        self.privacy.computing()
-        self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
+            settings = self.settings()
+            if settings.data.key != self._data_key:  # what was ticked was ticked for other records
+                self._data_key = settings.data.key
+                if self.run.evaluate_private.value:
+                    self.run.evaluate_private.value = False  # which calls this again
+                    return
+            self._wanted = settings.key
+            self.run.evaluate_private.visible = not settings.data.evaluation_is_public
+            self.outcome.show_code(settings.as_code(), settings.as_cells())
+            if self._ready is not None and self._ready.fits(settings):
+                self._outlooks.drop()
+                self._show_ready(self._ready)
+                return
+            self.privacy.computing()
+            self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Each problem beside the field it is about; what no panel knows beside the data."""
@@ -218,9 +223,13 @@ class Workbench:
         return _Ready(settings, prepared, outlook(prepared.plan, prepared.dpvi.noise_size), diagram)
 
     def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
-        if self._closed:
-            return
-        if isinstance(found, Exception):
+        with self._showing:
+            if self._closed or settings.key != self._wanted:  # the controls have changed since
+                return
+            if not isinstance(found, Exception):
+                self._ready = found
+                self._show_ready(found)
+                return
             self._ready = None
             self.data.show_dataset(self._datasets.get(settings.data.key))
             if isinstance(found, ArgumentError):
@@ -228,9 +237,6 @@ class Workbench:
             elif isinstance(found, PrivacyModelError):
                 self._show_problems({"model": str(found)})
             self.privacy.show_unknown(f"{found}" if isinstance(found, ValueError) else f"{type(found).__name__}: {found}")
-            return
-        self._ready = found
-        self._show_ready(found)
 
     def _show_ready(self, ready: _Ready) -> None:
         prepared = ready.prepared
