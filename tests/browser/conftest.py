@@ -71,6 +71,11 @@ def lab_folder(tmp_path_factory):
 def lab(lab_folder):
     """The address of a JupyterLab that serves ``lab_folder``."""
     chromium()
+    yield from served_lab(lab_folder)
+
+
+def served_lab(folder):
+    """``served`` with ``workbench lab``."""
     port = free_port()
     command = [
         "lab",
@@ -81,7 +86,17 @@ def lab(lab_folder):
         f"--IdentityProvider.token={TOKEN}",
     ]
     command += ["--LabApp.news_url=''", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    yield from served(lab_folder, command, port, "/api/status")
+    yield from served(folder, command, port, "/api/status")
+
+
+@pytest.fixture
+def cold_lab(tmp_path):
+    """Like ``lab``, with kernels that know nothing of what other tests have compiled."""
+    chromium()
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("__pycache__"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+        yield from served_lab(tmp_path)
 
 
 @pytest.fixture
@@ -235,6 +250,17 @@ class Screen:
 
     def tab(self, name):
         self.root.locator(".lm-TabBar-tab, .p-TabBar-tab", has_text=name).click()
+
+    def watch_curves(self):
+        """Note from now on when the picture of the curves changes."""
+        self.page.evaluate("""() => { window.curves_seen = [];
+          for (const each of document.querySelectorAll('.dpvi-workbench img.dpvi-curves'))
+            new MutationObserver(() => window.curves_seen.push(performance.now()))
+              .observe(each, {attributes: true, attributeFilter: ['src']}); }""")
+
+    def curves_seen(self):
+        """Times of the changes, in milliseconds of the page's clock."""
+        return self.page.evaluate("() => window.curves_seen")
 
     def pictures(self):
         """Addresses of the pictures in sight."""

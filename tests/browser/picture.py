@@ -5,10 +5,9 @@ import io
 import tempfile
 from pathlib import Path
 
+from conftest import ROOT, TOKEN, Screen, chromium, served_app, wait_for
 from PIL import Image
 from playwright.sync_api import sync_playwright
-
-from tests.browser.conftest import ROOT, TOKEN, Screen, chromium, served_app, wait_for
 
 OUT = ROOT / "notebooks" / "workbench.png"
 WIDTH, HEIGHT = 1240, 1120

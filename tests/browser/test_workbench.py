@@ -82,16 +82,13 @@ def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots
     screen = Screen(page).is_ready()
     screen.button("Fit").click()
     screen.headline("Fitting")
-    page.evaluate("""() => { window.frames_seen = [];
-      for (const each of document.querySelectorAll('.dpvi-workbench img.widget-image'))
-        new MutationObserver(() => window.frames_seen.push(performance.now()))
-          .observe(each, {attributes: true, attributeFilter: ['src']}); }""")
+    screen.watch_curves()
     began = time.monotonic()
     book.run(1)
     waited = time.monotonic() - began
     assert "Fitting" in screen.headline("Fitting")
     time.sleep(3)
-    frames = page.evaluate("() => window.frames_seen")
+    frames = screen.curves_seen()
     rate = (len(frames) - 1) / (frames[-1] - frames[0]) * 1000
     screen.button("Stop").click()
     screen.headline("Cancelled")

@@ -39,6 +39,7 @@ class LivePanel:
         self.picture = widgets.Image(
             value=self._curves.frame(), format="png", layout=widgets.Layout(width="100%", max_width="700px", height="auto")
         )
+        self.picture.add_class("dpvi-curves")
         self._drawn: tuple[int | None, bool] | None = None
         self.drawing_seconds = 0.0  # of the present run, for measurements
         self.frames = 0
