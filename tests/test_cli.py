@@ -431,6 +431,7 @@ def test_account_takes_samplers_relations_and_accountants(command):
     assert (answer["relation"], answer["accountant"]) == ("replace_special", "rdp")
 
 
+@pytest.mark.slow
 def test_account_compares_samplers_and_accountants_and_draws(command, tmp_path):
     plan = ["--noise-multiplier", "6", "--sampling-rate", ".01", "--iterations", "1000", "--delta", "1e-5"]
     figure = tmp_path / "comparison.png"

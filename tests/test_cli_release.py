@@ -69,6 +69,7 @@ def test_a_mixture_draws_whole_records_and_images_go_to_an_array_file(command, t
     assert (code, "out=None: these records are images: name a .npy file." in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_groups_of_a_file_reach_the_hierarchical_model(command, files, tmp_path):
     table = ["--data", files / "people.csv", "--target", "ill", "--features", "age", "--bounds", "0:100"]
     groups = ["--group", "hospital", "--group-features", files / "hospitals.csv"]

@@ -363,6 +363,7 @@ def test_another_runs_guarantee_is_kept_again():
     assert other.noise_multiplier == promise.noise_multiplier
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
 def test_other_samplers_are_asked_for_by_name(sampler):
     """Every step sees exactly q N records; under shuffle all of an epoch's are different."""

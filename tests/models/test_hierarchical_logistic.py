@@ -121,6 +121,7 @@ def test_only_the_group_weights_are_noised(group_scale, group_guide):
     assert draw["group_weights"].shape == WEIGHTS.shape
 
 
+@pytest.mark.slow
 def test_a_group_without_records_falls_back_on_its_features():
     """No noise and much data: group 3 is declared, but nobody is in it."""
     rng = np.random.default_rng(0)

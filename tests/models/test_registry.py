@@ -305,6 +305,7 @@ def test_a_guide_that_is_a_function_is_taken_as_it_is():
     assert Model("mine", "A model.", bare, guide=factory).new_guide() is factory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guide", [pytest.param(None, marks=pytest.mark.slow), AutoMultivariateNormal(bare)])
 def test_one_model_fits_data_of_different_shapes(private_data, guide):
     model = Model("mine", "A model.", bare, guide=guide)
@@ -348,6 +349,7 @@ def test_a_model_that_does_not_predict_is_judged_by_elbo_and_likelihood():
     assert "weights[29]" in result.summary_table().index
 
 
+@pytest.mark.slow
 def test_a_model_that_predicts_is_scored_by_auc():
     model = dataclasses.replace(factory(), predict=lambda latents, x: _probability(jnp.dot(x, latents["weights"])))
     result = wb.fit(model, "breast_cancer", epsilon=8.0, iterations=300, seed=1)

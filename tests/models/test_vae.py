@@ -213,6 +213,7 @@ def test_the_privacy_core_accepts_it(layout):
 # ---- the registry entry --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["dense", pytest.param("convolutional", marks=pytest.mark.slow)])
 def test_a_fit_reconstructs(layout):
     data = images((8, 8))

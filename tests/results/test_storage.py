@@ -205,6 +205,7 @@ def test_a_damaged_file_of_arrays_is_named(saved, tmp_path, name):
         wb.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_constants_and_labels_of_matrices_come_back(tmp_path):
     result = wb.fit("hierarchical_logistic", "hierarchical", epsilon=8.0, iterations=5, seed=1)
     loaded = wb.load(result.save(tmp_path))

@@ -48,6 +48,7 @@ def test_samplers_are_values_that_have_every_property(sampler):
     assert len({sampler, type(sampler)(**vars(sampler))}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(  # for Poisson minibatches see test_poisson.py
     "sampler",
     [pytest.param(each, marks=pytest.mark.slow if place % 2 else ()) for place, each in enumerate(SAMPLERS[1:])],

@@ -562,6 +562,7 @@ def test_a_result_that_cannot_be_shown_does_not_lock_the_screen(screens, private
     assert screen.result.state == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", [lambda target, predictions: 1 / 0, lambda target, predictions: {"f1": None}])
 def test_a_score_that_fails_loses_nothing(screens, gallery, score):
     model = dataclasses.replace(wb.models.get("logistic"), score=score)
