@@ -23,6 +23,7 @@ from numpyro.optim import SGD
 
 import workbench as wb
 from tests import zoo
+from tests.widget_tree import inside
 from workbench import fitting
 from workbench.inference import DPVI
 from workbench.inference.dpvi import Draws
@@ -305,10 +306,6 @@ def panels_of(frame, monkeypatch):
         shown[name] = re.sub(r"( in |>)\d+ s", "", shown[name])
     screen.close()
     return {**shown, "kept": output.last, "repr": repr(screen.result)}
-
-
-def inside(widget):
-    return [widget, *(found for child in getattr(widget, "children", ()) for found in inside(child))]
 
 
 def test_a_screen_shows_the_same_whatever_a_record_is(private_frame, monkeypatch):

@@ -14,6 +14,7 @@ import pytest
 from workbench.models import registry
 
 import workbench as wb
+from tests.widget_tree import inside
 from workbench import ArgumentError, fitting
 from workbench.widgets import Workbench, app
 
@@ -52,10 +53,6 @@ def settle(screen):
 def text(screen):
     """All HTML of the screen, as people read it."""
     return html.unescape("".join(part.value for part in inside(screen.view) if isinstance(part, ipywidgets.HTML)))
-
-
-def inside(widget):
-    return [widget, *(found for child in getattr(widget, "children", ()) for found in inside(child))]
 
 
 def fits_running():

@@ -11,6 +11,7 @@ from ipywidgets.widgets.widget import _instances
 from workbench.models import Model, registry
 
 import workbench as wb
+from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.widgets import model_panel
 from workbench.widgets.model_panel import ModelPanel
@@ -47,10 +48,6 @@ def mine(x, y=None, num_records=None, scale=2.0, width=None, link="logit"):
     numpyro.sample("w", dist.Normal(0, scale))
     with numpyro.plate("records", num_records, subsample_size=len(x)):
         numpyro.sample("y", dist.Bernoulli(0.5), obs=y)
-
-
-def inside(widget):
-    return [widget, *(found for child in getattr(widget, "children", ()) for found in inside(child))]
 
 
 def shown(widget):

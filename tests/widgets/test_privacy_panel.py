@@ -8,6 +8,7 @@ import time
 import ipywidgets
 import pytest
 
+from tests.widget_tree import inside
 from workbench import fitting
 from workbench.privacy import accounting
 from workbench.privacy.outlook import outlook
@@ -54,12 +55,6 @@ def panel(changes):
 @pytest.fixture(scope="module")
 def seen():
     return outlook(make_plan(SETTINGS, 455), 31)
-
-
-def parts(widget):
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from parts(child)
 
 
 def is_hidden(widget):
@@ -237,7 +232,7 @@ def test_a_problem_in_the_fold_unfolds_it(panel, name, unfolds):
 
 def test_an_argument_without_a_field_is_told_beside_epsilon(panel):
     panel.show({"num_records": "must be <b>large</b>.", "delta": "no."})
-    children = list(parts(panel.view))
+    children = inside(panel.view)
     place = children[children.index(panel.slider) + 1]
     assert html.unescape(place.value).endswith("num_records: must be <b>large</b>.</div>")
     assert "<b>" not in place.value
@@ -338,7 +333,7 @@ def test_a_delta_that_is_too_large_is_told_beside_it(panel, seen):
     unwise = dataclasses.replace(seen, settings=dataclasses.replace(SETTINGS, delta=0.01))
     (caution,) = unwise.settings.cautions()
     panel.show_outlook(unwise, AUTOMATIC)
-    (box,) = [part for part in parts(panel.view) if panel.delta.view in getattr(part, "children", ())]
+    (box,) = [part for part in inside(panel.view) if panel.delta.view in getattr(part, "children", ())]
     place = box.children[box.children.index(panel.delta.view) + 1]
     assert caution in visible_text(place)
     assert "⚠" in place.value
@@ -351,7 +346,7 @@ def test_a_delta_that_is_too_large_is_told_beside_it(panel, seen):
 
 def test_every_control_says_what_it_is(panel):
     panel.more.is_open = True
-    shown = [part for part in parts(panel.view) if hasattr(part, "description")]
+    shown = [part for part in inside(panel.view) if hasattr(part, "description")]
     controls = [part for part in shown if not isinstance(part, ipywidgets.HTML)]
     assert len(controls) == 12
     descriptions = [control.description for control in controls]
@@ -363,6 +358,6 @@ def test_every_control_says_what_it_is(panel):
 
 def test_closing_closes_every_part():
     panel = PrivacyPanel(epsilon=1.0, delta=None, iterations=None, on_change=lambda: None)
-    everything = list(parts(panel.view))
+    everything = inside(panel.view)
     panel.close()
     assert all(part.comm is None for part in everything)

@@ -6,7 +6,7 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from workbench.data import Categorical
-from workbench.widgets.data_source import ROLES, ColumnDeclaration, TableDeclaration
+from workbench.widgets.declarations import ROLES, ColumnDeclaration, TableDeclaration
 from workbench.widgets.schema_editor import SchemaEditor
 
 AGE = ColumnDeclaration("age", low="0", high="120")

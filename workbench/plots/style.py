@@ -21,7 +21,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 from workbench import _validate
 
 __all__ = [
-    "BAND", "COLOURS", "DENSITY", "DIVERGING", "DOTS_PER_INCH", "GRID", "INK", "LARGE_ENOUGH", "LEGEND", "LINES", "MARKERS",
+    "BAND", "COLOURS", "DENSITY", "DIVERGING", "GRID", "INK", "LARGE_ENOUGH", "LEGEND", "LINES", "MARKERS",
     "QUIET", "SHADE", "WIDTH", "NotebookFigure", "annotate_apart", "decimals", "dress", "fixed", "label_ticks", "largest",
     "legend_above", "legend_columns", "new_figure", "png", "short_names", "shortened", "use_line", "whole_ticks",
 ]  # fmt: skip
@@ -39,7 +39,7 @@ BAND = "#8dbbec"
 WIDTH = 7.0  # inches: 840 pixels, readable when shown at 700
 LARGE_ENOUGH = 60  # rows of a figure; of more, the largest are shown
 _LONGEST_NAME = 28
-DOTS_PER_INCH = 120
+_DOTS_PER_INCH = 120
 _MEANINGS = {
     "covered": "a function of the private release alone",
     "public data": "made with records that are declared public",
@@ -47,10 +47,10 @@ _MEANINGS = {
 }
 
 
-def png(figure: Figure) -> bytes:
-    """``figure`` as PNG bytes."""
+def png(figure: Figure, *, quick: bool = False) -> bytes:
+    """``figure`` as PNG bytes, packed for size, or for speed where they are shown for a moment only."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH)
+    figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, pil_kwargs={"compress_level": 1} if quick else None)
     return buffer.getvalue()
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench import _validate
-from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.guarantee import percent
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
@@ -26,7 +25,7 @@ class Outlook:
     :param dimension: d, the number of coordinates that get noise.
     :param noise_multiplier: sigma, the noise's standard deviation in a coordinate / C.
     :param minibatch_size: records expected in a minibatch: q N, or their fixed number where the sampler has one.
-    :param epsilon_curve: (steps, upper bound on epsilon of so many steps at the plan's delta), ascending; the last is T.
+    :param epsilon_curve: as ``PrivacyPlan.epsilon_curve`` has it.
     :param attack_bounds: as ``Guarantee.attack_bounds`` has them for the whole plan.
     :param trade_off: (false-positive rate, upper bound on the true-positive rate) of any test for one record's presence,
         from 0 to 1: ``Guarantee.trade_off``.
@@ -81,8 +80,7 @@ def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
     """
     dimension = _validate.integer("dimension", dimension, at_least=1)
     settings = plan.settings
-    steps = settings.iterations
-    guarantee = plan.guarantee(steps_taken=steps, unit="record", dimension=dimension, caveats=())
+    guarantee = plan.guarantee(steps_taken=settings.iterations, unit="record", dimension=dimension, caveats=())
     # under add_or_remove_one the number of records that the sampler draws from is private
     records = settings.num_records if guarantee.relation == "add_or_remove_one" else plan.sampler.num_records
     rates = guarantee.trade_off(_FALSE_POSITIVE_RATES)
@@ -91,9 +89,7 @@ def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
         dimension=dimension,
         noise_multiplier=guarantee.noise_multiplier,
         minibatch_size=guarantee.sampling_rate * records,
-        epsilon_curve=tuple(
-            (count, min(value, settings.epsilon)) for count, value in accounting.epsilon_curve(**plan._accounted(steps))
-        ),
+        epsilon_curve=tuple(plan.epsilon_curve()),
         attack_bounds=guarantee.attack_bounds(),
         trade_off=tuple(zip(_FALSE_POSITIVE_RATES, map(float, rates), strict=True)),
     )

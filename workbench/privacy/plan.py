@@ -146,11 +146,14 @@ class PrivacyPlan:
     def _relation(self) -> str:
         return str(self.settings.relation)
 
-    def epsilon_so_far(self) -> Callable[[int], float]:
-        """A quick upper bound on ``epsilon_after`` for display: steps of a curve computed here, at the next point above."""
+    def epsilon_curve(self) -> list[tuple[int, float]]:
+        """(steps, upper bound on epsilon of so many steps at the plan's delta), ascending; the last is T."""
         curve = accounting.epsilon_curve(**self._accounted(self.settings.iterations))
-        counts = [0, *(count for count, _ in curve)]
-        values = [0.0, *(min(value, self.settings.epsilon) for _, value in curve)]
+        return [(count, min(value, self.settings.epsilon)) for count, value in curve]
+
+    def epsilon_so_far(self) -> Callable[[int], float]:
+        """A quick upper bound on ``epsilon_after`` for display: steps of ``epsilon_curve``, at the next point above."""
+        counts, values = zip((0, 0.0), *self.epsilon_curve(), strict=True)
         return lambda step: values[bisect.bisect_left(counts, step)]
 
     def guarantee(self, *, steps_taken: int, unit: str, dimension: int, caveats: tuple[str, ...]) -> Guarantee:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from collections.abc import Callable
 
 __all__ = ["background"]
@@ -22,18 +23,28 @@ def background(work: Callable[[], None], name: str, stop: Callable[[], None] = l
         try:
             work()
         finally:
-            _running.pop(threading.current_thread(), None)  # ``stop`` may hold what was worked on
+            _running[threading.current_thread()] = _nothing  # ``stop`` may hold what was worked on
 
+    for ended in [thread for thread in list(_running) if thread.ident is not None and not thread.is_alive()]:
+        _running.pop(ended, None)
     thread = threading.Thread(target=run, name=name, daemon=True)
     _running[thread] = stop
     thread.start()
     return thread
 
 
+def _nothing() -> None:
+    pass
+
+
 @atexit.register
 def _end_all() -> None:
-    left = [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]
-    for _, stop in left:
-        stop()
-    for thread, _ in left:
-        thread.join(_PATIENCE / len(left))
+    """Stop and join them all, also those that start meanwhile, and those whose work is over but not yet cleared away."""
+    deadline = time.monotonic() + _PATIENCE
+    while (left := [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]) and (
+        time.monotonic() < deadline
+    ):
+        for _, stop in left:
+            stop()
+        for thread, _ in left:
+            thread.join(max(0.0, deadline - time.monotonic()))

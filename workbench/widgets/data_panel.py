@@ -20,13 +20,13 @@ from workbench.widgets.data_source import (
     DataSource,
     Same,
     Table,
-    TableDeclaration,
     array_table,
     file_table,
     frame_table,
     stamp,
     upload_table,
 )
+from workbench.widgets.declarations import TableDeclaration
 from workbench.widgets.schema_editor import SchemaEditor
 
 __all__ = ["DataPanel", "DataSource"]
@@ -117,9 +117,10 @@ class DataPanel:
         if self._editor is not None:
             left = self._editor.show(left)
         for argument, line in self._lines.items():
-            _say(line, here.get(argument, ""))
-        self._problem.value = "".join(_html.problem(f"{argument}: {expectation}") for argument, expectation in left.items())
-        self._problem.layout.display = None if left else "none"
+            fields.say(line, _html.problem(here.get(argument, "")))
+        fields.say(
+            self._problem, "".join(_html.problem(f"{argument}: {expectation}") for argument, expectation in left.items())
+        )
 
     def show_dataset(self, dataset: Dataset | None) -> None:
         """Show what is public about the loaded data set, and the records that may be seen; None takes both away."""
@@ -136,10 +137,10 @@ class DataPanel:
                 named = [own, *(name for name in named if name != own)]
             elif self._start not in named:
                 named = [self._start, *named]
-            _offer(self.named, [(name, name) for name in named])
+            self.named.offer([(name, name) for name in named], self.named.value)
             tables, targets = self._variables()
-            _offer(self.variable, tables or [_NONE_FOUND])
-            _offer(self.target, [("none", ""), *targets])
+            self.variable.offer(tables or [_NONE_FOUND], self.variable.value)
+            self.target.offer([("none", ""), *targets], self.target.value)
         finally:
             self._refreshing = False
         self._source_changed()
@@ -160,7 +161,7 @@ class DataPanel:
         )
         kinds.add_class("dpvi-beside")
         self.kind = fields.Field("data", kinds)
-        self._problem = widgets.HTML(layout={"display": "none"})
+        self._problem = fields.line()
         self.named = fields.choice("data", "named set", [_NONE_FOUND], "")
         self._facts = widgets.HTML()
         self.variable = fields.choice("variable", "variable", [_NONE_FOUND], "")
@@ -179,7 +180,7 @@ class DataPanel:
             layout={"width": "auto"},
         )  # fmt: skip
         self._upload_note = widgets.HTML()
-        self._lines = {name: widgets.HTML(layout={"display": "none"}) for name in ("variable", "path")}
+        self._lines = {name: fields.line() for name in ("variable", "path")}
         self._places = {VARIABLE: ("variable",), FILE: ("path",)}
         self._editor_box = widgets.VBox()
         self._declared = widgets.HTML()
@@ -393,15 +394,3 @@ def _text_of(value: Any) -> str:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim == 2 and value.shape[1] > 0
-
-
-def _offer(field: fields.Field, options: list[tuple[str, str]]) -> None:
-    """New options; the value stays where it is still among them."""
-    value, known = field.value, [each for _, each in options]
-    field.control.options = options
-    field.value = value if value in known else known[0]
-
-
-def _say(line: Any, text: str) -> None:
-    line.value = _html.problem(text)
-    line.layout.display = None if text else "none"

@@ -1,12 +1,11 @@
-"""Where the records come from: what is declared about a table, the data set that follows, and the code that makes it."""
+"""Where the records come from: tables of the user's, the data sets that follow from them, and the code that makes these."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,12 @@ import pandas as pd
 
 from workbench import _validate
 from workbench import data as data_room
-from workbench.data import Categorical, Dataset, Numeric, files
-from workbench.data.groups import checked_groups
-from workbench.widgets.fields import number_in
+from workbench.data import Categorical, Dataset, files
+from workbench.widgets.declarations import FEATURE_ROLES, ColumnDeclaration, TableDeclaration, column_argument
 
-__all__ = [
-    "ROLES", "ColumnDeclaration", "DataSource", "Same", "Table", "TableDeclaration", "array_table", "column_argument",
-    "file_table", "frame_table", "stamp", "upload_table",
-]  # fmt: skip
+__all__ = ["DataSource", "Same", "Table", "array_table", "file_table", "frame_table", "stamp", "upload_table"]
 
-_FEATURE_ROLES = ("number", "category", "yes / no")
-ROLES = (*_FEATURE_ROLES, "target", "group", "leave out")
-_SHARE = "0.2"
-_ARRAY_ROLES = (*_FEATURE_ROLES, "leave out")  # an array's target and groups come in arrays of their own
+_ARRAY_ROLES = (*FEATURE_ROLES, "leave out")  # an array's target and groups come in arrays of their own
 _SAMPLE_ROWS = 200  # rows of a CSV file that its columns' types are guessed from
 
 
@@ -50,200 +42,6 @@ class DataSource:
     key: Hashable
     evaluation_is_public: bool
     note: str = ""
-
-
-@dataclass(frozen=True)
-class ColumnDeclaration:
-    """What is declared about one column, as typed; only what belongs to its ``role`` counts.
-
-    :param name: of the column. :param role: one of ``ROLES``. :param low: lowest publicly known value, of a number.
-    :param high: the highest. :param whole: whether only whole numbers occur. :param values: of a category, separated by
-        commas. :param other: whether other values are taken as one more category. :param positive: value of the target
-        that counts as 1. :param threshold: or the number above which it does. :param groups: all of them, by commas.
-    """
-
-    name: str
-    role: str = "number"
-    low: str = ""
-    high: str = ""
-    whole: bool = False
-    values: str = ""
-    other: bool = False
-    positive: str = ""
-    threshold: str = ""
-    groups: str = ""
-
-    def numeric(self) -> Numeric:
-        """The declared range of numbers; ``ArgumentError`` that names the column where there is none."""
-        bounds = {"lowest": number_in(self.low), "highest": number_in(self.high)}
-        missing = [which for which, bound in bounds.items() if bound is None]
-        if missing:
-            raise self._error(
-                f"type the {' and the '.join(missing)} value that this column can have, from what is publicly known and not "
-                "from these records."
-            )
-        for which, bound in bounds.items():
-            if not isinstance(bound, (int, float)):
-                raise self._error(f"the {which} value must be a number.")
-        try:
-            return Numeric(bounds["lowest"], bounds["highest"], self.whole)  # type: ignore[arg-type]
-        except _validate.ArgumentError as error:
-            if "whole" in error.expectation:
-                raise self._error("no whole number up to 2**53 lies between the lowest and the highest value.") from None
-            raise self._error("lowest and highest value must be finite, with lowest < highest.") from None
-
-    def categorical(self) -> Categorical:
-        """The declared category; ``ArgumentError`` that names the column where there is none."""
-        values = _listed(self.values)
-        if not values:
-            raise self._error("type all values that this column can have, separated by commas.")
-        try:
-            return Categorical(tuple(values), self.other)
-        except _validate.ArgumentError as error:
-            raise self._error(f"{error.value} {error.expectation}") from None
-
-    def target_options(self) -> dict[str, Any]:
-        """Which target values count as 1, as keyword arguments; ``ArgumentError`` where that cannot be."""
-        positive, threshold = self.positive.strip(), number_in(self.threshold)
-        if positive and threshold is not None:
-            raise _validate.ArgumentError("threshold", threshold, "give the positive value or the threshold, not both.")
-        if positive:
-            return {"positive": _value_in(positive)}
-        if threshold is not None:
-            _validate.number("threshold", threshold)
-            return {"threshold": threshold}
-        return {}
-
-    def group_names(self) -> list[str]:
-        """All groups; ``ArgumentError`` naming ``groups`` where there are none or one is repeated."""
-        names = _listed(self.groups)
-        if not names:
-            raise _validate.ArgumentError(
-                "groups", "", "type the names of all groups that there are, separated by commas, with or without records."
-            )
-        return list(checked_groups(names))
-
-    def _error(self, expectation: str) -> _validate.ArgumentError:
-        return _validate.ArgumentError(column_argument(self.name), self.role, expectation)
-
-
-@dataclass(frozen=True)
-class TableDeclaration:
-    """What is declared about a table, as typed.
-
-    :param columns: of the table; none for images. :param same_bounds: whether ``low`` and ``high`` are those of all numbers.
-    :param private_scaling: scale by the private records' own mean and standard deviation, in the place of all bounds.
-    :param unit: what one row is. :param evaluation_fraction: share of evaluation records, in (0, 1).
-    :param evaluation_is_public: whether these are public.
-    """
-
-    columns: tuple[ColumnDeclaration, ...]
-    same_bounds: bool = False
-    low: str = ""
-    high: str = ""
-    private_scaling: bool = False
-    unit: str = ""
-    evaluation_fraction: str = _SHARE
-    evaluation_is_public: bool = False
-
-    def problems(self) -> dict[str, str]:
-        """``{argument: what is wrong with it}``; a column goes by ``column_argument``."""
-        checks: list[Callable[[], Any]] = [self._fraction]
-        if self._features:
-            checks += [partial(self._declared, column) for column in self._features]
-        elif self.columns:
-            checks.append(
-                partial(_refuse, "features", "give at least one column the role of a number, category or yes / no.")
-            )
-        for role in ("target", "group"):
-            for column in self._with_role(role)[1:]:
-                reason = f"only one column can be the {role}."
-                checks.append(partial(_refuse, column_argument(column.name), reason))
-        checks += [column.target_options for column in self._with_role("target")]
-        checks += [column.group_names for column in self._with_role("group")]
-        found: dict[str, str] = {}
-        for check in checks:
-            try:
-                check()
-            except _validate.ArgumentError as error:
-                found.setdefault(error.argument, error.expectation)
-        return found
-
-    def options(self, *, names_columns: bool) -> dict[str, Any]:
-        """Keyword arguments of ``from_frame`` and its kin, without those that are the default.
-
-        :param names_columns: whether target and group are columns to be named, not arrays of their own.
-        :raises ArgumentError: as ``problems`` lists them.
-        """
-        options: dict[str, Any] = {}
-        for column in self._with_role("target"):
-            options |= {"target": column.name} if names_columns else {}
-            options |= column.target_options()
-        if self.columns:
-            options |= self._scaling()
-        for column in self._with_role("group"):
-            options |= {"group": column.name} if names_columns else {}
-            options["groups"] = column.group_names()
-        fraction = self._fraction()
-        if fraction != float(_SHARE):
-            options["evaluation_fraction"] = fraction
-        if self.evaluation_is_public:
-            options["evaluation_is_public"] = True
-        if self.unit.strip():
-            options["unit"] = self.unit.strip()
-        return options
-
-    def role_of(self, name: str) -> str:
-        """The role of a column; "" where there is none of that name."""
-        return next((column.role for column in self.columns if column.name == name), "")
-
-    @property
-    def _features(self) -> tuple[ColumnDeclaration, ...]:
-        return tuple(column for column in self.columns if column.role in _FEATURE_ROLES)
-
-    def _with_role(self, role: str) -> list[ColumnDeclaration]:
-        return [column for column in self.columns if column.role == role]
-
-    def _scaling(self) -> dict[str, Any]:
-        """How columns become features: ``private_scaling``, ``bounds`` or ``schema``, and which they are."""
-        features = self._features
-        chosen = [column.name for column in features]
-        # a schema names its columns; the other two take all that are not the target or the group
-        left_out = {"features": chosen} if self._with_role("leave out") else {}
-        if self.private_scaling:
-            return {"private_scaling": True, **left_out}
-        if self.same_bounds and all(column.role == "number" and not column.whole for column in features):
-            return {"bounds": self._common(), **left_out}
-        return {"schema": {column.name: self._declared(column) for column in features}}
-
-    def _common(self) -> tuple[float, float]:
-        try:
-            numeric = ColumnDeclaration("all numbers", low=self.low, high=self.high).numeric()
-        except _validate.ArgumentError as error:
-            raise _validate.ArgumentError("bounds", (self.low, self.high), error.expectation) from None
-        return _plain(numeric.low), _plain(numeric.high)
-
-    def _declared(self, column: ColumnDeclaration) -> Any:
-        """The short form of a feature's declaration that a schema takes."""
-        if self.private_scaling:
-            if column.role == "category":
-                reason = "categories cannot be scaled by mean and sd: leave the column out, or untick that box."
-                _refuse(column_argument(column.name), reason)
-            return None
-        if column.role == "yes / no":
-            return bool
-        if column.role == "category":
-            categorical = column.categorical()
-            return categorical if categorical.other else list(categorical.categories)
-        if self.same_bounds:
-            self._common()  # what is wrong with them is said once, and not beside each column
-            column = replace(column, low=self.low, high=self.high)
-        numeric = column.numeric()
-        pair = (_plain(numeric.low), _plain(numeric.high))
-        return (*pair, int) if numeric.whole else pair
-
-    def _fraction(self) -> float:
-        return _validate.probability("evaluation_fraction", number_in(self.evaluation_fraction))
 
 
 @dataclass(frozen=True)
@@ -303,11 +101,6 @@ class Same:
 
     def __hash__(self) -> int:
         return id(self._object)
-
-
-def column_argument(name: str) -> str:
-    """How problems name a column: ``schema['age']``."""
-    return f"schema[{name!r}]"
 
 
 def frame_table(name: str, frame: pd.DataFrame) -> Table:
@@ -430,22 +223,6 @@ def _content_of(records: Any) -> Hashable:
     return hashlib.sha256(rows.tobytes()).digest(), *map(str, table.columns), *map(str, table.dtypes)
 
 
-def _listed(text: str) -> list[str]:
-    """The values of a line like ``a, b, "c, with a comma"``."""
-    return [value.strip() for value in next(csv.reader([text], skipinitialspace=True), []) if value.strip()]
-
-
-def _value_in(text: str) -> Any:
-    """A target's value: the number that the text spells exactly so, else the text."""
-    number = number_in(text)
-    return number if number is not None and str(number) == text else text
-
-
-def _plain(number: float) -> float | int:
-    """``number`` as people type it."""
-    return int(number) if number.is_integer() and abs(number) < 1e15 else number
-
-
 def _literal(value: Any) -> str:
     """Python source of an option's value."""
     if isinstance(value, Categorical):
@@ -455,10 +232,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_literal, value))})"
     return value.__name__ if isinstance(value, type) else repr(value)
-
-
-def _refuse(argument: str, expectation: str) -> None:
-    raise _validate.ArgumentError(argument, "", expectation)
 
 
 # Errors that come from looking at the records say which values and how many rows: these words stand in their place.

@@ -9,9 +9,20 @@ import ipywidgets as widgets
 
 from workbench.widgets import _html
 
-__all__ = ["Field", "Fold", "check", "choice", "close_all", "number_in", "section", "text"]
+__all__ = ["Field", "Fold", "check", "choice", "close_all", "line", "number_in", "say", "section", "text"]
 
 _STYLE = {"description_width": "128px"}
+
+
+def line() -> Any:
+    """A line of HTML that takes no room until ``say`` fills it."""
+    return widgets.HTML(layout=widgets.Layout(display="none"))
+
+
+def say(line: Any, content: str) -> None:
+    """Have a ``line`` show ``content`` (HTML); "" takes it away."""
+    line.value = content
+    line.layout.display = None if content else "none"
 
 
 class Field:
@@ -26,10 +37,8 @@ class Field:
         self._reactions: list[Callable[[], None]] = []
         self._is_offering = False
         control.layout.width = "auto"
-        self._help = widgets.HTML(_html.quiet(help) if help else "")
-        self._help.layout.display = None if help else "none"
-        self._error = widgets.HTML()
-        self._error.layout.display = "none"
+        self._help, self._error = line(), line()
+        self.show_help(help)
         self.view = widgets.VBox([control, self._help, self._error], layout=widgets.Layout(overflow="visible"))
 
     @property
@@ -49,13 +58,11 @@ class Field:
     def show_error(self, expectation: str) -> None:
         """Say beside the control what is wrong with its value and what to do; "" takes it away."""
         shown = f"{self.name} = {self.value}: {expectation}" if expectation else ""
-        self._error.value = _html.problem(shown)
-        self._error.layout.display = None if shown else "none"
+        say(self._error, _html.problem(shown))
 
     def show_help(self, help: str) -> None:
         """Another line of help; "" takes it away."""
-        self._help.value = _html.quiet(help) if help else ""
-        self._help.layout.display = None if help else "none"
+        say(self._help, _html.quiet(help) if help else "")
 
     @property
     def visible(self) -> bool:

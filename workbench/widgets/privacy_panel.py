@@ -110,7 +110,7 @@ class PrivacyPanel:
             layout=widgets.Layout(width="auto"),
         )
         self._follow_epsilon()
-        self._other_problems = _shown_when_filled()
+        self._other_problems = fields.line()
         self.delta = fields.text(
             "delta",
             "delta (probability)",
@@ -119,7 +119,7 @@ class PrivacyPanel:
             help="The chance that the promise fails outright; keep it below 1/N, so that it does not allow publishing one "
             "record.",
         )
-        self._caution = _shown_when_filled()
+        self._caution = fields.line()
         self.iterations = fields.text(
             "iterations", "iterations (steps)", "" if iterations is None else _plain(iterations), placeholder=_AUTOMATIC
         )
@@ -238,7 +238,7 @@ class PrivacyPanel:
         for field in dict.fromkeys(self._fields.values()):
             field.show_error(told.get(field, ""))
         others = [f"{name}: {problem}" for name, problem in problems.items() if name not in self._fields]
-        _fill(self._other_problems, "".join(map(_html.problem, others)))
+        fields.say(self._other_problems, "".join(map(_html.problem, others)))
         if set(told) - {self.epsilon, self.delta, self.iterations}:
             self.more.is_open = True
 
@@ -262,7 +262,7 @@ class PrivacyPanel:
         known = {"batch_size": round(outlook.minibatch_size), **automatic}
         self._automatic = {name: value for name, value in known.items() if name not in given}
         self._show_automatic()
-        _fill(self._caution, "".join(map(_html.problem, plan.cautions())))
+        fields.say(self._caution, "".join(map(_html.problem, plan.cautions())))
         facts = f"epsilon {_plain(plan.epsilon)}, delta {_plain(plan.delta)}, {plan.iterations:,} steps."
         self._words.value = "".join(
             f"<div style='margin-bottom:6px'>{_html.sentence(text)}</div>" for text in outlook.words()
@@ -273,7 +273,7 @@ class PrivacyPanel:
 
     def show_unknown(self, reason: str) -> None:
         """Say why the consequences cannot be computed."""
-        _fill(self._caution, "")
+        fields.say(self._caution, "")
         self._automatic = {}
         self._show_automatic()
         self._picture.layout.visibility = "hidden"
@@ -302,12 +302,3 @@ def _plain(value: float, digits: int | None = None) -> str:
     if isinstance(value, int):
         return str(value)
     return (repr(float(value)) if digits is None else f"{value:.{digits}g}").removesuffix(".0")
-
-
-def _shown_when_filled() -> Any:
-    return widgets.HTML(layout=widgets.Layout(display="none"))
-
-
-def _fill(place: Any, content: str) -> None:
-    place.value = content
-    place.layout.display = None if content else "none"

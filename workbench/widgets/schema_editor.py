@@ -13,7 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench.widgets import _html, fields
-from workbench.widgets.data_source import ROLES, ColumnDeclaration, TableDeclaration, column_argument
+from workbench.widgets.declarations import ROLES, ColumnDeclaration, TableDeclaration, column_argument
 
 __all__ = ["SchemaEditor"]
 
@@ -110,8 +110,7 @@ class SchemaEditor:
         for argument, field in self._general.items():
             field.show_error(of_fields[argument])
         shown = of_fields["bounds"]
-        self._pair_error.value = _html.problem(shown and f"bounds of all numbers: {shown}")
-        self._pair_error.layout.display = None if shown else "none"
+        fields.say(self._pair_error, _html.problem(shown and f"bounds of all numbers: {shown}"))
         return left
 
     def row(self, column: str) -> Any:
@@ -131,7 +130,7 @@ class SchemaEditor:
             for label, value in (("lowest", start.low), ("highest", start.high))
         )
         self._pair = _side_by_side(self.low, self.high)
-        self._pair_error = widgets.HTML(layout={"display": "none"})
+        self._pair_error = fields.line()
         self.private_scaling = fields.check(
             "private_scaling",
             "scale by private mean and sd",
@@ -230,7 +229,7 @@ class _Row:
         )  # fmt: skip
         self._role.observe(self._role_changed, names="value")
         self._details: list[Any] = []
-        self._error = widgets.HTML(layout={"display": "none"})
+        self._error = fields.line()
         self.view = widgets.VBox()
         self._fill()
 
@@ -242,8 +241,7 @@ class _Row:
 
     def show(self, texts: list[str]) -> None:
         """What is wrong with this column; nothing for none."""
-        self._error.value = "".join(map(_html.problem, texts))
-        self._error.layout.display = None if texts else "none"
+        fields.say(self._error, "".join(map(_html.problem, texts)))
 
     def _fill(self) -> None:
         old, made = self._details, {}
