@@ -14,6 +14,7 @@ from workbench import cli, fitting
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share their parent's folders
     # calibrated numbers are neither read from nor left in the developer's own folder, by subprocesses neither
     os.environ["WORKBENCH_CACHE"] = tempfile.mkdtemp(prefix="workbench-tests-")
+    os.environ["WORKBENCH_STATE"] = tempfile.mkdtemp(prefix="workbench-tests-state-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="workbench-tests-compiled-")
 # what one test has compiled the others need not: that saves a third of their time
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])

@@ -12,8 +12,9 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError, fitting
-from workbench.fitting import DeltaWarning, default_delta
+from workbench.fitting import DeltaWarning
 from workbench.inference import training
+from workbench.privacy.plan import default_delta
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -349,7 +350,7 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
     compiled = training.compile_ahead
 
     def compile_ahead(dpvi, state, records, steps):
-        def chunk(state, records, limit):
+        def chunk(state, records, limit, numbers):
             for leaf in jax.tree.leaves(state):
                 leaf.delete()
             raise KeyboardInterrupt

@@ -24,7 +24,7 @@ from numpyro.optim import SGD
 import workbench as wb
 from tests import zoo
 from tests.widget_tree import inside
-from workbench import fitting
+from workbench import settling
 from workbench.inference import DPVI
 from workbench.inference.dpvi import Draws
 from workbench.privacy.mechanism import GaussianMechanism
@@ -284,7 +284,7 @@ def panels_of(frame, monkeypatch):
     """Everything on a screen after its fit, but for the time; every key is that of a seed."""
     output = Output()
     monkeypatch.setattr(app, "display", output)
-    monkeypatch.setattr(fitting, "new_key", lambda: key_from_seed(1))
+    monkeypatch.setattr(settling, "new_key", lambda: key_from_seed(1))
     screen = Workbench(data=dataset_of(frame), epsilon=20.0, iterations=30)
     screen._ipython_display_()
     for worker in (screen._outlooks, screen._compilations):

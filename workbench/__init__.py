@@ -10,7 +10,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_ROOMS = ("data", "inference", "models", "plots", "privacy", "results", "sampling", "widgets")
+_ROOMS = ("data", "inference", "models", "plots", "privacy", "results", "sampling", "sweeps", "widgets")
 _NAMES = {
     "ArgumentError": "workbench._validate",
     "FitResult": "workbench.results",
@@ -19,6 +19,7 @@ _NAMES = {
     "fit": "workbench.fitting",
     "load": "workbench.results",
     "prepare": "workbench.fitting",
+    "sweep": "workbench.sweeps.sweeping",
 }
 
 __all__ = [*_ROOMS, *_NAMES, "__version__"]

@@ -32,7 +32,7 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     free = DPVI(
         planned.model,
         prepared.model.new_guide(),
-        prepared.optimizer,
+        planned.given_optim,
         sampler=planned.sampler,
         mechanism=GaussianMechanism(math.inf, 0.0),
         num_records=prepared.privacy.num_records,
@@ -40,6 +40,7 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
         strategy=settings.strategy,
         physical_size=settings.physical_size,
         average_from=planned.average_from,
+        learning_rate=planned.learning_rate,
     )
     records, _ = prepared.on_device
     state = jax.device_put(free.init(new_key(), *records, **planned.static_kwargs), prepared.device)

@@ -12,7 +12,7 @@ import functools
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -20,172 +20,40 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 
-from workbench import _validate, defaults
+from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.data import load as load_data
-from workbench.inference.dpvi import DPVI, DPVIState, held_out
-from workbench.inference.gradients import ESTIMATORS
+from workbench.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
+from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.training import Compilation, Snapshot, compile_ahead
 from workbench.inference.training import run as run_training
 from workbench.models import Model
-from workbench.models import get as get_model
-from workbench.models.model import inputs_of
-from workbench.privacy.accounting import MAX_EPSILON
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
-from workbench.privacy.randomness import fast_key, key_from_seed, new_key
+from workbench.privacy.plan import PrivacyPlan, PrivacySettings
+from workbench.privacy.randomness import fast_key
 from workbench.results import FitResult, HistoryPoint
+from workbench.settling import RunSettings, Settled, settle
 
-__all__ = ["DeltaWarning", "PreparedFit", "RunSettings", "fit", "prepare"]
+__all__ = ["DeltaWarning", "PreparedFit", "RunSettings", "by_name", "fit", "prepare"]
 
-_EVALUATION_DRAWS = 50  # of the guide, for metrics; fewer where they would take seconds:
-_EVALUATION_WORK = 2e10  # draws x evaluation records x coordinates of the release point
-_EVALUATION, _POSTERIOR = 101, 102  # purposes of keys, apart from those of inference.dpvi
+_POSTERIOR = 102  # purpose of a key, apart from those of inference.dpvi and of evaluation
 
 
 class DeltaWarning(UserWarning):
     """delta is so large that the guarantee allows one record in the data set to be published outright."""
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """Settings that change the result or what is shown, but not the guarantee.
-
-    :param gradient: "aligned" or "vanilla". :param learning_rate: of Adam, or None where an optimiser was given.
-    :param average: the result is the mean of the iterates' second half. :param strategy: how clipped sums are computed.
-    :param physical_size: records held at once. :param draws: number of posterior draws kept. :param device: as JAX names it.
-    :param evaluate_private: compute metrics on evaluation records that are not public ("outside the guarantee").
-    """
-
-    gradient: str
-    learning_rate: float | None
-    average: bool
-    strategy: str
-    physical_size: int | None
-    draws: int
-    device: str
-    evaluate_private: bool
-
-
-def _device(name: Any) -> jax.Device:
-    if isinstance(name, jax.Device):
-        return name
-    if name is None:
-        return jax.devices()[0]
-    kind, _, number = str(name).partition(":")
-    try:
-        return {device.id: device for device in jax.devices(kind)}[int(number or 0)]
-    except (RuntimeError, KeyError, ValueError):
-        known = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
-        raise _validate.ArgumentError("device", name, f"no such device; JAX sees {known}.") from None
-
-
-def prepare(
-    model: str | Model,
-    data: str | Dataset,
-    *,
-    epsilon: float,
-    delta: float | None = None,
-    iterations: int | None = None,
-    sampling_rate: float | None = None,
-    batch_size: int | None = None,
-    sampler: str = "poisson",
-    relation: str | None = None,
-    clip: float | None = None,
-    gradient: str = "aligned",
-    optimizer: Any = None,
-    learning_rate: float | None = None,
-    average: bool | None = None,
-    strategy: str = "auto",
-    physical_size: int | None = None,
-    num_records: int | None = None,
-    evaluate_private: bool = False,
-    draws: int = 1000,
-    device: Any = None,
-    seed: int | None = None,
-) -> PreparedFit:
+def prepare(model: str | Model, data: str | Dataset, **settings: Any) -> PreparedFit:
     """Check every setting, calibrate the noise and read the model, before any private record is touched.
 
     The arguments are those of ``fit``.
     """
-    _validate.choice("gradient", gradient, ESTIMATORS)
-    draws = _validate.integer("draws", draws, at_least=2)
-    epsilon = _validate.number("epsilon", epsilon, above=0, at_most=MAX_EPSILON)
-    if iterations is not None:
-        iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
-    if optimizer is not None and learning_rate is not None:
-        raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
-    where = _device(device)
-    chosen = get_model(model) if isinstance(model, str) else model
-    if not isinstance(chosen, Model):
-        raise _validate.ArgumentError("model", model, "must be a name or a workbench.models.Model.")
-    dataset = load_data(data) if isinstance(data, str) else data
-    if not isinstance(dataset, Dataset):
-        raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
-    dataset = chosen.view(dataset)
-    constants = dict(chosen.constants(dataset))
-
-    declared = _validate.integer("num_records", dataset.num_train if num_records is None else num_records, at_least=2)
-    batched = declared if sampler == "poisson" else dataset.num_train
-    chosen_settings = defaults.complete(
-        {
-            "iterations": iterations,
-            "sampling_rate": sampling_rate,
-            "batch_size": batch_size,
-            "clip": clip,
-            "learning_rate": learning_rate,
-            "average": average,
-        },
-        chosen.advice(dataset, batched, epsilon),
-        batched,
-    )
-    iterations = chosen_settings["iterations"]
-    privacy = PrivacySettings(
-        epsilon=epsilon,
-        delta=default_delta(declared) if delta is None else delta,
-        iterations=iterations,
-        sampling_rate=sampling_rate_of(chosen_settings["sampling_rate"], chosen_settings["batch_size"], batched),
-        sampler=sampler,
-        clip=chosen_settings["clip"],
-        num_records=declared,
-        seed=seed,
-        relation=relation,
-    )
-    if optimizer is None:
-        learning_rate = _validate.number("learning_rate", chosen_settings["learning_rate"], above=0)
-        optimizer = numpyro.optim.Adam(learning_rate)
-    settings = RunSettings(
-        gradient=gradient,
-        learning_rate=learning_rate,
-        average=bool(chosen_settings["average"]),
-        strategy=strategy,
-        physical_size=physical_size,
-        draws=draws,
-        device=f"{where.platform}:{where.id} ({where.device_kind})",
-        evaluate_private=bool(evaluate_private),
-    )
-
-    plan = make_plan(privacy, dataset.num_train)
-    key = _new_key(privacy)
-    dpvi = DPVI(
-        chosen.model,
-        chosen.new_guide(),
-        optimizer,
-        plan=plan,
-        gradient=gradient,
-        strategy=strategy,
-        physical_size=physical_size,
-        average_from=iterations // 2 if settings.average else None,
-    )
-    state = dpvi.init(key, *dataset.train, **chosen.options, **constants)
+    settled = settle(model, data, **settings)
+    plan = settled.plan()
+    key, dpvi = settled.new_key(), settled.trainer(plan)
+    state = settled.begin(dpvi, key)
     plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
-    return PreparedFit(chosen, dataset, plan, settings, optimizer, dpvi, state, key, where)
-
-
-def _new_key(privacy: PrivacySettings) -> jax.Array:
-    return new_key() if privacy.seed is None else key_from_seed(privacy.seed)
+    return PreparedFit(settled, plan, dpvi, state, key)
 
 
 @dataclass(repr=False)
@@ -195,15 +63,11 @@ class PreparedFit:
     It holds private records and a secret key: show and store its ``result``, not itself.
     """
 
-    model: Model
-    data: Dataset
+    settled: Settled
     plan: PrivacyPlan
-    settings: RunSettings
-    optimizer: Any
     dpvi: DPVI
     state: DPVIState
     key: jax.Array
-    device: jax.Device
     _last: Snapshot | None = None
     _end: DPVIState | None = None
     _compiled: Future[Compilation] | None = None
@@ -213,6 +77,26 @@ class PreparedFit:
     def __repr__(self) -> str:
         """Neither records nor the secret key, which a notebook would print and keep."""
         return f"PreparedFit({self.model.name} on {self.data.name}, {self.privacy}, {self.plan.mechanism})"
+
+    @property
+    def model(self) -> Model:
+        """What is fitted."""
+        return self.settled.model
+
+    @property
+    def data(self) -> Dataset:
+        """The records, as the model sees them."""
+        return self.settled.data
+
+    @property
+    def settings(self) -> RunSettings:
+        """The settings that do not change the guarantee."""
+        return self.settled.settings
+
+    @property
+    def device(self) -> jax.Device:
+        """Where it runs."""
+        return self.settled.device
 
     @property
     def privacy(self) -> PrivacySettings:
@@ -226,59 +110,28 @@ class PreparedFit:
 
     @property
     def shows_metrics(self) -> bool:
-        """Whether metrics on the evaluation records are computed: they are public, or the user asked."""
-        return self.data.evaluation_is_public or self.settings.evaluate_private
+        """Whether metrics on the evaluation records are computed."""
+        return self.settled.shows_metrics
 
     def guarantee(self, steps_taken: int) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps."""
-        caveats = self.data.caveats
-        if self.shows_metrics and not self.data.evaluation_is_public:
-            caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
-        return self.plan.guarantee(
-            steps_taken=steps_taken, unit=self.data.unit, dimension=self.dpvi.noise_size, caveats=caveats
-        )
+        return self.settled.guarantee(self.plan, steps_taken, self.dpvi.noise_size)
 
     @functools.cached_property
     def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
         """Metrics on the evaluation records as a function of unconstrained parameters; None where they may not be shown."""
         if not self.shows_metrics:
             return None
-        key = fast_key(jax.random.fold_in(self.key, _EVALUATION))
+        key = evaluation_key(self.key)
         records = tuple(jax.device_put(array, self.device) for array in self.data.evaluation)
         target = np.asarray(self.data.evaluation[-1])
         compute = self._compute
-
-        def metrics(params: dict[str, jax.Array]) -> dict[str, float]:
-            elbo, log_likelihood, predictions = compute(params, records, key)
-            found = {"elbo": float(elbo)}
-            if log_likelihood is not None:
-                found["log_likelihood"] = float(log_likelihood)
-            scores = {} if predictions is None else self.model.score(target, np.asarray(predictions))
-            return found | scores
-
-        return metrics
+        return lambda params: metrics_of(self.model, target, compute(params, records, key))
 
     @functools.cached_property
-    def _compute(self) -> Callable[..., tuple[jax.Array, jax.Array | None, jax.Array | None]]:
+    def _compute(self) -> Callable[..., Outputs]:
         """The jitted part of ``evaluator``, of unconstrained parameters, evaluation records and a key."""
-        split, predict = self.dpvi.split, self.model.predict
-        affordable = _EVALUATION_WORK / (self.data.num_evaluation * max(1000, self.dpvi.noise_size))
-        num_draws = int(np.clip(affordable, 1, _EVALUATION_DRAWS))
-
-        @jax.jit
-        def compute(
-            params: dict[str, jax.Array], records: tuple[jax.Array, ...], key: jax.Array
-        ) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
-            elbo, log_likelihood = held_out(split, params, key, records, num_draws)
-            if predict is None:  # a model of the user's need not predict
-                return elbo, log_likelihood, None
-            inputs = inputs_of(records)
-            keys = jax.random.split(key, num_draws)
-            fitted = split.constrain(params)
-            predictions = jax.vmap(lambda draw: predict(fitted | split.latents(params, draw), *inputs))(keys)
-            return elbo, log_likelihood, jnp.mean(predictions, axis=0)
-
-        return compute
+        return jax.jit(evaluation_of(self.dpvi, self.model, self.data.num_evaluation))
 
     @functools.cached_property
     def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
@@ -307,7 +160,7 @@ class PreparedFit:
 
         It spends its own epsilon.
         """
-        key, dpvi = _new_key(self.privacy), copy.copy(self.dpvi)
+        key, dpvi = self.settled.new_key(), copy.copy(self.dpvi)
         dpvi.optim = copy.copy(dpvi.optim)  # ``init`` writes to both, and this fit may be going on
         dpvi.guide = self.model.new_guide()  # an automatic guide keeps its starting values
         other = dataclasses.replace(
@@ -376,6 +229,30 @@ class PreparedFit:
                 self._history.append(HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
             yield snapshot
 
+    def adopt(self, params: Mapping[str, np.ndarray], metrics: Mapping[str, float], seconds: float) -> None:
+        """Take what a run of this plan elsewhere released for the end of a run here; ``result`` is there then.
+
+        :param params: constrained parameters as ``by_name`` calls them. :param metrics: of the evaluation records.
+        :raises ArgumentError: if the parameters are not those of this model.
+        """
+        if self.has_begun:
+            raise RuntimeError("this fit has run; prepare another one.")
+        like = self.dpvi.get_params(self.state)
+        shapes = {name: array.shape for name, array in by_name(like).items()}
+        given = {name: np.shape(array) for name, array in params.items()}
+        if shapes != given:
+            raise ArgumentError("params", given, f"must have the names and shapes {shapes}.")
+        adopted = {
+            name: jax.tree_util.tree_map_with_path(
+                lambda path, leaf, name=name: np.asarray(params[name + jax.tree_util.keystr(path)], leaf.dtype), value
+            )
+            for name, value in like.items()
+        }
+        taken = self.privacy.iterations
+        self._last = Snapshot("done", taken, adopted, self.plan.epsilon_after(taken), dict(metrics), taken, seconds)
+        if metrics:
+            self._history.append(HistoryPoint(taken, dict(metrics)))
+
     @functools.cached_property
     def _draw(self) -> Callable[[dict[str, Any], jax.Array], dict[str, jax.Array]]:
         return jax.jit(jax.vmap(self.dpvi.split.latents, in_axes=(None, 0)))
@@ -411,7 +288,7 @@ class PreparedFit:
                 "sampling_rate": self.dpvi.sampler.sampling_rate,
                 **dataclasses.asdict(self.settings),
             },
-            params=_by_name(last.params),
+            params=by_name(last.params),
             draws={name: np.asarray(value) for name, value in latents.items()},
             coordinates=self.model.coordinates(self.data),
             history=tuple(self._history),
@@ -449,7 +326,7 @@ class PreparedFit:
         }
 
 
-def _by_name(params: dict[str, Any]) -> dict[str, np.ndarray]:
+def by_name(params: dict[str, Any]) -> dict[str, np.ndarray]:
     """Parameters as ``{name: array}``, those of networks called after their place in the network."""
     return {
         name + jax.tree_util.keystr(path): leaf

@@ -143,7 +143,7 @@ def private(problem, **options):
     dpvi, state = trainer(problem, **options)
     chunk = jitted_chunk(dpvi, CHUNK)
     copied = functools.partial(jax.tree.map, functools.partial(jnp.array, copy=True))
-    return lambda: chunk(copied(state), problem.on_device, jnp.int32(problem.steps))
+    return lambda: chunk(copied(state), problem.on_device, jnp.int32(problem.steps), dpvi.numbers)
 
 
 def _fixed_minibatches(problem):

@@ -113,7 +113,7 @@ def run_sizes(turns, peers):
     for expected in (16, 32, 64, 128, 256, 512, 1024, 2048):
         problem = vae(expected, num_images=20_000, steps=max(2, 1024 // expected))
         dpvi, state = trainer(problem)
-        compiled = jitted_chunk(dpvi, problem.steps).lower(state, problem.on_device, problem.steps).compile()
+        compiled = jitted_chunk(dpvi, problem.steps).lower(state, problem.on_device, problem.steps, dpvi.numbers).compile()
         memory = compiled.memory_analysis().temp_size_in_bytes
         turn = private(problem)
         seconds(turn)

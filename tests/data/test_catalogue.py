@@ -99,6 +99,7 @@ def test_what_is_told_of_a_set_holds_once_it_is_loaded(name):
     assert (told.task == "images") == bool(dataset.image_shape)
     for field in ("name", "description", "licence", "unit", "source", "evaluation_is_public"):
         assert getattr(told, field) == getattr(dataset, field)
+    assert dataset.is_public
 
 
 def test_nothing_is_downloaded_to_tell_of_a_set(openml):

@@ -1,6 +1,7 @@
 """The data set object and the split into training and evaluation records."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -87,6 +88,55 @@ def test_private_scaling_is_a_caveat_and_a_declaration(dataset):
 def test_repr_shows_no_record(private_data):
     with np.printoptions(threshold=10**6):
         assert "array" not in repr(private_data)
+
+
+# --- a subset of the training records --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def numbered():
+    places = np.arange(300)
+    return Dataset("numbered", "Places.", (places[:, None], places), (places[:7, None], places[:7]), feature_names=("a",))
+
+
+def test_a_subset_has_the_size_asked_for_and_keeps_records_whole(numbered):
+    x, y = numbered.subset(40).train
+    assert np.array_equal(x[:, 0], y)
+    assert len(set(y)) == 40
+    assert np.array_equal(y, np.sort(y))
+
+
+def test_smaller_subsets_are_part_of_larger_ones(numbered):
+    chosen = [set(numbered.subset(size).train[1]) for size in (2, 100, 200, 299, 300)]
+    assert all(smaller < larger for smaller, larger in itertools.pairwise(chosen))
+    assert np.array_equal(numbered.subset(300).train[1], np.arange(300))
+
+
+def test_which_records_a_subset_holds_depends_on_their_places_alone(numbered):
+    other = dataclasses.replace(numbered, train=tuple(-array for array in numbered.train))
+    assert np.array_equal(other.subset(40).train[1], -numbered.subset(40).train[1])
+
+
+def test_records_of_a_subset_come_from_everywhere(numbered):
+    # four standard deviations of a mean of 100 places drawn without replacement; the seed is fixed
+    assert abs(numbered.subset(100).train[1].mean() - 149.5) < 4 * 300 / np.sqrt(12 * 100) * np.sqrt(2 / 3)
+
+
+def test_a_subset_is_public_where_its_records_are_and_keeps_the_evaluation_records(numbered):
+    subset = dataclasses.replace(numbered, is_public=True).subset(10)
+    subset.check()
+    assert subset.is_public
+    assert subset.evaluation is numbered.evaluation
+
+
+@pytest.mark.parametrize("size", [1, 0, 301, 2.5, None])
+def test_an_impossible_size_of_a_subset_is_named(numbered, size):
+    with pytest.raises(ArgumentError, match=r"^num_records="):
+        numbered.subset(size)
+
+
+def test_training_records_are_private_unless_said_to_be_public(dataset):
+    assert not dataset.is_public
 
 
 # --- arrays that do not fit ------------------------------------------------------------------------------------------------

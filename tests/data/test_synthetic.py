@@ -24,6 +24,7 @@ def test_made_up_records_are_public_and_follow_their_seed(make):
     assert not np.array_equal(first.train[0], other.train[0])
     assert not np.array_equal(first.train[0][:100], first.evaluation[0][:100])
     assert (first.evaluation_label, first.schema, first.unit) == ("public data", None, "synthetic record")
+    assert first.is_public
 
 
 def test_hierarchical_targets_follow_the_weights_of_their_groups():

@@ -137,7 +137,9 @@ def test_a_group_without_records_falls_back_on_its_features():
         average_from=400,
     )  # fmt: skip
     state = dpvi.init(key_from_seed(0), x, group, y, **options)
-    state = jitted_chunk(dpvi, 800)(state, (jnp.asarray(x), jnp.asarray(group), jnp.asarray(y)), jnp.int32(800))
+    state = jitted_chunk(dpvi, 800)(
+        state, (jnp.asarray(x), jnp.asarray(group), jnp.asarray(y)), jnp.int32(800), dpvi.numbers
+    )
     params = dpvi.get_params(state, averaged=True)
     predicted = features @ np.asarray(params["mixing_loc"]).T
     assert np.asarray(params["group_weights_loc"])[3] == pytest.approx(predicted[3], abs=0.15)

@@ -55,6 +55,7 @@ class Use(NamedTuple):
 
 
 _SPLIT_SEED = "which rows are evaluation records follows from a public seed and the row's place"
+_SUBSET_SEED = "which rows a subset takes follows from a public seed and the row's place"
 _CHACHA20 = "its keys are of ChaCha20"
 _MADE_UP = "records that are made up from a public seed"
 _RELEASED = "draws from a posterior that is released already"
@@ -64,6 +65,9 @@ ALLOWED = {
     Use("workbench/privacy/randomness.py", "normal.at_once", "jax.random.bits"): _CHACHA20,
     Use("workbench/data/dataset.py", "evaluation_rows", "numpy.random.Generator"): _SPLIT_SEED,
     Use("workbench/data/dataset.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
+    Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.Generator"): _SUBSET_SEED,
+    Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.PCG64"): _SUBSET_SEED,
+    Use("workbench/data/fingerprint.py", "_secret", "os.urandom"): "the key that keeps fingerprints from being guessed",
     Use("workbench/data/synthetic.py", "hierarchical", "numpy.random.default_rng"): _MADE_UP,
     Use("workbench/data/synthetic.py", "mixture", "numpy.random.default_rng"): _MADE_UP,
     Use("models/vae.py", "_parameters", "jax.random.normal"): "starting values, which depend on no record",
@@ -76,10 +80,11 @@ ALLOWED = {
     Use("workbench/results/prediction.py", "synthetic_key", FAST_KEY): _RELEASED,
     Use("workbench/results/synthesis.py", "synthetic_records", "jax.random.randint"): _RELEASED,
     Use("workbench/inference/dpvi.py", "DPVI.init", FAST_KEY): "starting values, which depend on no record",
+    Use("workbench/inference/dpvi.py", "DPVI.start", FAST_KEY): "starting values, which depend on no record",
     Use("workbench/inference/dpvi.py", "DPVI.draw", FAST_KEY): "base noise of the guide; no guarantee rests on it",
     Use("workbench/inference/dpvi.py", "DPVI.evaluate", FAST_KEY): "draws of latents for a number without a guarantee",
     Use("workbench/inference/records.py", "_trace", "numpyro.handlers.seed"): "hands the guide the base noise it is given",
-    Use("workbench/fitting.py", "PreparedFit.evaluator", FAST_KEY): "draws of latents for metrics without a guarantee",
+    Use("workbench/evaluation.py", "evaluation_key", FAST_KEY): "draws of latents for metrics without a guarantee",
     Use("workbench/fitting.py", "PreparedFit.result", FAST_KEY): _RELEASED,
     Use("workbench/auditing.py", "_clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
     Use("workbench/auditing.py", "_table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",

@@ -46,4 +46,4 @@ def test_nothing_is_claimed():
     assert sampler.name == "feistel"
     assert sampler.total_variation == 1
     assert not hasattr(sampler, "relation"), "an accountant could take it for one of its own"
-    assert (sampler.capacity, sampler.usual_size, sampler.sampling_rate, sampler.words) == (50, 50, 0.1, 8)
+    assert (sampler.capacity, sampler.usual_size(), sampler.sampling_rate, sampler.words) == (50, 50, 0.1, 8)

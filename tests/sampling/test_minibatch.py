@@ -43,7 +43,7 @@ def test_samplers_are_values_that_have_every_property(sampler):
         if isinstance(member, property):
             getattr(sampler, name)
     assert 0 < sampler.sampling_rate <= 1
-    assert 1 <= sampler.usual_size <= sampler.capacity
+    assert 1 <= sampler.usual_size() <= sampler.capacity
     assert 0 <= sampler.total_variation <= 1
     assert len({sampler, type(sampler)(**vars(sampler))}) == 1
 

@@ -146,7 +146,7 @@ def test_order_needs_no_words_and_costs_no_delta():
     sampler = ShuffleSampler(500, 50)
     assert (sampler.name, sampler.relation) == ("shuffle", "replace_one")
     assert (sampler.words, sampler.total_variation) == (0, 0)
-    assert (sampler.capacity, sampler.usual_size, sampler.sampling_rate) == (50, 50, 0.1)
+    assert (sampler.capacity, sampler.usual_size(), sampler.sampling_rate) == (50, 50, 0.1)
 
 
 def test_steps_refuse_an_insecure_key_as_draw_does():

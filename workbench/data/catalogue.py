@@ -196,7 +196,7 @@ def describe(name: str) -> str:
 
 
 def load(name: str, *, evaluation_fraction: float = 0.2, split_seed: int = 0, path: str | Path | None = None) -> Dataset:
-    """A data set by name. All of them are published or made up, so their evaluation records are declared public.
+    """A data set by name. All of them are published or made up, so their records are declared public.
 
     :param evaluation_fraction: chance of each row to become an evaluation record, in (0, 1). Sets that come with evaluation
         records (mnist, fashion_mnist, cifar10, hierarchical, mixture) keep theirs.
@@ -220,6 +220,7 @@ def load(name: str, *, evaluation_fraction: float = 0.2, split_seed: int = 0, pa
         licence=entry.licence,
         source=entry.source,
         evaluation_is_public=True,
+        is_public=True,
     )
 
 

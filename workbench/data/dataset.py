@@ -17,6 +17,8 @@ Visibility = Literal["public data", "outside the guarantee"]
 
 _HINTS = {"y": " (target= names its column)", "group": " (group= names its column)"}
 
+_SUBSET_SEED = 20_260_101  # public
+
 EVALUATION_LABELS: dict[bool, Visibility] = {True: "public data", False: "outside the guarantee"}
 
 
@@ -41,6 +43,8 @@ class Dataset:
     :param group_name: what a group is, such as "school". :param groups: L names of groups, public.
     :param group_features: float32[L, K], public facts about the groups. :param group_feature_names: K names.
     :param image_shape: (height, width) or (height, width, channels) where ``x`` holds images; else ().
+    :param is_public: True where the training records too are public, published or made up: a demonstration, for which no
+        privacy is spent.
     """
 
     name: str
@@ -62,6 +66,7 @@ class Dataset:
     group_features: np.ndarray | None = None
     group_feature_names: tuple[str, ...] = ()
     image_shape: tuple[int, ...] = ()
+    is_public: bool = False
 
     def __repr__(self) -> str:
         """Public facts only: a notebook prints whatever stands on a cell's last line."""
@@ -125,6 +130,20 @@ class Dataset:
             train=tuple(self.train[place] for place in places),
             evaluation=tuple(self.evaluation[place] for place in places),
         )
+
+    def subset(self, num_records: int) -> Dataset:
+        """``num_records`` of the training records, in their order; the evaluation records stay as they are.
+
+        Which ones follows from a public seed, their places and N alone. A smaller subset is part of every larger one. A
+        guarantee of a fit on it is about the records that are chosen, and takes their number as public.
+
+        :param num_records: in 2 .. N.
+        :raises ArgumentError: naming ``num_records``.
+        """
+        size = _validate.integer("num_records", num_records, at_least=2, at_most=self.num_train)
+        order = np.argsort(np.random.Generator(np.random.PCG64(_SUBSET_SEED)).random(self.num_train), kind="stable")
+        chosen = np.sort(order[:size])
+        return replace(self, train=tuple(np.asarray(array)[chosen] for array in self.train))
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:

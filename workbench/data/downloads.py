@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from workbench import _validate
+from workbench import _folders, _validate
 
 __all__ = ["data_folder", "fetch_openml", "find_in_folder", "openml_folder"]
 
@@ -30,9 +30,7 @@ def find_in_folder(*names: str) -> Path | None:
 
 def openml_folder() -> Path:
     """Where downloads are kept: ``$WORKBENCH_DATA/openml``, else ``dpvi-workbench/openml`` in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    cache = (Path(base) if base else Path("~/.cache").expanduser()) / "dpvi-workbench"
-    return (data_folder() or cache) / "openml"
+    return (data_folder() or _folders.cache()) / "openml"
 
 
 def fetch_openml(name: str, instead: str, /, **query: Any) -> Any:

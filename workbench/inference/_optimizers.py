@@ -43,6 +43,12 @@ class Optimizer:
         self._optim = optim
         self._unravel: Callable[[jax.Array], Any] | None = None
 
+    def like(self, optim: Any) -> Optimizer:
+        """``optim``, of the same kind with another learning rate, over the parameters that ``init`` saw here."""
+        other = Optimizer(optim)
+        other._unravel = self._unravel
+        return other
+
     def init(self, params: Any) -> Any:
         """The optimiser's state at ``params``, a pytree of float arrays."""
         leaves = jax.tree.leaves(params)

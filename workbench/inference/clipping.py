@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from workbench import _validate
 from workbench.inference import taps
@@ -137,7 +138,7 @@ def clipped_sum_in_parts(
         within = jnp.minimum(places, size - 1)
         counted = mask[within] & (places < size)
         added = lambda: jax.tree.map(jnp.add, total, part(within, counted))  # noqa: E731
-        return lax.cond(jnp.any(counted), added, lambda: total), None  # padding stands last, often in parts of its own
+        return lax.cond(_in_any_lane(jnp.any(counted)), added, lambda: total), None  # padding is often in parts of its own
 
     return lax.scan(add_part, first, jnp.arange(1, more + 1) * width)[0]
 
@@ -224,10 +225,24 @@ def _where_sound(norms: jax.Array, total: Callable[[Callable], Any]) -> Any:
     """
     broken = ~jnp.isfinite(norms)
     return lax.cond(
-        jnp.any(broken),
+        _in_any_lane(jnp.any(broken)),
         lambda: total(lambda everything, without: without(broken)),
         lambda: total(lambda everything, without: everything),
     )
+
+
+@custom_vmap
+def _in_any_lane(needed: jax.Array) -> jax.Array:
+    """``needed``, a bool scalar; under vmap whether any lane needs it, so that a rare branch stays rare.
+
+    For branches that lanes may take needlessly. Otherwise vmap computes both and selects.
+    """
+    return needed
+
+
+@_in_any_lane.def_vmap
+def _in_any_of(size: int, in_batched: list[bool], needed: jax.Array) -> tuple[jax.Array, bool]:
+    return _in_any_lane(jnp.any(needed)), False
 
 
 def _norms(gradients: Any, size: int) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # the core runs where no accountant is installed
     from workbench.privacy.guarantee import Guarantee
     from workbench.privacy.plan import PrivacyPlan
 
-__all__ = ["DPVI", "DPVIRunResult", "DPVIState", "Draws", "Evaluation", "elbo_per_record", "held_out"]
+__all__ = ["DPVI", "DPVIRunResult", "DPVIState", "Draws", "Evaluation", "Numbers", "elbo_per_record", "held_out"]
 
 # One key serves a whole run; a step's draws come from the key's stream of that number, what happens once from fold_in(key,
 # purpose). Chunking, stopping and resuming therefore change no draw.
@@ -49,6 +50,22 @@ class Draws(NamedTuple):
     minibatch: Minibatch
     noise: jax.Array
     base_noise: jax.Array
+
+
+class Numbers(NamedTuple):
+    """What fits that share a compiled step may differ in, beside records and keys: its arguments, not constants in it.
+
+    :param clip: C, float32 scalar. :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
+    :param learning_rate: float32 scalar; None where the optimiser was given with its own.
+    :param average_from: int32 scalar; None where no average is kept.
+    :param constants: arrays that the model takes by keyword, in the place of those it was split with.
+    """
+
+    clip: Any
+    standard_deviation: Any
+    learning_rate: Any = None
+    average_from: Any = None
+    constants: Any = {}  # noqa: RUF012 - a NamedTuple's default, which nothing writes to
 
 
 class DPVIRunResult(NamedTuple):
@@ -94,7 +111,9 @@ class DPVI:
 
     :param model: NumPyro model with one record plate (see ``workbench.inference.records``).
     :param guide: NumPyro guide.
-    :param optim: a ``numpyro.optim`` optimiser or an optax gradient transformation, with any schedule of the step size.
+    :param optim: a ``numpyro.optim`` optimiser or an optax gradient transformation, with any schedule of the step size; or,
+        with ``learning_rate``, a function that makes one of a learning rate, such as ``Adam`` itself.
+    :param learning_rate: given to ``optim``; fits that differ in it share a compiled step.
     :param epsilon: > 0. :param delta: in (0, 1). :param iterations: T, planned steps; ``run``'s number of steps by default.
     :param sampling_rate: q in (0, 1], public. :param clip: C > 0.
     :param sampler: decides which records enter a step: with a privacy target a name ("poisson" by default,
@@ -132,11 +151,15 @@ class DPVI:
         physical_size: int | None = None,
         clip_schedule: Callable[[jax.Array], jax.Array] | None = None,
         average_from: int | None = None,
+        learning_rate: float | None = None,
         **static_kwargs: Any,
     ) -> None:
         self.model = model
         self.guide = guide
-        self.optim = Optimizer(optim)
+        self.learning_rate = None if learning_rate is None else _validate.number("learning_rate", learning_rate, above=0)
+        self.given_optim = optim
+        self.optim = Optimizer(optim if learning_rate is None else optim(self.learning_rate))
+        self._numbers: Numbers | None = None
         self.estimator = ESTIMATORS[_validate.choice("gradient", gradient, ESTIMATORS)]
         self.strategy = _validate.choice("strategy", strategy, STRATEGIES)
         self.physical_size = None if physical_size is None else _validate.integer("physical_size", physical_size, at_least=1)
@@ -196,6 +219,27 @@ class DPVI:
     def mechanism(self) -> GaussianMechanism:
         """Clipping norm and noise; there after ``init`` at the latest."""
         return _there(self._mechanism)
+
+    @property
+    def numbers(self) -> Numbers:
+        """What a compiled step takes as arguments; there after ``init``."""
+        mechanism = self.mechanism
+        return Numbers(
+            jnp.float32(mechanism.clip),
+            jnp.float32(mechanism.standard_deviation),
+            None if self.learning_rate is None else jnp.float32(self.learning_rate),
+            None if self.average_from is None else jnp.int32(self.average_from),
+        )
+
+    def with_numbers(self, numbers: Numbers) -> DPVI:
+        """The same steps with other ``numbers``, which may be traced; ``init`` must have been called."""
+        own = copy.copy(self)
+        own._numbers = numbers
+        if self.learning_rate is not None:
+            own.optim = self.optim.like(self.given_optim(numbers.learning_rate))
+        if numbers.constants:
+            own.records_split = self.split.with_static(numbers.constants)
+        return own
 
     @property
     def noise_size(self) -> int:
@@ -260,6 +304,15 @@ class DPVI:
         average = None if self.average_from is None else jax.tree.map(jnp.array, start)
         return DPVIState(self.optim.init(start), jnp.zeros((), jnp.int32), key, average)
 
+    def start(self, key: jax.Array, constants: Any = None) -> tuple[Any, Any]:
+        """(state of the optimiser, average) before the first step of a run with ``key``, for jit and vmap; after ``init``.
+
+        :param constants: as in ``Numbers``.
+            The guide must not be an automatic one: those find their starting values when ``init`` calls them.
+        """
+        params = self.split.starting_values(fast_key(jax.random.fold_in(key, _STARTING_VALUES)), constants)
+        return self.optim.init(params), None if self.average_from is None else params
+
     def draw(self, key: jax.Array, step: jax.Array) -> Draws:
         """The randomness of step number ``step`` (int32 scalar) of the run with ``key``."""
 
@@ -267,23 +320,24 @@ class DPVI:
         sizes = (self.sampler.words, 0 if self._has_large_noise else 2 * self.noise_size, 2)
         words = stream(key, step, sum(sizes))
         for_minibatch, for_noise, for_base_noise = jnp.split(words, np.cumsum(sizes[:-1]))
+        deviation = None if self._numbers is None else self._numbers.standard_deviation
         if self._has_large_noise:
             noise_key = jax.random.fold_in(jax.random.fold_in(key, _LARGE_NOISE), step)
-            noise = self.mechanism.noise(noise_key, self.noise_size)
+            noise = self.mechanism.noise(noise_key, self.noise_size, deviation)
         else:
-            noise = self.mechanism.noise_from(for_noise.reshape(2, -1))
+            noise = self.mechanism.noise_from(for_noise.reshape(2, -1), deviation)
         return Draws(self.sampler.draw_from(for_minibatch, key, step), noise, fast_key(for_base_noise))
 
     def step(self, state: DPVIState, records: Record, draws: Draws) -> DPVIState:
         """One step of the optimiser on the noised gradient divided by N."""
         params = self.optim.get_params(state.optim_state)
         minibatch, own_keys = draws.minibatch, self.estimator.base_noise(self.split)
-        clip: Any = self.mechanism.clip
+        clip: Any = self._clip
         noise = draws.noise
         if self.clip_schedule is not None:
             # kept in range here, where NaN would otherwise switch clipping off: it turns the noise into NaN
             clip = jnp.maximum(jnp.asarray(self.clip_schedule(state.step), noise.dtype), SMALLEST_CLIP)
-            noise = noise * (clip / self.mechanism.clip)
+            noise = noise * (clip / self._clip)
 
         def chosen(places: jax.Array) -> Any:
             rows = tuple(array[minibatch.indices[places]] for array in records)
@@ -294,7 +348,7 @@ class DPVI:
                 record, own_key = drawn
                 return loss(u, (record, draws.base_noise if own_key is None else own_key))
 
-            size = self.sampler.usual_size if self.physical_size is None else self.physical_size
+            size = self.sampler.usual_size() if self.physical_size is None else self.physical_size
             total = clipped_sum_in_parts(of_record, u, chosen, minibatch.mask, clip, self.strategy, size)
             return self.mechanism.add(total, noise)
 
@@ -303,10 +357,18 @@ class DPVI:
         updated = self.optim.update(scaled, state.optim_state)
         return DPVIState(updated, state.step + 1, state.key, self._averaged(state, updated))
 
+    @property
+    def _clip(self) -> Any:
+        return self.mechanism.clip if self._numbers is None else self._numbers.clip
+
+    @property
+    def _averages_from(self) -> Any:
+        return self.average_from if self._numbers is None else self._numbers.average_from
+
     def _averaged(self, state: DPVIState, updated: Any) -> Any:
         if self.average_from is None:
             return None
-        count = state.step + 1 - self.average_from  # iterates in the mean, with the new one
+        count = state.step + 1 - self._averages_from  # iterates in the mean, with the new one
         weight = 1 / jnp.maximum(count, 1).astype(jnp.float32)
         return jax.tree.map(
             lambda mean, new: mean + weight.astype(mean.dtype) * (new - mean), state.average, self.optim.get_params(updated)
@@ -323,7 +385,7 @@ class DPVI:
             return last
         if self.average_from is None:
             raise _validate.ArgumentError("averaged", averaged, "no average was kept: give average_from to DPVI.")
-        begun = state.step > self.average_from
+        begun = state.step > self._averages_from
         return jax.tree.map(lambda mean, new: jnp.where(begun, mean, new), state.average, last)
 
     def get_params(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -152,6 +152,8 @@ class RecordModel:
     """What ``split`` returns. Parameters psi are unconstrained: ``{name: array or pytree of arrays}``.
 
     ``observed`` names the observed sites, ``initial`` are psi's starting values, found without looking at any record.
+    ``starting_values(key, others)`` finds these for another key and
+    ``others`` in the place of static arguments, as a function for jit and vmap.
     ``shared`` names the entries of u and ``shared_size`` counts their coordinates, which is the dimension of the noise.
     ``local_latents`` are the latents inside
     the record plate that the guide draws, and ``uses_base_noise`` says whether a record's loss needs randomness of its own
@@ -172,6 +174,11 @@ class RecordModel:
     shared: tuple[str, ...] = ()
     shared_size: int = 0
     uses_base_noise: bool = False
+    starting_values: Callable[..., dict[str, Any]] = field(default=dict, compare=False, repr=False)
+
+    def with_static(self, values: dict[str, Any]) -> RecordModel:
+        """The same model with other values of some keyword arguments, of the same shapes; they may be traced."""
+        return replace(self, static={**self.static, **values})
 
     def constrain(self, params: dict[str, Any]) -> dict[str, Any]:
         """psi in the space where the model and guide declare it."""
@@ -301,17 +308,19 @@ def split(
     sites: dict[str, dict] = {}
     inverse_transforms: dict[str, Any] = {}
 
-    def starting_values(key: Array) -> dict[str, Array]:
+    def starting_values(key: Array, others: dict[str, Any] | None = None) -> dict[str, Array]:
+        given = {**kwargs, **(others or {})}
         guide_key, model_key = jax.random.split(key)
-        guide_trace = _trace(guide, guide_key, {}, zero, *args, **kwargs)
+        guide_trace = _trace(guide, guide_key, {}, zero, *args, **given)
         drawn = {name: site["value"] for name, site in guide_trace.items() if site["type"] == "sample"}
-        model_trace = _trace(model, model_key, drawn, zero, *args, **kwargs)
-        sites.update(guide=guide_trace, model=model_trace)  # read below for what is static in them
+        model_trace = _trace(model, model_key, drawn, zero, *args, **given)
+        if not sites:
+            sites.update(guide=guide_trace, model=model_trace)  # read below for what is static in them
         values = {}
         for name, site in (model_trace | guide_trace).items():
             if site["type"] == "param":
                 transform = biject_to(site["kwargs"].get("constraint", constraints.real))
-                inverse_transforms[name] = transform
+                inverse_transforms.setdefault(name, transform)
                 values[name] = transform.inv(jax.tree.map(jnp.asarray, site["value"]))  # networks are pytrees
         return values
 
@@ -349,6 +358,7 @@ def split(
             if site["type"] == "sample" and not site["is_observed"] and _inside(site, plate) and name in sites["guide"]
         ),
         observed=tuple(name for name, site in sites["model"].items() if site["type"] == "sample" and site["is_observed"]),
+        starting_values=starting_values,
     )
     _check_global_part(candidate, key)
     return _with_shared(candidate, key)

@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from workbench.inference._hoisting import hoist
-from workbench.inference.dpvi import DPVI, DPVIState
+from workbench.inference.dpvi import DPVI, DPVIState, Numbers
 from workbench.inference.records import Record
 
 __all__ = ["Compilation", "Snapshot", "compile_ahead", "run"]
@@ -67,57 +67,63 @@ class Snapshot:
 
 
 class Compilation(NamedTuple):
-    """Compiled steps: ``chunk(state, records, limit)`` of ``jitted_chunk``, and how long compiling took, in seconds."""
+    """Compiled steps: ``chunk(state, records, limit, numbers)`` of ``jitted_chunk``, and what compiling took, in seconds."""
 
-    chunk: Callable[[DPVIState, Record, jax.Array], DPVIState]
+    chunk: Callable[[DPVIState, Record, jax.Array, Numbers], DPVIState]
     seconds: float
 
 
-def steps_drawn_ahead(dpvi: DPVI, interval: int) -> int:
+def steps_drawn_ahead(dpvi: DPVI, interval: int, lanes: int = 1) -> int:
     """How many steps' random draws are made at once: many for small models, one for large ones, none in vain.
 
-    :param interval: steps between two stops of the chunk.
+    :param interval: steps between two stops of the chunk. :param lanes: fits that are stepped together.
     """
-    words = 2 * dpvi.noise_size + dpvi.sampler.words + 2
+    words = (2 * dpvi.noise_size + dpvi.sampler.words + 2) * lanes
     most = max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words))
     return math.ceil(interval / math.ceil(interval / most))
 
 
 def jitted_chunk(dpvi: DPVI, interval: int) -> jax.stages.Wrapped:
-    """A jitted ``chunk(state, records, limit)`` that steps until ``state.step == limit`` and reuses state's memory.
+    """A jitted ``chunk(state, records, limit, numbers)`` that steps until ``state.step == limit`` and reuses state's memory.
 
     Each block draws the randomness of a few steps at once, the guide's base noise included (a pure function of key and
     step number, so blocks change no result), and loops over it.
     """
-    ahead = steps_drawn_ahead(dpvi, interval)
+    return jax.jit(chunk_of(dpvi, interval), donate_argnums=0)
 
-    @functools.partial(jax.jit, donate_argnums=0)
-    def chunk(state: DPVIState, records: Record, limit: jax.Array) -> DPVIState:
+
+def chunk_of(dpvi: DPVI, interval: int, lanes: int = 1) -> Callable[[DPVIState, Record, jax.Array, Numbers], DPVIState]:
+    """What ``jitted_chunk`` compiles, for one fit. :param lanes: how many are stepped together, where it is to be mapped."""
+    ahead, words_ahead = steps_drawn_ahead(dpvi, interval, lanes), _WORDS_AHEAD // lanes
+
+    def chunk(state: DPVIState, records: Record, limit: jax.Array, numbers: Numbers) -> DPVIState:
+        own = dpvi.with_numbers(numbers)
+
         def one_step(state: DPVIState) -> DPVIState:
-            return dpvi.step(state, records, dpvi.draw(state.key, state.step))
+            return own.step(state, records, own.draw(state.key, state.step))
 
         def block(state: DPVIState) -> DPVIState:
             steps = state.step + jnp.arange(block_size, dtype=jnp.int32)
-            draws = jax.vmap(functools.partial(dpvi.draw, state.key))(steps)
+            draws = jax.vmap(functools.partial(own.draw, state.key))(steps)
             noises = jax.vmap(draw_base_noise)(draws.base_noise)
 
             def body(number: jax.Array, state: DPVIState) -> DPVIState:
-                own, noise = jax.tree.map(lambda array: array[number], (draws, noises))
-                return step_with(noise, (state, own._replace(base_noise=None)))
+                drawn, noise = jax.tree.map(lambda array: array[number], (draws, noises))
+                return step_with(noise, (state, drawn._replace(base_noise=None)))
 
             return lax.fori_loop(0, jnp.minimum(limit - state.step, block_size), body, state)
 
         if ahead == 1:  # without vmap, under which rare branches would always be taken
             return lax.while_loop(lambda state: state.step < limit, one_step, state)
-        draws = jax.eval_shape(dpvi.draw, state.key, state.step)
+        draws = jax.eval_shape(own.draw, state.key, state.step)
         draw_base_noise, step_with = hoist(
-            lambda key, rest: dpvi.step(rest[0], records, rest[1]._replace(base_noise=key)),
+            lambda key, rest: own.step(rest[0], records, rest[1]._replace(base_noise=key)),
             draws.base_noise,
             (state, draws._replace(base_noise=None)),
         )
         # local latents take base noise for every record of a minibatch
         base_noise_size = sum(value.size for value in jax.eval_shape(draw_base_noise, draws.base_noise))
-        block_size = max(1, min(ahead, _WORDS_AHEAD // max(1, base_noise_size)))
+        block_size = max(1, min(ahead, words_ahead // max(1, base_noise_size)))
         return lax.while_loop(lambda state: state.step < limit, block, state)
 
     return chunk
@@ -136,7 +142,7 @@ def compile_ahead(dpvi: DPVI, state: DPVIState, records: Record, steps: int) -> 
 
     def work() -> Compilation:
         began = time.perf_counter()
-        chunk = jitted_chunk(dpvi, _interval(steps)).lower(state, records, jnp.int32(0)).compile()
+        chunk = jitted_chunk(dpvi, _interval(steps)).lower(state, records, jnp.int32(0), dpvi.numbers).compile()
         return Compilation(chunk, time.perf_counter() - began)
 
     compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpvi-compile")
@@ -178,7 +184,7 @@ def run(
     :param compiled: of ``compile_ahead`` for the same ``dpvi`` and ``steps``, to compile once for several runs.
     :return: the state at the end, as the generator's value, for going on or saving.
     """
-    records = tuple(jnp.asarray(array) for array in records)
+    records, numbers = tuple(jnp.asarray(array) for array in records), dpvi.numbers
     constrain = jax.jit(functools.partial(dpvi.get_params, averaged=averaged))
     interval = _interval(steps)
     status: Status = "running"
@@ -242,7 +248,7 @@ def run(
             limit = min(steps, step + min(affordable, until_evaluation))
             first_step, step = step, limit  # the chunk counts as taken from the moment it starts
             began = time.perf_counter()
-            state = jax.block_until_ready(chunk(state, records, jnp.int32(limit)))
+            state = jax.block_until_ready(chunk(state, records, jnp.int32(limit), numbers))
             duration = time.perf_counter() - began
             seconds_per_step = duration / (limit - first_step)
             newest = host_params(state)

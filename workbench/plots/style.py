@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import io
 import math
 import textwrap
@@ -23,7 +25,7 @@ from workbench import _validate
 __all__ = [
     "BAND", "COLOURS", "DENSITY", "DIVERGING", "GRID", "INK", "LARGE_ENOUGH", "LEGEND", "LINES", "MARKERS",
     "QUIET", "SHADE", "WIDTH", "NotebookFigure", "annotate_apart", "decimals", "dress", "fixed", "label_ticks", "largest",
-    "legend_above", "legend_columns", "new_figure", "png", "short_names", "shortened", "use_line", "whole_ticks",
+    "legend_above", "legend_columns", "new_figure", "png", "png_tag", "short_names", "shortened", "use_line", "whole_ticks",
 ]  # fmt: skip
 
 INK, QUIET, GRID, SHADE = "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
@@ -52,6 +54,12 @@ def png(figure: Figure, *, quick: bool = False) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, pil_kwargs={"compress_level": 1} if quick else None)
     return buffer.getvalue()
+
+
+def png_tag(figure: Figure, description: str) -> str:
+    """``figure`` as an HTML image that holds its own bytes."""
+    encoded = base64.b64encode(png(figure)).decode()
+    return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{encoded}" style="max-width:100%">'
 
 
 class NotebookFigure(Figure):

@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from workbench import _folders
+
 __all__ = ["folder", "read", "write"]
 
 _FORMAT = 1  # to be raised when the same key would give another number
@@ -22,10 +24,7 @@ _FORMAT = 1  # to be raised when the same key would give another number
 def folder() -> Path:
     """Where numbers are kept: ``$WORKBENCH_CACHE``, else ``dpvi-workbench`` under ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     chosen = os.environ.get("WORKBENCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "dpvi-workbench"
+    return Path(chosen) if chosen else _folders.cache()
 
 
 def _path(key: Any) -> Path:

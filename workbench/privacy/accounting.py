@@ -31,6 +31,7 @@ __all__ = [
     "epsilon",
     "epsilon_curve",
     "round_up",
+    "total_epsilon",
     "trade_off",
 ]
 
@@ -128,23 +129,26 @@ def round_up(value: float, digits: int) -> float:
     return rounded if rounded >= value else rounded + 10.0**-digits
 
 
-def _losses(steps: Steps, coarse: bool) -> list[GaussianLoss | ComposedLoss]:
-    """The privacy loss in each direction of the relation (one where both are the same)."""
-    if not steps.phases:
-        return [GaussianLoss(0.0)]
-    # without sampling a step is a Gaussian mechanism, and those compose to one
-    gaussian = [phase for phase in steps.phases if steps.sampler == "shuffle" or phase.sampling_rate == 1]
-    squares = sum(steps.uses_of_a_record(phase) / phase.noise_multiplier**2 for phase in gaussian)
-    mu = steps.sensitivity * math.sqrt(squares)
-    sampled = [phase for phase in steps.phases if phase not in gaussian]
+def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | ComposedLoss]:
+    """The privacy loss of all plans, of one relation, in each of its directions (one where both are the same)."""
+    relation = plans[0].relation
+    squares, sampled = 0.0, []
+    for plan in plans:
+        for phase in plan.phases:
+            if plan.sampler == "shuffle" or phase.sampling_rate == 1:
+                # without sampling a step is a Gaussian mechanism, and those compose to one
+                squares += plan.uses_of_a_record(phase) / phase.noise_multiplier**2
+            else:
+                sampled.append(phase)
+    mu = SENSITIVITY[relation] * math.sqrt(squares)
     if not sampled:
         return [GaussianLoss(mu)]
-    directions = ("replace",) if steps.relation == "replace_one" else ("remove", "add")
+    directions = ("replace",) if relation == "replace_one" else ("remove", "add")
 
     def composed(direction: str) -> ComposedLoss:
         counts: dict[SampledGaussian, int] = {}
         for phase in sampled:
-            step = SampledGaussian(phase.sampling_rate, steps.sensitivity / phase.noise_multiplier, direction)
+            step = SampledGaussian(phase.sampling_rate, SENSITIVITY[relation] / phase.noise_multiplier, direction)
             counts[step] = counts.get(step, 0) + phase.steps
         if mu > 0:
             counts[SampledGaussian(1.0, mu, direction)] = 1
@@ -153,25 +157,39 @@ def _losses(steps: Steps, coarse: bool) -> list[GaussianLoss | ComposedLoss]:
     return [composed(direction) for direction in directions]
 
 
-def _participation(steps: Steps) -> float:
+def _participation(plans: Sequence[Steps]) -> float:
     """Upper bound on the probability that a given record enters any step: no epsilon needs a larger delta."""
-    if steps.sampler == "shuffle":
-        return float(bool(steps.phases))
-    logarithm = sum(phase.steps * math.log1p(-phase.sampling_rate) for phase in steps.phases if phase.sampling_rate < 1)
-    return 1.0 if any(phase.sampling_rate == 1 for phase in steps.phases) else -math.expm1(logarithm) * (1 + 1e-12)
+    logarithm = 0.0
+    for plan in plans:
+        for phase in plan.phases:
+            if plan.sampler == "shuffle" or phase.sampling_rate == 1:
+                return 1.0
+            logarithm += phase.steps * math.log1p(-phase.sampling_rate)
+    return -math.expm1(logarithm) * (1 + 1e-12)
+
+
+@functools.lru_cache(maxsize=1024)
+def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) -> float:
+    """Upper bound on epsilon by "pld" of several runs on the same records, of any samplers under one relation.
+
+    :param plans: at least one. :param coarse: up to some percent higher and a few times quicker.
+    """
+    if len({plan.relation for plan in plans}) != 1:
+        raise _validate.ArgumentError("plans", plans, "must be at least one, and all under one relation.")
+    if _participation(plans) <= delta:
+        return 0.0
+    return max(loss.epsilon(delta) for loss in _losses(plans, coarse))
 
 
 @functools.lru_cache(maxsize=4096)
 def bound(steps: Steps, delta: float, coarse: bool = False) -> float:
-    """Upper bound on epsilon by "pld"; ``coarse`` is up to some percent higher and a few times quicker."""
-    if _participation(steps) <= delta:
-        return 0.0
-    return max(loss.epsilon(delta) for loss in _losses(steps, coarse))
+    """``total_epsilon`` of one run."""
+    return total_epsilon((steps,), delta, coarse)
 
 
 @functools.lru_cache(maxsize=1024)
 def _delta_bound(steps: Steps, epsilon: float) -> float:
-    return min(_participation(steps), max(loss.delta(epsilon) for loss in _losses(steps, False)))
+    return min(_participation((steps,)), max(loss.delta(epsilon) for loss in _losses((steps,), False)))
 
 
 def epsilon(
@@ -279,10 +297,10 @@ def _profile(plan: Steps) -> tuple[np.ndarray, np.ndarray]:
     """Epsilons and upper bounds on delta at them, where trade-offs are decided."""
     epsilons = np.concatenate([[0.0], np.geomspace(1e-4, 60.0, 240)])
     deltas = np.zeros_like(epsilons)
-    for loss in _losses(plan, False):
+    for loss in _losses((plan,), False):
         values = loss.deltas(epsilons) if isinstance(loss, ComposedLoss) else [loss.delta(value) for value in epsilons]
         deltas = np.maximum(deltas, values)
-    return epsilons, np.minimum(deltas, _participation(plan))
+    return epsilons, np.minimum(deltas, _participation((plan,)))
 
 
 def trade_off(

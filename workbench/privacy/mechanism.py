@@ -42,21 +42,26 @@ class GaussianMechanism:
         """Noise standard deviation per coordinate, sigma * C."""
         return self.clip * self.noise_multiplier if self.noise_multiplier > 0 else 0.0
 
-    def noise(self, key: jax.Array, size: int) -> jax.Array:
-        """Noise for ``size`` coordinates, float32[size], standard deviation ``standard_deviation``.
+    def noise(self, key: jax.Array, size: int, standard_deviation: jax.Array | None = None) -> jax.Array:
+        """Noise for ``size`` coordinates, float32[size].
 
+        :param standard_deviation: float32 scalar in the place of the mechanism's own, for a compiled step that takes it as
+            an argument; a mechanism without noise stays without.
         :raises TypeError: if ``key`` is not a ChaCha20 key.
         """
         require_secure(key)
         if self.noise_multiplier == 0:
             return jnp.zeros(size, jnp.float32)
-        return normal(key, (size,)) * jnp.float32(self.standard_deviation)
+        return normal(key, (size,)) * self._scale(standard_deviation)
 
-    def noise_from(self, words: jax.Array) -> jax.Array:
+    def noise_from(self, words: jax.Array, standard_deviation: jax.Array | None = None) -> jax.Array:
         """``noise`` from words of ``randomness.stream`` that are used for nothing else: uint32[2, size] -> float32[size]."""
         if self.noise_multiplier == 0:
             return jnp.zeros(words.shape[1], jnp.float32)
-        return normal_from(words[0], words[1]) * jnp.float32(self.standard_deviation)
+        return normal_from(words[0], words[1]) * self._scale(standard_deviation)
+
+    def _scale(self, standard_deviation: jax.Array | None) -> Any:
+        return jnp.float32(self.standard_deviation) if standard_deviation is None else standard_deviation
 
     @staticmethod
     def add(total: Any, noise: jax.Array) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from workbench.sampling.poisson import log_overflow_probability, overflow_capaci
 __all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "sampling_rate_of"]
 
 _IMPLEMENTATION_SHARE = 1e-3
+_EPSILON_OF_PADDING = 10.0
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,9 @@ def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]
     # the padding M follows the declared N; only if there are more records than declared, it follows them
     size = max(num_train, settings.num_records)
     share = settings.delta * _IMPLEMENTATION_SHARE
-    capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - _log_factor(settings))
+    # as for an epsilon of 10 where it is smaller: some places more, and fits that differ in epsilon share a compiled step
+    padded = replace(settings, epsilon=max(settings.epsilon, _EPSILON_OF_PADDING))
+    capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - _log_factor(padded))
     sampler = PoissonSampler(num_train, settings.sampling_rate, capacity)
     overflow = math.exp(log_overflow_probability(size, settings.sampling_rate, capacity))
     return sampler, overflow + sampler.total_variation

@@ -42,9 +42,8 @@ class Sampler(Protocol):
     def capacity(self) -> int:
         """M, places in the padded minibatch."""
 
-    @property
-    def usual_size(self) -> int:
-        """Places that a minibatch rarely exceeds, at most M; those beyond are worked on only when used."""
+    def usual_size(self, minibatches: int = 1) -> int:
+        """Places that the largest of so many minibatches rarely exceeds, at most M; others are worked on only when used."""
 
     @property
     def words(self) -> int:
@@ -95,7 +94,6 @@ class FixedSize:
         """b, places in the minibatch."""
         return self.batch_size
 
-    @property
-    def usual_size(self) -> int:
+    def usual_size(self, minibatches: int = 1) -> int:
         """b, which every minibatch has."""
         return self.batch_size

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from workbench import _validate
 from workbench.privacy.randomness import CHACHA20, stream
@@ -201,11 +201,11 @@ class PoissonSampler:
         if self.sampling_rate == 1 and self.capacity < self.num_records:
             raise _validate.ArgumentError("capacity", self.capacity, f"q = 1 needs all {self.num_records} records.")
 
-    @property
-    def usual_size(self) -> int:
-        """Places for 2.5 standard deviations above the expected size, which one minibatch in 160 exceeds."""
+    def usual_size(self, minibatches: int = 1) -> int:
+        """Places that the largest of so many minibatches exceeds once in 161 times: 2.5 standard deviations for one."""
         expected = self.num_records * self.sampling_rate
-        usual = math.ceil(expected + 2.5 * math.sqrt(expected * (1 - self.sampling_rate)))
+        deviations = float(norm.isf(1 / (161 * minibatches)))
+        usual = math.ceil(expected + deviations * math.sqrt(expected * (1 - self.sampling_rate)))
         return max(1, min(usual, self.capacity))
 
     @property

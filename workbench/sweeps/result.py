@@ -1,0 +1,209 @@
+"""The table of a sweep, its figures, and the way from a row to the fit that it stands for."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from workbench import _validate
+from workbench.privacy.composition import TotalPrivacy
+from workbench.sweeps.grid import DP, Cell, Grid
+from workbench.sweeps.store import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from workbench.results import FitResult
+
+__all__ = ["AXES", "SweepResult"]
+
+_LEFT_OUT = ("key", "fingerprint", "options", "metrics", "guarantee")
+AXES = ("epsilon", "num_records", "iterations", "clip", "learning_rate", "sampling_rate")
+_KINDS = ("model", "sampler", "gradient", *AXES)
+_WORDS = {
+    "num_records": "N, records", "iterations": "T, steps", "clip": "clipping norm C", "learning_rate": "learning rate",
+    "sampling_rate": "sampling rate q", "auc": "AUC", "elbo": "ELBO per record (nats)",
+    "log_likelihood": "log-likelihood per record (nats)",
+}  # fmt: skip
+
+
+class SweepResult:
+    """What a sweep found, finished or not.
+
+    :ivar total: what all its fits spend together on private records; None where the records are public.
+    :ivar statement: that in plain words. :ivar state: "done", "stopped", "interrupted" or "planned".
+    :ivar message: why it was interrupted.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        cells: Mapping[str, Cell],
+        store: Store,
+        total: TotalPrivacy | None,
+        statement: str,
+        state: str,
+        message: str,
+    ) -> None:
+        self._grid, self._cells, self._store = grid, cells, store
+        self.total, self.statement, self.state, self.message = total, statement, state, message
+        self._rows = store.rows(list(cells))
+
+    def __repr__(self) -> str:
+        done = sum(row["state"] == "done" for row in self._rows)
+        return f"SweepResult({done} of {len(self._cells)} fits done, {self.state})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: figure, table and what the sweep spent."""
+        from workbench.plots.style import png_tag
+
+        parts = [f"<p>{html.escape(self.statement)}</p>"]
+        if any(row["method"] == DP and row["metrics"] for row in self._rows):
+            parts.insert(0, png_tag(self.plot(), "metric of the sweep's fits"))
+        return "".join([*parts, self.table.to_html(max_rows=12)])
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a finished, failed or refused fit: its settings, metrics, time and state.
+
+        Columns are those of the store (``workbench.sweeps.store.COLUMNS``), with one for each metric; ``label`` says what
+        the metrics are. Row numbers are those that ``fit`` takes.
+        """
+        rows = [{name: value for name, value in row.items() if name not in _LEFT_OUT} | row["metrics"] for row in self._rows]
+        names = [name for name in _columns() if name not in _LEFT_OUT]
+        metrics = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
+        place = names.index("state")
+        frame = pd.DataFrame(rows, columns=[*names[:place], *metrics, *names[place:]])
+        return frame.astype({name: "Int64" for name in ("seed", "iterations", "num_records")})
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that there are, the one that figures show by themselves first."""
+        names = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
+        late = ("log_likelihood", "elbo")
+        return tuple(sorted(names, key=lambda name: (late.index(name) + 1 if name in late else 0, names.index(name))))
+
+    def plot(self, metric: str | None = None, *, x: str | None = None, title: str = "") -> Figure:
+        """A metric over epsilon as box plots, or over N, T, C ... as means with their spread; baselines as lines.
+
+        :param metric: one of ``metrics``. :param x: "epsilon", "num_records", "iterations", "clip", "learning_rate" or
+            "sampling_rate"; by default the first of them that has several values.
+        :raises ArgumentError: naming ``metric`` or ``x``; or where no fit has metrics yet.
+        """
+        from workbench.plots import trend_figure, utility_figure
+
+        if not self.metrics:
+            raise _validate.ArgumentError(
+                "metric", metric, "no finished fit has any: metrics on private evaluation records are computed only with "
+                "evaluate_private=True.",
+            )  # fmt: skip
+        metric = self.metrics[0] if metric is None else _validate.choice("metric", metric, self.metrics)
+        table = self.table
+        table = table[(table["state"] == "done") & table[metric].notna()]
+        private = table[table["method"] == DP].copy()
+        if private.empty:
+            raise _validate.ArgumentError("metric", metric, "no finished private fit has it.")
+        varying = [name for name in _KINDS if private[name].nunique() > 1]
+        if x is None:
+            x = next((name for name in varying if name in AXES), "epsilon")
+        _validate.choice("x", x, AXES)
+        by = [name for name in varying if name != x]
+        private["method"] = private.apply(lambda row: _series(row, by), axis=1) if by else DP.upper()
+        others = table[table["method"] != DP]
+        lines = {} if x == "num_records" else others.groupby("method", sort=False)[metric].mean().to_dict()
+        label = _one_label(table["label"])
+        words, ylabel = title or self._title(), _WORDS.get(metric, metric.replace("_", " "))
+        if x == "epsilon":
+            return utility_figure(private, metric, label, baselines=lines, ylabel=ylabel, title=words)
+        private[x] = private[x].astype(float)
+        shown = pd.concat([private, *(_baseline(others, name, x) for name in others["method"].unique())])
+        return trend_figure(
+            shown, x, metric, "method", label, xlabel=_WORDS[x], ylabel=ylabel, title=words,
+            logx=bool(private[x].max() >= 5 * private[x].min()),
+        )  # fmt: skip
+
+    def _title(self) -> str:
+        models = list(dict.fromkeys(row["model"] for row in self._rows))
+        data = list(dict.fromkeys(row["data"] for row in self._rows))
+        return f"{', '.join(models)} on {', '.join(data)}".replace("_", " ")
+
+    def settings_of(self, number: int) -> dict[str, Any]:
+        """Keyword arguments of ``workbench.fit`` that repeat a row's fit, with fresh noise where it has no seed.
+
+        :param number: of the row.
+        """
+        row = self._row(number)
+        given = self._grid.settings_of(self._cells[row["key"]])
+        return {name: value for name, value in given.items() if value is not None}
+
+    def fit(self, number: int) -> FitResult:
+        """The result of a row's fit, from what it released: nothing is fitted again and nothing spent.
+
+        :param number: of the row. :raises ArgumentError: if it is no finished private fit, or its parameters were not kept.
+        """
+        from workbench import fitting
+
+        row = self._row(number)
+        params = self._store.parameters(row["key"])
+        if row["method"] != DP or row["state"] != "done" or params is None:
+            why = "its parameters are too large to be kept." if row["state"] == "done" and row["method"] == DP else (
+                f"it is no finished private fit ({row['method']}, {row['state']})."
+            )  # fmt: skip
+            raise _validate.ArgumentError("number", number, why)
+        cell = self._cells[row["key"]]
+        prepared = fitting.prepare(
+            self._grid.models[cell.model], self._grid.records_of(cell), **self._grid.settings_of(cell)
+        )
+        prepared.adopt(params, row["metrics"], row["seconds"])
+        return prepared.result()
+
+    def numbers(self, **values: Any) -> list[int]:
+        """Numbers of the rows whose columns have these values, such as ``epsilon=1.0, seed=3``."""
+        table = self.table
+        for name, value in values.items():
+            _validate.choice("column", name, table.columns)
+            table = table[table[name] == value]
+        return [int(number) for number in table.index]
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write the table."""
+        target = Path(path).expanduser()
+        self.table.to_csv(target, index_label="number")
+        return target
+
+    def _row(self, number: int) -> dict[str, Any]:
+        number = _validate.integer("number", number, at_least=0, at_most=max(0, len(self._rows) - 1))
+        if not self._rows:
+            raise _validate.ArgumentError("number", number, "no fit has finished.")
+        return self._rows[number]
+
+
+def _columns() -> list[str]:
+    from workbench.sweeps.store import COLUMNS
+
+    return [name for name in COLUMNS if name != "parameters"]
+
+
+def _series(row: Any, by: Sequence[str]) -> str:
+    """What tells one line of a figure from the others."""
+    words = {"num_records": "N", "iterations": "T", "clip": "C", "learning_rate": "learning rate", "sampling_rate": "q"}
+    return ", ".join(
+        str(row[name]) if isinstance(row[name], str) else f"{words.get(name, name)} {row[name]:g}" for name in by
+    )
+
+
+def _baseline(others: pd.DataFrame, method: str, x: str) -> pd.DataFrame:
+    """A baseline's rows where it was fitted at the same places; none where it is a line without places."""
+    rows = others[(others["method"] == method) & others[x].notna()].copy()
+    rows[x] = rows[x].astype(float)
+    return rows[[math.isfinite(value) for value in rows[x]]]
+
+
+def _one_label(labels: pd.Series) -> str:
+    found = set(labels)
+    return found.pop() if len(found) == 1 else "outside the guarantee"

@@ -1,0 +1,343 @@
+"""Running the cells of a sweep: those that differ in numbers only go together, as lanes of one compiled program."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer.autoguide import AutoGuide
+
+from workbench.evaluation import evaluation_key, evaluation_of, metrics_of
+from workbench.fitting import by_name
+from workbench.inference.dpvi import DPVIState, Numbers
+from workbench.inference.lanes import LaneProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
+from workbench.inference.records import PrivacyModelError
+from workbench.privacy.plan import PrivacyPlan
+from workbench.settling import Settled
+from workbench.sweeps.grid import DP, NON_PRIVATE, POOLED
+
+__all__ = ["Outcome", "Run", "groups_of", "plan_of", "run_group"]
+
+_MOST_LANES = 256
+_WORTH_TOGETHER = 2e7  # gradient entries of a step up to which lanes share more than they wait
+_MEMORY_SHARE = 0.4  # of what is free
+_SMALL_ENOUGH = 2**20  # entries of the parameters up to which they are kept
+
+
+@dataclass(frozen=True)
+class Run:
+    """One fit, settled and calibrated.
+
+    :param key: of the cell. :param method: as the cell has it. :param plan: None for "scikit-learn".
+    """
+
+    key: str
+    method: str
+    settled: Settled
+    plan: PrivacyPlan | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run; functions of the release and of evaluation records alone.
+
+    :param key: of the cell. :param state: "done", "failed" or "refused". :param message: why.
+    :param metrics: as ``Settled.shows_metrics`` allows. :param params: constrained parameters by name, where they are kept.
+    :param seconds: its share of the time that stepping took.
+    """
+
+    key: str
+    state: str
+    message: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    params: Mapping[str, np.ndarray] | None = None
+    seconds: float = 0.0
+
+
+def plan_of(settled: Settled, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
+    """The plan of a fit; those that differ in the seed alone are calibrated once. ``known`` is written to."""
+    without_seed = dataclasses.replace(settled.privacy, seed=None), settled.data.num_train
+    if without_seed not in known:
+        known[without_seed] = dataclasses.replace(settled, privacy=without_seed[0]).plan()
+    return dataclasses.replace(known[without_seed], settings=settled.privacy)
+
+
+def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that one compiled program can step together; the pooled baselines in a group of their own."""
+    found: dict[Hashable, list[Run]] = {}
+    for run in runs:
+        found.setdefault("pooled" if run.method == POOLED else _structure(run), []).append(run)
+    return list(found.values())
+
+
+def _structure(run: Run) -> Hashable:
+    """Equal for runs whose steps are the same program with other numbers."""
+    settled, plan = run.settled, run.plan
+    assert plan is not None
+    privacy, settings, data = settled.privacy, settled.settings, settled.data
+    shapes = tuple((array.shape, str(array.dtype)) for array in (*data.train, *data.evaluation))
+    fixed = {name: value for name, value in settled.constants.items() if not _is_array(value)}
+    return (
+        id(settled.model), shapes, privacy.num_records, privacy.iterations, plan.sampler, settings.gradient,
+        settings.strategy, settings.physical_size, settings.average, settings.evaluate_private, id(settled.optimizer),
+        str(settled.device), repr(sorted(fixed.items())),
+        tuple((name, np.shape(value)) for name, value in settled.constants.items() if _is_array(value)),
+    )  # fmt: skip
+
+
+def _is_array(value: Any) -> bool:
+    return bool(getattr(value, "ndim", 0))
+
+
+def run_group(
+    runs: Sequence[Run],
+    *,
+    max_lanes: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    on_step: Callable[[int], None] = lambda step: None,
+) -> Iterator[list[Outcome]]:
+    """Run a group of ``groups_of`` and yield what came of it, batch after batch; ends early after a stop.
+
+    Where memory does not suffice, the batch is halved. A batch that was stopped is forgotten unseen: it is as if it had not
+    begun. :param on_step: called with the number of steps that all fits under way have taken.
+    """
+    if runs[0].method == POOLED:
+        for run in runs:
+            if stop():
+                return
+            yield [_pooled(run)]
+        return
+    try:
+        group = _Group(runs)
+    except (PrivacyModelError, ValueError) as error:
+        yield [Outcome(run.key, "refused", str(error)) for run in runs]
+        return
+    lanes = min(len(runs), max_lanes or _MOST_LANES, group.affordable_lanes)
+    over = 0
+    while over < len(runs):
+        if stop():
+            return
+        # batches of nearly one size: all use the same program
+        batches = math.ceil((len(runs) - over) / lanes)
+        lanes = math.ceil((len(runs) - over) / batches)
+        batch = runs[over : over + lanes]
+        try:
+            outcomes = group.run(batch, lanes, stop, on_step)
+        except (jax.errors.JaxRuntimeError, MemoryError) as error:
+            if _lacks_memory(error) and lanes > 1:
+                lanes = math.ceil(lanes / 2)
+                group.forget()
+                continue
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
+            outcomes = [Outcome(run.key, "failed", message) for run in batch]
+        if outcomes is None:
+            return
+        over += len(batch)
+        yield outcomes
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower()
+
+
+class _Group:
+    """Runs that share a program, with what of it is compiled."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        first = runs[0]
+        assert first.plan is not None
+        self.settled = first.settled
+        self.dpvi = first.settled.trainer(first.plan)
+        self._start = first.settled.begin(self.dpvi, first.settled.new_key())
+        datasets = [run.settled.data for run in runs]
+        self.shared = all(_same_arrays(data.train, datasets[0].train) for data in datasets)
+        self._evaluation_is_shared = all(_same_arrays(data.evaluation, datasets[0].evaluation) for data in datasets)
+        constants = [run.settled.constants for run in runs]
+        # public facts about the data that the model takes by keyword, such as the features of groups
+        self._differing = [
+            name
+            for name, value in constants[0].items()
+            if _is_array(value) and any(own[name] is not value and not np.array_equal(own[name], value) for own in constants)
+        ]
+        self._program: tuple[int, LaneProgram] | None = None
+        self._begun: dict[Any, Any] = {}
+
+    @functools.cached_property
+    def affordable_lanes(self) -> int:
+        """How many lanes fit into memory, and are worth stepping together."""
+        records = self.settled.data.train
+        needed = bytes_per_lane(self.dpvi, self._start, records, shared=self.shared)
+        lanes = max(1, int(_MEMORY_SHARE * _free_memory(self.settled.device) / needed))
+        if self.settled.device.platform == "cpu":
+            minibatch = self.dpvi.sampler.usual_size()
+            lanes = min(lanes, max(cores(), int(_WORTH_TOGETHER / (minibatch * self.dpvi.noise_size))))
+        return lanes
+
+    def forget(self) -> None:
+        """Give back what is compiled."""
+        self._program = None
+
+    def run(
+        self, runs: Sequence[Run], lanes: int, stop: Callable[[], bool], on_step: Callable[[int], None]
+    ) -> list[Outcome] | None:
+        """What came of ``runs``; None after a stop."""
+        settled = self.settled
+        if self._program is None or self._program[0] != lanes:
+            self._program = lanes, LaneProgram(self.dpvi, lanes, shared=self.shared, device=settled.device)
+        keys = [run.settled.new_key() for run in runs]
+        records = (
+            tuple(map(jnp.asarray, settled.data.train))
+            if self.shared
+            else tuple(jnp.stack(arrays) for arrays in zip(*(run.settled.data.train for run in runs), strict=True))
+        )
+        numbers = stacked([self._numbers(run) for run in runs])
+        starts = self._starts(runs, keys, numbers.constants)
+        evaluate = functools.partial(self._outputs, runs, keys, numbers.constants)
+        first = unconstrained(self.dpvi, starts, settled.settings.average)
+        with ThreadPoolExecutor(1, thread_name_prefix="dpvi-evaluation") as other:
+            # what comes after the steps is compiled beside them, on the starting values, which are public
+            compiling = other.submit(lambda: (self._constrained(first), settled.shows_metrics and evaluate(first)))
+            ended = self._program[1].run(starts, records, numbers, settled.privacy.iterations, stop=stop, on_step=on_step)
+            compiling.result()
+        if not ended.finished:
+            return None
+        params = unconstrained(self.dpvi, ended.state, settled.settings.average)
+        constrained = self._constrained(params)
+        finite = _finite_lanes(jax.device_get(params), len(runs))
+        metrics = self._scores(runs, evaluate(params), finite) if settled.shows_metrics else None
+        outcomes = []
+        for place, run in enumerate(runs):
+            if not finite[place]:
+                reason = "the parameters were no longer finite; a smaller learning rate or clip, or a larger epsilon, helps."
+                outcomes.append(Outcome(run.key, "failed", reason, seconds=ended.seconds / len(runs)))
+                continue
+            kept = run.method == DP and sum(array[place].size for array in constrained.values()) <= _SMALL_ENOUGH
+            found, message = ({}, "") if metrics is None else metrics[place]
+            outcomes.append(
+                Outcome(
+                    run.key,
+                    "done",
+                    message,
+                    found,
+                    {name: np.array(array[place]) for name, array in constrained.items()} if kept else None,
+                    ended.seconds / len(runs),
+                )
+            )
+        return outcomes
+
+    def _numbers(self, run: Run) -> Numbers:
+        """What this run's steps take in the place of those of the program."""
+        assert run.plan is not None
+        settings, privacy, mechanism = run.settled.settings, run.settled.privacy, run.plan.mechanism
+        private = run.method != NON_PRIVATE
+        return Numbers(
+            jnp.float32(mechanism.clip if private else math.inf),
+            jnp.float32(mechanism.standard_deviation if private else 0.0),
+            None if settings.learning_rate is None else jnp.float32(settings.learning_rate),
+            jnp.int32(privacy.iterations // 2) if settings.average else None,
+            {name: jnp.asarray(run.settled.constants[name]) for name in self._differing},
+        )
+
+    def _starts(self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: dict[str, Any]) -> DPVIState:
+        """The lanes' states before the first step: those of fits of their own."""
+        if not isinstance(self.dpvi.guide, AutoGuide):
+            return starting_states(self.dpvi, keys, constants)
+        states = []
+        for run, key in zip(runs, keys, strict=True):
+            assert run.plan is not None
+            # a seed's starting values are the same whatever the noise
+            known = run.settled.privacy.seed, *map(id, run.settled.data.train)
+            state = self._begun.get(known) if known[0] is not None else None
+            if state is None:
+                state = self._begun[known] = run.settled.begin(run.settled.trainer(run.plan), key)
+            states.append(state)
+        return stacked(states)._replace(step=jnp.zeros((), jnp.int32))
+
+    def _constrained(self, params: Any) -> dict[str, np.ndarray]:
+        """Constrained parameters of all lanes, by name."""
+        return by_name(jax.device_get(self._constrain(params)))
+
+    @functools.cached_property
+    def _constrain(self) -> Callable[[Any], Any]:
+        return jax.jit(jax.vmap(self.dpvi.split.constrain))
+
+    def _outputs(self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: Any, params: Any) -> Any:
+        """``evaluation.Outputs`` of all runs at ``params``, stacked."""
+        sets = [run.settled.data.evaluation for run in runs]
+        records = sets[0] if self._evaluation_is_shared else tuple(np.stack(arrays) for arrays in zip(*sets, strict=True))
+        own_keys = jnp.stack([evaluation_key(key) for key in keys])
+        return jax.device_get(self._evaluate(*jax.device_put((params, own_keys, constants, records), self.settled.device)))
+
+    def _scores(self, runs: Sequence[Run], outputs: Any, finite: Sequence[bool]) -> list[tuple[dict[str, float], str]]:
+        """(metrics, what went wrong with them) of each run."""
+        found = []
+        for place, (run, sound) in enumerate(zip(runs, finite, strict=True)):
+            try:
+                own = jax.tree.map(lambda output, place=place: output[place], outputs)
+                target = np.asarray(run.settled.data.evaluation[-1])
+                found.append((metrics_of(run.settled.model, target, own) if sound else {}, ""))
+            except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
+                found.append(({}, f"metrics could not be computed ({type(error).__name__}: {error})."))
+        return found
+
+    @functools.cached_property
+    def _evaluate(self) -> Callable[..., Any]:
+        """The jitted evaluation of all lanes, one after the other, of params, keys, constants and evaluation records."""
+        evaluate = evaluation_of(self.dpvi, self.settled.model, self.settled.data.num_evaluation)
+        shared = self._evaluation_is_shared
+
+        @jax.jit
+        def all_lanes(params: Any, keys: Any, constants: Any, records: Any) -> Any:
+            def one(lane: Any) -> Any:
+                own_params, key, own_constants, own = lane
+                return evaluate(own_params, records if shared else own, key, own_constants)
+
+            return jax.lax.map(one, (params, keys, constants, None if shared else records))
+
+        return all_lanes
+
+
+def _finite_lanes(params: Any, lanes: int) -> list[bool]:
+    leaves = [np.asarray(leaf).reshape(lanes, -1) for leaf in jax.tree.leaves(params)]
+    return [all(bool(np.isfinite(leaf[place]).all()) for leaf in leaves) for place in range(lanes)]
+
+
+def _same_arrays(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
+    return all(array is other for array, other in zip(arrays, others, strict=True))
+
+
+def _free_memory(device: jax.Device) -> float:
+    """Bytes, as far as can be told."""
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return 2e9
+
+
+def _pooled(run: Run) -> Outcome:
+    """scikit-learn's logistic regression, which knows no groups and no privacy."""
+    from sklearn.linear_model import LogisticRegression
+
+    data = run.settled.data
+    began = time.perf_counter()
+    try:
+        x, y = data.train[data.arrays.index("x")], data.train[data.arrays.index("y")]
+        fitted = LogisticRegression(max_iter=1000).fit(x, y)
+        probabilities = fitted.predict_proba(data.evaluation[data.arrays.index("x")])[:, 1]
+        metrics = run.settled.model.score(np.asarray(data.evaluation[data.arrays.index("y")]), probabilities)
+    except Exception as error:
+        return Outcome(run.key, "failed", f"{type(error).__name__}: {error}".splitlines()[0])
+    return Outcome(run.key, "done", "", dict(metrics), None, time.perf_counter() - began)
