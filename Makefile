@@ -12,7 +12,7 @@ help:
 	@echo "make demo      the same fit without Jupyter, on the command line; writes runs/demo/report.html"
 	@echo "make test-all  the slow tests as well"
 	@echo "make lint      ruff and mypy"
-	@echo "make bench     speed, as ratios to numpyro's SVI and to d3p, which it installs apart (.bench, .5 GB); 20 minutes"
+	@echo "make bench     speed, as ratios to numpyro's SVI and to d3p, which it installs apart (.bench, .5 GB); 25 minutes"
 	@echo "make bench-gpu the same on a GPU, without d3p; needs jax and numpyro only"
 	@echo "make experiments  the published experiments beside what the workbench reaches; ten minutes, FULL=1: hours"
 	@echo "make picture   the README's picture of the screen, taken anew; needs Chromium"
@@ -43,6 +43,7 @@ bench: $(VENV)/tested
 	$(BIN)/python tests/benchmarks/samplers.py
 	$(BIN)/python tests/benchmarks/speed.py vae strategies sizes
 	taskset -c 0 $(BIN)/python tests/benchmarks/speed.py hierarchical logistic
+	$(BIN)/python tests/benchmarks/sweep.py
 
 # on a machine with a GPU and jax, numpyro, optax and scipy; nothing is installed
 bench-gpu:

@@ -25,7 +25,9 @@ from workbench.models.options import Option, declared
 
 from workbench import _validate
 
-__all__ = ["ENTRY_POINTS", "Model", "from_file", "get", "names", "options", "origin", "register"]
+__all__ = [
+    "ENTRY_POINTS", "Model", "from_file", "get", "names", "options", "origin", "register", "run_source", "source_file",
+]  # fmt: skip
 
 ENTRY_POINTS = "workbench.models"  # the group in which installed distributions declare models
 _BUILT_IN, _SESSION = "built-in", "registered here"
@@ -364,10 +366,28 @@ def _distinct(held: dict[str, Model]) -> list[str]:
     return list(first.values())
 
 
+def source_file(model: Model) -> Path | None:
+    """The file that ``from_file`` ran for ``model``; None where it comes from elsewhere."""
+    module = sys.modules.get(getattr(model.model, "__module__", None) or "")
+    file = Path(getattr(module, "__file__", None) or "")
+    return file if module is not None and module.__name__ == _module_name(file) else None
+
+
+def run_source(file: str | Path) -> None:
+    """Run what ``source_file`` named, in another process that is to unpickle the model; once is enough."""
+    if _module_name(Path(file)) not in sys.modules:
+        with _registrations():
+            _run_file(Path(file))
+
+
+def _module_name(path: Path) -> str:
+    return f"{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+
+
 def _run_file(file: Path) -> types.ModuleType:
     """Run ``file`` as a module of its own. Its folder goes last on sys.path: files beside it are found and hide nothing."""
     path = file.resolve()
-    module = types.ModuleType(f"{path.stem}_{zlib.crc32(str(path).encode()):08x}")
+    module = types.ModuleType(_module_name(path))
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     if str(path.parent) not in sys.path:

@@ -1,20 +1,24 @@
-"""What the ``workbench`` command understands: its options and their forms; ``workbench.cli`` acts on them."""
+"""What the ``workbench`` command understands: its options, their forms, Ctrl-C; ``workbench.cli`` acts on them."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench import __version__
 from workbench._validate import ArgumentError
 
-__all__ = ["UNUSABLE", "bounds", "model_options", "parser", "schema"]
+__all__ = ["DONE", "FAILED", "STOPPED", "UNUSABLE", "bounds", "model_options", "parser", "schema", "stopped_by_interrupt"]
 
-UNUSABLE = 2  # exit code for arguments that cannot be used
+DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, 130  # exit codes
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -98,6 +102,25 @@ def model_options(texts: Sequence[str]) -> dict[str, Any]:
     return options
 
 
+# ---- Ctrl-C ---------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def stopped_by_interrupt(words: str) -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed inside. It only asks, with ``words``: what epsilon is being spent on must be kept."""
+    asked = threading.Event()
+
+    def stop(*_: object) -> None:
+        asked.set()
+        sys.stderr.write(f"\n{words}\n")
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
 # ---- options --------------------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +139,7 @@ def parser(run: Mapping[str, Command]) -> argparse.ArgumentParser:
     top = _Parser(prog="workbench", description="Differentially private variational inference.")
     top.add_argument("--version", action="version", version=f"workbench {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    for add in (_add_fit, _add_account, _add_audit, _add_predict, _add_sample):
+    for add in (_add_fit, _add_sweep, _add_account, _add_audit, _add_predict, _add_sample):
         add(commands)
     for name, text in (("models", "list the models"), ("data", "list the data sets")):
         listing = commands.add_parser(name, help=text)
@@ -194,6 +217,34 @@ def _add_fit(commands: Any) -> None:
     fit.add_argument(
         "--evaluate-private", action="store_true", help="show metrics on private evaluation records, outside the guarantee"
     )
+
+
+def _add_sweep(commands: Any) -> None:
+    sweep = commands.add_parser(
+        "sweep",
+        help="fit a model over a grid of settings, as a plan in a file has it",
+        description="The plan is a YAML, TOML or JSON mapping of the arguments of workbench.sweep, such as model, data, "
+        "epsilons, seeds and iterations; relative paths in it begin at its folder. Data are a name, or a mapping: {name: "
+        "adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}} or {generate: hierarchical, "
+        "num_features: 5}. A sweep over private records says what epsilon it spends in total, and asks before it begins.",
+    )
+    sweep.add_argument(
+        "plan", metavar="PLAN", help="a .yaml, .yml, .toml or .json file; models in files that it names are run"
+    )
+    sweep.add_argument("--store", metavar="FILE.sqlite", help="keeps finished fits; those that it has are not run again")
+    sweep.add_argument("--out", metavar="FOLDER", help="for table.csv, figure.png and a copy of the plan")
+    sweep.add_argument(
+        "--accept-total-epsilon", type=_number, metavar="X", help="run on private records if all fits spend at most this"
+    )
+    workers = sweep.add_mutually_exclusive_group()
+    workers.add_argument("--workers", type=_whole, metavar="N", help="fit in N processes of this machine's CPUs")
+    workers.add_argument("--scheduler", metavar="ADDRESS", help="fit on a dask cluster, such as tcp://host:8786")
+    sweep.add_argument(
+        "--max-lanes", type=_whole, metavar="L", help="fits stepped together at most; default: as memory allows"
+    )
+    sweep.add_argument("--dry-run", action="store_true", help="check, calibrate and say what would be spent, no more")
+    sweep.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    sweep.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
 def _add_account(commands: Any) -> None:

@@ -1,4 +1,4 @@
-"""The ``workbench`` command: fit, predict, sample, account, audit, models, data, lab, app.
+"""The ``workbench`` command: fit, sweep, predict, sample, account, audit, models, data, lab, app.
 
 Standard output carries results (with ``--json`` one object and nothing else), standard error progress and errors.
 Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
@@ -11,29 +11,34 @@ import dataclasses
 import json
 import math
 import os
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench import _jupyter
-from workbench._command_line import UNUSABLE, bounds, model_options, parser, schema
+from workbench import _jupyter, _sources, _sweep_command
+from workbench._command_line import (
+    DONE,
+    FAILED,
+    STOPPED,
+    UNUSABLE,
+    bounds,
+    model_options,
+    parser,
+    schema,
+    stopped_by_interrupt,
+)
 from workbench._validate import ArgumentError, integer
 
 __all__ = ["main"]
-
-DONE, FAILED, STOPPED = 0, 1, 130
 
 
 def _dataset(arguments: argparse.Namespace) -> Any:
     from workbench import data
 
     split = {"evaluation_fraction": arguments.evaluation_fraction, "split_seed": arguments.split_seed}
-    looks_like_file = "." in arguments.data or os.sep in arguments.data
-    if not looks_like_file:
+    if not _sources.is_file(arguments.data):
         return data.load(arguments.data, path=arguments.path, **split)
     if not (arguments.bounds or arguments.schema or arguments.private_scaling):
         raise ArgumentError(
@@ -51,41 +56,11 @@ def _dataset(arguments: argparse.Namespace) -> Any:
         threshold=arguments.threshold,
         group=arguments.group,
         groups=arguments.groups,
-        group_features=_group_features(arguments.group_features),
+        group_features=None if arguments.group_features is None else _sources.group_features(arguments.group_features),
         evaluation_is_public=arguments.evaluation_public,
         private_scaling=arguments.private_scaling,
         **split,
     )
-
-
-def _group_features(path: str | None) -> Any:
-    """A table of public facts about groups, its first column their names."""
-    if path is None:
-        return None
-    table = _table("group_features", path)
-    return table.set_index(table.columns[0])
-
-
-def _table(argument: str, path: str) -> Any:
-    from workbench.data.files import read_csv
-
-    try:
-        return read_csv(path)
-    except ArgumentError as error:
-        raise ArgumentError(argument, path, error.expectation) from None
-
-
-def _model(text: str, options: dict[str, Any]) -> Any:
-    """The name of a model as it is; the ``Model`` where options are set, or of a file, which is run."""
-    from workbench import models
-
-    if not any(sign in text for sign in (".", ":", os.sep)):
-        return models.get(text, **options) if options else text
-    found = models.from_file(text)
-    for name, value in options.items():
-        if name not in found.options:
-            raise ArgumentError("option", f"{name}={value}", f"the model knows {', '.join(found.options) or 'none'}.")
-    return dataclasses.replace(found, options={**found.options, **options})
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
@@ -99,7 +74,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     # everything that can be refused is refused before a record is touched
     folder = None if arguments.out is None else check_folder(arguments.out)
     prepared = fitting.prepare(
-        _model(arguments.model, model_options(arguments.option)),
+        _sources.model(arguments.model, model_options(arguments.option)),
         _dataset(arguments),
         epsilon=arguments.epsilon,
         delta=arguments.delta,
@@ -121,21 +96,11 @@ def _fit(arguments: argparse.Namespace) -> int:
     )
     for caution in prepared.cautions:
         print(f"workbench fit: warning: {caution}", file=sys.stderr)
-    asked = threading.Event()
-
-    def stop(*_: object) -> None:
-        # only asks: from here on epsilon is being spent, and what it bought must be kept
-        asked.set()
-        print("\nworkbench fit: stopping; the partial result is kept.", file=sys.stderr)
-
-    previous = signal.signal(signal.SIGINT, stop)
-    try:
-        _show_progress(prepared, asked.is_set, quiet=arguments.quiet)
+    with stopped_by_interrupt("workbench fit: stopping; the partial result is kept.") as stop:
+        _show_progress(prepared, stop, quiet=arguments.quiet)
         result = prepared.result()
         if folder is not None:
             result.save(folder)
-    finally:
-        signal.signal(signal.SIGINT, previous)
     if arguments.json:
         answer = {
             "state": result.state,
@@ -301,7 +266,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     print("workbench audit: running the core on canaries...", file=sys.stderr)
     result = audit(
-        _model(arguments.model, {}),
+        _sources.model(arguments.model, {}),
         arguments.data,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
@@ -397,7 +362,7 @@ def _predict(arguments: argparse.Namespace) -> int:
 
     _check_out(arguments.out)
     result = results.load(arguments.result)
-    records = _table("records", arguments.records)
+    records = _sources.table("records", arguments.records)
     predictions = result.predict(records)
     if predictions.ndim == 1:
         table = records.assign(prediction=predictions)
@@ -413,7 +378,7 @@ def _sample(arguments: argparse.Namespace) -> int:
 
     _check_out(arguments.out)
     result = results.load(arguments.result)
-    given = None if arguments.given is None else _table("given", arguments.given)
+    given = None if arguments.given is None else _sources.table("given", arguments.given)
     drawn = result.sample(arguments.count, given, seed=arguments.seed)
     if hasattr(drawn, "to_csv"):
         _written(drawn.to_csv(index=False), arguments.out)
@@ -428,8 +393,8 @@ def _sample(arguments: argparse.Namespace) -> int:
 
 
 _COMMANDS = {
-    "fit": _fit, "account": _account, "audit": _audit, "models": _models, "data": _data, "predict": _predict,
-    "sample": _sample, "lab": _lab, "app": _app,
+    "fit": _fit, "sweep": _sweep_command.sweep, "account": _account, "audit": _audit, "models": _models, "data": _data,
+    "predict": _predict, "sample": _sample, "lab": _lab, "app": _app,
 }  # fmt: skip
 
 

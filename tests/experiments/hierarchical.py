@@ -1,20 +1,11 @@
 """E1: hierarchical logistic regression, figures 4, 5 and 6 of the paper of d3p (experiments.md)."""
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from fits import OUT, non_private
-from numpyro.optim import Adam
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss, roc_auc_score
-from together import keys_of, predictions_of, train
+from fits import OUT
 
 import workbench as wb
-from workbench.inference import DPVI
 from workbench.plots import png, trend_figure, utility_figure
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.privacy.randomness import key_from_seed
 
 RATE = 0.1
 METHODS = ("aligned", "vanilla")
@@ -23,63 +14,28 @@ D3P = {1: 0.962, 2: 0.970, 4: 0.978, 8: 0.984}
 PROTOTYPE = {0.25: 0.962, 0.5: 0.976, 1: 0.981, 2: 0.984, 4: 0.986, 8: 0.986}  # T = 1000, average of the last half
 
 
-def fits(epsilons, seeds, gradient, *, num_records=500, steps=1000):
-    """A row for each epsilon, seed (of data and noise) and iterate; default clip and learning rate."""
-    model = wb.models.get("hierarchical_logistic")
-    sets = [wb.data.hierarchical(num_records=num_records, num_evaluation=num_records, seed=seed) for seed in seeds]
-    cells = [(epsilon, place) for epsilon in epsilons for place in range(len(sets))]
-    clip = model.advice(sets[0], num_records, epsilons[0])["clip"]
-    plans = {
-        epsilon: make_plan(
-            PrivacySettings(epsilon, 1 / num_records, steps, RATE, "poisson", clip, num_records, seed=0), num_records
-        )
-        for epsilon in epsilons
-    }
-    static = {**model.options, **model.constants(sets[0])}
-    dpvi = DPVI(
-        model.model,
-        model.guide,
-        Adam(steps**-0.5),
-        # the plans' samplers differ in padding alone, and the widest serves all
-        sampler=max((plan.sampler for plan in plans.values()), key=lambda sampler: sampler.capacity),
-        mechanism=GaussianMechanism(clip, 1.0),
-        gradient=gradient,
-        average_from=steps // 2,
-        **static,
-    )
-    start = dpvi.init(key_from_seed(0), *sets[0].train, num_records=num_records)
-
-    def stacked(part):
-        return tuple(jnp.stack([getattr(sets[place], part)[array] for _, place in cells]) for array in range(3))
-
-    keys = keys_of([1000 + seeds[place] for _, place in cells])
-    constants = {"group_features": jnp.stack([jnp.asarray(sets[place].group_features) for _, place in cells])}
-    noise = [plans[epsilon].mechanism.noise_multiplier for epsilon, _ in cells]
-    iterates = train(dpvi, start, keys, stacked("train"), steps, constants=constants, noise=noise)
-    test = stacked("evaluation")
-    rows = []
-    for iterate, params in iterates.items():
-        found = predictions_of(dpvi, model.predict, params, keys, test[:2], constants=constants)
-        for (epsilon, place), probability, target in zip(cells, found, np.asarray(test[2]), strict=True):
-            rows.append(
-                {"epsilon": epsilon, "method": gradient, "N": num_records, "T": steps, "seed": seeds[place]}
-                | {"iterate": iterate, "auc": roc_auc_score(target, probability)}
-                | {"log_likelihood": -log_loss(target, np.clip(probability, 1e-7, 1 - 1e-7), labels=[0, 1])}
-            )
-    return rows
+def fits(epsilons, seeds, *, num_records=(500,), iterations=(1000,), baselines=()):
+    """The table of a sweep over seeds of data and noise, with column ``iterate``: delta = 1/N, default clip and rate."""
+    tables = []
+    for size in num_records:
+        for averaged in (False, True):
+            result = wb.sweep(
+                "hierarchical_logistic", wb.data.hierarchical, epsilons=epsilons, seeds=seeds, num_records=size,
+                iterations=iterations, gradients=METHODS, sampling_rates=RATE, delta=1 / size, average=averaged,
+                baselines=baselines if averaged else (), on_progress=lambda progress: None,
+            )  # fmt: skip
+            tables.append(result.table.assign(iterate="average" if averaged else "last"))
+    return pd.concat(tables, ignore_index=True).rename(columns={"num_records": "N", "iterations": "T"})
 
 
-def baselines(seeds, num_records=500):
-    """AUC without privacy: the same model, scikit-learn that knows nothing of groups, and the true weights."""
-    found = {"non-private SVI": [], "pooled scikit-learn": []}
-    for seed in seeds:
-        data = wb.data.hierarchical(num_records=num_records, num_evaluation=num_records, seed=seed)
-        (x, _, y), (test_x, _, test_y) = data.train, data.evaluation
-        found["pooled scikit-learn"].append(
-            roc_auc_score(test_y, LogisticRegression().fit(x, y).predict_proba(test_x)[:, 1])
-        )
-        found["non-private SVI"].append(non_private(wb.models.get("hierarchical_logistic"), data)["auc"])
-    return {name: float(np.mean(values)) for name, values in found.items()}
+def lines_of(table):
+    """Mean AUC of the baselines."""
+    return table[table["method"] != "dp-vi"].groupby("method")["auc"].mean().round(4).to_dict()
+
+
+def private(table):
+    """The private fits, the estimator in the column of methods."""
+    return table[table["method"] == "dp-vi"].assign(method=table["gradient"])
 
 
 def main(full):
@@ -88,8 +44,8 @@ def main(full):
     epsilons = (0.25, 0.5, 1, 2, 4, 8)
     counts = (1000, 100_000) if full else (1000,)
     print(f"\nE1, figure 4: N = 500, delta = 1/N, q = .1, {len(seeds)} seeds (data and noise)", flush=True)
-    table = pd.DataFrame([row for T in counts for method in METHODS for row in fits(epsilons, seeds, method, steps=T)])
-    lines = baselines(seeds)
+    everything = fits(epsilons, seeds, iterations=counts, baselines=["non-private", "scikit-learn"])
+    table, lines = private(everything), lines_of(everything)
     shown = table.pivot_table(index=["T", "epsilon"], columns=["method", "iterate"], values="auc").round(4)
     shown["d3p"] = [D3P.get(epsilon, np.nan) for _, epsilon in shown.index]
     shown["prototype"] = [PROTOTYPE.get(epsilon, np.nan) for _, epsilon in shown.index]
@@ -98,7 +54,7 @@ def main(full):
     print("standard deviation\n" + deviations.round(4).to_string(), flush=True)
     for count in counts:
         figure = utility_figure(
-            table[(table["T"] == count) & (table.iterate == "average")],
+            table[(table["T"] == count) & (table["iterate"] == "average")],
             "auc",
             "public data",
             baselines=lines,
@@ -109,12 +65,11 @@ def main(full):
 
     print("\nE1, figures 5 and 6: epsilon 2, N or T varies", flush=True)
     sizes, steps = (100, 200, 500, 1000), (100, 300, 1000, 10_000, *([100_000] if full else []))
-    fifth = pd.DataFrame([row for N in sizes for method in METHODS for row in fits((2,), seeds, method, num_records=N)])
-    sixth = pd.DataFrame([row for T in steps for method in METHODS for row in fits((2,), seeds, method, steps=T)])
+    fifth, sixth = private(fits((2,), seeds, num_records=sizes)), private(fits((2,), seeds, iterations=steps))
     for name, rows, x in (("figure5", fifth, "N"), ("figure6", sixth, "T")):
         print(rows.pivot_table(index=x, columns=["method", "iterate"], values="auc").round(4).to_string(), flush=True)
         figure = trend_figure(
-            rows[rows.iterate == "average"],
+            rows[rows["iterate"] == "average"].astype({x: float}),
             x,
             "auc",
             "method",

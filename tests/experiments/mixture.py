@@ -7,11 +7,11 @@ import pandas as pd
 from fits import OUT
 from numpyro.optim import Adam
 from scipy.special import logsumexp
-from together import keys_of, train
 
 import workbench as wb
 from workbench.inference import DPVI
 from workbench.inference.dpvi import held_out
+from workbench.inference.lanes import LaneProgram, stacked, starting_states, unconstrained
 from workbench.plots import png, utility_figure
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import fast_key, key_from_seed
@@ -36,14 +36,17 @@ def fits(sigma, repeats, model, settings, gradient):
         model.model, model.guide, Adam(settings["learning_rate"]), sampler=sampler,
         mechanism=GaussianMechanism(settings["clip"], sigma), average_from=STEPS // 2, gradient=gradient, **static,
     )  # fmt: skip
-    start = dpvi.init(key_from_seed(0), sets[0].train[0])
-    keys = keys_of(range(200, 200 + repeats))
-    iterates = train(dpvi, start, keys, (train_sets,), STEPS)
+    dpvi.init(key_from_seed(0), sets[0].train[0])
+    keys = [key_from_seed(seed) for seed in range(200, 200 + repeats)]
+    program = LaneProgram(dpvi, repeats, shared=False, device=jax.devices()[0])
+    numbers = stacked([dpvi.numbers] * repeats)
+    end = program.run(starting_states(dpvi, keys, {}), (train_sets,), numbers, STEPS).state
 
     def score(params, key, test):
         return held_out(dpvi.split, params, fast_key(key), (test,), 100)[1]
 
-    return np.stack([jax.jit(jax.vmap(score))(iterates[name], keys, test_sets) for name in ITERATES], axis=1)
+    iterates = [unconstrained(dpvi, end, averaged=name == "average") for name in ITERATES]
+    return np.stack([jax.jit(jax.vmap(score))(params, jnp.stack(keys), test_sets) for params in iterates], axis=1)
 
 
 def truth(repeats):

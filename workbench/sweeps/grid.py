@@ -28,6 +28,8 @@ BASELINES = {
     POOLED: "scikit-learn's logistic regression on all records, groups ignored",
 }
 
+_SPEED_ONLY = ("strategy", "physical_size", "device")
+
 Source = str | Dataset | Callable[..., Dataset]
 
 
@@ -182,6 +184,16 @@ class Grid:
             )  # fmt: skip
         return made
 
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """Columns of the table for the axes with several values, epsilon and randomness apart."""
+        columns = {
+            "model": self.models, "sampler": self.samplers, "gradient": self.gradients, "num_records": self.num_records,
+            "iterations": self.iterations, "clip": self.clips, "learning_rate": self.learning_rates,
+            "sampling_rate": [*self.sampling_rates, *self.batch_sizes][1:],
+        }  # fmt: skip
+        return tuple(name for name, values in columns.items() if len(values) > 1)
+
     def cells(self) -> list[Cell]:
         """All cells, baselines last."""
         if isinstance(self.seeds, int):
@@ -242,12 +254,15 @@ class Grid:
         return {**self.constant, **given}
 
     def key_of(self, cell: Cell) -> str:
-        """32 hex digits, equal for cells of any sweep that are the same fit of the same records."""
+        """32 hex digits, equal for cells of any sweep that are the same fit of the same records, however it is run."""
+        settings = {name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY}
+        if cell.method != DP:
+            settings["epsilon"] = None
         facts = {
             "model": self._known(("model", cell.model), lambda: _identity(self.models[cell.model])),
             "records": self.fingerprint_of(cell),
             "method": cell.method,
-            "settings": self.settings_of(cell),
+            "settings": settings,
             "repetition": cell.repetition,
         }
         return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=repr).encode(), digest_size=16).hexdigest()

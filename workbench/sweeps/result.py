@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AXES", "SweepResult"]
 
-_LEFT_OUT = ("key", "fingerprint", "options", "metrics", "guarantee")
+_LEFT_OUT = ("key", "fingerprint", "metrics", "guarantee")
 AXES = ("epsilon", "num_records", "iterations", "clip", "learning_rate", "sampling_rate")
-_KINDS = ("model", "sampler", "gradient", *AXES)
 _WORDS = {
     "num_records": "N, records", "iterations": "T, steps", "clip": "clipping norm C", "learning_rate": "learning rate",
     "sampling_rate": "sampling rate q", "auc": "AUC", "elbo": "ELBO per record (nats)",
@@ -74,7 +73,12 @@ class SweepResult:
         Columns are those of the store (``workbench.sweeps.store.COLUMNS``), with one for each metric; ``label`` says what
         the metrics are. Row numbers are those that ``fit`` takes.
         """
-        rows = [{name: value for name, value in row.items() if name not in _LEFT_OUT} | row["metrics"] for row in self._rows]
+        rows = [
+            {name: value for name, value in row.items() if name not in _LEFT_OUT}
+            | {"options": ", ".join(f"{name}={value}" for name, value in row["options"].items())}
+            | row["metrics"]
+            for row in self._rows
+        ]
         names = [name for name in _columns() if name not in _LEFT_OUT]
         metrics = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
         place = names.index("state")
@@ -108,11 +112,15 @@ class SweepResult:
         private = table[table["method"] == DP].copy()
         if private.empty:
             raise _validate.ArgumentError("metric", metric, "no finished private fit has it.")
-        varying = [name for name in _KINDS if private[name].nunique() > 1]
+        # what the plan varies: the default of C, say, may follow epsilon by itself
+        varying = [*(["epsilon"] if len(self._grid.epsilons) > 1 else []), *self._grid.varying]
         if x is None:
-            x = next((name for name in varying if name in AXES), "epsilon")
+            x = next((name for name in AXES if name in varying), "epsilon")
         _validate.choice("x", x, AXES)
         by = [name for name in varying if name != x]
+        if "model" in by and private["model"].nunique() < len(self._grid.models):
+            by.insert(by.index("model") + 1, "options")
+            private["options"] = [self._own_options(number) for number in private.index]
         private["method"] = private.apply(lambda row: _series(row, by), axis=1) if by else DP.upper()
         others = table[table["method"] != DP]
         lines = {} if x == "num_records" else others.groupby("method", sort=False)[metric].mean().to_dict()
@@ -126,6 +134,12 @@ class SweepResult:
             shown, x, metric, "method", label, xlabel=_WORDS[x], ylabel=ylabel, title=words,
             logx=bool(private[x].max() >= 5 * private[x].min()),
         )  # fmt: skip
+
+    def _own_options(self, number: int) -> str:
+        """The options of a row's model in which it differs from others of that name."""
+        mine, model = self._rows[number]["options"], self._rows[number]["model"]
+        others = [row["options"] for row in self._rows if row["model"] == model]
+        return ", ".join(f"{name} {value}" for name, value in mine.items() if any(other[name] != value for other in others))
 
     def _title(self) -> str:
         models = list(dict.fromkeys(row["model"] for row in self._rows))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from workbench import _validate
 from workbench.data import Dataset
+from workbench.fitting import DeltaWarning
 from workbench.inference.records import PrivacyModelError
 from workbench.models import Model
 from workbench.privacy.composition import TotalPrivacy, total
@@ -32,10 +35,8 @@ class BudgetError(_validate.ArgumentError):
 
     def __init__(self, given: float | None, total: TotalPrivacy, statement: str) -> None:
         self.total = total
-        super().__init__(
-            "accept_total_epsilon", given,
-            f"{statement} To run it, give accept_total_epsilon={total.epsilon:g}.",
-        )  # fmt: skip
+        hint = f" To run it, give accept_total_epsilon={total.epsilon!r}." if math.isfinite(total.epsilon) else ""
+        super().__init__("accept_total_epsilon", given, f"{statement}{hint}")
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,17 @@ class PreparedSweep:
     store: Store
     total: TotalPrivacy | None
     _facts: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    _refused: Sequence[Mapping[str, Any]] = field(repr=False)
     state: str = "planned"
     message: str = ""
 
     def statement(self) -> str:
         """In plain words what the sweep spends, and what looking for its best fit means."""
         data = self.grid.records_of(next(iter(self.cells.values())))
-        if self.total is None:
+        if self.grid.is_public:
             return f"The {_plural(data.unit)} are public or made up: no privacy is spent."
+        if self.total is None:
+            return "No private fit is planned, and none of these records was found."
         words = [self.total.statement(data.unit)]
         if self.grid.baselines:
             words.append("Baselines without privacy are exact functions of the records, outside any guarantee.")
@@ -87,6 +91,11 @@ class PreparedSweep:
                 "noised, and no epsilon here covers it."
             )
         return " ".join(words)
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Sentences about settings that are allowed but unwise; ``sweep`` raises them as warnings."""
+        return tuple(dict.fromkeys(text for run in self.runs for text in run.settled.privacy.cautions()))
 
     def accept(self, total_epsilon: float | None) -> None:
         """Confirm what the sweep spends on private records; nothing to do where there is nothing left to run.
@@ -113,10 +122,13 @@ class PreparedSweep:
         :param on_progress: called in this thread. :param executor: see ``sweep``.
         :param max_lanes: fits stepped together at most.
         """
+        if max_lanes is not None:
+            max_lanes = _validate.integer("max_lanes", max_lanes, at_least=1)
         began, planned = time.perf_counter(), len(self.cells)
         by_key = {run.key: run for run in self.runs}
         over = planned - len(by_key)
         groups = groups_of(self.runs)
+        ended: set[str] = set()
         self.state, self.message = "running", ""
 
         def tell(step: int = 0, steps: int = 0, newest: Sequence[str] = ()) -> None:
@@ -128,15 +140,16 @@ class PreparedSweep:
                 yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=tell_step)
 
         tell()
+        self.store.add(self._refused)
         try:
-            batches = (
-                here()
-                if executor is None
-                else executors.run_on(*executors.as_executor(executor), groups, max_lanes=max_lanes, stop=stop)
-            )
+            batches = here()
+            if executor is not None:
+                others, device = executors.as_workers(executor), self.grid.constant.get("device")
+                batches = executors.run_on(others, groups, max_lanes=max_lanes, stop=stop, device=device)
             for outcomes in batches:
                 self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
                 over += len(outcomes)
+                ended.update(outcome.key for outcome in outcomes)
                 tell(newest=[outcome.key for outcome in outcomes])
             self.state = "stopped" if over < planned else "done"
         except executors.LostExecutorError as error:
@@ -148,8 +161,7 @@ class PreparedSweep:
             self.state, self.message = "failed", f"{type(error).__name__}: {error}"
             raise
         finally:
-            finished = {row["key"] for row in self.store.rows(list(self.cells))}
-            self.runs = [run for run in self.runs if run.key not in finished]
+            self.runs = [run for run in self.runs if run.key not in ended]
         tell()
         return self.result()
 
@@ -221,9 +233,8 @@ def prepare(
             refused.append(_refused(grid, key, cell, str(error)))
     if first_error is not None and not runs and not done:
         raise first_error  # nothing of the sweep can be run
-    kept.add(refused)
-    spent = None if grid.is_public else _spent(kept, list(facts.values()))
-    return PreparedSweep(grid, cells, runs, kept, spent, facts)
+    spent = None if grid.is_public else _spent(kept, [grid.fingerprint_of(cell) for cell in cells.values()], facts)
+    return PreparedSweep(grid, cells, runs, kept, spent, facts, refused)
 
 
 _SHARED = {"delta", "relation", "average", "strategy", "physical_size", "evaluate_private", "device"}
@@ -278,11 +289,11 @@ def _dimension(settled: Settled, plan: Any, known: dict[Any, int]) -> int:
     return known[place]
 
 
-def _spent(store: Store, planned: Sequence[Mapping[str, Any]]) -> TotalPrivacy | None:
-    """What ``planned`` fits and all finished ones of the same private records spend together; None for no fit."""
-    records = {row["fingerprint"] for row in planned}
+def _spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str, Mapping[str, Any]]) -> TotalPrivacy | None:
+    """What ``planned`` fits and all that the store has of the same private records spend together; None for no fit."""
+    records = set(fingerprints)
     others = {row["key"]: row for row in store.rows() if row["fingerprint"] in records and row["state"] != "refused"}
-    together = {**others, **{row["key"]: row for row in planned}}
+    together = {**others, **planned}
     promises = [Guarantee.from_dict(row["guarantee"]) for row in together.values() if row["guarantee"] is not None]
     return total(promises) if promises else None
 
@@ -355,6 +366,8 @@ def sweep(
         batch_sizes=batch_sizes, gradients=gradients, baselines=baselines, store=store, **settings,
     )  # fmt: skip
     prepared.accept(accept_total_epsilon)
+    for caution in prepared.cautions:
+        warnings.warn(caution, DeltaWarning, stacklevel=2)
     if on_progress is not None:
         return prepared.run(stop, on_progress, executor=executor, max_lanes=max_lanes)
     with progress_bar() as show:

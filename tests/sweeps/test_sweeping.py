@@ -1,0 +1,423 @@
+"""Sweeps: every fit is the one that ``workbench.fit`` would give, finished ones are kept, nothing is spent unasked."""
+
+import dataclasses
+import math
+import warnings
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+from numpyro.infer.autoguide import AutoNormal
+from workbench.models import Model
+
+import workbench as wb
+from workbench import ArgumentError, fitting
+from workbench.inference.lanes import LaneProgram
+from workbench.privacy.composition import total
+from workbench.sweeps import BudgetError, running, sweeping
+from workbench.sweeps.store import COLUMNS
+
+STEPS = 60
+HIERARCHICAL = {"epsilons": [0.5, 2.0], "seeds": [3, 4], "iterations": STEPS, "num_records": 120, "delta": 1e-3}
+
+
+def quietly(function, *arguments, **settings):
+    return function(*arguments, on_progress=lambda progress: None, **settings)
+
+
+def single(model, data, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fitting.DeltaWarning)
+        return wb.fit(model, data, **settings)
+
+
+def assert_same_fit(ours, alone, tolerance=2e-4):
+    for name, value in alone.params.items():
+        np.testing.assert_allclose(ours.params[name], value, rtol=tolerance, atol=tolerance)
+    assert ours.guarantee == alone.guarantee
+    for name, value in alone.metrics.items():
+        assert ours.metrics[name] == pytest.approx(value, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def hierarchical():
+    """Other records, and other group features, for each seed; baselines beside them."""
+    return quietly(
+        wb.sweep, "hierarchical_logistic", wb.data.hierarchical, baselines=["non-private", "scikit-learn"], **HIERARCHICAL
+    )
+
+
+@pytest.mark.parametrize(("epsilon", "seed"), [(0.5, 3), (2.0, 3), (2.0, 4)])
+def test_a_fit_of_the_sweep_is_the_single_fit_with_its_seed(hierarchical, epsilon, seed):
+    (number,) = hierarchical.numbers(epsilon=epsilon, seed=seed, method="dp-vi")
+    settings = hierarchical.settings_of(number)
+    assert (settings["epsilon"], settings["seed"]) == (epsilon, seed)
+    data = wb.data.hierarchical(num_records=120, seed=seed)
+    assert_same_fit(hierarchical.fit(number), single("hierarchical_logistic", data, **settings))
+
+
+def test_the_two_seeds_give_different_fits(hierarchical):
+    one, other = (hierarchical.fit(hierarchical.numbers(epsilon=2.0, seed=seed, method="dp-vi")[0]) for seed in (3, 4))
+    assert np.abs(one.params["mixing_loc"] - other.params["mixing_loc"]).max() > 0.01
+
+
+def test_the_table_is_tidy(hierarchical):
+    table = hierarchical.table
+    assert len(table) == 2 * 2 + 2 + 2
+    assert set(table["state"]) == {"done"}
+    assert table.groupby("method").size().to_dict() == {"dp-vi": 4, "non-private": 2, "scikit-learn": 2}
+    private = table[table["method"] == "dp-vi"]
+    assert private[["auc", "elbo", "log_likelihood", "noise_multiplier", "seconds"]].notna().all().all()
+    assert set(private["iterations"]) == {STEPS}
+    assert set(private["num_records"]) == {120}
+    assert set(private["label"]) == {"public data"}
+    assert np.isinf(table.loc[table["method"] != "dp-vi", "epsilon"]).all()
+    baselines = table[table["method"] != "dp-vi"]
+    assert set(baselines["release_label"]) == {"outside the guarantee"}
+    assert private["noise_multiplier"].nunique() == 2
+
+
+def test_the_baseline_without_privacy_has_neither_clipping_nor_noise(hierarchical):
+    """It is what ``baseline.without_privacy`` gives, whose randomness is its own."""
+    table = hierarchical.table
+    without = table[table["method"] == "non-private"]["log_likelihood"]
+    private = table[(table["method"] == "dp-vi") & (table["epsilon"] == 0.5)]["log_likelihood"]
+    assert without.mean() > private.mean() + 0.01
+
+
+def test_a_default_that_follows_epsilon_is_no_axis():
+    plan = {"epsilons": [0.1, 8.0], "seeds": [0], "iterations": STEPS}
+    result = quietly(wb.sweep, "logistic", "breast_cancer", **plan)
+    assert result.table["clip"].nunique() == 2
+    assert [text.get_text() for text in result.plot().axes[0].get_legend().get_texts()] == ["DP-VI"]
+
+
+def test_models_that_differ_in_an_option_are_told_apart():
+    models = [wb.models.get("logistic", prior_scale=scale) for scale in (0.1, 10.0)]
+    result = quietly(wb.sweep, models=models, data="breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS)
+    assert result.table["options"].nunique() == 2
+    words = [text.get_text() for text in result.plot().axes[0].get_legend().get_texts()]
+    assert len(set(words)) == 2
+
+
+def test_how_a_fit_is_run_does_not_make_it_another(tmp_path, monkeypatch):
+    plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
+    quietly(wb.sweep, "logistic", "breast_cancer", baselines="non-private", **plan)
+    again = {**plan, "epsilons": [1.0, 2.0], "strategy": "vmap", "physical_size": 7, "device": "cpu"}
+    prepared = sweeping.prepare("logistic", "breast_cancer", baselines="non-private", **again)
+    assert [run.settled.privacy.epsilon for run in prepared.runs] == [2.0]
+
+
+def test_figures_are_drawn_for_every_axis(hierarchical):
+    assert hierarchical.plot().axes[0].get_xlabel().startswith("epsilon")
+    words = [text.get_text() for text in hierarchical.plot("log_likelihood").axes[0].get_legend().get_texts()]
+    assert any(word.startswith("non-private") for word in words)
+    assert "<img" in hierarchical._repr_html_()
+    with pytest.raises(ArgumentError, match="x='seed'"):
+        hierarchical.plot(x="seed")
+    with pytest.raises(ArgumentError, match="metric='f1'"):
+        hierarchical.plot("f1")
+
+
+def test_public_records_spend_nothing(hierarchical):
+    assert hierarchical.total is None
+    assert "no privacy is spent" in hierarchical.statement
+
+
+def test_a_fit_that_is_not_private_has_no_result(hierarchical):
+    (number, _) = hierarchical.numbers(method="scikit-learn")
+    with pytest.raises(ArgumentError, match=f"number={number}: .*no finished private fit"):
+        hierarchical.fit(number)
+    with pytest.raises(ArgumentError, match="number=99"):
+        hierarchical.fit(99)
+
+
+def test_clips_rates_and_an_automatic_guide_go_together_too():
+    def model(x, y=None, num_records=None):
+        weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    own = Model("own", "A model of the user's.", model, AutoNormal)
+    sizes = {"epsilons": 1.0, "seeds": [1, 2], "iterations": STEPS}
+    result = quietly(wb.sweep, own, "breast_cancer", clips=[0.1, 1.0], learning_rates=[0.01, 0.1], **sizes)
+    assert len(result.table) == 8
+    assert len(running.groups_of(sweeping.prepare(own, "breast_cancer", clips=[0.1, 1.0], **sizes).runs)) == 1
+    (number,) = result.numbers(clip=0.1, learning_rate=0.1, seed=2)
+    assert_same_fit(result.fit(number), single(own, "breast_cancer", **result.settings_of(number)))
+    assert {line.get_label() for line in result.plot(x="clip").axes[0].get_lines()} >= {"learning rate 0.01"}
+
+
+@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
+def test_other_samplers_go_together_too(sampler):
+    sizes = {"epsilons": [2.0, 20.0], "seeds": [5], "iterations": STEPS}
+    result = quietly(wb.sweep, "logistic", "breast_cancer", samplers=sampler, **sizes)
+    (number,) = result.numbers(epsilon=2.0)
+    assert_same_fit(result.fit(number), single("logistic", "breast_cancer", **result.settings_of(number)))
+
+
+def test_every_epsilon_below_ten_shares_one_program():
+    """Their padding is that of epsilon 10."""
+    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[0.1, 1, 9.9], seeds=2, iterations=STEPS)
+    assert [len(group) for group in running.groups_of(prepared.runs)] == [6]
+
+
+# --- memory, stopping, failing -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def six():
+    """Six fits that take a moment."""
+    return sweeping.prepare("logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0], seeds=[0, 1], iterations=STEPS)
+
+
+def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
+    sizes, run = [], LaneProgram.run
+
+    def scarce(self, state, *arguments, **settings):
+        sizes.append(state.key.shape[0])
+        if state.key.shape[0] > 2:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+        return run(self, state, *arguments, **settings)
+
+    monkeypatch.setattr(LaneProgram, "run", scarce)
+    result = six.run()
+    assert sizes == [6, 3, 2, 2, 2]
+    assert set(result.table["state"]) == {"done"}
+
+
+def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkeypatch):
+    def never(*arguments, **settings):
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(LaneProgram, "run", never)
+    result = six.run()
+    assert set(result.table["state"]) == {"failed"}
+    assert set(result.table["message"]) == {"MemoryError: no more"}
+
+
+def test_a_fit_that_diverges_fails_alone():
+    sizes = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS}
+    result = quietly(wb.sweep, "logistic", "breast_cancer", learning_rates=[0.1, 1e38], **sizes)
+    states = result.table.set_index("learning_rate")["state"].to_dict()
+    assert states == {0.1: "done", 1e38: "failed"}
+    assert "no longer finite" in result.table["message"].iloc[1]
+
+
+def test_a_stop_keeps_what_is_finished_and_the_rest_goes_on(six):
+    fits = []
+
+    def note(progress):
+        fits.append(progress.fits)
+
+    result = six.run(lambda: fits[-1] >= 2, note, max_lanes=2)
+    assert (result.state, len(result.table)) == ("stopped", 2)
+    assert fits[0] == 0
+    result = six.run(on_progress=note)
+    assert (result.state, len(result.table)) == ("done", 6)
+    assert fits[-1] == 6
+
+
+def test_a_stop_within_a_batch_forgets_it():
+    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=2_000_000)
+    steps = []
+    result = prepared.run(lambda: bool(steps) and steps[-1] > 0, lambda progress: steps.append(progress.step))
+    assert (result.state, len(result.table)) == ("stopped", 0)
+    assert repr(result) == "SweepResult(0 of 1 fits done, stopped)"
+    with pytest.raises(ArgumentError, match="no finished fit has any"):
+        result.plot()
+
+
+def test_an_interrupt_is_a_stop(six, monkeypatch):
+    def interrupt(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LaneProgram, "run", interrupt)
+    assert six.run().state == "stopped"
+
+
+def test_a_cell_that_cannot_be_calibrated_says_why_and_the_others_run():
+    # at epsilon 100 in one step the noise would have to be smaller than what 64-bit draws can promise
+    result = quietly(wb.sweep, "logistic", "breast_cancer", epsilons=[1.0, 100.0], seeds=[0], iterations=1)
+    rows = result.table.set_index("epsilon")
+    assert rows["state"].to_dict() == {1.0: "done", 100.0: "refused"}
+    assert rows.loc[100.0, "message"].startswith("epsilon=100.0")
+
+
+def test_a_score_that_fails_keeps_the_fit():
+    logistic = wb.models.get("logistic")
+
+    def score(target, predictions):
+        raise ZeroDivisionError("by nothing")
+
+    broken = dataclasses.replace(logistic, score=score)
+    result = quietly(wb.sweep, broken, "breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS)
+    assert result.table["state"].tolist() == ["done"]
+    assert "ZeroDivisionError" in result.table["message"].iloc[0]
+    assert result.fit(0).params
+
+
+# --- the store ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_repeated_sweep_does_no_work_and_a_changed_one_adds_rows(tmp_path, monkeypatch):
+    file = tmp_path / "fits.sqlite"
+    plan = {"epsilons": [1.0], "seeds": [0, 1], "iterations": STEPS, "store": file}
+    first = quietly(wb.sweep, "logistic", "breast_cancer", **plan)
+    with monkeypatch.context() as patch:
+        patch.setattr(LaneProgram, "run", lambda *_, **__: pytest.fail("fitted again"))
+        again = quietly(wb.sweep, "logistic", "breast_cancer", **plan)
+    pd.testing.assert_frame_equal(first.table, again.table)
+    ran = []
+    run = LaneProgram.run
+    monkeypatch.setattr(LaneProgram, "run", lambda self, *a, **k: ran.append(a[0].key.shape[0]) or run(self, *a, **k))
+    more = quietly(wb.sweep, "logistic", "breast_cancer", **{**plan, "epsilons": [1.0, 2.0]})
+    assert ran == [2]
+    assert len(more.table) == 4
+    assert file.stat().st_mode & 0o777 == 0o600
+    for name, value in first.fit(0).params.items():
+        np.testing.assert_array_equal(again.fit(0).params[name], value)
+
+
+def test_a_delta_that_allows_publishing_a_record_is_warned_of():
+    with pytest.warns(fitting.DeltaWarning, match="not below 1/N"):
+        quietly(wb.sweep, "logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS, delta=0.01)
+
+
+def test_other_records_options_and_models_are_other_fits():
+    def keys(model="logistic", data="breast_cancer", **settings):
+        plan = {"epsilons": [1.0], "seeds": [0], "iterations": STEPS, **settings}
+        return list(sweeping.prepare(model, data, **plan).cells)
+
+    here = keys()
+    assert keys() == here
+    others = [
+        keys(wb.models.get("logistic", prior_scale=3.0)), keys(data=wb.data.load("breast_cancer", split_seed=1)),
+        keys(epsilons=[2.0]), keys(seeds=[1]), keys(seeds=1), keys(iterations=STEPS + 1), keys(clips=0.5),
+        keys(delta=1e-4), keys(gradients="vanilla"),
+    ]  # fmt: skip
+    found = {key for cells in (here, *others) for key in cells}
+    assert len(found) == 1 + len(others)
+
+
+@pytest.mark.parametrize("content", [b"no database at all, but long enough to be one" * 40, None])
+def test_a_file_that_is_something_else_is_refused_and_left_alone(tmp_path, content):
+    import sqlite3
+
+    file = tmp_path / "other.sqlite"
+    if content is None:
+        with sqlite3.connect(file) as other:
+            other.execute("CREATE TABLE mine (x)")
+        content = file.read_bytes()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(ArgumentError, match=r"store=.*cannot be used"):
+        quietly(wb.sweep, "logistic", "breast_cancer", epsilons=1.0, store=file)
+    assert file.read_bytes() == content
+
+
+def test_the_file_documents_its_columns(tmp_path):
+    import sqlite3
+
+    file = tmp_path / "fits.sqlite"
+    sweeping.Store(file).close()
+    with sqlite3.connect(file) as database:
+        said = dict(database.execute("SELECT name, meaning FROM columns").fetchall())
+        there = [row[1] for row in database.execute("PRAGMA table_info(fits)")]
+    assert list(said) == there == list(COLUMNS)
+
+
+# --- what is spent -----------------------------------------------------------------------------------------------------
+
+
+def test_private_records_need_the_total_to_be_accepted(private_data):
+    plan = {"epsilons": [0.5, 1.0], "seeds": 2, "iterations": STEPS, "delta": 1e-3}
+    with pytest.raises(BudgetError, match="All 4 fits together, on the same records, satisfy") as refused:
+        quietly(wb.sweep, "logistic", private_data, **plan)
+    spent = refused.value.total
+    assert 1.0 < spent.epsilon < 3.0
+    with pytest.raises(BudgetError, match=r"accept_total_epsilon=1\.0:"):
+        quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=1.0, **plan)
+    result = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=spent.epsilon, **plan)
+    assert set(result.table["state"]) == {"done"}
+    assert result.metrics == ()  # private evaluation records
+    assert result.total == spent == total([result.fit(number).guarantee for number in range(4)])
+    assert all(result.fit(number).guarantee.secure_randomness for number in range(4))
+    with pytest.raises(ArgumentError, match="evaluate_private"):
+        result.plot()
+
+
+def test_what_is_spent_is_told_also_when_nothing_is_left_to_run(private_data, tmp_path):
+    plan = {"epsilons": 1.0, "seeds": 1, "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
+    first = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=2, **plan)
+    again = quietly(wb.sweep, "logistic", private_data, **plan)
+    assert again.total == first.total
+    assert "The one fit satisfies" in again.statement
+
+
+def test_fits_that_the_file_has_of_the_same_records_count(private_data, tmp_path):
+    plan = {"seeds": 1, "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
+    quietly(wb.sweep, "logistic", private_data, epsilons=1.0, accept_total_epsilon=2, **plan)
+    more = sweeping.prepare("logistic", private_data, epsilons=2.0, **plan)
+    assert more.total.fits == 2
+    assert (
+        more.total.epsilon
+        > sweeping.prepare("logistic", private_data, epsilons=2.0, seeds=1, iterations=STEPS).total.epsilon
+    )
+
+
+def test_repetitions_of_a_private_fit_have_randomness_of_their_own(private_data):
+    result = quietly(
+        wb.sweep, "logistic", private_data, epsilons=1.0, seeds=2, iterations=STEPS, accept_total_epsilon=5,
+        evaluate_private=True,
+    )  # fmt: skip
+    one, other = result.fit(0), result.fit(1)
+    assert (one.params["weights_loc"] != other.params["weights_loc"]).all()
+    assert set(result.table["label"]) == {"outside the guarantee"}
+    assert "Choosing the fit with the best score" in result.statement
+    assert result.plot()
+
+
+@pytest.mark.parametrize(
+    ("settings", "argument"),
+    [
+        ({"epsilons": []}, "epsilons=[]"),
+        ({"epsilons": [1.0, -1]}, "epsilons=-1"),
+        ({"epsilons": [1.0, math.inf]}, "epsilons=inf"),
+        ({"epsilons": "high"}, "epsilons='high'"),
+        ({"seeds": []}, "seeds=[]"),
+        ({"seeds": 0}, "seeds=0"),
+        ({"seeds": "many"}, "seeds='many'"),
+        ({"iterations": [100, 0]}, "iterations=0"),
+        ({"num_records": [10**6]}, "num_records=1000000"),
+        ({"samplers": ["bernoulli"]}, "samplers='bernoulli'"),
+        ({"clips": [0]}, "clips=0"),
+        ({"baselines": ["magic"]}, "baselines='magic'"),
+        ({"batch_sizes": 10, "sampling_rates": 0.1}, "batch_sizes="),
+        ({"delta": 2}, "delta=2"),
+        ({"epsilonn": 1}, "epsilonn"),
+        ({"model": None}, "model=None"),
+        ({"model": "logistics"}, "model"),
+        ({"data": 3}, "data='int'"),
+        ({"executor": 3}, "executor=3"),
+        ({"max_lanes": 0}, "max_lanes=0"),
+        ({"accept_total_epsilon": -1}, "accept_total_epsilon=-1"),
+        ({"data": lambda seed: seed}, "data="),
+    ],
+)
+def test_bad_input_names_the_argument_and_the_value(settings, argument):
+    given = {"model": "logistic", "data": "breast_cancer", "epsilons": [1.0], "iterations": STEPS, **settings}
+    with pytest.raises(ArgumentError) as error:
+        quietly(wb.sweep, **given)
+    assert argument in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("settings", [{"seeds": [1, 2]}, {"num_records": 50}])
+def test_what_no_guarantee_covers_is_refused_on_private_records(private_data, settings):
+    (name,) = settings
+    with pytest.raises(ArgumentError, match=name):
+        quietly(wb.sweep, "logistic", private_data, epsilons=1.0, **settings)

@@ -1,0 +1,176 @@
+"""A sweep's plan from a YAML, TOML or JSON file: a mapping of the arguments of ``workbench.sweep``.
+
+model: logistic
+data: {file: clinic.csv, target: ill, bounds: {age: [0, 120], dose: [0, 200]}}
+epsilons: [1, 2, 4]
+seeds: 10
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from workbench import _sources, _validate
+from workbench import data as data_sets
+from workbench.sweeps import sweeping
+
+__all__ = ["read"]
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """Keyword arguments of ``sweeping.prepare`` from a plan; relative paths in it begin at its folder.
+
+    A model is a name, FILE.py or FILE.py:NAME (the file is run), or a mapping of ``name`` and options. Data are a name or
+    a file; or a mapping of ``name`` and the arguments of ``workbench.data.load``, of ``file`` and those of
+    ``workbench.data.from_file``, or of ``generate`` (hierarchical or mixture, made up anew for every seed) and those of that
+    function. In their place, bounds and schema may name a YAML, TOML or JSON file, group features a CSV file.
+
+    :raises ArgumentError: naming ``plan`` and its file, or the argument in it that cannot be used.
+    """
+    file = Path(path).expanduser()
+    plan = _mapping("plan", file)
+    arguments = {*_parameters(sweeping.prepare), *sweeping._SHARED}
+    _check_known("plan", plan, arguments)
+    if "epsilons" not in plan:
+        raise _validate.ArgumentError("epsilons", None, f"{file.name} must list one or more.")
+    forms: dict[str, Callable[[Any, Path], Any]] = {
+        "model": _model, "models": _models, "data": _data, "store": lambda value, folder: folder / _path("store", value),
+    }  # fmt: skip
+    return {name: forms[name](value, file.parent) if name in forms else value for name, value in plan.items()}
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values as YAML 1.2 has them: 1e-5 is a number; no, 12:30, 007 and dates are text."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+for _kind, _form, _first in (
+    ("null", r"(~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("bool", r"(true|True|TRUE|false|False|FALSE)$", list("tTfF")),
+    ("int", r"[-+]?(0|[1-9][0-9]*)$", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?((\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(inf|nan))$",
+        list("-+.0123456789"),
+    ),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_form), _first)
+
+
+def _yaml(text: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # a SafeLoader: no tag makes an object
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
+        raise ValueError(f"{error.problem}{line}") from None
+    except yaml.reader.ReaderError as error:
+        raise ValueError(f"{error.reason} (line {text.count(chr(10), 0, error.position) + 1})") from None
+
+
+_FORMATS: dict[str, Callable[[str], Any]] = {".yaml": _yaml, ".yml": _yaml, ".toml": tomllib.loads, ".json": json.loads}
+
+
+def _mapping(argument: str, file: Path) -> dict[str, Any]:
+    """What a file says. :raises ArgumentError: naming ``argument``, with the line where it cannot be read."""
+    if not file.is_file():
+        raise _validate.ArgumentError(argument, str(file), "no such file.")
+    reader = _FORMATS.get(file.suffix.lower())
+    if reader is None:
+        raise _validate.ArgumentError(argument, str(file), f"the suffix must be one of {', '.join(_FORMATS)}.")
+    try:
+        found = reader(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise _validate.ArgumentError(
+            argument, str(file), f"cannot be read as {file.suffix[1:].upper()}: {error}."
+        ) from None
+    if not isinstance(found, dict):
+        raise _validate.ArgumentError(argument, str(file), "must be a mapping, such as 'epsilons: [1, 2]'.")
+    return found
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------------
+
+
+def _path(argument: str, value: Any) -> Path:
+    if not isinstance(value, str):
+        raise _validate.ArgumentError(argument, value, "must be the path of a file.")
+    return Path(value).expanduser()
+
+
+def _models(given: Any, folder: Path) -> list[Any]:
+    return [_model(each, folder) for each in (given if isinstance(given, list) else [given])]
+
+
+def _model(given: Any, folder: Path) -> Any:
+    options = dict(given) if isinstance(given, dict) else {"name": given}
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise _validate.ArgumentError("model", given, "must be a name or a file, or a mapping of name and options.")
+    return _sources.model(name, options, folder)
+
+
+def _data(given: Any, folder: Path) -> Any:
+    """A name, a ``Dataset``, or a function that makes one up."""
+    if isinstance(given, str):
+        given = {"file" if _sources.is_file(given) else "name": given}
+    for kind, read_kind in {"file": _from_file, "generate": _generated, "name": _named}.items():
+        if isinstance(given, dict) and kind in given:
+            options = {name: value for name, value in given.items() if name != kind}
+            return read_kind(given[kind], options, folder)
+    raise _validate.ArgumentError("data", given, "must be a name or a file, or a mapping with name, file or generate.")
+
+
+def _named(name: str, options: dict[str, Any], folder: Path) -> Any:
+    _check_known("data", options, _parameters(data_sets.load))
+    if "path" in options:
+        options["path"] = folder / _path("path", options["path"])
+    return data_sets.load(name, **options)
+
+
+def _generated(name: str, options: dict[str, Any], folder: Path) -> Any:
+    makers: dict[str, Callable[..., Any]] = {"hierarchical": data_sets.hierarchical, "mixture": data_sets.mixture}
+    make = makers[_validate.choice("generate", name, makers)]
+    _check_known("data", options, _parameters(make) - {"seed"})
+    return functools.partial(make, **options)
+
+
+def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
+    file = folder / _path("file", name)
+    known = _parameters(data_sets.from_frame)
+    if file.suffix.lower() == ".npz":  # where target and groups are arrays
+        known = (known | _parameters(data_sets.from_arrays) | _parameters(data_sets.from_images)) - {"target", "group"}
+    _check_known("data", options, known - {"frame", "x", "y", "images", "labels", "evaluation"})
+    for argument in ("bounds", "schema"):
+        if isinstance(options.get(argument), str):
+            options[argument] = _mapping(argument, folder / _path(argument, options[argument]))
+    if isinstance(options.get("group_features"), str):
+        options["group_features"] = _sources.group_features(folder / _path("group_features", options["group_features"]))
+    try:
+        return data_sets.from_file(file, **options)
+    except TypeError as error:  # an .npz holds a table or images: each takes some of these
+        raise _validate.ArgumentError("data", str(file), f"{error}.") from None
+
+
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    """Names of the arguments that may be given by keyword and stand for one value."""
+    parameters = inspect.signature(function).parameters.values()
+    return {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
+
+
+def _check_known(argument: str, given: Iterable[Any], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise _validate.unknown_name(argument, name, known)
