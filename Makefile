@@ -43,11 +43,12 @@ bench: $(VENV)/tested
 	$(BIN)/python tests/benchmarks/samplers.py
 	$(BIN)/python tests/benchmarks/speed.py vae strategies sizes
 	taskset -c 0 $(BIN)/python tests/benchmarks/speed.py hierarchical logistic
+	$(BIN)/python tests/benchmarks/speed.py lanes
 	$(BIN)/python tests/benchmarks/sweep.py
 
 # on a machine with a GPU and jax, numpyro, optax and scipy; nothing is installed
 bench-gpu:
-	PYTHONPATH=. $(PYTHON) tests/benchmarks/speed.py vae hierarchical strategies sizes --no-peers
+	PYTHONPATH=. $(PYTHON) tests/benchmarks/speed.py vae hierarchical lanes strategies sizes --no-peers
 
 # Adult is read from WORKBENCH_DATA, or downloaded; Fashion-MNIST from Debian's dataset-fashion-mnist, or downloaded
 experiments: $(VENV)/tested

@@ -1,6 +1,6 @@
 """Speed of private training, as ratios within one run: workbench, numpyro's non-private SVI, and d3p in its own environment.
 
-    python speed.py [vae] [hierarchical] [logistic] [strategies] [sizes] [--no-peers] [--turns K]
+    python speed.py [vae] [hierarchical] [logistic] [strategies] [sizes] [lanes] [--no-peers] [--turns K]
 
 Contenders take turns in alternating order; a figure is the median over turns, a ratio the median of the ratios within turns.
 d3p runs in a process of its own between two halves of the turns, and its ratio is to the workbench's median. Figures are
@@ -20,7 +20,9 @@ import jax
 from contenders import clipped, hierarchical, logistic, non_private, private, trainer, vae
 
 from workbench.inference.clipping import STRATEGIES
+from workbench.inference.lanes import LaneProgram, stacked, starting_states
 from workbench.inference.training import jitted_chunk
+from workbench.privacy.randomness import new_key
 
 HERE = Path(__file__).resolve().parent
 EPOCH = 469  # minibatches of 128 in 60 000
@@ -121,12 +123,31 @@ def run_sizes(turns, peers):
         print(f"  {expected:5}   {rate:8.1f} steps/s   {memory / 2**20:8.1f} MiB", flush=True)
 
 
+def run_lanes(turns, peers):
+    """e. Fits of the hierarchical model that are stepped together, as sweeps do it: time a step and lane."""
+    problem, steps = hierarchical(), 3000
+    dpvi, _ = trainer(problem)
+    print(f"\n{problem.name}: private steps of several fits together, {steps} steps a turn, {turns} turns", flush=True)
+    times = {}
+    for lanes in (1, 10, 60, 240):
+        program = LaneProgram(dpvi, lanes, shared=True, device=jax.devices()[0])
+        states = starting_states(dpvi, [new_key() for _ in range(lanes)], {})
+        numbers = stacked([dpvi.numbers] * lanes)
+        results = [program.run(states, problem.on_device, numbers, steps) for _ in range(turns + 1)]
+        times[lanes] = statistics.median(result.seconds for result in results[1:]) / steps / lanes
+        print(
+            f"  {lanes:4} lanes  {_a_step(times[lanes])} a step and lane   {times[1] / times[lanes]:5.1f} x one lane",
+            flush=True,
+        )
+
+
 SECTIONS = {
     "vae": run_vae,
     "hierarchical": run_hierarchical,
     "logistic": run_logistic,
     "strategies": run_strategies,
     "sizes": run_sizes,
+    "lanes": run_lanes,
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,7 +128,8 @@ class SweepResult:
         if x == "epsilon":
             return utility_figure(private, metric, label, baselines=lines, ylabel=ylabel, title=words)
         private[x] = private[x].astype(float)
-        shown = pd.concat([private, *(_baseline(others, name, x) for name in others["method"].unique())])
+        ends = private[x].agg(["min", "max"]).unique()
+        shown = pd.concat([private, *(_baseline(others, name, x, ends) for name in others["method"].unique())])
         return trend_figure(
             shown, x, metric, "method", label, xlabel=_WORDS[x], ylabel=ylabel, title=words,
             logx=bool(private[x].max() >= 5 * private[x].min()),
@@ -211,11 +211,12 @@ def _series(row: Any, by: Sequence[str]) -> str:
     )
 
 
-def _baseline(others: pd.DataFrame, method: str, x: str) -> pd.DataFrame:
-    """A baseline's rows where it was fitted at the same places; none where it is a line without places."""
-    rows = others[(others["method"] == method) & others[x].notna()].copy()
-    rows[x] = rows[x].astype(float)
-    return rows[[math.isfinite(value) for value in rows[x]]]
+def _baseline(others: pd.DataFrame, method: str, x: str, ends: Sequence[float]) -> pd.DataFrame:
+    """A baseline's rows at the places where it was fitted; at both ends where it knows no such thing as ``x``."""
+    rows = others[others["method"] == method]
+    if rows[x].isna().all():
+        return pd.concat([rows.assign(**{x: float(end)}) for end in ends])
+    return rows.astype({x: float})
 
 
 def _one_label(labels: pd.Series) -> str:
