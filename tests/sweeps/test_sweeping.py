@@ -358,6 +358,27 @@ def test_what_is_spent_is_told_also_when_nothing_is_left_to_run(private_data, tm
     assert "The one fit satisfies" in again.statement
 
 
+def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path, monkeypatch):
+    plan = {"epsilons": 1.0, "seeds": 1, "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
+    with monkeypatch.context() as patch:
+        patch.setattr(LaneProgram, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no more")))
+        failed = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=2, **plan)
+    assert failed.table["state"].tolist() == ["failed"]
+    again = sweeping.prepare("logistic", private_data, **plan)
+    assert (failed.total.fits, again.total.fits, len(again.runs)) == (1, 2, 1)
+    assert again.run().table[["state", "attempts"]].to_numpy().tolist() == [["done", 2]]
+    assert sweeping.prepare("logistic", private_data, **plan).total.fits == 2
+
+
+def test_batches_of_a_group_share_one_program(monkeypatch):
+    compiled = []
+    compile_steps = LaneProgram._compiled
+    monkeypatch.setattr(LaneProgram, "_compiled", lambda self, *a: compiled.append(1) or compile_steps(self, *a))
+    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0, 8.0, 9.0], seeds=[0], iterations=20)
+    assert set(prepared.run(max_lanes=2).table["state"]) == {"done"}
+    assert compiled == [1]
+
+
 def test_fits_that_the_file_has_of_the_same_records_count(private_data, tmp_path):
     plan = {"seeds": 1, "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     quietly(wb.sweep, "logistic", private_data, epsilons=1.0, accept_total_epsilon=2, **plan)
@@ -416,7 +437,7 @@ def test_bad_input_names_the_argument_and_the_value(settings, argument):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("settings", [{"seeds": [1, 2]}, {"num_records": 50}])
+@pytest.mark.parametrize("settings", [{"seeds": [1, 2]}, {"num_records": 50}, {"baselines": ["scikit-learn"]}])
 def test_what_no_guarantee_covers_is_refused_on_private_records(private_data, settings):
     (name,) = settings
     with pytest.raises(ArgumentError, match=name):

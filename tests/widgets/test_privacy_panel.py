@@ -78,7 +78,7 @@ def set_to(control, value):
 
 def test_values_are_arguments_of_a_fit(panel):
     values = panel.values()
-    assert set(values) <= set(inspect.signature(fitting.prepare).parameters)
+    assert set(values) <= set(inspect.signature(fitting.fit).parameters)
     assert values.pop("epsilon") == 1
     assert values.pop("sampler") == "poisson"
     assert set(values.values()) == {None}

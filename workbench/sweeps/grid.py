@@ -127,6 +127,12 @@ class Grid:
                 "seeds", self.seeds, "fits with known seeds share noise that anyone can take off again: on private records "
                 "give the number of repetitions instead, and each fit gets secret randomness of its own."
             )  # fmt: skip
+        sample = next(iter(self._samples()))
+        if self.baselines and not (sample.evaluation_is_public or self.constant.get("evaluate_private")):
+            raise _validate.ArgumentError(
+                "baselines", self.baselines, "are scores on private evaluation records, outside any guarantee: "
+                "evaluate_private=True asks for these.",
+            )  # fmt: skip
         if not self.is_public and self.num_records != (None,):
             raise _validate.ArgumentError(
                 "num_records", self.num_records, "only public or made-up records are cut to a size: which records a part "

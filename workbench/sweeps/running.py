@@ -123,13 +123,11 @@ def run_group(
         yield [Outcome(run.key, "refused", str(error)) for run in runs]
         return
     lanes = min(len(runs), max_lanes or _MOST_LANES, group.affordable_lanes)
+    lanes = math.ceil(len(runs) / math.ceil(len(runs) / lanes))  # batches of nearly one size, all by the same program
     over = 0
     while over < len(runs):
         if stop():
             return
-        # batches of nearly one size: all use the same program
-        batches = math.ceil((len(runs) - over) / lanes)
-        lanes = math.ceil((len(runs) - over) / batches)
         batch = runs[over : over + lanes]
         try:
             outcomes = group.run(batch, lanes, stop, on_step)

@@ -13,6 +13,7 @@ import math
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ COLUMNS = {
     "noise_multiplier": ("REAL", "sigma, noise standard deviation / C"),
     "state": ("TEXT NOT NULL", "done, failed, or refused: it could not be run as asked"),
     "message": ("TEXT NOT NULL", "why it failed or was refused"),
+    "attempts": ("INTEGER NOT NULL", "how often it was run, failures included: each time spends its epsilon"),
     "metrics": ("TEXT NOT NULL", "on the evaluation records, JSON"),
     "label": ("TEXT NOT NULL", "what the metrics are: public data, or outside the guarantee"),
     "release_label": ("TEXT NOT NULL", "what the parameters are: covered, or outside the guarantee"),
@@ -73,6 +75,7 @@ class Store:
             self._database = sqlite3.connect(
                 ":memory:" if self.path is None else self.path, timeout=30, isolation_level=None, check_same_thread=False
             )
+            weakref.finalize(self, self._database.close)
             self._prepare()
         except (OSError, sqlite3.Error) as error:
             raise _validate.ArgumentError("store", str(path), f"cannot be used as the file of a sweep ({error}).") from None
@@ -108,10 +111,11 @@ class Store:
         """
         values = [_encoded(row) for row in rows]
         names = ", ".join(COLUMNS)
-        kept = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name != "key")
+        kept = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name not in ("key", "attempts"))
         statement = (
             f"INSERT INTO fits ({names}) VALUES ({', '.join('?' * len(COLUMNS))}) "
-            f"ON CONFLICT (key) DO UPDATE SET {kept} WHERE fits.state != 'done' OR excluded.state = 'done'"
+            f"ON CONFLICT (key) DO UPDATE SET attempts = fits.attempts + excluded.attempts, {kept} "
+            "WHERE fits.state != 'done' OR excluded.state = 'done'"
         )
         with self._lock:
             try:

@@ -172,7 +172,7 @@ class PreparedSweep:
     def _row(self, run: Run, outcome: Outcome) -> dict[str, Any]:
         return {
             **self._facts[run.key], "state": outcome.state, "message": outcome.message, "metrics": outcome.metrics,
-            "seconds": outcome.seconds, "parameters": outcome.params, "finished": _now(),
+            "seconds": outcome.seconds, "attempts": 1, "parameters": outcome.params, "finished": _now(),
         }  # fmt: skip
 
 
@@ -271,7 +271,7 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
         "repetition": cell.repetition, "iterations": cell.iterations, "num_records": cell.num_records,
         "sampler": cell.sampler, "sampling_rate": cell.sampling_rate, "clip": cell.clip,
         "learning_rate": cell.learning_rate, "gradient": cell.gradient, "state": "refused", "message": message,
-        "metrics": {}, "label": dataset.evaluation_label, "release_label": dataset.release_label, "seconds": 0.0,
+        "metrics": {}, "attempts": 0, "label": dataset.evaluation_label, "release_label": dataset.release_label, "seconds": 0.0,
         "finished": _now(),
     }  # fmt: skip
 
@@ -292,9 +292,8 @@ def _dimension(settled: Settled, plan: Any, known: dict[Any, int]) -> int:
 def _spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str, Mapping[str, Any]]) -> TotalPrivacy | None:
     """What ``planned`` fits and all that the store has of the same private records spend together; None for no fit."""
     records = set(fingerprints)
-    others = {row["key"]: row for row in store.rows() if row["fingerprint"] in records and row["state"] != "refused"}
-    together = {**others, **planned}
-    promises = [Guarantee.from_dict(row["guarantee"]) for row in together.values() if row["guarantee"] is not None]
+    found = [row for row in store.rows() if row["fingerprint"] in records for _ in range(row["attempts"])]
+    promises = [Guarantee.from_dict(row["guarantee"]) for row in (*found, *planned.values()) if row["guarantee"] is not None]
     return total(promises) if promises else None
 
 
@@ -376,8 +375,8 @@ def sweep(
 
 @contextlib.contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error, to be called with ``Progress``."""
-    from tqdm import tqdm
+    """A bar on standard error, in notebooks a widget, to be called with ``Progress``."""
+    from tqdm.auto import tqdm
 
     with tqdm(unit="fit", desc="sweep", file=sys.stderr, mininterval=0.2, disable=quiet) as bar:
 

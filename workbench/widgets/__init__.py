@@ -1,5 +1,6 @@
 """The ipywidgets layer: the only room that imports ipywidgets; it holds no mathematics."""
 
 from workbench.widgets.app import Workbench
+from workbench.widgets.sweep import Sweep
 
-__all__ = ["Workbench"]
+__all__ = ["Sweep", "Workbench"]

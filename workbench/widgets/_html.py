@@ -45,8 +45,8 @@ STYLE_SHEET = f"""<style>
 </style>"""
 
 _CARD = (
-    f"border:1px solid #8c959f;border-left:6px solid {ACCENT};border-radius:4px;padding:.4em 1em;margin:.6em 0;"
-    f"line-height:1.45;max-width:72em;background:#ffffff;color:{INK}"
+    "border:1px solid #8c959f;border-left:6px solid {};border-radius:4px;padding:.4em 1em;margin:.6em 0;"
+    "line-height:1.45;max-width:72em;background:#ffffff;color:" + INK
 )
 _COPY = (
     "navigator.clipboard.writeText(this.parentNode.querySelector('pre').textContent);"
@@ -94,12 +94,14 @@ def fold(summary: str, inner: str, *, is_open: bool = False) -> str:
     return f"<details{' open' if is_open else ''}><summary>{escape(summary)}</summary>{inner}</details>"
 
 
-def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = ()) -> str:
-    """A framed text whose first paragraph is in bold."""
+def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *, warns: bool = False) -> str:
+    """A framed text whose first paragraph is in bold; marked by sign and colour where it ``warns``."""
     first, *others = paragraphs
     body = "".join(f"<p style='margin:.4em 0'>{escape(text)}</p>" for text in others)
+    colour, sign = (ALERT, "⚠ ") if warns else (ACCENT, "")
     return (
-        f'<div style="{_CARD}"><b>{escape(title)}</b><p style="margin:.4em 0"><b>{escape(first)}</b></p>'
+        f'<div style="{_CARD.format(colour)}"><b>{sign}{escape(title)}</b>'
+        f'<p style="margin:.4em 0"><b>{escape(first)}</b></p>'
         f"{body}{''.join(map(problem, cautions))}</div>"
     )
 

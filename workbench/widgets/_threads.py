@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["background"]
+__all__ = ["Stoppable", "background"]
 
 _PATIENCE = 60.0  # seconds for all of them together to come to an end
 _running: dict[threading.Thread, Callable[[], None]] = {}
@@ -31,6 +31,44 @@ def background(work: Callable[[], None], name: str, stop: Callable[[], None] = l
     _running[thread] = stop
     thread.start()
     return thread
+
+
+class Stoppable:
+    """Work in a background thread that other threads may ask to stop, and wait for."""
+
+    def __init__(self) -> None:
+        self._stop, self._ended = threading.Event(), threading.Event()
+
+    def _launch(self, work: Callable[[], None], name: str) -> None:
+        """Have ``work`` done in a thread called ``name``; it has ended when ``work`` has, however that went."""
+        self._stop.clear()
+        self._ended.clear()
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._ended.set()
+
+        background(run, name, self.stop)
+
+    def stop(self) -> None:
+        """Ask the work to end with what it has; returns at once."""
+        self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether ``stop`` was called."""
+        return self._stop.is_set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the work is over, however it went."""
+        return self._ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False after ``timeout`` seconds."""
+        return self._ended.wait(timeout)
 
 
 def _nothing() -> None:

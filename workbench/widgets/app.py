@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ipywidgets as widgets
-from IPython import get_ipython
-from IPython.display import HTML, display
+from IPython.display import display
 
 from workbench import data as data_room
 from workbench import models
@@ -27,8 +26,10 @@ from workbench.plots import png
 from workbench.widgets import _html, fields
 from workbench.widgets import session as sessions
 from workbench.widgets._memory import give_back
+from workbench.widgets._notebook import Record, namespace
 from workbench.widgets._threads import background
 from workbench.widgets.data_panel import DataPanel
+from workbench.widgets.data_source import Loader
 from workbench.widgets.history_panel import HistoryPanel
 from workbench.widgets.latest import Latest
 from workbench.widgets.live_panel import LivePanel
@@ -60,7 +61,8 @@ class _Ready(NamedTuple):
 class Workbench:
     """The interactive workbench; display it in a notebook cell.
 
-    :param model: name of the model chosen first. :param data: name of an embedded data set, or a ``Dataset``.
+    :param model: name of the model chosen first. :param options: its options that differ from their defaults.
+    :param data: name of an embedded data set, or a ``Dataset``.
     :param epsilon: > 0. :param delta: None for the largest power of ten below 1/N.
     :param iterations: planned steps; None for the rule of ``workbench.defaults``.
 
@@ -76,8 +78,9 @@ class Workbench:
         epsilon: float = 1.0,
         delta: float | None = None,
         iterations: int | None = 50_000,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
-        models.get(model)
+        models.get(model, **(options or {}))
         if isinstance(data, str):
             data_room.describe(data)
         elif not isinstance(data, Dataset):
@@ -90,17 +93,15 @@ class Workbench:
         self._presenter: threading.Thread | None = None
         self._ready: _Ready | None = None
         self._last_ready: _Ready | None = None  # of the last fit, for another one of the same plan
-        self._datasets: dict[Any, Dataset] = {}
-        self._records: list[Any] = []
-        self._kept = ""  # HTML of the record of the last fit
+        self._loader, self._record = Loader(), Record()
         self._data_key: Any = None
         self._wanted: Any = None  # key of the settings whose consequences are to be shown; None while they have problems
         self._showing = threading.RLock()  # controls are read, and consequences shown, by one thread at a time
         self._closed = self._loud = self._is_running = False
         self._lock = threading.Lock()  # starting, ending and closing exclude each other
         self._outlooks, self._compilations = Latest("dpvi-outlook"), Latest("dpvi-ahead")
-        self.model = ModelPanel(model, {}, self._controls_changed)
-        self.data = DataPanel(data, self._controls_changed, _namespace)
+        self.model = ModelPanel(model, options or {}, self._controls_changed)
+        self.data = DataPanel(data, self._controls_changed, namespace)
         self.privacy = PrivacyPanel(epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed)
         self.run = RunPanel(self._controls_changed)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
@@ -118,7 +119,7 @@ class Workbench:
         chosen = [self.model.view, self.data.view, self.privacy.view]
         for part in chosen:
             part.layout.flex, part.layout.min_width = "1 1 300px", "0"
-        controls = _row(*chosen, flex="1 1 340px")
+        controls = fields.row(*chosen, flex="1 1 340px")
         more = widgets.Tab(
             [self.outcome.posterior, self.outcome.pictures, self.history.view, self.outcome.export],
             titles=("Posterior", "Pictures", "Fits so far", "Export"),
@@ -128,7 +129,7 @@ class Workbench:
             layout=widgets.Layout(flex="1.7 1 480px", min_width="0", grid_gap="10px"),
         )
         view = widgets.VBox(
-            [widgets.HTML(_html.STYLE_SHEET), _row(controls, shown, flex="0 0 auto")],
+            [widgets.HTML(_html.STYLE_SHEET), fields.row(controls, shown, flex="0 0 auto")],
             layout=widgets.Layout(width="100%", max_width="1500px", padding="8px"),
         )
         view.add_class("dpvi-workbench")
@@ -198,23 +199,13 @@ class Workbench:
 
     # ---- before a fit ---------------------------------------------------------------------------------------------
 
-    def _load(self, settings: Settings) -> Dataset:
-        """The data set of ``settings``; the last few are kept."""
-        key = settings.data.key
-        found = self._datasets.get(key)
-        if found is None:
-            found = settings.data.load()
-            if not self._closed:
-                self._datasets = {**dict(list(self._datasets.items())[-2:]), key: found}
-        return found
-
     def _look_ahead(self, settings: Settings) -> _Ready:
         from workbench.privacy.outlook import outlook
 
         last = self._last_ready
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
             return last._replace(prepared=last.prepared.again())
-        prepared = settings.prepare(self._load(settings))
+        prepared = settings.prepare(self._loader.load(settings.data))
         try:
             figure = prepared.model.diagram(prepared.data)
             diagram = png(figure), figure.get_label()
@@ -231,7 +222,7 @@ class Workbench:
                 self._show_ready(found)
                 return
             self._ready = None
-            self.data.show_dataset(self._datasets.get(settings.data.key))
+            self.data.show_dataset(self._loader.found(settings.data))
             if isinstance(found, ArgumentError):
                 self._show_problems({found.argument: found.expectation})
             elif isinstance(found, PrivacyModelError):
@@ -257,8 +248,7 @@ class Workbench:
         self.model.refresh()
         self.data.refresh()
         display(self.view)
-        # a place for ordinary output that stays in the notebook when widget state does not
-        self._records.append(display(HTML(self._kept), display_id=True))
+        self._record.put(display(self._record.content, display_id=True))
 
     # ---- running --------------------------------------------------------------------------------------------------
 
@@ -276,7 +266,7 @@ class Workbench:
             self._last_ready = ready
             session = Session(lambda: ready.prepared, baseline=settings.baseline)
         else:
-            session = Session(lambda: settings.prepare(self._load(settings)), baseline=settings.baseline)
+            session = Session(lambda: settings.prepare(self._loader.load(settings.data)), baseline=settings.baseline)
         self._begin(session, resumed=False)
 
     def resume(self) -> None:
@@ -300,6 +290,22 @@ class Workbench:
         self.run.show_running(True)
         session.start()
         self._presenter = background(functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop)
+
+    def show_result(self, result: Any, dataset: Dataset) -> None:
+        """Show the result of a fit that was made elsewhere, as if it were this screen's last one; nothing is fitted.
+
+        :param dataset: that it was fitted to. While a fit runs here, nothing happens.
+        """
+        if not self._takes_over():
+            return
+        self.result, self._session = result, None
+        self.outcome.clear()
+        self.live.show_result(result)
+        shows_metrics = dataset.evaluation_is_public or result.settings["evaluate_private"]
+        self.outcome.show(result, result.definition.view(dataset) if shows_metrics else None, ())
+        self.history.add(result)
+        self._is_running = False
+        self.run.show_running(False)
 
     def stop(self) -> None:
         """Ask the running fit to end with what it has, as the Stop button does; returns at once."""
@@ -329,8 +335,8 @@ class Workbench:
 
     def _forget(self) -> None:
         self._session = self._ready = self._last_ready = None
-        self._datasets.clear()
-        self._records.clear()
+        self._loader.close()
+        self._record.close()
         give_back()
 
     def _present(self, session: Session, resumed: bool) -> None:
@@ -378,30 +384,4 @@ class Workbench:
         """Ordinary static output under the widget, folded: it stays when the notebook is closed."""
         run = f"{result.model} on {result.data['name']}, {result.state}, epsilon {result.guarantee.epsilon:g}"
         picture = _html.image(bytes(self.live.picture.value), "ELBO and a score over steps", 700) if result.history else ""
-        body = _html.fold(
-            f"Kept in this notebook: {run}", picture + guarantee_card(result, cautions) + posterior_table(result)
-        )
-        self._kept = f'<div style="background:#ffffff;padding:4px">{body}</div>'
-        for record in self._records:
-            record.update(HTML(self._kept))
-
-
-def _row(*children: Any, flex: str) -> Any:
-    """Children beside each other as far as there is room, the others below."""
-    return widgets.HBox(
-        children,
-        layout=widgets.Layout(
-            flex=flex,
-            flex_flow="row wrap",
-            align_items="flex-start",
-            align_content="flex-start",
-            min_width="0",
-            grid_gap="10px",
-        ),
-    )
-
-
-def _namespace() -> Mapping[str, Any]:
-    """The notebook's variables; none outside of one."""
-    shell = get_ipython()
-    return {} if shell is None else shell.user_ns
+        self._record.leave(run, picture + guarantee_card(result, cautions) + posterior_table(result))

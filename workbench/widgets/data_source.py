@@ -18,7 +18,7 @@ from workbench import data as data_room
 from workbench.data import Categorical, Dataset, files
 from workbench.widgets.declarations import FEATURE_ROLES, ColumnDeclaration, TableDeclaration, column_argument
 
-__all__ = ["DataSource", "Same", "Table", "array_table", "file_table", "frame_table", "stamp", "upload_table"]
+__all__ = ["DataSource", "Loader", "Same", "Table", "array_table", "file_table", "frame_table", "stamp", "upload_table"]
 
 _ARRAY_ROLES = (*FEATURE_ROLES, "leave out")  # an array's target and groups come in arrays of their own
 _SAMPLE_ROWS = 200  # rows of a CSV file that its columns' types are guessed from
@@ -42,6 +42,32 @@ class DataSource:
     key: Hashable
     evaluation_is_public: bool
     note: str = ""
+
+
+class Loader:
+    """Makes the data sets of sources; the last few are kept."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Dataset] = {}
+        self._closed = False
+
+    def load(self, source: DataSource) -> Dataset:
+        """The data set of ``source``; may take a second."""
+        found = self._kept.get(source.key)
+        if found is None:
+            found = source.load()
+            if not self._closed:
+                self._kept = {**dict(list(self._kept.items())[-2:]), source.key: found}
+        return found
+
+    def found(self, source: DataSource) -> Dataset | None:
+        """The data set of ``source`` if it is kept."""
+        return self._kept.get(source.key)
+
+    def close(self) -> None:
+        """Forget them all, and keep none from now on."""
+        self._closed = True
+        self._kept = {}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from workbench.widgets import _html
 
-__all__ = ["Field", "Fold", "check", "choice", "close_all", "line", "number_in", "say", "section", "text"]
+__all__ = ["Field", "Fold", "check", "choice", "close_all", "line", "number_in", "row", "say", "section", "text"]
 
 _STYLE = {"description_width": "128px"}
 
@@ -177,6 +177,21 @@ def close_all(widget: Any) -> None:
         if isinstance(part, widgets.Widget):
             part.close()
     widget.close()
+
+
+def row(*children: Any, flex: str) -> Any:
+    """Children beside each other as far as there is room, the others below."""
+    return widgets.HBox(
+        children,
+        layout=widgets.Layout(
+            flex=flex,
+            flex_flow="row wrap",
+            align_items="flex-start",
+            align_content="flex-start",
+            min_width="0",
+            grid_gap="10px",
+        ),
+    )
 
 
 def section(title: str, *children: Any) -> Any:

@@ -15,7 +15,7 @@ from workbench.plots.curves import score_name
 from workbench.widgets import _html
 from workbench.widgets.session import Progress, Session, clock
 
-__all__ = ["LivePanel", "metric_name", "metric_texts"]
+__all__ = ["LivePanel", "metric_name", "metric_texts", "traceback_fold"]
 
 _STAGES = {
     "preparing": "Preparing...", "compiling": "Compiling...", "fitting": "Fitting...",
@@ -71,6 +71,7 @@ class LivePanel:
             self._drawn = None
             self._curves = TrainingCurves(0, _EMPTY)
             self.picture.value = self._curves.frame()
+            self.picture.layout.display = None
             self.progress.value = self.spent.value = 0.0
             self.spent_text.value = _html.quiet("nothing spent yet")
             self.label.value = ""
@@ -130,13 +131,23 @@ class LivePanel:
     def finish(self, session: Session) -> None:
         """Show how the fit ended: its last curves and numbers, or what went wrong with the traceback folded."""
         result = session.result
-        folded = _traceback(session.details)
+        folded = traceback_fold(session.details)
         if result is None:
             self.progress.bar_style = "danger"
             self.status.value = _html.note("Failed.") + _html.problem(session.problem) + folded
             return
-        guarantee = result.guarantee
         self._draw(session, session.progress().history)
+        self._show_end(result, session.problem, folded)
+
+    def show_result(self, result: Any) -> None:
+        """Show how a fit ended that ran elsewhere: its last numbers, without curves."""
+        self.begin(resumed=False)
+        self.picture.layout.display = "none"
+        self.label.value = _html.quiet("Its last numbers were kept, its curves were not.")
+        self._show_end(result, "", "")
+
+    def _show_end(self, result: Any, problem: str, folded: str) -> None:
+        guarantee = result.guarantee
         self.progress.value = guarantee.steps_taken / guarantee.steps
         self.progress.bar_style = {"done": "success", "cancelled": "warning"}.get(result.state, "danger")
         self._show_spent(guarantee.epsilon_taken, guarantee.epsilon)
@@ -146,7 +157,7 @@ class LivePanel:
         ]
         if not result.metrics:
             facts.append("no curves: the evaluation records are private")
-        problems = dict.fromkeys(text for text in (result.message, session.problem) if text)
+        problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self.status.value = (
             _html.note(_ENDS[result.state], " · ".join(facts)) + "".join(map(_html.problem, problems)) + folded
         )
@@ -155,14 +166,15 @@ class LivePanel:
         """The screen failed, not the fit: say so, with the traceback folded."""
         self.status.value = _html.note(
             "The fit has ended, but it cannot be shown.", "Its result, if there is one, is app.result."
-        ) + _traceback(details)
+        ) + traceback_fold(details)
 
     def close(self) -> None:
         """Forget the figure."""
         self._curves = TrainingCurves(0, "closed")
 
 
-def _traceback(details: str) -> str:
+def traceback_fold(details: str) -> str:
+    """A traceback that is folded; nothing for an empty one."""
     return _html.fold("traceback", f"<pre style='white-space:pre-wrap'>{_html.escape(details)}</pre>") if details else ""
 
 

@@ -17,13 +17,13 @@ from workbench.privacy.outlook import Outlook
 from workbench.widgets import _html, fields
 from workbench.widgets.settings import problems_of
 
-__all__ = ["PrivacyPanel"]
+__all__ = ["SAMPLER_WORDS", "PrivacyPanel"]
 
 _SLOWEST, _FASTEST = -2, 2  # powers of ten at the ends of the slider
 _PICTURE = {"width": "316px", "height": "176px"}
 _WORDS_HEIGHT = "200px"  # 10 lines; what is longer scrolls
 _AUTOMATIC = "automatic"
-_SAMPLERS = {
+SAMPLER_WORDS = {
     "poisson": ("by chance (Poisson)", "Each record enters each step with probability q, independently of the others."),
     "without_replacement": ("fixed size, drawn anew", "Each step draws q N different records, without replacement."),
     "shuffle": ("shuffled, in epochs", "Each epoch shuffles the records and takes them in turn; this needs more noise."),
@@ -132,7 +132,7 @@ class PrivacyPanel:
             "sampling_rate",
         )
         self.size = fields.text("sampling_rate", _SIZES["sampling_rate"], placeholder=_AUTOMATIC)
-        self.sampler = fields.choice("sampler", "drawn", [(_SAMPLERS[name][0], name) for name in SAMPLERS], "poisson")
+        self.sampler = fields.choice("sampler", "drawn", [(SAMPLER_WORDS[name][0], name) for name in SAMPLERS], "poisson")
         self.relation = fields.choice("relation", "neighbours", _relations("poisson"), SAMPLERS["poisson"][0])
         self.clip = fields.text(
             "clip", "clipping norm C", placeholder=_AUTOMATIC, help="A record's longer gradient is cut to this length."
@@ -203,8 +203,14 @@ class PrivacyPanel:
         self._show_automatic()
 
     def _explain_choices(self) -> None:
-        self.sampler.show_help(_SAMPLERS[self.sampler.value][1])
+        self.sampler.show_help(SAMPLER_WORDS[self.sampler.value][1])
         self.relation.show_help(_RELATIONS[self.relation.value][1])
+
+    def fill(self, values: Mapping[str, Any]) -> None:
+        """Set fields to ``values``, by argument; the others stay as they are."""
+        for name, value in values.items():
+            field = self._fields[name]
+            field.value = _plain(value) if isinstance(value, (int, float)) else value
 
     def values(self) -> dict[str, Any]:
         """Arguments for ``workbench.fitting.prepare``; None where automatic, the text itself where it is no number."""

@@ -16,7 +16,7 @@ from workbench.plots import png
 from workbench.widgets import _html, fields
 from workbench.widgets.latest import Latest
 
-__all__ = ["ResultPanel", "guarantee_card", "posterior_table"]
+__all__ = ["PICTURES", "ResultPanel", "drawn", "guarantee_card", "posterior_table"]
 
 _IN_FOLDER = {
     "report (HTML page)": ("report.html", "text/html"),
@@ -25,7 +25,7 @@ _IN_FOLDER = {
     "settings and guarantee (JSON)": ("result.json", "application/json"),
     "everything (zip)": ("result.zip", "application/zip"),
 }
-_PICTURES = {
+PICTURES = {
     "picture (PNG)": ("png", "image/png"),
     "picture (SVG)": ("svg", "image/svg+xml"),
     "picture (PDF)": ("pdf", "application/pdf"),
@@ -47,7 +47,7 @@ class ResultPanel:
         self.image = widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width="700px", height="auto"))
         self.image.layout.display = "none"
         self.pictures = widgets.VBox([self.picture.view, self.drawing, self.image])
-        self.kind = fields.choice("file", "file", [*_IN_FOLDER, *_PICTURES], next(iter(_IN_FOLDER)))
+        self.kind = fields.choice("file", "file", [*_IN_FOLDER, *PICTURES], next(iter(_IN_FOLDER)))
         self.make = widgets.Button(
             description="Make file", icon="download", disabled=True, tooltip="Make a file to download"
         )
@@ -123,10 +123,10 @@ class ResultPanel:
         if result is None:
             return
         build: Callable[[], tuple[str, bytes, str]]
-        if kind in _PICTURES:
-            form, media = _PICTURES[kind]
+        if kind in PICTURES:
+            form, media = PICTURES[kind]
             name, dataset = self.picture.value or "curves", self._dataset
-            build = lambda: (f"{name}.{form}", _drawn(result.plot(name, dataset), form), media)  # noqa: E731
+            build = lambda: (f"{name}.{form}", drawn(result.plot(name, dataset), form), media)  # noqa: E731
         else:
             file, media = _IN_FOLDER[kind]
             build = lambda: (file, _file_of(result, file), media)  # noqa: E731
@@ -172,7 +172,8 @@ class ResultPanel:
         self._result = self._dataset = None
 
 
-def _drawn(figure: Any, form: str) -> bytes:
+def drawn(figure: Any, form: str) -> bytes:
+    """A figure as a file: "png", "svg" or "pdf"."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form)
     return buffer.getvalue()

@@ -18,10 +18,11 @@ class RunPanel:
 
     ``device`` is "" for JAX's default.
 
-    :param on_change: called after a change of a control.
+    :param on_change: called after a change of a control. :param start: what the first button says.
+    :param what: that the buttons start, stop and resume.
     """
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    def __init__(self, on_change: Callable[[], None], start: str = "Fit", what: str = "fit") -> None:
         self.device = fields.choice("device", "device", [("automatic", "")], "")
         self.baseline = fields.check(
             "baseline",
@@ -34,12 +35,12 @@ class RunPanel:
             help="The evaluation records are private: numbers computed on them are not covered by epsilon and delta. It "
             "counts from the next fit on, for this data set.",
         )
-        self.fit = widgets.Button(description="Fit", icon="play", button_style="primary", tooltip="Start a private fit")
+        self.fit = widgets.Button(description=start, icon="play", button_style="primary", tooltip=f"Start a private {what}")
         self.stop = widgets.Button(
-            description="Stop", icon="stop", disabled=True, tooltip="End the fit and keep what it has"
+            description="Stop", icon="stop", disabled=True, tooltip=f"End the {what} and keep what it has"
         )
         self.resume = widgets.Button(
-            description="Resume", icon="forward", disabled=True, tooltip="Go on with the fit that was stopped"
+            description="Resume", icon="forward", disabled=True, tooltip=f"Go on with the {what} that was stopped"
         )
         for button in (self.fit, self.stop, self.resume):
             button.layout.width = "92px"

@@ -13,7 +13,7 @@ from workbench import _validate
 from workbench.inference.records import PrivacyModelError
 from workbench.inference.training import Snapshot
 from workbench.results import FitResult, HistoryPoint
-from workbench.widgets._threads import background
+from workbench.widgets._threads import Stoppable, background
 
 __all__ = ["Progress", "Session", "clock", "warm_up"]
 
@@ -35,7 +35,7 @@ class Progress:
     stage_seconds: float = 0.0
 
 
-class Session:
+class Session(Stoppable):
     """Runs one fit in a daemon thread; other threads read ``progress()`` and may call ``stop()``.
 
     :param prepare: makes the ``PreparedFit``, in the thread of the fit.
@@ -43,6 +43,7 @@ class Session:
     """
 
     def __init__(self, prepare: Callable[[], Any], *, baseline: bool = False) -> None:
+        super().__init__()
         self.prepared: Any = None
         self.result: FitResult | None = None
         self.baseline: dict[str, float] | None = None
@@ -57,33 +58,15 @@ class Session:
         self._snapshot: Snapshot | None = None
         self._history: tuple[HistoryPoint, ...] = ()
         self._timed_from: tuple[int, float] | None = None
-        self._stop = threading.Event()
-        self._ended = threading.Event()
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Begin, or go on after a stop where ``can_resume``; returns at once."""
-        self._stop.clear()
-        self._ended.clear()
         with self._lock:
             self._enter("preparing")
             self._timed_from = None
         self.result, self.problem, self.argument, self.expectation, self.details = None, "", "", "", ""
-        background(self._work, "dpvi-fit", self.stop)
-
-    def stop(self) -> None:
-        """Ask the fit to end with what it has; returns at once."""
-        self._stop.set()
-
-    @property
-    def stopping(self) -> bool:
-        """Whether ``stop`` was called."""
-        return self._stop.is_set()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the fit is over, however it went."""
-        return self._ended.is_set()
+        self._launch(self._work, "dpvi-fit")
 
     @property
     def can_resume(self) -> bool:
@@ -94,10 +77,6 @@ class Session:
     def iterations(self) -> int | None:
         """Planned steps; None until the fit is prepared."""
         return None if self.prepared is None else int(self.prepared.privacy.iterations)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False after ``timeout`` seconds."""
-        return self._ended.wait(timeout)
 
     def progress(self) -> Progress:
         """A consistent view of this moment."""
@@ -138,8 +117,6 @@ class Session:
                 self.problem += f" Count epsilon = {self.prepared.privacy.epsilon:g} as spent."
                 self.result = self.prepared.result()
             self.details = traceback.format_exc()
-        finally:
-            self._ended.set()
 
     def _compare(self) -> None:
         from workbench.baseline import without_privacy

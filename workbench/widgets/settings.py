@@ -12,7 +12,7 @@ from workbench.models import registry
 from workbench.privacy.accounting import MAX_EPSILON, SAMPLERS
 from workbench.widgets.data_source import DataSource, Same
 
-__all__ = ["PRIVACY_FIELDS", "Settings", "problems_of"]
+__all__ = ["PRIVACY_FIELDS", "Settings", "named_in_code", "problems_of"]
 
 # what the privacy panel decides, by the names that ``workbench.fit`` has for it
 PRIVACY_FIELDS = (
@@ -47,6 +47,22 @@ def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
         except _validate.ArgumentError as error:
             found[name] = error.expectation
     return found
+
+
+def named_in_code(model: str, options: Mapping[str, Any], data: DataSource) -> tuple[list[tuple[str, str]], str]:
+    """(what it does, statement) of each line that makes model and data, and the two as arguments of a call."""
+    lines = []
+    model, records = repr(model), data.code
+    if options:
+        chosen = "".join(f", {name}={value!r}" for name, value in options.items())
+        lines.append(("The model", f"model = wb.models.get({model}{chosen})"))
+        model = "model"
+    if data.note:
+        lines.append(("The data", f"# {data.note}"))
+    if "(" in records:
+        lines.append(("The data, and what is public about them", f"data = {records}"))
+        records = "data"
+    return lines, f"{model}, {records}"
 
 
 @dataclass(frozen=True)
@@ -102,24 +118,14 @@ class Settings:
 
     def _lines(self) -> list[tuple[str, str]]:
         """(what it does, statement)."""
-        lines = []
-        model, data = repr(self.model), self.data.code
-        if self.options:
-            chosen = "".join(f", {name}={value!r}" for name, value in self.options.items())
-            lines.append(("The model", f"model = wb.models.get({model}{chosen})"))
-            model = "model"
-        if self.data.note:
-            lines.append(("The data", f"# {self.data.note}"))
-        if "(" in data:
-            lines.append(("The data, and what is public about them", f"data = {data}"))
-            data = "data"
+        lines, names = named_in_code(self.model, self.options, self.data)
         arguments: dict[str, Any] = self._given()
         if self.device is not None:
             arguments["device"] = self.device
         if self.evaluate_private:
             arguments["evaluate_private"] = True
         given = "".join(f", {name}={value!r}" for name, value in arguments.items())
-        lines.append(("The fit", f"result = wb.fit({model}, {data}{given})"))
+        lines.append(("The fit", f"result = wb.fit({names}{given})"))
         return lines
 
     def as_cells(self) -> str:

@@ -1,0 +1,95 @@
+"""The sweep screen in JupyterLab: ranges, a figure that fills, Stop and Resume, a fit in the Workbench, private records."""
+
+import re
+import time
+
+import pytest
+
+from tests.browser.conftest import Screen, wait_for
+from tests.browser.test_workbench import full_page, overflowing
+
+pytestmark = pytest.mark.browser
+
+SHOW = "import workbench as wb\nsweep = wb.widgets.Sweep()\nsweep"
+PRIVATE = """import numpy as np, pandas as pd, workbench as wb
+random = np.random.default_rng(7)
+table = pd.DataFrame({"dose": random.uniform(0, 200, 300), "age": random.uniform(0, 100, 300)})
+table["ill"] = random.random(300) < 1 / (1 + np.exp((table.dose - 100) / 20))
+clinic = wb.data.from_frame(table, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, unit="patient", name="clinic")
+sweep = wb.widgets.Sweep(data=clinic, epsilons=(0.5, 1), seeds=2, iterations=(50,))
+sweep"""
+
+
+def looked_at(page, screenshots, name, height=1500):
+    for width in (1280, 900):
+        full_page(page, screenshots / f"{name}-{width}.png", width, height)
+        assert overflowing(page) == []
+
+
+def planned(screen, fits):
+    """Wait until the plan says so many fits."""
+    screen.root.locator("b", has_text=re.compile(rf"^{fits} fits")).wait_for()
+
+
+def test_a_sweep_fills_its_figure_and_a_fit_of_it_opens(notebook, page, screenshots):
+    book = notebook(SHOW, "sweep.result, sweep.opened.result.guarantee.epsilon", name="sweep")
+    book.run(0)
+    screen = Screen(page)
+    planned(screen, 25)
+    looked_at(page, screenshots, "sweep-ready")
+    screen.type("epsilons", "0.5, one")
+    screen.root.locator(".widget-html-content", has_text="one must be a finite number").wait_for()
+    assert screen.button("Start").is_disabled()
+    full_page(page, screenshots / "sweep-bad.png", 1280)
+    screen.type("epsilons", "0.5 1 2 4")
+    screen.type("repetitions (fits)", "12")
+    screen.type("iterations (steps)", "20000")
+    planned(screen, 48)
+    screen.watch_curves()
+    screen.button("Start").click()
+    wait_for(screen.curves_seen, 120, "the figure")
+    page.screenshot(path=screenshots / "sweep-running.png")
+    screen.button("Stop").click()
+    stopped = screen.headline("Stopped")
+    assert "Resume runs the others" in stopped
+    looked_at(page, screenshots, "sweep-stopped")
+    screen.button("Resume").click()
+    assert "48 of 48 fits" in screen.headline("Done", 240)
+    assert len(screen.curves_seen()) >= 3
+    assert screen.root.locator("table:visible", has_text="AUC").count() == 1
+    looked_at(page, screenshots, "sweep-done")
+    screen.tab("Export")
+    with page.expect_download() as download:
+        screen.root.locator("a", has_text="table (CSV)").click()
+    assert len(download.value.path().read_text().splitlines()) == 49
+    looked_at(page, screenshots, "sweep-export")
+    screen.tab("Open a fit")
+    screen.choose("fit", "epsilon 2, seed 3")
+    looked_at(page, screenshots, "sweep-opening")
+    screen.button("Open in the Workbench").click()
+    opened = Screen(page, place=1).is_ready()
+    assert "20,000 of 20,000 steps" in opened.headline("Done")
+    assert opened.field("epsilon").input_value() == "2"
+    for width in (1280, 900):
+        full_page(page, screenshots / f"sweep-opened-{width}.png", width, 3000)
+    book.run(1)
+    shown = book.cells.nth(1).locator(".jp-OutputArea-output").inner_text()
+    assert "48 of 48 fits done, done), 2.0" in shown.replace("\n", " ")
+
+
+def test_a_sweep_over_private_records_asks_before_it_starts(notebook, page, screenshots):
+    book = notebook(PRIVATE, name="sweep-private")
+    book.run(0)
+    screen = Screen(page)
+    planned(screen, 4)
+    assert screen.button("Start").is_disabled()
+    screen.root.get_by_text("show scores on private evaluation records (outside the guarantee)").click()
+    screen.root.locator(".widget-html-content", has_text="leaks about them").wait_for()
+    looked_at(page, screenshots, "sweep-private")
+    screen.root.get_by_text(re.compile("I accept that these fits together spend epsilon")).click()
+    wait_for(screen.button("Start").is_enabled, 10, "Start")
+    screen.button("Start").click()
+    assert "4 of 4 fits" in screen.headline("Done", 180)
+    time.sleep(0.5)
+    assert screen.root.locator("span:visible", has_text="outside the guarantee").count()
+    looked_at(page, screenshots, "sweep-private-done")
