@@ -322,6 +322,7 @@ def test_processes_of_their_own_fit_the_same(command, public, tmp_path):
         assert ours["auc"] == pytest.approx(others["auc"], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_finished_fits(tmp_path):
     (tmp_path / "plan.yaml").write_text(
         PUBLIC.replace("[1, 4]", "4").replace("[0, 1]", "[1]").replace("20", "[20, 5000000]")

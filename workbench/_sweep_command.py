@@ -10,6 +10,7 @@ import math
 import multiprocessing
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -167,9 +168,11 @@ def _say(result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep
         _print_metrics(result, prepared.grid)
         states = result.table["state"]
         print(f"{(states == 'done').sum()} of {counts['planned']} fits are done. {result.message}".rstrip())
-    others = result.table[lambda table: table["state"] != "done"]
-    for (state, message), rows in others.groupby(["state", "message"], sort=False):
-        print(f"{len(rows)} {state}: {message}")
+    others = [(row["state"], row["message"]) for row in result.table.to_dict("records") if row["state"] != "done"]
+    if result.state == "planned":
+        others = [(row["state"], row["message"]) for row in prepared.refused]
+    for (state, message), count in Counter(others).items():
+        print(f"{count} {state}: {message}")
     print(result.statement)
 
 

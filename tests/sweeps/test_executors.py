@@ -67,6 +67,7 @@ def scores(table):
     return table.set_index(["epsilon", "seed"])["auc"].round(5).to_dict()
 
 
+@pytest.mark.slow
 def test_an_executor_gives_the_same_table(here):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         result = sweeping.prepare("logistic", "breast_cancer", **PLAN).run(executor=pool)
@@ -81,6 +82,7 @@ def test_a_task_whose_worker_died_is_given_out_again(here):
     assert scores(result.table) == scores(here)
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_every_worker_fails_and_the_others_run():
     pool = Pool(KilledWorker("gone"), None, KilledWorker("gone"), KilledWorker("gone"))
     prepared = sweeping.prepare("logistic", "breast_cancer", **PLAN)
@@ -144,6 +146,7 @@ def test_a_cluster_without_workers_is_lost_and_not_waited_for(monkeypatch):
     assert "no worker has been there" in result.message
 
 
+@pytest.mark.slow
 def test_a_model_in_a_file_of_its_own_is_run_where_the_work_is_done(tmp_path, monkeypatch):
     file = tmp_path / "mine.py"
     file.write_text(FILE)

@@ -95,6 +95,7 @@ def test_a_default_that_follows_epsilon_is_no_axis():
     assert [text.get_text() for text in result.plot().axes[0].get_legend().get_texts()] == ["DP-VI"]
 
 
+@pytest.mark.slow
 def test_models_that_differ_in_an_option_are_told_apart():
     models = [wb.models.get("logistic", prior_scale=scale) for scale in (0.1, 10.0)]
     result = quietly(wb.sweep, models=models, data="breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS)
@@ -135,6 +136,7 @@ def test_a_fit_that_is_not_private_has_no_result(hierarchical):
         hierarchical.fit(99)
 
 
+@pytest.mark.slow
 def test_clips_rates_and_an_automatic_guide_go_together_too():
     def model(x, y=None, num_records=None):
         weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
@@ -151,7 +153,7 @@ def test_clips_rates_and_an_automatic_guide_go_together_too():
     assert {line.get_label() for line in result.plot(x="clip").axes[0].get_lines()} >= {"learning rate 0.01"}
 
 
-@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
+@pytest.mark.parametrize("sampler", [pytest.param("without_replacement", marks=pytest.mark.slow), "shuffle"])
 def test_other_samplers_go_together_too(sampler):
     sizes = {"epsilons": [2.0, 20.0], "seeds": [5], "iterations": STEPS}
     result = quietly(wb.sweep, "logistic", "breast_cancer", samplers=sampler, **sizes)
@@ -247,6 +249,7 @@ def test_a_cell_that_cannot_be_calibrated_says_why_and_the_others_run():
     assert rows.loc[100.0, "message"].startswith("epsilon=100.0")
 
 
+@pytest.mark.slow
 def test_a_score_that_fails_keeps_the_fit():
     logistic = wb.models.get("logistic")
 
@@ -282,7 +285,11 @@ def test_a_repeated_sweep_does_no_work_and_a_changed_one_adds_rows(tmp_path, mon
         np.testing.assert_array_equal(again.fit(0).params[name], value)
 
 
-def test_a_delta_that_allows_publishing_a_record_is_warned_of():
+def test_a_delta_that_allows_publishing_a_record_is_warned_of(monkeypatch):
+    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, seeds=3, iterations=STEPS, delta=0.01)
+    (caution,) = prepared.cautions
+    assert "not below 1/N" in caution
+    monkeypatch.setattr(sweeping.PreparedSweep, "run", lambda *_, **__: None)
     with pytest.warns(fitting.DeltaWarning, match="not below 1/N"):
         quietly(wb.sweep, "logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS, delta=0.01)
 

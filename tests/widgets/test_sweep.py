@@ -401,6 +401,7 @@ def test_no_private_value_is_on_the_screen(ended_private, planted):
 # ---- the end --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_closing_stops_the_sweep_and_ends_its_threads():
     threads, instances = set(threading.enumerate()), set(ipywidgets.widgets.widget._instances)
     screen = settle(Sweep(epsilons=(1, 4), seeds=2, iterations=(50_000_000,)))

@@ -61,6 +61,7 @@ class PreparedSweep:
     """A checked and calibrated sweep. ``run`` fits what the store does not have; ``result`` is there at any time.
 
     :param grid: what was asked for. :param cells: by key, all of them. :param runs: those still to be done.
+    :param refused: rows of those that cannot be run as asked; ``run`` writes them.
     :param total: what all fits over private records spend together, those of the same records in the store included; None
         for public records.
     """
@@ -71,7 +72,7 @@ class PreparedSweep:
     store: Store
     total: TotalPrivacy | None
     _facts: Mapping[str, Mapping[str, Any]] = field(repr=False)
-    _refused: Sequence[Mapping[str, Any]] = field(repr=False)
+    refused: Sequence[Mapping[str, Any]] = field(repr=False)
     state: str = "planned"
     message: str = ""
 
@@ -140,7 +141,7 @@ class PreparedSweep:
                 yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=tell_step)
 
         tell()
-        self.store.add(self._refused)
+        self.store.add(self.refused)
         try:
             batches = here()
             if executor is not None:
@@ -271,8 +272,8 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
         "repetition": cell.repetition, "iterations": cell.iterations, "num_records": cell.num_records,
         "sampler": cell.sampler, "sampling_rate": cell.sampling_rate, "clip": cell.clip,
         "learning_rate": cell.learning_rate, "gradient": cell.gradient, "state": "refused", "message": message,
-        "metrics": {}, "attempts": 0, "label": dataset.evaluation_label, "release_label": dataset.release_label, "seconds": 0.0,
-        "finished": _now(),
+        "metrics": {}, "attempts": 0, "label": dataset.evaluation_label, "release_label": dataset.release_label,
+        "seconds": 0.0, "finished": _now(),
     }  # fmt: skip
 
 
