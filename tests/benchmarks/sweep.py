@@ -3,8 +3,9 @@
     python sweep.py [--no-peers] [--turns K] [--steps T]
 
 Each turn is a process of its own, so that it imports, calibrates and compiles as a user's first sweep does; the folder of
-calibrated numbers is empty. d3p's time is its seconds a step times the number of steps: it would compile each of the 60 fits
-anew as well, which is not counted.
+calibrated numbers is empty. d3p's time is its seconds a step on one core times the number of steps, divided by the number of
+cores, as if that many of its fits ran side by side at full speed; compiling each is not counted. (On two cores one of its
+fits takes several times as long as on one.)
 """
 
 import argparse
@@ -73,9 +74,10 @@ def main():
         sys.path.insert(0, str(Path(__file__).parent))
         from speed import d3p
 
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         ours = statistics.median(answer["seconds"]["in all"] for answer in answers)
         for name, options in (("d3p", []), ("d3p, Poisson stand-in", ["--sampler", "poisson"])):
-            theirs = d3p(["hierarchical", *options]) * fits * arguments.steps
+            theirs = d3p(["hierarchical", *options]) * fits * arguments.steps / cores
             print(f"  {name:28} {theirs:7.1f} s   {theirs / ours:.1f} x ours")
 
 
