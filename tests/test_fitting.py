@@ -333,6 +333,34 @@ def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(
     assert len(other.history) == len(one.history)
 
 
+def test_a_fit_with_another_epsilon_and_clip_shares_what_is_compiled(monkeypatch):
+    changes = {"epsilon": 2.0, "clip": 0.7, "learning_rate": 0.05, "iterations": 300, "seed": 1}
+    alone = wb.fit("logistic", "breast_cancer", **changes)
+    first = prepare(iterations=300)
+    first.compile()
+    other = fitting.prepare("logistic", "breast_cancer", **changes)
+    other.share(first)
+    monkeypatch.setattr(fitting, "compile_ahead", lambda *_: pytest.fail("compiled again"))
+    other.compile()
+    assert list(other.run())[-1].status == "done"
+    result = other.result()
+    assert result.guarantee == alone.guarantee
+    assert result.metrics == alone.metrics
+    for name, value in alone.params.items():
+        np.testing.assert_array_equal(result.params[name], value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"iterations": 301}, {"sampling_rate": 0.2}, {"gradient": "vanilla"}, {"average": False}]
+)
+def test_a_fit_of_other_steps_shares_nothing(change):
+    first, other = (prepare(**{"iterations": 300, **settings}) for settings in ({}, change))
+    first._compiled = object()
+    other.share(first)
+    other._take_over()
+    assert other._compiled is None
+
+
 def test_another_fit_with_the_same_seed_is_the_same(done):
     first = prepare(iterations=300, seed=1)
     list(first.run())

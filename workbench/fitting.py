@@ -71,6 +71,7 @@ class PreparedFit:
     _last: Snapshot | None = None
     _end: DPVIState | None = None
     _compiled: Future[Compilation] | None = None
+    _alike: PreparedFit | None = None
     _compiling: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
 
@@ -145,6 +146,7 @@ class PreparedFit:
         No step is taken and no privacy is spent: records lend their shapes alone. A second thread that calls it waits.
         """
         with self._compiling:
+            self._take_over()
             if self._compiled is not None:
                 return
             records, state = self.on_device
@@ -154,6 +156,25 @@ class PreparedFit:
                     self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
             compiled.result()
             self._compiled = compiled
+
+    def share(self, other: PreparedFit) -> None:
+        """Let this fit take what ``other`` has compiled by the time it is needed, if one program does for both.
+
+        It does where they differ in epsilon, delta, C, learning rate or randomness alone.
+        """
+        same = self.settled.program(self.plan) == other.settled.program(other.plan)
+        constants = self.settled.constants
+        if same and all(np.array_equal(value, constants[name]) for name, value in other.settled.constants.items()):
+            self._alike = other
+
+    def _take_over(self) -> None:
+        other, self._alike = self._alike, None
+        if other is None or self._compiled is not None or other._compiled is None:
+            return
+        self._compiled = other._compiled
+        for name in ("_compute", "_draw"):
+            if name in vars(other):
+                vars(self)[name] = vars(other)[name]
 
     def again(self) -> PreparedFit:
         """Another fit of the same plan, with randomness of its own (a seed gives the same), compiled as far as this one is.
@@ -194,6 +215,7 @@ class PreparedFit:
         """
         if self._last is not None and not self.can_resume:
             raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
+        self._take_over()
         records, start = self.on_device
         before = 0.0
         if self._last is not None and self._end is not None:

@@ -5,10 +5,12 @@ Nothing is calibrated or compiled here, so a sweep can settle hundreds of fits b
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 import numpyro
 
 from workbench import _validate, defaults
@@ -23,7 +25,7 @@ from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
 from workbench.privacy.randomness import key_from_seed, new_key
 
-__all__ = ["RunSettings", "Settled", "device_named", "settle"]
+__all__ = ["RunSettings", "Settled", "device_named", "is_array", "settle"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,20 @@ class Settled:
             learning_rate=self.settings.learning_rate,
         )
 
+    def program(self, plan: PrivacyPlan) -> Hashable:
+        """Equal for fits whose steps are one compiled program with other ``inference.dpvi.Numbers``.
+
+        Arrays among the constants count by their shapes alone.
+        """
+        settings, model = self.settings, self.model
+        shapes = tuple((array.shape, str(array.dtype)) for array in (*self.data.train, *self.data.evaluation))
+        return (
+            model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,
+            self.privacy.iterations, plan.sampler, settings.gradient, settings.strategy, settings.physical_size,
+            settings.average, settings.evaluate_private, id(self.optimizer), str(self.device),
+            tuple((name, np.shape(value) if is_array(value) else repr(value)) for name, value in self.constants.items()),
+        )  # fmt: skip
+
     def new_key(self) -> jax.Array:
         """The key of one run: a secret one, or the seed's."""
         return new_key() if self.privacy.seed is None else key_from_seed(self.privacy.seed)
@@ -119,6 +135,11 @@ class Settled:
     def begin(self, dpvi: DPVI, key: jax.Array) -> DPVIState:
         """The state of a run with ``key`` before its first step."""
         return dpvi.init(key, *self.data.train, **self.model.options, **self.constants)
+
+
+def is_array(value: Any) -> bool:
+    """Whether ``value`` is an array, scalars apart."""
+    return bool(getattr(value, "ndim", 0))
 
 
 def settle(

@@ -23,7 +23,7 @@ from workbench.inference.dpvi import DPVIState, Numbers
 from workbench.inference.lanes import LaneProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
 from workbench.inference.records import PrivacyModelError
 from workbench.privacy.plan import PrivacyPlan
-from workbench.settling import Settled
+from workbench.settling import Settled, is_array
 from workbench.sweeps.grid import DP, NON_PRIVATE, POOLED
 
 __all__ = ["Outcome", "Run", "groups_of", "plan_of", "run_group"]
@@ -76,27 +76,8 @@ def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs that one compiled program can step together; the pooled baselines in a group of their own."""
     found: dict[Hashable, list[Run]] = {}
     for run in runs:
-        found.setdefault("pooled" if run.method == POOLED else _structure(run), []).append(run)
+        found.setdefault("pooled" if run.plan is None else run.settled.program(run.plan), []).append(run)
     return list(found.values())
-
-
-def _structure(run: Run) -> Hashable:
-    """Equal for runs whose steps are the same program with other numbers."""
-    settled, plan = run.settled, run.plan
-    assert plan is not None
-    privacy, settings, data = settled.privacy, settled.settings, settled.data
-    shapes = tuple((array.shape, str(array.dtype)) for array in (*data.train, *data.evaluation))
-    fixed = {name: value for name, value in settled.constants.items() if not _is_array(value)}
-    return (
-        id(settled.model), shapes, privacy.num_records, privacy.iterations, plan.sampler, settings.gradient,
-        settings.strategy, settings.physical_size, settings.average, settings.evaluate_private, id(settled.optimizer),
-        str(settled.device), repr(sorted(fixed.items())),
-        tuple((name, np.shape(value)) for name, value in settled.constants.items() if _is_array(value)),
-    )  # fmt: skip
-
-
-def _is_array(value: Any) -> bool:
-    return bool(getattr(value, "ndim", 0))
 
 
 def run_group(
@@ -165,7 +146,7 @@ class _Group:
         self._differing = [
             name
             for name, value in constants[0].items()
-            if _is_array(value) and any(own[name] is not value and not np.array_equal(own[name], value) for own in constants)
+            if is_array(value) and any(own[name] is not value and not np.array_equal(own[name], value) for own in constants)
         ]
         self._program: tuple[int, LaneProgram] | None = None
         self._begun: dict[Any, Any] = {}

@@ -93,6 +93,7 @@ class Workbench:
         self._presenter: threading.Thread | None = None
         self._ready: _Ready | None = None
         self._last_ready: _Ready | None = None  # of the last fit, for another one of the same plan
+        self._newest: Any = None  # the fit prepared last, whose compiled steps the next may share
         self._loader, self._record = Loader(), Record()
         self._data_key: Any = None
         self._wanted: Any = None  # key of the settings whose consequences are to be shown; None while they have problems
@@ -206,6 +207,9 @@ class Workbench:
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
             return last._replace(prepared=last.prepared.again())
         prepared = settings.prepare(self._loader.load(settings.data))
+        if self._newest is not None:
+            prepared.share(self._newest)  # another epsilon, say, needs nothing compiled anew
+        self._newest = prepared
         try:
             figure = prepared.model.diagram(prepared.data)
             diagram = png(figure), figure.get_label()
@@ -334,7 +338,7 @@ class Workbench:
             self._forget()
 
     def _forget(self) -> None:
-        self._session = self._ready = self._last_ready = None
+        self._session = self._ready = self._last_ready = self._newest = None
         self._loader.close()
         self._record.close()
         give_back()
