@@ -438,6 +438,7 @@ def test_a_scale_three_in_a_thousand_off_would_be_seen(scale):
     assert min(p_values) < FALSE_ALARMS
 
 
+@pytest.mark.slow
 def test_draws_of_jax_random_normal_are_not_as_many():
     """None of 2^28 draws lies above 5.25."""
     p_values = tail_p_values(partial(jax.random.normal, dtype=jnp.float32), jax.random.key(40))

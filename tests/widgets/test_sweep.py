@@ -374,6 +374,7 @@ def test_what_was_spent_on_the_same_records_counts_for_the_next_plan(ended_priva
     assert "4 of these fits of the same records are there already" in text(screen.spending.view)
 
 
+@pytest.mark.slow
 def test_a_private_score_is_computed_only_on_request_and_explained_as_a_leak(screens, private_data):
     screen = settle(screens(data=private_data, epsilons=(1,), seeds=1))
     assert "Choosing the fit with the best score" not in text(screen.spending.view)
