@@ -165,6 +165,12 @@ def test_what_only_the_records_tell_is_explained_too(screens, private_data, tmp_
     assert buttons(screen) == [False, False, False]
 
 
+def test_fits_that_cannot_be_run_are_told_before_the_others_start(screens):
+    screen = settle(screens(epsilons=(1, 100), seeds=1, iterations=(1,)))
+    assert "1 fits cannot be run as asked: epsilon=100.0" in text(screen.spending.view)
+    assert buttons(screen) == [True, False, False]
+
+
 def test_values_of_a_list_may_stand_between_commas_or_spaces(screens):
     screen = screens()
     for shown in ("0.5, 1 ,2", "0.5 1 2", "0.5;1; 2,"):

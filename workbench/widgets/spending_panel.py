@@ -87,5 +87,5 @@ def _plan_words(prepared: PreparedSweep) -> tuple[str, str]:
 
 
 def _refused(prepared: PreparedSweep) -> str:
-    messages = [row["message"] for row in prepared.store.rows(list(prepared.cells)) if row["state"] == "refused"]
+    messages = [row["message"] for row in prepared.refused]
     return f"{len(messages)} fits cannot be run as asked: {messages[0]}" if messages else ""
