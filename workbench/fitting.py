@@ -53,7 +53,29 @@ def prepare(model: str | Model, data: str | Dataset, **settings: Any) -> Prepare
     key, dpvi = settled.new_key(), settled.trainer(plan)
     state = settled.begin(dpvi, key)
     plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
-    return PreparedFit(settled, plan, dpvi, state, key)
+    return PreparedFit(settled, plan, dpvi, state, key, _Program(dpvi, settled.model, settled.data.num_evaluation))
+
+
+class _Program:
+    """What fits of one program compile, once for all of them, by whichever needs it first.
+
+    ``steps`` are those of ``training.compile_ahead``, None until ``lock``'s holder has begun with them.
+    """
+
+    def __init__(self, dpvi: DPVI, model: Model, num_evaluation: int) -> None:
+        self._dpvi, self._model, self._num_evaluation = dpvi, model, num_evaluation
+        self.steps: Future[Compilation] | None = None
+        self.lock = threading.Lock()
+
+    @functools.cached_property
+    def compute(self) -> Callable[..., Outputs]:
+        """The jitted part of ``PreparedFit.evaluator``, of unconstrained parameters, evaluation records and a key."""
+        return jax.jit(evaluation_of(self._dpvi, self._model, self._num_evaluation))
+
+    @functools.cached_property
+    def draw(self) -> Callable[[dict[str, Any], jax.Array], dict[str, jax.Array]]:
+        """Posterior draws of unconstrained parameters, one for each key."""
+        return jax.jit(jax.vmap(self._dpvi.split.latents, in_axes=(None, 0)))
 
 
 @dataclass(repr=False)
@@ -68,11 +90,9 @@ class PreparedFit:
     dpvi: DPVI
     state: DPVIState
     key: jax.Array
+    _program: _Program
     _last: Snapshot | None = None
     _end: DPVIState | None = None
-    _compiled: Future[Compilation] | None = None
-    _alike: PreparedFit | None = None
-    _compiling: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -126,13 +146,8 @@ class PreparedFit:
         key = evaluation_key(self.key)
         records = tuple(jax.device_put(array, self.device) for array in self.data.evaluation)
         target = np.asarray(self.data.evaluation[-1])
-        compute = self._compute
+        compute = self._program.compute
         return lambda params: metrics_of(self.model, target, compute(params, records, key))
-
-    @functools.cached_property
-    def _compute(self) -> Callable[..., Outputs]:
-        """The jitted part of ``evaluator``, of unconstrained parameters, evaluation records and a key."""
-        return jax.jit(evaluation_of(self.dpvi, self.model, self.data.num_evaluation))
 
     @functools.cached_property
     def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
@@ -145,9 +160,9 @@ class PreparedFit:
 
         No step is taken and no privacy is spent: records lend their shapes alone. A second thread that calls it waits.
         """
-        with self._compiling:
-            self._take_over()
-            if self._compiled is not None:
+        program = self._program
+        with program.lock:
+            if program.steps is not None:
                 return
             records, state = self.on_device
             compiled = compile_ahead(self.dpvi, state, records, self.privacy.iterations)
@@ -155,29 +170,20 @@ class PreparedFit:
                 with contextlib.suppress(Exception):  # a score that fails is told by ``run``, which goes on without it
                     self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
             compiled.result()
-            self._compiled = compiled
+            program.steps = compiled
 
     def share(self, other: PreparedFit) -> None:
-        """Let this fit take what ``other`` has compiled by the time it is needed, if one program does for both.
+        """Compile nothing that ``other`` compiles, if one program does for both; to be called before anything is compiled.
 
         It does where they differ in epsilon, delta, C, learning rate or randomness alone.
         """
         same = self.settled.program(self.plan) == other.settled.program(other.plan)
         constants = self.settled.constants
         if same and all(np.array_equal(value, constants[name]) for name, value in other.settled.constants.items()):
-            self._alike = other
-
-    def _take_over(self) -> None:
-        other, self._alike = self._alike, None
-        if other is None or self._compiled is not None or other._compiled is None:
-            return
-        self._compiled = other._compiled
-        for name in ("_compute", "_draw"):
-            if name in vars(other):
-                vars(self)[name] = vars(other)[name]
+            self._program = other._program
 
     def again(self) -> PreparedFit:
-        """Another fit of the same plan, with randomness of its own (a seed gives the same), compiled as far as this one is.
+        """Another fit of the same plan, with randomness of its own (a seed gives the same), with all that is compiled.
 
         It spends its own epsilon.
         """
@@ -185,12 +191,8 @@ class PreparedFit:
         dpvi.optim = copy.copy(dpvi.optim)  # ``init`` writes to both, and this fit may be going on
         dpvi.guide = self.model.new_guide()  # an automatic guide keeps its starting values
         other = dataclasses.replace(
-            self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, _last=None, _end=None, _history=[],
-            _compiling=threading.Lock(),
-        )  # fmt: skip
-        for name in ("_compute", "_draw"):
-            if name in vars(self):
-                vars(other)[name] = vars(self)[name]
+            self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, _last=None, _end=None, _history=[]
+        )
         vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
         return other
 
@@ -215,13 +217,13 @@ class PreparedFit:
         """
         if self._last is not None and not self.can_resume:
             raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
-        self._take_over()
         records, start = self.on_device
         before = 0.0
         if self._last is not None and self._end is not None:
             start, before = self._end, self._last.seconds
-        if self._compiled is None:
-            self._compiled = compile_ahead(self.dpvi, start, records, self.privacy.iterations)
+        program = self._program
+        if program.steps is None:
+            program.steps = compile_ahead(self.dpvi, start, records, self.privacy.iterations)
         snapshots = run_training(
             self.dpvi,
             start,
@@ -231,7 +233,7 @@ class PreparedFit:
             evaluate=self.evaluator,
             epsilon_at=self.plan.epsilon_so_far(),
             averaged=self.settings.average,
-            compiled=self._compiled,
+            compiled=program.steps,
         )
         while True:
             try:
@@ -275,10 +277,6 @@ class PreparedFit:
         if metrics:
             self._history.append(HistoryPoint(taken, dict(metrics)))
 
-    @functools.cached_property
-    def _draw(self) -> Callable[[dict[str, Any], jax.Array], dict[str, jax.Array]]:
-        return jax.jit(jax.vmap(self.dpvi.split.latents, in_axes=(None, 0)))
-
     def result(self, *, last_iterate: bool = False) -> FitResult:
         """The result of the run that ended, partial or whole.
 
@@ -297,7 +295,7 @@ class PreparedFit:
         params = jax.tree.map(jnp.asarray, last.params)
         split = self.dpvi.split
         keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
-        latents = self._draw(split.unconstrain(params), keys)
+        latents = self._program.draw(split.unconstrain(params), keys)
         return FitResult(
             state=last.status,
             message=last.message,
