@@ -23,7 +23,7 @@ from workbench.inference._hoisting import hoist
 from workbench.inference.dpvi import DPVI, DPVIState, Numbers
 from workbench.inference.records import Record
 
-__all__ = ["Compilation", "Snapshot", "compile_ahead", "run"]
+__all__ = ["Compilation", "Snapshot", "all_finite", "chunk_of", "compile_ahead", "run"]
 
 Status = Literal["running", "done", "cancelled", "failed"]
 
@@ -151,7 +151,8 @@ def compile_ahead(dpvi: DPVI, state: DPVIState, records: Record, steps: int) -> 
     return compiling
 
 
-def _all_finite(params: dict[str, Any]) -> bool:
+def all_finite(params: Any) -> bool:
+    """Whether every entry of a pytree of arrays is a finite number."""
     return all(bool(np.all(np.isfinite(value))) for value in jax.tree.leaves(params))
 
 
@@ -252,7 +253,7 @@ def run(
             duration = time.perf_counter() - began
             seconds_per_step = duration / (limit - first_step)
             newest = host_params(state)
-            if not _all_finite(newest):
+            if not all_finite(newest):
                 status = "failed"
                 message = (
                     f"the parameters were no longer finite after step {step}; the values shown are older. "

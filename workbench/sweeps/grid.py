@@ -127,8 +127,7 @@ class Grid:
                 "seeds", self.seeds, "fits with known seeds share noise that anyone can take off again: on private records "
                 "give the number of repetitions instead, and each fit gets secret randomness of its own."
             )  # fmt: skip
-        sample = next(iter(self._samples()))
-        if self.baselines and not (sample.evaluation_is_public or self.constant.get("evaluate_private")):
+        if self.baselines and not (self._sample.evaluation_is_public or self.constant.get("evaluate_private")):
             raise _validate.ArgumentError(
                 "baselines", self.baselines, "are scores on private evaluation records, outside any guarantee: "
                 "evaluate_private=True asks for these.",
@@ -153,13 +152,14 @@ class Grid:
     @property
     def is_public(self) -> bool:
         """Whether the records are public or made up, so that no privacy is spent."""
-        return all(dataset.is_public for dataset in self._samples())
+        return self._sample.is_public
 
-    def _samples(self) -> Iterable[Dataset]:
+    @property
+    def _sample(self) -> Dataset:
+        """The records of some cell, which tell what is public of all."""
         if isinstance(self.data, Dataset):
-            return [self.data]
-        seed = None if isinstance(self.seeds, int) else self.seeds[0]
-        return [self.dataset(0 if seed is None else seed, self.num_records[0])]
+            return self.data
+        return self.dataset(0 if isinstance(self.seeds, int) else self.seeds[0], self.num_records[0])
 
     def dataset(self, seed: int | None, num_records: int | None) -> Dataset:
         """The records of a cell.

@@ -12,7 +12,7 @@ import pandas as pd
 from workbench import _validate
 from workbench.privacy.composition import TotalPrivacy
 from workbench.sweeps.grid import DP, Cell, Grid
-from workbench.sweeps.store import Store
+from workbench.sweeps.store import COLUMNS, Store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AXES", "SweepResult"]
 
-_LEFT_OUT = ("key", "fingerprint", "metrics", "guarantee")
+_LEFT_OUT = ("key", "fingerprint", "metrics", "guarantee", "parameters")
 AXES = ("epsilon", "num_records", "iterations", "clip", "learning_rate", "sampling_rate")
 _WORDS = {
     "num_records": "N, records", "iterations": "T, steps", "clip": "clipping norm C", "learning_rate": "learning rate",
@@ -78,7 +78,7 @@ class SweepResult:
             | row["metrics"]
             for row in self._rows
         ]
-        names = [name for name in _columns() if name not in _LEFT_OUT]
+        names = [name for name in COLUMNS if name not in _LEFT_OUT]
         metrics = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
         place = names.index("state")
         frame = pd.DataFrame(rows, columns=[*names[:place], *metrics, *names[place:]])
@@ -195,12 +195,6 @@ class SweepResult:
         if not self._rows:
             raise _validate.ArgumentError("number", number, "no fit has finished.")
         return self._rows[number]
-
-
-def _columns() -> list[str]:
-    from workbench.sweeps.store import COLUMNS
-
-    return [name for name in COLUMNS if name != "parameters"]
 
 
 def _series(row: Any, by: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from workbench.fitting import by_name
 from workbench.inference.dpvi import DPVIState, Numbers
 from workbench.inference.lanes import LaneProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
 from workbench.inference.records import PrivacyModelError
+from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
 from workbench.settling import Settled, is_array
 from workbench.sweeps.grid import DP, NON_PRIVATE, POOLED
@@ -192,7 +193,8 @@ class _Group:
             return None
         params = unconstrained(self.dpvi, ended.state, settled.settings.average)
         constrained = self._constrained(params)
-        finite = _finite_lanes(jax.device_get(params), len(runs))
+        found = jax.device_get(params)
+        finite = [all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], found)) for lane in range(len(runs))]
         metrics = self._scores(runs, evaluate(params), finite) if settled.shows_metrics else None
         outcomes = []
         for place, run in enumerate(runs):
@@ -201,13 +203,13 @@ class _Group:
                 outcomes.append(Outcome(run.key, "failed", reason, seconds=ended.seconds / len(runs)))
                 continue
             kept = run.method == DP and sum(array[place].size for array in constrained.values()) <= _SMALL_ENOUGH
-            found, message = ({}, "") if metrics is None else metrics[place]
+            scores, message = ({}, "") if metrics is None else metrics[place]
             outcomes.append(
                 Outcome(
                     run.key,
                     "done",
                     message,
-                    found,
+                    scores,
                     {name: np.array(array[place]) for name, array in constrained.items()} if kept else None,
                     ended.seconds / len(runs),
                 )
@@ -284,11 +286,6 @@ class _Group:
             return jax.lax.map(one, (params, keys, constants, None if shared else records))
 
         return all_lanes
-
-
-def _finite_lanes(params: Any, lanes: int) -> list[bool]:
-    leaves = [np.asarray(leaf).reshape(lanes, -1) for leaf in jax.tree.leaves(params)]
-    return [all(bool(np.isfinite(leaf[place]).all()) for leaf in leaves) for place in range(lanes)]
 
 
 def _same_arrays(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
