@@ -19,6 +19,7 @@ _NAMES = {
     "fit": "workbench.fitting",
     "load": "workbench.results",
     "prepare": "workbench.fitting",
+    "resume": "workbench.resuming",
     "sweep": "workbench.sweeps.sweeping",
 }
 

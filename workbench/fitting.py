@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,8 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench._validate import ArgumentError
+from workbench.checkpoints import Checkpoint
 from workbench.data import Dataset
 from workbench.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
+from workbench.inference.checkpoint import load_state
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.training import Compilation, Snapshot, compile_ahead
 from workbench.inference.training import run as run_training
@@ -31,6 +34,7 @@ from workbench.models import Model
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 from workbench.privacy.randomness import fast_key
+from workbench.recording import Recording
 from workbench.results import FitResult, HistoryPoint
 from workbench.settling import RunSettings, Settled, settle
 
@@ -43,17 +47,29 @@ class DeltaWarning(UserWarning):
     """delta is so large that the guarantee allows one record in the data set to be published outright."""
 
 
-def prepare(model: str | Model, data: str | Dataset, **settings: Any) -> PreparedFit:
+def prepare(
+    model: str | Model,
+    data: str | Dataset,
+    *,
+    ledger: Any = None,
+    over_cap: str | None = None,
+    checkpoint: bool | str | Path = True,
+    origin: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> PreparedFit:
     """Check every setting, calibrate the noise and read the model, before any private record is touched.
 
-    The arguments are those of ``fit``.
+    The arguments are those of ``fit``. :param origin: JSON-ready, kept with checkpoints for whoever asked for the fit.
     """
     settled = settle(model, data, **settings)
     plan = settled.plan()
     key, dpvi = settled.new_key(), settled.trainer(plan)
+    recording = Recording(settled, plan, dpvi, ledger=ledger, over_cap=over_cap, checkpoint=checkpoint, origin=origin)
     state = settled.begin(dpvi, key)
     plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
-    return PreparedFit(settled, plan, dpvi, state, key, _Program(dpvi, settled.model, settled.data.num_evaluation))
+    return PreparedFit(
+        settled, plan, dpvi, state, key, recording, _Program(dpvi, settled.model, settled.data.num_evaluation)
+    )
 
 
 class _Program:
@@ -90,6 +106,7 @@ class PreparedFit:
     dpvi: DPVI
     state: DPVIState
     key: jax.Array
+    recording: Recording
     _program: _Program
     _last: Snapshot | None = None
     _end: DPVIState | None = None
@@ -191,8 +208,9 @@ class PreparedFit:
         dpvi.optim = copy.copy(dpvi.optim)  # ``init`` writes to both, and this fit may be going on
         dpvi.guide = self.model.new_guide()  # an automatic guide keeps its starting values
         other = dataclasses.replace(
-            self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, _last=None, _end=None, _history=[]
-        )
+            self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, recording=self.recording.of(dpvi),
+            _last=None, _end=None, _history=[],
+        )  # fmt: skip
         vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
         return other
 
@@ -214,44 +232,100 @@ class PreparedFit:
 
         :param stop: asked between chunks (about every .3 s); True ends the run as "cancelled" with what it has.
         :raises RuntimeError: if the run is over, or was interrupted within a step.
+        :raises CapError: if a cap on what is spent on the records does not allow it. :raises LedgerError: if the ledger
+            cannot be written.
         """
         if self._last is not None and not self.can_resume:
             raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
-        records, start = self.on_device
-        before = 0.0
-        if self._last is not None and self._end is not None:
-            start, before = self._end, self._last.seconds
-        program = self._program
-        if program.steps is None:
-            program.steps = compile_ahead(self.dpvi, start, records, self.privacy.iterations)
-        snapshots = run_training(
-            self.dpvi,
-            start,
-            records,
-            self.privacy.iterations,
-            stop=stop,
-            evaluate=self.evaluator,
-            epsilon_at=self.plan.epsilon_so_far(),
-            averaged=self.settings.average,
-            compiled=program.steps,
-        )
-        while True:
-            try:
-                snapshot = next(snapshots)
-            except StopIteration as ended:
-                # an interrupt within a chunk takes the state with it
-                whole = not any(leaf.is_deleted() for leaf in jax.tree.leaves(ended.value))
-                self._end = ended.value if whole else None
-                return
-            except Exception as error:  # a partial result is kept whatever went wrong
-                if self._last is not None:
-                    self._last = dataclasses.replace(self._last, status="failed", message=f"{type(error).__name__}: {error}")
-                raise
-            snapshot = dataclasses.replace(snapshot, seconds=before + snapshot.seconds)
-            self._last = snapshot
-            if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
-                self._history.append(HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
-            yield snapshot
+        self.recording.begin()
+        taken: int | None = 0  # None: as many as were marked
+        try:
+            records, start = self.on_device
+            before = 0.0
+            if self._last is not None and self._end is not None:
+                start, before, taken = self._end, self._last.seconds, self._last.step
+            program = self._program
+            if program.steps is None:
+                program.steps = compile_ahead(self.dpvi, start, records, self.privacy.iterations)
+            snapshots = run_training(
+                self.dpvi,
+                start,
+                records,
+                self.privacy.iterations,
+                stop=stop,
+                evaluate=self.evaluator,
+                epsilon_at=self.plan.epsilon_so_far(),
+                averaged=self.settings.average,
+                compiled=program.steps,
+                before_chunk=lambda state, limit: self.recording.before_chunk(state, limit, self._progress),
+            )
+            while True:
+                try:
+                    snapshot = next(snapshots)
+                except StopIteration as ended:
+                    # an interrupt within a chunk takes the state with it
+                    whole = not any(leaf.is_deleted() for leaf in jax.tree.leaves(ended.value))
+                    self._end = ended.value if whole else None
+                    break
+                except BaseException as error:  # a partial result is kept whatever went wrong
+                    taken = None
+                    if self._last is not None:
+                        message = f"{type(error).__name__}: {error}"
+                        self._last = dataclasses.replace(self._last, status="failed", message=message)
+                    raise
+                snapshot = dataclasses.replace(snapshot, seconds=before + snapshot.seconds)
+                self._last, taken = snapshot, snapshot.step
+                if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
+                    self._history.append(HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
+                yield snapshot
+        finally:
+            self._write_end(taken)
+
+    def _progress(self) -> dict[str, Any]:
+        """What a checkpoint says about the run so far; metrics with their label."""
+        return {
+            "history": [[point.step, point.metrics] for point in self._history],
+            "seconds": 0.0 if self._last is None else self._last.seconds,
+            "metrics_label": self.data.evaluation_label,
+        }
+
+    def _write_end(self, taken: int | None) -> None:
+        """Write the end of a run down, whatever its end; what cannot be written is said on the result."""
+        last = self._last
+        found: dict[str, Any] = {}
+        if last is not None and last.status == "done":
+            found["params"] = by_name(last.params)
+        elif last is not None and last.status == "cancelled":
+            found["state"] = self._end
+        problem = self.recording.end(taken, self._progress(), **found)
+        if last is not None and problem:
+            self._last = dataclasses.replace(last, message=f"{last.message} {problem}".strip())
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Take a checkpoint of this very fit for what ``run`` goes on from; of a finished one, ``result`` is there then.
+
+        :raises ArgumentError: if the checkpoint is of another fit, saying in what it differs.
+        """
+        if self.has_begun:
+            raise RuntimeError("this fit has run; prepare another one.")
+        self.recording.adopt(checkpoint)
+        facts = checkpoint.facts
+        history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
+        if checkpoint.is_finished:
+            last = history[-1].metrics if history else {}
+            self.adopt(checkpoint.arrays, last, facts["seconds"])
+            self._history = history
+            return
+        state = load_state(checkpoint.path, self.state)
+        self.key, self.state, self._end = state.key, state, jax.device_put(state, self.device)
+        vars(self).pop("on_device", None)
+        params = jax.tree.map(np.asarray, self.dpvi.get_params(state, averaged=self.settings.average))
+        step, metrics = int(state.step), history[-1].metrics if history else {}
+        self._history = history
+        self._last = Snapshot(
+            "cancelled", step, params, self.plan.epsilon_after(step), dict(metrics),
+            history[-1].step if history else 0, facts["seconds"],
+        )  # fmt: skip
 
     def adopt(self, params: Mapping[str, np.ndarray], metrics: Mapping[str, float], seconds: float) -> None:
         """Take what a run of this plan elsewhere released for the end of a run here; ``result`` is there then.
@@ -321,6 +395,8 @@ class PreparedFit:
             released=split.shared,
             definition=self.model,
             public_records=self.data.evaluation if self.data.evaluation_is_public else None,
+            spend=next(iter(self.recording.account.keys), ""),
+            account=self.recording.account,
         )
 
     def _data_facts(self) -> dict[str, Any]:
@@ -378,6 +454,9 @@ def fit(
     draws: int = 1000,
     device: Any = None,
     seed: int | None = None,
+    ledger: Any = None,
+    over_cap: str | None = None,
+    checkpoint: bool | str | Path = True,
     on_snapshot: Callable[[Snapshot], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> FitResult:
@@ -408,9 +487,14 @@ def fit(
     :param evaluate_private: also compute metrics on private evaluation records, outside the guarantee.
     :param draws: posterior draws to keep. :param device: None, "cpu", "gpu", "gpu:1" or a ``jax.Device``.
     :param seed: None (secret randomness), or a whole number for a reproducible run whose noise is predictable.
+    :param ledger: where the spend on private records is entered: None for the user's own (``privacy.ledger``), a path or a
+        ``Ledger``, or False for nowhere. :param over_cap: why the records' cap may be overrun this time; it is recorded.
+    :param checkpoint: write checkpoints for ``workbench.resume`` while it runs, into a folder of the workbench's own (True),
+        another one, or none (False).
     :param on_snapshot: called with every ``Snapshot``. :param stop: asked between chunks; True keeps the partial result.
     :return: ``FitResult``, whose ``state`` is "done", "cancelled" or "failed".
-    :raises ArgumentError: naming the argument and its value. :raises PrivacyModelError: naming the site.
+    :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not allow the fit.
+    :raises PrivacyModelError: naming the site.
     """
     prepared = prepare(
         model,
@@ -434,6 +518,9 @@ def fit(
         draws=draws,
         device=device,
         seed=seed,
+        ledger=ledger,
+        over_cap=over_cap,
+        checkpoint=checkpoint,
     )
     for caution in prepared.cautions:
         warnings.warn(caution, DeltaWarning, stacklevel=2)

@@ -5,6 +5,7 @@ Nothing is calibrated or compiled here, so a sweep can settle hundreds of fits b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import numpyro
 from workbench import _validate, defaults
 from workbench.data import Dataset
 from workbench.data import load as load_data
+from workbench.data.fingerprint import fingerprint
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.gradients import ESTIMATORS
 from workbench.models import Model
@@ -69,17 +71,23 @@ def device_named(name: Any) -> jax.Device:
 class Settled:
     """What a fit is to be, every setting checked and none left out; made by ``settle``, without calibration.
 
-    :param data: as the model sees it. :param constants: of the model for this data set.
+    :param data: as the model sees it. :param source: as it was given. :param constants: of the model for this data set.
     :param optimizer: None for Adam with ``settings.learning_rate``.
     """
 
     model: Model
     data: Dataset
+    source: Dataset
     constants: dict[str, Any]
     privacy: PrivacySettings
     settings: RunSettings
     optimizer: Any
     device: jax.Device
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of the records as they were given (``data.fingerprint``)."""
+        return fingerprint(self.source)
 
     def plan(self) -> PrivacyPlan:
         """Sampler and noise that keep the promise.
@@ -181,10 +189,10 @@ def settle(
     chosen = get_model(model) if isinstance(model, str) else model
     if not isinstance(chosen, Model):
         raise _validate.ArgumentError("model", model, "must be a name or a workbench.models.Model.")
-    dataset = load_data(data) if isinstance(data, str) else data
-    if not isinstance(dataset, Dataset):
+    source = load_data(data) if isinstance(data, str) else data
+    if not isinstance(source, Dataset):
         raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
-    dataset = chosen.view(dataset)
+    dataset = chosen.view(source)
     constants = dict(chosen.constants(dataset))
 
     declared = _validate.integer("num_records", dataset.num_train if num_records is None else num_records, at_least=2)
@@ -225,4 +233,4 @@ def settle(
         device=f"{where.platform}:{where.id} ({where.device_kind})",
         evaluate_private=bool(evaluate_private),
     )
-    return Settled(chosen, dataset, constants, privacy, settings, optimizer, where)
+    return Settled(chosen, dataset, source, constants, privacy, settings, optimizer, where)

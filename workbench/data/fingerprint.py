@@ -19,7 +19,7 @@ import numpy as np
 from workbench import _folders, _validate
 from workbench.data.dataset import Dataset
 
-__all__ = ["fingerprint", "key_file"]
+__all__ = ["fingerprint", "key_file", "secret_key"]
 
 _KEY_BYTES = 32
 
@@ -46,7 +46,7 @@ def fingerprint(dataset: Dataset) -> str:
         "group_feature_names": dataset.group_feature_names,
         "image_shape": dataset.image_shape,
     }
-    digest = hashlib.blake2b(digest_size=16, key=b"" if dataset.is_public else _secret(key_file()))
+    digest = hashlib.blake2b(digest_size=16, key=b"" if dataset.is_public else secret_key())
     group_features = () if dataset.group_features is None else (dataset.group_features,)
     digest.update(_headed(facts))
     for arrays in (dataset.train, dataset.evaluation, group_features):
@@ -62,6 +62,14 @@ def fingerprint(dataset: Dataset) -> str:
 def key_file() -> Path:
     """Where the secret key is kept: ``fingerprint.key`` in the folder ``$WORKBENCH_STATE``, or in the user's own."""
     return _folders.state() / "fingerprint.key"
+
+
+def secret_key() -> bytes:
+    """The 32 bytes in ``key_file()``, made where there are none.
+
+    :raises ArgumentError: naming ``key file``, if that is damaged.
+    """
+    return _secret(key_file())
 
 
 def _headed(facts: object) -> bytes:

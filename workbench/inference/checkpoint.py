@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,9 @@ from workbench import _validate
 from workbench.inference.dpvi import DPVIState
 from workbench.privacy.randomness import CHACHA20
 
-__all__ = ["load_state", "save_state"]
+__all__ = ["load_arrays", "load_state", "save_arrays", "save_state"]
+
+_FACTS = "facts"
 
 
 def _is_key(leaf: jax.Array) -> bool:
@@ -25,23 +31,55 @@ def _plain(leaf: jax.Array) -> jax.Array:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def save_state(state: DPVIState, path: str | Path) -> Path:
-    """Write ``state`` to ``path`` (NumPy's npz format), readable for its owner alone, whole or not at all.
+def save_arrays(path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> Path:
+    """Write arrays and JSON-ready facts to ``path`` (NumPy's npz format): readable for the owner alone, whole or not at all.
+
+    What was written is on the disk when this returns.
+
+    :raises OSError: if it cannot be written; what was there before is still there.
+    """
+    path = Path(path).expanduser()
+    partial = path.with_name(f".{path.name}.partial")
+    content = dict(arrays) if facts is None else {**arrays, _FACTS: np.array(json.dumps(facts))}
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            np.savez(file, **content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    with contextlib.suppress(PermissionError):  # Windows does not open folders
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return path
+
+
+def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """(arrays, facts) that ``save_arrays`` wrote; the facts are empty where none were given.
+
+    :raises ArgumentError: naming ``path``, if the file is missing or damaged.
+    """
+    try:
+        with np.load(Path(path).expanduser(), allow_pickle=False) as file:
+            arrays = dict(file)
+        facts = json.loads(str(arrays.pop(_FACTS, "{}")))
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise _validate.ArgumentError("path", str(path), f"holds no saved state ({error}).") from None
+    return arrays, facts
+
+
+def save_state(state: DPVIState, path: str | Path, facts: Mapping[str, Any] | None = None) -> Path:
+    """Write ``state`` to ``path``, as ``save_arrays`` does.
 
     The file holds the run's secret key: whoever has it can compute the noise of every step, past and future, and take it
     off again. Keep it as you keep the records, and delete it when the run is over.
     """
-    path = Path(path).expanduser()
     named, _ = jax.tree_util.tree_flatten_with_path(state)
-    arrays: dict[str, Any] = {jax.tree_util.keystr(place): np.asarray(_plain(leaf)) for place, leaf in named}
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            np.savez(file, **arrays)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+    return save_arrays(path, {jax.tree_util.keystr(place): np.asarray(_plain(leaf)) for place, leaf in named}, facts)
 
 
 def load_state(path: str | Path, like: DPVIState) -> DPVIState:
@@ -51,11 +89,7 @@ def load_state(path: str | Path, like: DPVIState) -> DPVIState:
     :raises ArgumentError: if the file holds no state, or one of another shape.
     """
     named, treedef = jax.tree_util.tree_flatten_with_path(like)
-    try:
-        with np.load(Path(path).expanduser(), allow_pickle=False) as file:
-            arrays = dict(file)
-    except (OSError, ValueError, EOFError) as error:
-        raise _validate.ArgumentError("path", str(path), f"holds no saved state ({error}).") from None
+    arrays, _ = load_arrays(path)
     leaves = []
     for place, leaf in named:
         name = jax.tree_util.keystr(place)

@@ -167,6 +167,7 @@ def run(
     epsilon_at: Callable[[int], float] | None = None,
     averaged: bool = False,
     compiled: Future[Compilation] | None = None,
+    before_chunk: Callable[[DPVIState, int], None] | None = None,
 ) -> Generator[Snapshot, None, DPVIState]:
     """Train until step number ``steps`` and yield a ``Snapshot`` before the first chunk and after each.
 
@@ -183,6 +184,8 @@ def run(
     :param epsilon_at: epsilon after a number of steps, for display.
     :param averaged: show and evaluate the mean of the iterates (``DPVI.get_params``).
     :param compiled: of ``compile_ahead`` for the same ``dpvi`` and ``steps``, to compile once for several runs.
+    :param before_chunk: called with the state before each chunk and the step that it goes to, to write them down. If that
+        fails, with an OSError or a ValueError, the run is cancelled before the chunk, with the error as its message.
     :return: the state at the end, as the generator's value, for going on or saving.
     """
     records, numbers = tuple(jnp.asarray(array) for array in records), dpvi.numbers
@@ -247,6 +250,12 @@ def run(
             affordable = _FIRST_CHUNK_STEPS if seconds_per_step is None else max(1, int(_CHUNK_SECONDS / seconds_per_step))
             until_evaluation = interval - step % interval
             limit = min(steps, step + min(affordable, until_evaluation))
+            if before_chunk is not None:
+                try:
+                    before_chunk(state, limit)
+                except (OSError, ValueError) as error:
+                    status, message = "cancelled", f"stopped before step {step + 1}: {error}"
+                    break
             first_step, step = step, limit  # the chunk counts as taken from the moment it starts
             began = time.perf_counter()
             state = jax.block_until_ready(chunk(state, records, jnp.int32(limit), numbers))
@@ -274,6 +283,8 @@ def run(
     except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError) as error:
         status, message, details = "failed", f"{type(error).__name__}: {error}", traceback.format_exc()
     if status == "cancelled" and metrics_step != step and message != "interrupted":
+        ended = message
         measure(state)
+        message = ended or message
     yield snapshot(status, message)
     return state

@@ -38,7 +38,7 @@ from workbench.privacy.randomness import NORMAL_BOUND
 from workbench.sampling import PoissonSampler
 from workbench.sampling.poisson import overflow_capacity
 
-__all__ = ["TotalPrivacy", "total"]
+__all__ = ["TotalPrivacy", "implementation_delta", "total"]
 
 _ROUNDING_SHARE = 1e-3  # of delta, for the largest losses of the fits whose samplers round
 _MOST_RECORDS = 2**30 - 1  # that a sampler draws from
@@ -121,7 +121,7 @@ def _composed(fits: Sequence[Guarantee], delta: float, changes: int) -> tuple[fl
     """
     basic = math.fsum(changes * fit.epsilon for fit in fits)
     spent = math.fsum(fit.delta if changes == 1 else _of_two(fit.epsilon, fit.delta) for fit in fits)
-    cost = _implementation_delta(fits, delta, changes)
+    cost = implementation_delta(fits, delta, changes)
     stated = max(delta, 2 * cost)
     if stated <= max(delta, spent):
         left = stated * math.exp(-math.fsum(fit.truncation_delta / fit.delta for fit in fits)) - cost
@@ -156,8 +156,12 @@ def _ideal_epsilon(plans: tuple[Steps, ...], delta: float, changes: int, coarse:
     return best
 
 
-def _implementation_delta(fits: Sequence[Guarantee], delta: float, changes: int) -> float:
-    """What overflow, tail and rounding of the fits add to delta at every epsilon."""
+def implementation_delta(fits: Sequence[Guarantee], delta: float, changes: int) -> float:
+    """What overflow, tail and rounding of the fits add to delta at every epsilon.
+
+    :param delta: of which a thousandth may be used for the largest losses of samplers that round.
+    :param changes: 1, or 2 for the delta of two neighbours of one data set.
+    """
     share = _ROUNDING_SHARE * delta / len(fits)
     return math.fsum(_failure(fit) + _tail(fit, changes) + _rounding(fit, share, changes) for fit in fits)
 

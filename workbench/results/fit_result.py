@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from workbench.data import Dataset
     from workbench.models import Model
+    from workbench.privacy.standing import Standing
     from workbench.results.prediction import Predictor
+    from workbench.spending import Account
 
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning", "Scores"]
 
@@ -70,6 +72,7 @@ class FitResult:
     :param released: names of the global latents and parameters whose gradients were noised.
     :param definition: the model; None in a loaded result, whose model is looked up in the gallery.
     :param public_records: the evaluation records where they are public, else None; not saved.
+    :param spend: the fit's key in the ledger; "" where it is in none. :param account: its account there; not saved.
     """
 
     state: str
@@ -92,6 +95,8 @@ class FitResult:
     released: tuple[str, ...] = ()
     definition: Model | None = field(default=None, compare=False)
     public_records: tuple[np.ndarray, ...] | None = field(default=None, compare=False)
+    spend: str = ""
+    account: Account | None = field(default=None, compare=False, repr=False)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -187,6 +192,14 @@ class FitResult:
                 averaged=self.settings["average"],
             )
         )
+
+    @property
+    def standing(self) -> Standing | None:
+        """What the ledger says was spent on the records so far; None where none is kept, and in a loaded result.
+
+        :raises LedgerError: if it cannot be read.
+        """
+        return None if self.account is None else self.account.standing()
 
     @functools.cached_property
     def interval_warning(self) -> str:

@@ -49,7 +49,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_APART = ("draws", "params", "definition", "public_records")  # in files of their own, or not kept
+_APART = ("draws", "params", "definition", "public_records", "account")  # in files of their own, or not kept
 
 
 def _encoded_array(array: np.ndarray) -> dict[str, Any]:
@@ -95,6 +95,8 @@ def save(result: FitResult, folder: str | Path) -> Path:
     put("curves.png", lambda file: file.write_bytes(png(result.plot())))
     put("report.html", lambda file: file.write_text(result.report()))
     put("result.json", lambda file: file.write_text(json.dumps(_encode(result), indent=2, allow_nan=False) + "\n"))
+    if result.account is not None:
+        result.account.saved(path)
     return path
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import sqlite3
 import threading
 import weakref
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench import _validate
+from workbench import _databases, _validate
 
 __all__ = ["COLUMNS", "Store"]
 
@@ -71,7 +70,7 @@ class Store:
         self._lock = threading.RLock()
         try:
             if self.path is not None:
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+                _databases.create_file(self.path)
             self._database = sqlite3.connect(
                 ":memory:" if self.path is None else self.path, timeout=30, isolation_level=None, check_same_thread=False
             )
@@ -81,27 +80,18 @@ class Store:
             raise _validate.ArgumentError("store", str(path), f"cannot be used as the file of a sweep ({error}).") from None
 
     def _prepare(self) -> None:
-        database = self._database
-        (application,), (tables,) = (
-            database.execute(text).fetchone() for text in ("PRAGMA application_id", "SELECT count(*) FROM sqlite_master")
-        )
-        if tables and application != _APPLICATION:
-            raise sqlite3.DatabaseError("it is a database of something else")
-        if tables:
-            (found,) = database.execute("PRAGMA user_version").fetchone()
-            if found != _FORMAT:
-                raise sqlite3.DatabaseError(f"it has format {found}, this version writes {_FORMAT}")
-            return
-        database.execute("BEGIN IMMEDIATE")
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
-        database.execute(f"CREATE TABLE IF NOT EXISTS fits ({columns})")
-        database.execute("CREATE TABLE IF NOT EXISTS columns (name TEXT PRIMARY KEY, meaning TEXT NOT NULL)")
-        database.executemany(
-            "INSERT OR IGNORE INTO columns VALUES (?, ?)", [(name, meaning) for name, (_, meaning) in COLUMNS.items()]
+        meanings = ", ".join("('{}', '{}')".format(name, meaning.replace("'", "''")) for name, (_, meaning) in COLUMNS.items())
+        _databases.prepare(
+            self._database,
+            application=_APPLICATION,
+            version=_FORMAT,
+            statements=[
+                f"CREATE TABLE IF NOT EXISTS fits ({columns})",
+                "CREATE TABLE IF NOT EXISTS columns (name TEXT PRIMARY KEY, meaning TEXT NOT NULL)",
+                f"INSERT OR IGNORE INTO columns VALUES {meanings}",
+            ],
         )
-        database.execute(f"PRAGMA application_id = {_APPLICATION}")
-        database.execute(f"PRAGMA user_version = {_FORMAT}")
-        database.execute("COMMIT")
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write rows, all or none; a row of the same key is replaced, unless it is done and the new one is not.

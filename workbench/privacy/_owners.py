@@ -1,0 +1,66 @@
+"""Which processes are still there: each holds a lock on a small file of its own, which ends with it however it ends.
+
+Neither clocks nor process numbers, which are given out again, decide whether a reservation's fit is still running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, where a file that is open cannot be deleted
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["is_alive", "own"]
+
+_lock = threading.Lock()
+_own: dict[Path, tuple[int, str, int]] = {}  # folder: process, owner, handle of the locked file
+
+
+def own(folder: Path) -> str:
+    """The name of this process in ``folder``, the same for as long as it lives; made where it is missing.
+
+    :raises OSError: if the folder cannot be written to.
+    """
+    folder = folder.resolve()
+    with _lock:
+        process, owner, _ = _own.get(folder, (0, "", 0))
+        if process == os.getpid() and (folder / owner).exists():  # a forked child has the parent's entry
+            return owner
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = uuid.uuid4().hex
+        handle = os.open(folder / owner, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        _own[folder] = os.getpid(), owner, handle
+        return owner
+
+
+def is_alive(folder: Path, owner: str) -> bool:
+    """Whether the process called ``owner`` is still there; the file of one that is not is deleted."""
+    path = folder / owner
+    if fcntl is None:
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                path.unlink()
+            except PermissionError:
+                return True
+        return False
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        path.unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(handle)

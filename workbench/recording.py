@@ -1,0 +1,177 @@
+"""What is written down of one fit while it runs: its spend in the ledger, and checkpoints to go on from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench._validate import ArgumentError
+from workbench.checkpoints import FORMAT, Checkpoint, Checkpoints, new_folder, plan_digest
+from workbench.inference.dpvi import DPVI, DPVIState
+from workbench.models.registry import source_file
+from workbench.privacy.plan import PrivacyPlan
+from workbench.settling import Settled
+from workbench.spending import Account, ledger_for, records_of
+
+__all__ = ["Recording"]
+
+
+class Recording:
+    """The ledger's entry and the checkpoints of one fit.
+
+    :param settled: what is fitted. :param plan: its noise. :param dpvi: its steps, after ``init``.
+    :param ledger: see ``spending.ledger_for``. :param over_cap: why caps are not kept, None to keep them.
+    :param checkpoint: True for a folder under ``checkpoints.runs()``, False for none, or a folder.
+    :param origin: JSON-ready, how whoever asked for the fit can ask for it again.
+    :raises ArgumentError: naming ``ledger`` or ``checkpoint``.
+    """
+
+    def __init__(
+        self,
+        settled: Settled,
+        plan: PrivacyPlan,
+        dpvi: DPVI,
+        *,
+        ledger: Any = None,
+        over_cap: str | None = None,
+        checkpoint: bool | str | Path = True,
+        origin: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(checkpoint, (bool, str, Path)):
+            raise ArgumentError("checkpoint", checkpoint, "must be True, False or a folder.")
+        self._settled, self._plan, self._dpvi = settled, plan, dpvi
+        self._checkpoint, self._origin = checkpoint, dict(origin or {})
+        self._keeper: Checkpoints | None = None
+        book = ledger_for(settled.source, ledger)
+        self._again = functools.partial(
+            Recording, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
+        )
+        self.account = Account(
+            book,
+            lambda: records_of(settled.source, settled.fingerprint),
+            lambda: [settled.guarantee(plan, plan.settings.iterations, dpvi.noise_size)],
+            model=settled.model.name,
+            plan=lambda: self.digest,
+            seed=plan.settings.seed,
+            over_cap=over_cap,
+            run=self._folder if checkpoint else None,
+        )
+
+    def of(self, dpvi: DPVI) -> Recording:
+        """That of another run of the same plan, with nothing written yet."""
+        return self._again(self._settled, self._plan, dpvi)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of all that decides the result but records and randomness (``checkpoints.plan_digest``)."""
+        return plan_digest(self._settled, self._plan, self._dpvi)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where checkpoints of this run are; None before it begins, and where none are written."""
+        return None if self._keeper is None else self._keeper.folder
+
+    def _folder(self, key: str | None) -> Path:
+        chosen = self._checkpoint
+        return new_folder(key) if isinstance(chosen, bool) else Path(chosen).expanduser().absolute()
+
+    def begin(self) -> None:
+        """Reserve what the run spends, or the rest of it; before its first step.
+
+        :raises CapError: if a cap does not allow it. :raises LedgerError: if it could not be written.
+        """
+        self.account.begin()
+        if self._keeper is None and self._checkpoint:
+            key = self.account.keys[0] if self.account.keys else None
+            iterations = self._plan.settings.iterations
+            self._keeper = Checkpoints(self._folder(key), self._facts(key), iterations, self.account.mark)
+
+    def _facts(self, key: str | None) -> dict[str, Any]:
+        """What ``resuming`` needs to ask for this fit again; nothing that came from a record but the keyed fingerprint."""
+        settled, ledger = self._settled, self.account.ledger
+        file = source_file(settled.model)
+        return {
+            "format": FORMAT,
+            "plan": self.digest,
+            "fingerprint": settled.fingerprint,
+            "spend": key,
+            "ledger": None if ledger is None else str(ledger.path),
+            "model": {
+                "name": settled.model.name,
+                "options": dict(settled.model.options),
+                "file": None if file is None else str(file),
+            },
+            "data": settled.source.name,
+            "settings": {
+                **dataclasses.asdict(self._plan.settings),
+                **dataclasses.asdict(settled.settings),
+                "device": f"{settled.device.platform}:{settled.device.id}",
+            },
+            "has_optimizer": settled.optimizer is not None,
+            "origin": self._origin,
+        }
+
+    def before_chunk(self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]) -> None:
+        """The run is about to go from ``state`` to step ``limit``.
+
+        :param progress: facts about the run so far, JSON-ready.
+        :raises OSError: if it cannot be written down, or LedgerError: the chunk must not run then.
+        """
+        if self._keeper is None:
+            self.account.mark()
+        else:
+            self._keeper.before(state, limit, progress)
+
+    def end(
+        self,
+        taken: int | None,
+        progress: Mapping[str, Any],
+        *,
+        state: DPVIState | None = None,
+        params: Mapping[str, np.ndarray] | None = None,
+    ) -> str:
+        """The run has ended, or pauses.
+
+        :param taken: steps; None for all that were marked. :param state: to go on from. :param params: released, after all
+            steps.
+        :return: what could not be written, "" where everything was.
+        """
+        problems = []
+        try:
+            if self._keeper is not None and params is not None:
+                self._keeper.finish(params, progress)
+            elif self._keeper is not None and state is not None:
+                self._keeper.write(state, int(state.step), progress)
+        except OSError as error:
+            problems.append(str(error))
+        problems.append(self.account.end(taken))
+        return " ".join(problem for problem in problems if problem)
+
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        """Go on with the run that ``checkpoint`` is of.
+
+        :raises ArgumentError: naming ``path``, if it is of other records or another plan.
+        """
+        facts = checkpoint.facts
+        for name, own, reason in (
+            (
+                "fingerprint",
+                self._settled.fingerprint,
+                "is of other records, for which its noise must not be drawn again",
+            ),
+            (
+                "plan",
+                self.digest,
+                "is of another plan, version, model or kind of machine, which gives other numbers",
+            ),
+        ):
+            if facts[name] != own:
+                raise ArgumentError("path", str(checkpoint.path), f"{reason}; begin a new fit.")
+        if facts["spend"] is not None:
+            self.account.adopt(facts["spend"])
+        self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.account.mark)

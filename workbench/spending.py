@@ -1,0 +1,130 @@
+"""The account of one fit: what it reserves in the ledger before its first step, and settles to when it has ended."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench import _validate
+from workbench.data import Dataset
+from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.ledger import Ledger, LedgerError, Records
+from workbench.privacy.standing import Standing
+
+__all__ = ["Account", "LedgerWarning", "ledger_for", "records_of"]
+
+
+class LedgerWarning(UserWarning):
+    """Something could not be written into the ledger; what it says is more than was spent, never less."""
+
+
+def records_of(dataset: Dataset, fingerprint: str | None = None) -> Records:
+    """What a ledger is told about ``dataset``. :param fingerprint: where it is known already."""
+    from workbench.data.fingerprint import fingerprint as digest
+    from workbench.data.sketch import sketch
+
+    return Records(dataset.name, fingerprint or digest(dataset), dataset.unit, functools.partial(sketch, dataset))
+
+
+def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
+    """The ledger that a fit of ``dataset`` is entered in; None for public records, and where it is not wanted.
+
+    :param ledger: None for the user's own; a path or a ``Ledger``; False for none.
+    :raises ArgumentError: naming ``ledger``.
+    """
+    if not (ledger is None or ledger is False or isinstance(ledger, (str, Path, Ledger))):
+        raise _validate.ArgumentError("ledger", ledger, "must be a path, a Ledger, or False to enter the fit nowhere.")
+    if dataset.is_public or ledger is False:
+        return None
+    return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+
+
+class Account:
+    """What fits that were settled together spend on the same records.
+
+    :param ledger: None to enter nothing, as for public records.
+    :param records: what it is told about the data set. :param fits: guarantees for all planned steps. :param plan: digest.
+        Each is asked for once, where it is needed. See ``Ledger.reserve`` for the others.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger | None,
+        records: Callable[[], Records],
+        fits: Callable[[], Sequence[Guarantee]],
+        *,
+        model: str,
+        plan: Callable[[], str] = lambda: "",
+        seed: int | None = None,
+        over_cap: str | None = None,
+        run: Callable[[str], Path] | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self.keys: list[str] = []
+        self._records, self._fits = functools.cache(records), fits
+        self._plan, self._over_cap = plan, over_cap
+        self._details: dict[str, Any] = {"model": model, "seed": seed, "run": run, "over_cap": over_cap}
+        self._ended: set[str] = set()
+
+    def begin(self) -> None:
+        """Reserve all planned steps; or, after an end, the rest of them once more.
+
+        :raises CapError: if a cap does not allow it. :raises LedgerError: if that could not be written.
+        """
+        if self.ledger is None:
+            return
+        if not self.keys:
+            self.keys = self.ledger.reserve(self._records(), self._fits(), plan=self._plan(), **self._details)
+            return
+        for key in self.keys:
+            self.ledger.resume(key, self._over_cap)
+        self._ended.clear()
+
+    def adopt(self, key: str) -> None:
+        """Go on with a fit that the ledger has already; ``begin`` then reserves the rest of it."""
+        self.keys = [key]
+
+    def mark(self, step: int | None = None) -> None:
+        """The fits are about to go as far as ``step``, None for their end.
+
+        :raises LedgerError: if that could not be written: they must not go there.
+        """
+        if self.ledger is not None:
+            self.ledger.mark(self.keys, step)
+
+    def end(self, taken: int | None, key: str | None = None) -> str:
+        """A fit has ended after ``taken`` steps; 0 where nobody saw anything of it, None for all that were marked.
+
+        :param key: of ``keys``; by default the only one.
+        :return: what went wrong, "" where nothing did. The fit then stays reserved, which counts all its steps.
+        """
+        if self.ledger is None or not self.keys:
+            return ""
+        name = self.keys[0] if key is None else key
+        if name in self._ended:
+            return ""
+        try:
+            self.ledger.settle(name, taken)
+        except LedgerError as error:
+            warnings.warn(f"{error} The fit stays reserved: all its planned steps count.", LedgerWarning, stacklevel=2)
+            return str(error)
+        self._ended.add(name)
+        return ""
+
+    def saved(self, path: str | Path) -> None:
+        """The fit's result was saved in ``path``."""
+        if self.ledger is not None and self.keys:
+            try:
+                self.ledger.note_result(self.keys[0], path)
+            except LedgerError as error:
+                warnings.warn(str(error), LedgerWarning, stacklevel=2)
+
+    def standing(self) -> Standing | None:
+        """What was spent on the records so far; None where no ledger is kept.
+
+        :raises LedgerError: if it cannot be read.
+        """
+        return None if self.ledger is None else self.ledger.standing(self._records())
