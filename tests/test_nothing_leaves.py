@@ -212,7 +212,7 @@ def fitted(frame, folder, **options):
     data = dataset_of(frame)
     given = {"epsilon": 2.0, "iterations": 30, "clip": 5.0, "num_records": 300, "seed": 1, "on_snapshot": note, **options}
     result = wb.fit("logistic", data, **given)
-    dataclasses.replace(result, seconds=0.0, finished="then").save(folder)
+    dataclasses.replace(result, seconds=0.0, finished="then", spend="a random name").save(folder)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert set(files) == {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
     # the file notes when it was made
@@ -280,9 +280,10 @@ class Output:
         self.last = content.data
 
 
-def panels_of(frame, monkeypatch):
-    """Everything on a screen after its fit, but for the time; every key is that of a seed."""
+def panels_of(frame, monkeypatch, state):
+    """Everything on a screen after its fit, but for the time; every key is that of a seed. :param state: folder of a ledger."""
     output = Output()
+    monkeypatch.setenv("WORKBENCH_STATE", str(state))
     monkeypatch.setattr(app, "display", output)
     monkeypatch.setattr(settling, "new_key", lambda: key_from_seed(1))
     screen = Workbench(data=dataset_of(frame), epsilon=20.0, iterations=30)
@@ -308,11 +309,12 @@ def panels_of(frame, monkeypatch):
     return {**shown, "kept": output.last, "repr": repr(screen.result)}
 
 
-def test_a_screen_shows_the_same_whatever_a_record_is(private_frame, monkeypatch):
+def test_a_screen_shows_the_same_whatever_a_record_is(private_frame, monkeypatch, tmp_path):
     with deafness():
-        here, there = (panels_of(frame, monkeypatch) for frame in (private_frame, changed(private_frame)))
+        here = panels_of(private_frame, monkeypatch, tmp_path / "here")
+        there = panels_of(changed(private_frame), monkeypatch, tmp_path / "there")
     assert here == there
-    heard = panels_of(private_frame, monkeypatch)
+    heard = panels_of(private_frame, monkeypatch, tmp_path / "heard")
     assert {name for name, content in heard.items() if content != here[name]} == {"posterior", "picture", "kept"}
 
 

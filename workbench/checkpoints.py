@@ -43,7 +43,7 @@ __all__ = ["Checkpoint", "Checkpoints", "newest", "plan_digest", "runs", "saved_
 
 FORMAT = 1
 
-_SECONDS = 10.0  # between two checkpoints,
+SECONDS = 10.0  # between two checkpoints,
 _SHARE = 0.02  # or longer, so that writing takes no more of the time than this
 _KEPT = 2  # checkpoints of a run
 _RUNS_KEPT = 20  # finished runs, and as many unfinished ones
@@ -147,7 +147,6 @@ class Checkpoints:
 
     :param folder: of the run. :param facts: JSON-ready, what ``resuming`` needs beside the state.
     :param mark: called with the step up to which the run may go from here on, when a checkpoint is on the disk.
-    :param seconds: between two checkpoints.
     """
 
     def __init__(
@@ -156,11 +155,9 @@ class Checkpoints:
         facts: Mapping[str, Any],
         iterations: int,
         mark: Callable[[int], None],
-        seconds: float = _SECONDS,
     ) -> None:
         self.folder = folder
         self._facts, self._iterations, self._mark = dict(facts), iterations, mark
-        self._seconds = seconds
         self._reached = 0  # the step up to which the newest checkpoint lets the run go
         self._began: tuple[int, float] | None = None
         self._due = -math.inf
@@ -180,13 +177,13 @@ class Checkpoints:
             reached = max(limit, step + math.ceil(self._iterations / _FIRST_SHARE))
         else:
             pace = (step - self._began[0]) / max(now - self._began[1], 1e-9)
-            reached = limit + math.ceil(_AHEAD * self._seconds * pace)
+            reached = limit + math.ceil(_AHEAD * SECONDS * pace)
         reached = min(self._iterations, reached)
         self.write(state, reached, progress())
         self._mark(reached)
         self._reached = reached
         after = time.perf_counter()
-        self._due = after + max(self._seconds, (after - now) / _SHARE)
+        self._due = after + max(SECONDS, (after - now) / _SHARE)
 
     def write(self, state: DPVIState, reached: int, progress: Mapping[str, Any]) -> None:
         """A checkpoint of ``state``, from which the run goes no further than ``reached``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,10 @@ class Account:
         self._details: dict[str, Any] = {"model": model, "seed": seed, "run": run, "over_cap": over_cap}
         self._ended: set[str] = set()
 
-    def begin(self) -> None:
-        """Reserve all planned steps; or, after an end, the rest of them once more.
+    def begin(self, keys: Iterable[str] | None = None) -> None:
+        """Reserve all planned steps; once that was done, of fits that ended the rest of them.
 
+        :param keys: of the fits that go on, by default all.
         :raises CapError: if a cap does not allow it. :raises LedgerError: if that could not be written.
         """
         if self.ledger is None:
@@ -79,21 +80,21 @@ class Account:
         if not self.keys:
             self.keys = self.ledger.reserve(self._records(), self._fits(), plan=self._plan(), **self._details)
             return
-        for key in self.keys:
+        for key in self.keys if keys is None else keys:
             self.ledger.resume(key, self._over_cap)
-        self._ended.clear()
+            self._ended.discard(key)
 
     def adopt(self, key: str) -> None:
         """Go on with a fit that the ledger has already; ``begin`` then reserves the rest of it."""
         self.keys = [key]
 
-    def mark(self, step: int | None = None) -> None:
-        """The fits are about to go as far as ``step``, None for their end.
+    def mark(self, step: int | None = None, keys: Iterable[str] | None = None) -> None:
+        """Fits are about to go as far as ``step``, None for their end. :param keys: by default all.
 
         :raises LedgerError: if that could not be written: they must not go there.
         """
         if self.ledger is not None:
-            self.ledger.mark(self.keys, step)
+            self.ledger.mark(self.keys if keys is None else keys, step)
 
     def end(self, taken: int | None, key: str | None = None) -> str:
         """A fit has ended after ``taken`` steps; 0 where nobody saw anything of it, None for all that were marked.

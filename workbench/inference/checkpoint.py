@@ -64,8 +64,12 @@ def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
     :raises ArgumentError: naming ``path``, if the file is missing or damaged.
     """
     try:
-        with np.load(Path(path).expanduser(), allow_pickle=False) as file:
-            arrays = dict(file)
+        with open(Path(path).expanduser(), "rb") as opened:
+            if not zipfile.is_zipfile(opened):  # of which NumPy would leave an open file
+                raise ValueError("it is no whole archive")
+            opened.seek(0)
+            with np.load(opened, allow_pickle=False) as file:
+                arrays = dict(file)
         facts = json.loads(str(arrays.pop(_FACTS, "{}")))
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise _validate.ArgumentError("path", str(path), f"holds no saved state ({error}).") from None

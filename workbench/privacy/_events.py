@@ -31,16 +31,16 @@ def event_of(fit: Guarantee) -> dp_event.DpEvent:
 
 
 def to_json(event: dp_event.DpEvent) -> dict[str, Any]:
-    """``{"event": class, field: value, ...}``, events within it likewise."""
+    """``{"class": name, field: value, ...}``, events within it likewise."""
     values = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
     return {
-        "event": type(event).__name__,
+        "class": type(event).__name__,
         **{name: to_json(value) if isinstance(value, dp_event.DpEvent) else value for name, value in values.items()},
     }
 
 
 def from_json(values: dict[str, Any]) -> dp_event.DpEvent:
     """The inverse of ``to_json``, for dp-accounting's own accountants."""
-    kind = getattr(dp_event, values["event"])
-    fields = {name: value for name, value in values.items() if name != "event"}
+    kind = getattr(dp_event, values["class"])
+    fields = {name: value for name, value in values.items() if name != "class"}
     return kind(**{name: from_json(value) if isinstance(value, dict) else value for name, value in fields.items()})

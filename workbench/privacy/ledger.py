@@ -112,8 +112,8 @@ class Ledger:
             _databases.create_file(self.path)
             with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
                 database.row_factory = sqlite3.Row
-                _write_ahead(database)
                 _databases.prepare(database, application=_APPLICATION, version=_FORMAT, statements=_TABLES)
+                _write_ahead(database)
                 database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 try:
                     yield database
@@ -342,7 +342,8 @@ class Ledger:
         """Enter a data set on which nothing has been spent, to give it a cap."""
         sketch = self._sketch_if_new(records)
         with self._open(write=True) as database:
-            return _entries(database)[_enter(database, records, sketch)]
+            number = _enter(database, records, sketch)
+            return _entries(database)[number]
 
     def set_cap(
         self,

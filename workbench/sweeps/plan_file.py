@@ -44,6 +44,7 @@ def read(path: str | Path) -> dict[str, Any]:
         raise _validate.ArgumentError("epsilons", None, f"{file.name} must list one or more.")
     forms: dict[str, Callable[[Any, Path], Any]] = {
         "model": _model, "models": _models, "data": _data, "store": lambda value, folder: folder / _path("store", value),
+        "ledger": lambda value, folder: value is not False and folder / _path("ledger", value),
     }  # fmt: skip
     return {name: forms[name](value, file.parent) if name in forms else value for name, value in plan.items()}
 

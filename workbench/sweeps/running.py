@@ -87,11 +87,13 @@ def run_group(
     max_lanes: int | None = None,
     stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int], None] = lambda step: None,
+    before: Callable[[Sequence[Run]], None] = lambda runs: None,
 ) -> Iterator[list[Outcome]]:
     """Run a group of ``groups_of`` and yield what came of it, batch after batch; ends early after a stop.
 
     Where memory does not suffice, the batch is halved. A batch that was stopped is forgotten unseen: it is as if it had not
     begun. :param on_step: called with the number of steps that all fits under way have taken.
+    :param before: called with each batch before its first step; what it raises ends the group.
     """
     if runs[0].method == POOLED:
         for run in runs:
@@ -111,6 +113,7 @@ def run_group(
         if stop():
             return
         batch = runs[over : over + lanes]
+        before(batch)
         try:
             outcomes = group.run(batch, lanes, stop, on_step)
         except (jax.errors.JaxRuntimeError, MemoryError) as error:

@@ -81,7 +81,9 @@ class Store:
 
     def _prepare(self) -> None:
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
-        meanings = ", ".join("('{}', '{}')".format(name, meaning.replace("'", "''")) for name, (_, meaning) in COLUMNS.items())
+        meanings = ", ".join(
+            "('{}', '{}')".format(name, meaning.replace("'", "''")) for name, (_, meaning) in COLUMNS.items()
+        )
         _databases.prepare(
             self._database,
             application=_APPLICATION,

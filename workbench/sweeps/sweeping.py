@@ -20,7 +20,9 @@ from workbench.inference.records import PrivacyModelError
 from workbench.models import Model
 from workbench.privacy.composition import TotalPrivacy, total
 from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.standing import CapError
 from workbench.settling import Settled, settle
+from workbench.spending import Account, ledger_for, records_of
 from workbench.sweeps import executors
 from workbench.sweeps.grid import DP, POOLED, Cell, Grid
 from workbench.sweeps.result import SweepResult
@@ -63,7 +65,7 @@ class PreparedSweep:
     :param grid: what was asked for. :param cells: by key, all of them. :param runs: those still to be done.
     :param refused: rows of those that cannot be run as asked; ``run`` writes them.
     :param total: what all fits over private records spend together, those of the same records in the store included; None
-        for public records.
+        for public records. :param account: of the fits to be done, in the ledger.
     """
 
     grid: Grid
@@ -71,10 +73,15 @@ class PreparedSweep:
     runs: Sequence[Run]
     store: Store
     total: TotalPrivacy | None
+    account: Account
     _facts: Mapping[str, Mapping[str, Any]] = field(repr=False)
     refused: Sequence[Mapping[str, Any]] = field(repr=False)
     state: str = "planned"
     message: str = ""
+
+    def __post_init__(self) -> None:
+        """The account's fits are those of the private runs, in their order."""
+        self._private = [run.key for run in self.runs if self._guarantee(run) is not None]
 
     def statement(self) -> str:
         """In plain words what the sweep spends, and what looking for its best fit means."""
@@ -83,7 +90,7 @@ class PreparedSweep:
             return f"The {_plural(data.unit)} are public or made up: no privacy is spent."
         if self.total is None:
             return "No private fit is planned, and none of these records was found."
-        words = [self.total.statement(data.unit)]
+        words = [self.total.statement(data.unit), *self._ledger_says(data.unit)]
         if self.grid.baselines:
             words.append("Baselines without privacy are exact functions of the records, outside any guarantee.")
         if not data.evaluation_is_public and self.grid.constant.get("evaluate_private"):
@@ -92,6 +99,27 @@ class PreparedSweep:
                 "noised, and no epsilon here covers it."
             )
         return " ".join(words)
+
+    def _ledger_says(self, unit: str) -> list[str]:
+        """What is known of fits beyond this sweep and its store, and whether a cap allows those to be done."""
+        standing = self.account.standing()
+        planned = [fit for fit in (self._guarantee(run) for run in self.runs) if fit is not None]
+        if standing is None or not planned or self.state != "planned":
+            return []
+        words = []
+        if standing.parts:
+            whole = total([*standing.parts, *planned])
+            words.append(f"With what the ledger has of these records: {whole.statement(unit)}")
+        try:
+            standing.check(planned)
+        except CapError as error:
+            words.append(f"The cap does not allow it: {error.expectation}")
+        return words
+
+    def _guarantee(self, run: Run) -> Guarantee | None:
+        """What a run promises, None for a baseline."""
+        promised = self._facts[run.key]["guarantee"]
+        return None if promised is None else Guarantee.from_dict(promised)
 
     @property
     def cautions(self) -> tuple[str, ...]:
@@ -122,6 +150,8 @@ class PreparedSweep:
             are kept.
         :param on_progress: called in this thread. :param executor: see ``sweep``.
         :param max_lanes: fits stepped together at most.
+        :raises CapError: if a cap on what is spent on the records does not allow the fits. :raises LedgerError: if they
+            cannot be entered in the ledger.
         """
         if max_lanes is not None:
             max_lanes = _validate.integer("max_lanes", max_lanes, at_least=1)
@@ -130,6 +160,7 @@ class PreparedSweep:
         over = planned - len(by_key)
         groups = groups_of(self.runs)
         ended: set[str] = set()
+        entries = self._entries()
         self.state, self.message = "running", ""
 
         def tell(step: int = 0, steps: int = 0, newest: Sequence[str] = ()) -> None:
@@ -138,7 +169,10 @@ class PreparedSweep:
         def here() -> Iterator[list[Outcome]]:
             for group in groups:
                 tell_step = functools.partial(tell, steps=group[0].settled.privacy.iterations)
-                yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=tell_step)
+                yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=tell_step, before=mark)
+
+        def mark(runs: Sequence[Run]) -> None:
+            self.account.mark(keys=[entries[run.key] for run in runs if run.key in entries])
 
         tell()
         self.store.add(self.refused)
@@ -146,9 +180,13 @@ class PreparedSweep:
             batches = here()
             if executor is not None:
                 others, device = executors.as_workers(executor), self.grid.constant.get("device")
+                mark(self.runs)
                 batches = executors.run_on(others, groups, max_lanes=max_lanes, stop=stop, device=device)
             for outcomes in batches:
                 self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
+                for outcome in outcomes:
+                    planned_steps = by_key[outcome.key].settled.privacy.iterations
+                    self._settle(entries, outcome.key, 0 if outcome.state == "refused" else planned_steps)
                 over += len(outcomes)
                 ended.update(outcome.key for outcome in outcomes)
                 tell(newest=[outcome.key for outcome in outcomes])
@@ -162,9 +200,24 @@ class PreparedSweep:
             self.state, self.message = "failed", f"{type(error).__name__}: {error}"
             raise
         finally:
+            for key in entries.keys() - ended:
+                self._settle(entries, key, 0)  # forgotten unseen
             self.runs = [run for run in self.runs if run.key not in ended]
         tell()
         return self.result()
+
+    def _entries(self) -> dict[str, str]:
+        """Reserve the private fits to be done: their keys in the ledger by those of their cells; empty without a ledger."""
+        left = {run.key for run in self.runs}
+        if not left.intersection(self._private):
+            return {}
+        going_on = [entry for key, entry in zip(self._private, self.account.keys, strict=False) if key in left]
+        self.account.begin(going_on)
+        return {key: entry for key, entry in zip(self._private, self.account.keys, strict=False) if key in left}
+
+    def _settle(self, entries: Mapping[str, str], key: str, taken: int) -> None:
+        problem = self.account.end(taken, entries[key]) if key in entries else ""
+        self.message = self.message or problem
 
     def result(self) -> SweepResult:
         """The table so far."""
@@ -194,6 +247,8 @@ def prepare(
     gradients: Sequence[str] | str = "aligned",
     baselines: Sequence[str] = (),
     store: str | Path | Store | None = None,
+    ledger: Any = None,
+    over_cap: str | None = None,
     **settings: Any,
 ) -> PreparedSweep:
     """Check a sweep, calibrate its fits and find what the store has of them, before any private record is touched.
@@ -235,7 +290,23 @@ def prepare(
     if first_error is not None and not runs and not done:
         raise first_error  # nothing of the sweep can be run
     spent = None if grid.is_public else _spent(kept, [grid.fingerprint_of(cell) for cell in cells.values()], facts)
-    return PreparedSweep(grid, cells, runs, kept, spent, facts, refused)
+    return PreparedSweep(grid, cells, runs, kept, spent, _account(grid, runs, facts, ledger, over_cap), facts, refused)
+
+
+def _account(
+    grid: Grid, runs: Sequence[Run], facts: Mapping[str, Mapping[str, Any]], ledger: Any, over_cap: str | None
+) -> Account:
+    """What ``runs`` would spend. Those of private records are on one data set."""
+    cell = next(iter(grid.cells()))
+    source, fingerprint = grid.records_of(cell), grid.fingerprint_of(cell)
+    private = [facts[run.key]["guarantee"] for run in runs if facts[run.key]["guarantee"] is not None]
+    return Account(
+        ledger_for(source, ledger),
+        lambda: records_of(source, fingerprint),
+        lambda: [Guarantee.from_dict(promised) for promised in private],
+        model=" and ".join(dict.fromkeys(model.name for model in grid.models)),
+        over_cap=over_cap,
+    )
 
 
 _SHARED = {"delta", "relation", "average", "strategy", "physical_size", "evaluate_private", "device"}
@@ -323,6 +394,8 @@ def sweep(
     gradients: Sequence[str] | str = "aligned",
     baselines: Sequence[str] = (),
     store: str | Path | Store | None = None,
+    ledger: Any = None,
+    over_cap: str | None = None,
     accept_total_epsilon: float | None = None,
     executor: Any = None,
     max_lanes: int | None = None,
@@ -351,6 +424,8 @@ def sweep(
         regression): exact functions of the records, outside the guarantee.
     :param store: a SQLite file to keep finished fits in: fits that it has are not run again. Without one they are kept in
         memory.
+    :param ledger: where fits of private records are entered, and :param over_cap: why their cap may be overrun, as for
+        ``workbench.fit``; all fits of a sweep are reserved together.
     :param accept_total_epsilon: on private records, the sweep runs if all its fits together spend at most this epsilon.
     :param executor: a dask.distributed Client or a concurrent.futures executor to do the work; this process by default.
     :param max_lanes: fits stepped together at most; memory decides by default.
@@ -363,7 +438,8 @@ def sweep(
     prepared = prepare(
         model, data, epsilons=epsilons, seeds=seeds, iterations=iterations, num_records=num_records, models=models,
         samplers=samplers, clips=clips, learning_rates=learning_rates, sampling_rates=sampling_rates,
-        batch_sizes=batch_sizes, gradients=gradients, baselines=baselines, store=store, **settings,
+        batch_sizes=batch_sizes, gradients=gradients, baselines=baselines, store=store, ledger=ledger, over_cap=over_cap,
+        **settings,
     )  # fmt: skip
     prepared.accept(accept_total_epsilon)
     for caution in prepared.cautions:
