@@ -281,7 +281,10 @@ class Output:
 
 
 def panels_of(frame, monkeypatch, state):
-    """Everything on a screen after its fit, but for the time; every key is that of a seed. :param state: folder of a ledger."""
+    """Everything on a screen after its fit, but for the time; every key is that of a seed.
+
+    :param state: folder of the ledger.
+    """
     output = Output()
     monkeypatch.setenv("WORKBENCH_STATE", str(state))
     monkeypatch.setattr(app, "display", output)

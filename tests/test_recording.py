@@ -15,7 +15,7 @@ import pytest
 from numpyro.optim import Adam
 
 import workbench as wb
-from workbench import ArgumentError, checkpoints, fitting, resuming
+from workbench import ArgumentError, checkpoints, fitting, recording, resuming
 from workbench.data.fingerprint import key_file
 from workbench.privacy import ledger as ledger_module
 from workbench.privacy.ledger import CapError, Ledger, LedgerError
@@ -300,6 +300,17 @@ def test_a_checkpoint_of_another_version_is_refused(private_data, state, monkeyp
             wb.resume(folder, data=private_data)
     rewritten(folder, format=99)
     with pytest.raises(ArgumentError, match="is no checkpoint of format"):
+        wb.resume(folder, data=private_data)
+
+
+def test_steps_that_may_have_been_seen_are_repeated_on_processors_that_repeat_exactly_alone(
+    private_data, state, monkeypatch
+):
+    _, folder = stopped(private_data, after=20)
+    monkeypatch.setattr(recording, "repeats_exactly", lambda device: False)
+    resuming.prepare(folder, data=private_data)  # nothing was taken after it was stopped
+    rewritten(folder, reached=300)
+    with pytest.raises(ArgumentError, match=r"ended without a stop on .* may not repeat steps to the last bit"):
         wb.resume(folder, data=private_data)
 
 

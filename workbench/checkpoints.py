@@ -7,8 +7,9 @@ steps the released parameters take their place, without the key.
 *Randomness is never used for other data.* The noise of a step follows from the run's key and the step's number alone, and
 steps between the last checkpoint and a crash may have been seen. They are repeated bit for bit, which tells nothing new, and
 only so: a run is taken up again only with the same records (by their keyed fingerprint), the same plan and the same program
-on the same kind of machine (``plan_digest``). With anything else the same noise would be added to other sums, and their
-difference would show what the noise hides.
+on the same kind of machine (``plan_digest``), and after a crash only on a processor that repeats exactly. With anything else
+the same noise would be added to other sums, and their difference would show what the noise hides. After a stop nothing needs
+to be repeated.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import functools
 import hashlib
 import json
 import math
+import os
 import platform
 import shutil
 import sys
@@ -39,7 +41,7 @@ from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.privacy.plan import PrivacyPlan
 from workbench.settling import Settled, is_array
 
-__all__ = ["Checkpoint", "Checkpoints", "newest", "plan_digest", "runs", "saved_runs"]
+__all__ = ["Checkpoint", "Checkpoints", "new_folder", "newest", "plan_digest", "repeats_exactly", "runs", "saved_runs"]
 
 FORMAT = 1
 
@@ -71,7 +73,8 @@ def plan_digest(settled: Settled, plan: PrivacyPlan, dpvi: DPVI) -> str:
         "versions": {name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy", "optax")},
         "workbench": __version__,
         "python": sys.version.split()[0],
-        "machine": [settled.device.platform, settled.device.device_kind, platform.machine(), _processor()],
+        "machine": [settled.device.platform, settled.device.device_kind, platform.machine(), _processor(), _cores()],
+        "flags": os.environ.get("XLA_FLAGS", ""),
         "precision": [str(getattr(jax.config, name)) for name in ("jax_enable_x64", "jax_default_matmul_precision")],
         "model": settled.model.name,
         "options": sorted((name, repr(value)) for name, value in settled.model.options.items()),
@@ -98,6 +101,16 @@ def _processor() -> str:
             if line.startswith(("model name", "CPU part")):
                 return line.partition(":")[2].strip()
     return platform.processor()
+
+
+def _cores() -> int:
+    """Those that this process may use: sums are split among them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def repeats_exactly(device: jax.Device) -> bool:
+    """Whether the same program gives the same numbers in another process, to the last bit; GPUs choose kernels by speed."""
+    return bool(device.platform == "cpu")
 
 
 def _value_digest(value: Any) -> str:
@@ -248,6 +261,11 @@ class Checkpoint:
     def is_finished(self) -> bool:
         """Whether all steps were taken."""
         return self.path.name == _FINISHED
+
+    @property
+    def repeats(self) -> bool:
+        """Whether steps may have been taken after it was written, which going on from it would repeat."""
+        return bool(self.facts["reached"] > self.facts["step"])
 
 
 def newest(path: str | Path) -> Checkpoint:

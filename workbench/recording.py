@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from workbench._validate import ArgumentError
-from workbench.checkpoints import FORMAT, Checkpoint, Checkpoints, new_folder, plan_digest
+from workbench.checkpoints import FORMAT, Checkpoint, Checkpoints, new_folder, plan_digest, repeats_exactly
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.models.registry import source_file
 from workbench.privacy.plan import PrivacyPlan
@@ -172,6 +172,13 @@ class Recording:
         ):
             if facts[name] != own:
                 raise ArgumentError("path", str(checkpoint.path), f"{reason}; begin a new fit.")
+        if checkpoint.repeats and not repeats_exactly(self._settled.device):
+            raise ArgumentError(
+                "path",
+                str(checkpoint.path),
+                f"is of a fit that ended without a stop on {self._settled.device}, which may not repeat steps to the last "
+                "bit, so that noise which was seen would be drawn for other sums; begin a new fit.",
+            )
         if facts["spend"] is not None:
             self.account.adopt(facts["spend"])
         self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.account.mark)

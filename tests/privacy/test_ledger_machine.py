@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, precondition, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from tests.privacy.promises import promise
 from workbench.privacy.ledger import CapError, Ledger, LedgerError, Records
@@ -52,12 +52,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def before(self, name, without=None):
         own = [fit for key, fit in self.fits.items() if fit.name == name and key != without]
-        parts = [
-            (fit, fit.guarantee if fit.rule == "plan" else taken_part(fit.guarantee, fit.counted))
-            for fit in own
-            if fit.counted or fit.rule == "plan"
-        ]
-        return [part for _, part in parts]
+        counting = [fit for fit in own if fit.counted or fit.rule == "plan"]
+        return [fit.guarantee if fit.rule == "plan" else taken_part(fit.guarantee, fit.counted) for fit in counting]
 
     def expected_rule(self, name, guarantee, without=None):
         cap = self.caps.get(name)

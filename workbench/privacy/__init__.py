@@ -14,6 +14,7 @@ _HOMES = {
     "epsilon_curve": "accounting",
     "Guarantee": "guarantee",
     "GaussianMechanism": "mechanism",
+    "Ledger": "ledger",
     "max_sampling_rate": "calibration",
     "max_steps": "calibration",
     "noise_multiplier": "calibration",
@@ -24,6 +25,7 @@ _HOMES = {
 __all__ = [
     "GaussianMechanism",
     "Guarantee",
+    "Ledger",
     "Outlook",
     "compare",
     "delta",
