@@ -53,6 +53,7 @@ def finished(monkeypatch):
             self.cautions = cautions
             self.result = lambda: result
             self.privacy = types.SimpleNamespace(iterations=result.guarantee.steps)
+            self.recording = types.SimpleNamespace(folder=None)
 
         def run(self, stop):
             return iter(())
@@ -242,15 +243,18 @@ def test_every_option_reaches_the_fit(prepared):
         "--sampling-rate", ".2", "--clip", "3", "--gradient", "vanilla", "--learning-rate", ".01", "--num-records", "500",
         "--device", "cpu", "--seed", "9", "--evaluation-fraction", ".5", "--evaluate-private", "--average",
         "--strategy", "vmap", "--physical-size", "40", "--sampler", "shuffle", "--relation", "replace_special",
-        "--batch-size", "30",
+        "--batch-size", "30", "--ledger", "book.sqlite", "--over-cap", "approved", "--no-checkpoint",
     )  # fmt: skip
     assert model == "logistic"
     assert data.num_evaluation > 200
+    words = settings.pop("origin")["arguments"]
+    assert words[:3] == ["--data=breast_cancer", "--epsilon=2.0", "--delta=1e-05"]
     assert settings == {
         "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "shuffle", "clip": 3,
         "gradient": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
         "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "physical_size": 40,
-        "relation": "replace_special", "batch_size": 30,
+        "relation": "replace_special", "batch_size": 30, "ledger": "book.sqlite", "over_cap": "approved",
+        "checkpoint": False,
     }  # fmt: skip
 
 

@@ -250,6 +250,22 @@ def test_a_finished_fit_leaves_its_release_and_no_key(private_data, state, whole
     assert not any(secret in path.read_bytes() for path in state.rglob("*") if path.is_file())
 
 
+def test_a_fit_that_finished_and_could_not_say_so_is_settled_by_its_result(private_data, state, monkeypatch):
+    prepared = fitting.prepare("logistic", private_data, **SETTINGS)
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "settle", lambda *_: None)
+        list(prepared.run())
+    assert Ledger().spends()[0].state == "reserved"
+    wb.resume(prepared.recording.folder, data=private_data)
+    assert [(spend.state, spend.counted) for spend in Ledger().spends()] == [("settled", 600)]
+
+
+def test_a_fit_that_was_entered_nowhere_stays_so(private_data, state):
+    _, folder = stopped(private_data, ledger=False)
+    wb.resume(folder, data=private_data)
+    assert not Ledger().path.exists()
+
+
 def test_the_owner_alone_may_read_them(private_data, state):
     _, folder = stopped(private_data)
     for path in (*folder.iterdir(), Ledger().path):

@@ -1,10 +1,11 @@
-"""What the ``workbench`` command understands: its options, their forms, Ctrl-C; ``workbench.cli`` acts on them."""
+"""What the ``workbench`` command understands: its options, their forms, output, Ctrl-C; ``workbench.cli`` acts on them."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
+import os
 import re
 import signal
 import sys
@@ -14,9 +15,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench import __version__
+from workbench._sources import is_file
 from workbench._validate import ArgumentError
 
-__all__ = ["DONE", "FAILED", "STOPPED", "UNUSABLE", "bounds", "model_options", "parser", "schema", "stopped_by_interrupt"]
+__all__ = [
+    "DONE", "FAILED", "STOPPED", "UNUSABLE", "bounds", "check_out", "fit_arguments", "fit_words", "in_options",
+    "model_options", "parser", "schema", "stopped_by_interrupt", "written",
+]  # fmt: skip
 
 DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, 130  # exit codes
 
@@ -102,6 +107,32 @@ def model_options(texts: Sequence[str]) -> dict[str, Any]:
     return options
 
 
+def in_options(message: str) -> str:
+    """A message of the library, with what it says to give named as an option."""
+    return message.replace("over_cap= with the reason", "--over-cap REASON").replace("with ledger= or", "with --ledger or")
+
+
+# ---- output ---------------------------------------------------------------------------------------------------------------
+
+
+def check_out(out: str | None) -> None:
+    """Refuse a file for output where there is no folder for it."""
+    if out is not None and not Path(out).expanduser().parent.is_dir():
+        raise ArgumentError("out", out, "cannot write there.")
+
+
+def written(text: str, out: str | None) -> None:
+    """``text`` to a file, or to standard output."""
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        Path(out).expanduser().write_text(text)
+    except OSError as error:
+        raise ArgumentError("out", out, f"cannot write there ({error.strerror}).") from None
+    sys.stderr.write(f"Saved: {out}\n")
+
+
 # ---- Ctrl-C ---------------------------------------------------------------------------------------------------------------
 
 
@@ -139,7 +170,7 @@ def parser(run: Mapping[str, Command]) -> argparse.ArgumentParser:
     top = _Parser(prog="workbench", description="Differentially private variational inference.")
     top.add_argument("--version", action="version", version=f"workbench {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    for add in (_add_fit, _add_sweep, _add_account, _add_audit, _add_predict, _add_sample):
+    for add in (_add_fit, _add_resume, _add_ledger, _add_sweep, _add_account, _add_audit, _add_predict, _add_sample):
         add(commands)
     for name, text in (("models", "list the models"), ("data", "list the data sets")):
         listing = commands.add_parser(name, help=text)
@@ -156,7 +187,10 @@ def parser(run: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 
 def _add_fit(commands: Any) -> None:
-    fit = commands.add_parser("fit", help="fit a model to data under a guarantee")
+    _add_fit_options(commands.add_parser("fit", help="fit a model to data under a guarantee"))
+
+
+def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--model",
         default="logistic",
@@ -191,8 +225,15 @@ def _add_fit(commands: Any) -> None:
     fit.add_argument("--num-records", type=_whole, metavar="N", help="publicly declared number of training records")
     fit.add_argument("--device", help="cpu, gpu, gpu:1")
     fit.add_argument("--seed", type=_whole, help="reproducible run; its noise is predictable to whoever knows the seed")
-    fit.add_argument("--out", help="folder for report, draws, curves and JSON")
-    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_run(fit)
+    ledger = fit.add_mutually_exclusive_group()
+    ledger.add_argument("--ledger", metavar="FILE", help="where fits on private records are entered; default: your own")
+    ledger.add_argument(
+        "--no-ledger", dest="ledger", action="store_const", const=False, help="enter it nowhere, and keep no cap"
+    )
+    fit.add_argument(
+        "--no-checkpoint", dest="checkpoint", action="store_false", help="write none of the files that resume goes on from"
+    )
     fit.add_argument("--target", help="file: name of the target column; none for models of whole records")
     fit.add_argument("--positive", help="file: the target value that counts as 1")
     fit.add_argument("--threshold", type=_number, help="file: a numeric target counts as 1 above this public number")
@@ -217,6 +258,98 @@ def _add_fit(commands: Any) -> None:
     fit.add_argument(
         "--evaluate-private", action="store_true", help="show metrics on private evaluation records, outside the guarantee"
     )
+
+
+def _add_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--out", metavar="FOLDER", help="for report, draws, curves and JSON")
+    command.add_argument("--quiet", action="store_true", help="no progress bar")
+    command.add_argument(
+        "--over-cap",
+        metavar="REASON",
+        help="run although it goes over the cap on what is spent; the ledger keeps the reason",
+    )
+
+
+_PATHS = ("path", "ledger", "schema", "group_features", "out")  # options of fit
+
+
+def fit_words(arguments: argparse.Namespace) -> list[str]:
+    """The words that, after ``fit``, ask for the same from any folder: all that is not left to a default, absolute paths."""
+    form, words = _fit_form(), list[str]()
+    for name, value in vars(arguments).items():
+        if name in ("command", "run") or value == form.get_default(name):
+            continue
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+            continue
+        texts = [_from_anywhere(name, str(each)) for each in (value if isinstance(value, list) else [value])]
+        words += [f"--{option}={texts[0]}"] if len(texts) == 1 else [f"--{option}", *texts]
+    return words
+
+
+def fit_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments that ``fit_words`` wrote down."""
+    return _fit_form().parse_args(words)
+
+
+def _fit_form() -> argparse.ArgumentParser:
+    form = _Parser(prog="workbench fit", add_help=False)
+    _add_fit_options(form)
+    return form
+
+
+def _from_anywhere(name: str, text: str) -> str:
+    """The value of an option, an absolute path where it is one."""
+    is_path = {"data": is_file(text), "model": is_file(text) or ":" in text, "bounds": text.endswith(".json")}
+    return os.path.abspath(os.path.expanduser(text)) if name in _PATHS or is_path.get(name) else text
+
+
+def _add_resume(commands: Any) -> None:
+    resume = commands.add_parser(
+        "resume",
+        help="go on with a fit that was stopped or interrupted, or list those that can go on",
+        description="The fit ends where it would have ended, and its epsilon is spent once. It takes the records and the "
+        "model that it had, from the files that it read: a model's file is run again. A finished run gives its result.",
+    )
+    resume.add_argument("path", nargs="?", metavar="PATH", help="folder of a run; without one, all of them are listed")
+    _add_run(resume)
+    resume.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+
+
+def _add_ledger(commands: Any) -> None:
+    ledger = commands.add_parser(
+        "ledger",
+        help="what was spent on which records, and caps on it",
+        description="Every fit on private records is entered in the ledger before its first step. DATASET is a number, a "
+        "name, or the beginning of a fingerprint.",
+    )
+    actions = ledger.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
+    actions.add_parser("list", help="all data sets, what was spent on them and their caps")
+    show = actions.add_parser("show", help="what was spent on a data set, fit by fit")
+    cap = actions.add_parser("cap", help="set, take away or tell the cap on what all fits on a data set may spend")
+    separate = actions.add_parser("separate", help="count two data sets apart that share no records after all")
+    actions.add_parser("recover", help="settle fits that ended without a word to the steps that they may have taken")
+    export = actions.add_parser("export", help="write everything as JSON, or the fits as CSV")
+    for action in (show, cap):
+        action.add_argument("dataset", metavar="DATASET")
+    chosen = cap.add_mutually_exclusive_group()
+    chosen.add_argument("--epsilon", type=_number, metavar="E", help="that all fits together may spend at most")
+    chosen.add_argument("--remove", action="store_true", help="take the cap away; needs --why")
+    cap.add_argument("--delta", type=_number, metavar="D", help="at which epsilon is stated")
+    cap.add_argument(
+        "--relation", help="add_or_remove_one (default), replace_one, which counts all fits, or replace_special"
+    )
+    cap.add_argument("--order", type=_whole, metavar="A", help="of the Renyi filter; by default a good one for most fits")
+    separate.add_argument("one", metavar="ONE", help="a data set")
+    separate.add_argument("other", metavar="OTHER", help="one that was taken for its relative")
+    for action in (cap, separate):
+        action.add_argument("--why", default="", metavar="TEXT", help="the reason, which the ledger keeps")
+    export.add_argument("--out", metavar="FILE", help="ending in .json or .csv; by default JSON on standard output")
+    for name, action in actions.choices.items():
+        action.add_argument("--ledger", metavar="FILE", help="default: your own")
+        if name != "export":
+            action.add_argument("--json", action="store_true", help="print one JSON object on standard output")
 
 
 def _add_sweep(commands: Any) -> None:

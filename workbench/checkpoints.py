@@ -231,7 +231,7 @@ def _prune(folder: Path) -> None:
     """Delete all but the newest runs in ``runs()``; a folder of the user's own choice is left as it is."""
     if folder != runs():
         return
-    found = sorted(saved_runs(), key=lambda run: run.stat().st_mtime)
+    found = saved_runs()
     finished = [run for run in found if (run / _FINISHED).exists()]
     others = [run for run in found if run not in finished]
     for old in (*finished[:-_RUNS_KEPT], *others[:-_RUNS_KEPT]):
@@ -292,6 +292,8 @@ def newest(path: str | Path) -> Checkpoint:
 
 def saved_runs() -> list[Path]:
     """Folders of runs in ``runs()``, oldest first."""
-    if not runs().is_dir():
-        return []
-    return sorted((run for run in runs().iterdir() if run.is_dir()), key=lambda run: run.stat().st_mtime)
+    found = []
+    for folder in runs().iterdir() if runs().is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):  # another process may delete old ones
+            found.append((folder.stat().st_mtime, folder))
+    return [folder for _, folder in sorted(found) if folder.is_dir()]

@@ -1,4 +1,4 @@
-"""The ``workbench`` command: fit, sweep, predict, sample, account, audit, models, data, lab, app.
+"""The ``workbench`` command: fit, resume, ledger, sweep, predict, sample, account, audit, models, data, lab, app.
 
 Standard output carries results (with ``--json`` one object and nothing else), standard error progress and errors.
 Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
@@ -7,31 +7,42 @@ Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench import _jupyter, _sources, _sweep_command
+from workbench import _jupyter, _ledger_command, _sources, _sweep_command
 from workbench._command_line import (
     DONE,
     FAILED,
     STOPPED,
     UNUSABLE,
     bounds,
+    check_out,
+    fit_arguments,
+    fit_words,
+    in_options,
     model_options,
     parser,
     schema,
     stopped_by_interrupt,
+    written,
 )
 from workbench._validate import ArgumentError, integer
 
 __all__ = ["main"]
+
+
+def _model(arguments: argparse.Namespace) -> Any:
+    return _sources.model(arguments.model, model_options(arguments.option))
 
 
 def _dataset(arguments: argparse.Namespace) -> Any:
@@ -74,7 +85,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     # everything that can be refused is refused before a record is touched
     folder = None if arguments.out is None else check_folder(arguments.out)
     prepared = fitting.prepare(
-        _sources.model(arguments.model, model_options(arguments.option)),
+        _model(arguments),
         _dataset(arguments),
         epsilon=arguments.epsilon,
         delta=arguments.delta,
@@ -93,14 +104,56 @@ def _fit(arguments: argparse.Namespace) -> int:
         evaluate_private=arguments.evaluate_private,
         device=arguments.device,
         seed=arguments.seed,
+        ledger=arguments.ledger,
+        over_cap=arguments.over_cap,
+        checkpoint=arguments.checkpoint,
+        origin={"arguments": fit_words(arguments)},
     )
+    return _carry_out(prepared, arguments, folder)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    from workbench import checkpoints, resuming
+    from workbench.results.storage import check_folder
+
+    if arguments.path is None:
+        if arguments.out is not None or arguments.over_cap is not None:
+            raise ArgumentError("path", None, "name the run to go on with; workbench resume alone lists them.")
+        return _ledger_command.saved_runs(as_json=arguments.json)
+    words = checkpoints.newest(arguments.path).facts["origin"].get("arguments")
+    former = None if words is None else fit_arguments(words)
+    out = former.out if arguments.out is None and former is not None else arguments.out
+    folder = None if out is None else check_folder(out)
+    prepared = resuming.prepare(
+        arguments.path,
+        model=None if former is None else _model(former),
+        data=None if former is None else _dataset(former),
+        over_cap=arguments.over_cap,
+    )
+    return _carry_out(prepared, arguments, folder, is_finished=not prepared.can_resume)
+
+
+def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None, *, is_finished: bool = False) -> int:
+    """Take the steps of a prepared fit that are left, save its result in ``folder``, print it; the exit code."""
+    from workbench.spending import LedgerWarning
+
+    name = f"workbench {arguments.command}"
     for caution in prepared.cautions:
-        print(f"workbench fit: warning: {caution}", file=sys.stderr)
-    with stopped_by_interrupt("workbench fit: stopping; the partial result is kept.") as stop:
-        _show_progress(prepared, stop, quiet=arguments.quiet)
+        print(f"{name}: warning: {caution}", file=sys.stderr)
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        stopped_by_interrupt(f"{name}: stopping; the partial result is kept.") as stop,
+    ):
+        warnings.simplefilter("always", LedgerWarning)
+        if not is_finished:
+            _show_progress(prepared, stop, quiet=arguments.quiet)
         result = prepared.result()
         if folder is not None:
             result.save(folder)
+        ledger = _ledger_command.after_fit(result)
+    for warning in caught:
+        print(f"{name}: warning: {warning.message}", file=sys.stderr)
+    run = prepared.recording.folder if result.state == "cancelled" else None
     if arguments.json:
         answer = {
             "state": result.state,
@@ -108,28 +161,39 @@ def _fit(arguments: argparse.Namespace) -> int:
             "guarantee": {**result.guarantee.to_dict(), **result.guarantee.attack_bounds()},
             "metrics": _finite(result.metrics),
             "labels": result.labels,
+            "ledger": ledger,
+            "resume": None if run is None else str(run),
             "out": None if folder is None else str(folder),
         }
         print(json.dumps(answer, allow_nan=False))
     else:
-        _print_result(result, folder)
+        _print_result(result, folder, run)
+        if ledger is not None:
+            print(_ledger_command.in_one_line(ledger))
     return {"done": DONE, "cancelled": STOPPED}.get(result.state, FAILED)
 
 
 def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> None:
     from tqdm import tqdm
 
-    total = prepared.privacy.iterations
-    with tqdm(total=total, unit="step", desc="compiling", file=sys.stderr, disable=quiet, mininterval=0.2) as bar:
+    with contextlib.ExitStack() as shown:
+        bar = None  # until the run has begun: what refuses it has a line to itself
         for snapshot in prepared.run(stop):
-            if snapshot.step:
+            if bar is None:
+                total, first = prepared.privacy.iterations, snapshot.step
+                bar = tqdm(
+                    total=total, initial=first, unit="step", desc="compiling", file=sys.stderr, disable=quiet,
+                    mininterval=0.2,
+                )  # fmt: skip
+                shown.enter_context(bar)
+            if snapshot.step > first:
                 bar.set_description("fitting", refresh=False)
-            shown = {name: f"{value:.4g}" for name, value in snapshot.metrics.items() if name in ("elbo", "auc")}
-            bar.set_postfix({"epsilon": f"{snapshot.epsilon_so_far:.3g}", **shown}, refresh=False)
+            values = {name: f"{value:.4g}" for name, value in snapshot.metrics.items() if name in ("elbo", "auc")}
+            bar.set_postfix({"epsilon": f"{snapshot.epsilon_so_far:.3g}", **values}, refresh=False)
             bar.update(snapshot.step - bar.n)
 
 
-def _print_result(result: Any, folder: Path | None) -> None:
+def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     guarantee = result.guarantee
     if result.state == "cancelled":
         print(
@@ -137,6 +201,8 @@ def _print_result(result: Any, folder: Path | None) -> None:
             f"{guarantee.epsilon:g}; the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was "
             "not decided by the outputs.\n"
         )
+    if run is not None:
+        print(f"To go on within the same promise: workbench resume {shlex.quote(str(run))}\n")
     if result.message:
         print(f"{'Failed' if result.state == 'failed' else 'Note'}: {result.message}\n")
     print(guarantee.statement())
@@ -343,24 +409,10 @@ def _app(arguments: argparse.Namespace) -> int:
     return _jupyter.serve_app(no_browser=arguments.no_browser, further=arguments.voila)
 
 
-def _written(text: str, out: str | None) -> None:
-    """``text`` to a file, or to standard output."""
-    if out is None:
-        sys.stdout.write(text)
-    else:
-        Path(out).expanduser().write_text(text)
-        print(f"Saved: {out}", file=sys.stderr)
-
-
-def _check_out(out: str | None) -> None:
-    if out is not None and not Path(out).expanduser().parent.is_dir():
-        raise ArgumentError("out", out, "cannot write there.")
-
-
 def _predict(arguments: argparse.Namespace) -> int:
     from workbench import results
 
-    _check_out(arguments.out)
+    check_out(arguments.out)
     result = results.load(arguments.result)
     records = _sources.table("records", arguments.records)
     predictions = result.predict(records)
@@ -369,19 +421,19 @@ def _predict(arguments: argparse.Namespace) -> int:
     else:
         columns = {f"prediction_{place}": predictions[:, place] for place in range(predictions.shape[1])}
         table = records.assign(**columns)
-    _written(table.to_csv(index=False), arguments.out)
+    written(table.to_csv(index=False), arguments.out)
     return DONE
 
 
 def _sample(arguments: argparse.Namespace) -> int:
     from workbench import results
 
-    _check_out(arguments.out)
+    check_out(arguments.out)
     result = results.load(arguments.result)
     given = None if arguments.given is None else _sources.table("given", arguments.given)
     drawn = result.sample(arguments.count, given, seed=arguments.seed)
     if hasattr(drawn, "to_csv"):
-        _written(drawn.to_csv(index=False), arguments.out)
+        written(drawn.to_csv(index=False), arguments.out)
         return DONE
     if arguments.out is None or not arguments.out.endswith(".npy"):
         raise ArgumentError("out", arguments.out, "these records are images: name a .npy file.")
@@ -393,8 +445,8 @@ def _sample(arguments: argparse.Namespace) -> int:
 
 
 _COMMANDS = {
-    "fit": _fit, "sweep": _sweep_command.sweep, "account": _account, "audit": _audit, "models": _models, "data": _data,
-    "predict": _predict, "sample": _sample, "lab": _lab, "app": _app,
+    "fit": _fit, "resume": _resume, "ledger": _ledger_command.ledger, "sweep": _sweep_command.sweep, "account": _account,
+    "audit": _audit, "models": _models, "data": _data, "predict": _predict, "sample": _sample, "lab": _lab, "app": _app,
 }  # fmt: skip
 
 
@@ -404,9 +456,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(parsed.run(parsed))
     except ArgumentError as error:
-        message = str(error)
+        message = in_options(str(error))
     except KeyboardInterrupt:
-        print(f"workbench {parsed.command}: interrupted before there was a result; no epsilon spent.", file=sys.stderr)
+        spent = "no further epsilon spent" if parsed.command == "resume" else "no epsilon spent"
+        print(f"workbench {parsed.command}: interrupted before there was a result; {spent}.", file=sys.stderr)
         return STOPPED
     except ValueError as error:
         from workbench.inference import PrivacyModelError

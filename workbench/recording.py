@@ -181,4 +181,6 @@ class Recording:
             )
         if facts["spend"] is not None:
             self.account.adopt(facts["spend"])
+            if checkpoint.is_finished:  # the process may have died before it could say so
+                self.account.end(self._plan.settings.iterations)
         self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.account.mark)

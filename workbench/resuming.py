@@ -87,7 +87,7 @@ def prepare(
         _model(checkpoint) if model is None else model,
         data_room.load(facts["data"]) if data is None else data,
         optimizer=optimizer,
-        ledger=facts["ledger"],
+        ledger=facts["ledger"] or False,
         over_cap=over_cap,
         origin=facts["origin"],
         **facts["settings"],

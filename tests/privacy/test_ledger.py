@@ -57,6 +57,7 @@ def test_a_fit_is_reserved_whole_and_settles_to_what_it_took(book):
         "logistic",
     )
     assert book.standing("clinic").total.epsilon < 0.6
+    assert "Of 1 fit that ended early the steps taken count" in book.standing("clinic").statement()
     assert settled.began <= settled.ended
     assert settled.version == wb.__version__
 

@@ -186,6 +186,13 @@ class Ledger:
         others = tuple((entries[other], found[other]) for other in sorted(reached - {number}))
         return Standing(None if number is None else entries[number], others, tuple(spends), gone)
 
+    def _own(self) -> str:
+        """This process, as reservations name it."""
+        try:
+            return _owners.own(self._owners)
+        except OSError as error:
+            raise LedgerError(self.path, f"{_meaning(error)} ({error}).") from error
+
     def _is_gone(self, spend: Spend) -> bool:
         try:
             return not _owners.is_alive(self._owners, spend.owner)
@@ -243,10 +250,7 @@ class Ledger:
         if over_cap is not None and not str(over_cap).strip():
             raise _validate.ArgumentError("over_cap", over_cap, "must say why, in words that others will read.")
         sketch = self._sketch_if_new(records)
-        try:
-            owner = _owners.own(self._owners)
-        except OSError as error:
-            raise LedgerError(self.path, f"cannot be written ({error}).") from error
+        owner = self._own()
         with self._open(write=True) as database:
             (sound,) = database.execute("PRAGMA quick_check(1)").fetchone()
             if sound != "ok":
@@ -302,7 +306,7 @@ class Ledger:
         :raises CapError: if a cap does not allow the rest.
         :raises LedgerError: if the fit is not in this ledger, or is running.
         """
-        owner = _owners.own(self._owners)
+        owner = self._own()
         with self._open(write=True) as database:
             spend = next((spend for spend in _spends(database) if spend.key == key), None)
             if spend is None:

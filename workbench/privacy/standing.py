@@ -229,6 +229,12 @@ class Standing:
                     f"The cap of {entry.name!r} was set or changed when fits had begun: it holds if that was not decided by "
                     "their results."
                 )
+        stopped = sum(0 < spend.counted < spend.planned for spend in self.spends)
+        if stopped:
+            lines.append(
+                f"Of {_count(stopped, 'fit')} that ended early the steps taken count, which the total may do if their stops "
+                "were not decided by outputs."
+            )
         overridden = [spend for spend in self.spends if spend.rule == OVERRIDE]
         if overridden:
             lines.append(f"{_count(len(overridden), 'fit')} went over a cap on purpose: {overridden[-1].why!r}.")
@@ -245,7 +251,8 @@ class Standing:
     def statement(self) -> str:
         """In plain words what was spent, with the conditions."""
         if self.total is None:
-            return "Nothing has been spent on these records, as far as this ledger knows."
+            words = ["Nothing has been spent on these records, as far as this ledger knows."]
+            return " ".join([*words, *self.cautions()])
         unit = (self.entry or self.relatives[0][0]).unit
         words = [self.total.statement(unit)]
         if len(self.totals) > 1:
