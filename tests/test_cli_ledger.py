@@ -249,7 +249,7 @@ def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, l
     assert answer == "Fit 1 (logistic): 10 of 40 steps may have been taken and count.\n"
     (spend,) = ledger("show", "1", "--json")["spends"]
     assert (spend["state"], spend["taken"], spend["interrupted"]) == ("recovered", 10, False)
-    assert "those taken count, which is enough if its outputs did not decide the stop" in ledger("show", "1")
+    assert "the steps taken count: totals hold if no stop was decided by outputs" in ledger("show", "1")
     assert spend["epsilon"] < spend["promised_epsilon"] == 1
     assert ledger("recover", "--json") == {"recovered": []}
 

@@ -70,7 +70,6 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
     lines = [
         f"{_called(facts)}: each record is a {facts['unit']}; first seen {facts['first_seen']}.",
         standing.statement(),
-        *(() if standing.total else standing.cautions()),  # the statement of a total has them
         *_cap_lines(facts),
         *(f"Fits on {_called(other)} count too: the two have {other['how']} in common." for other in facts["relatives"]),
     ]
@@ -78,10 +77,6 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         header = ("fit", "data", "model", "epsilon", "delta", "steps", "state", "rule", "began", "who", "result")
         lines += ["", *_table(header, map(_row, fits)), ""]
         lines.append("Epsilon and delta are of the steps that count: all that are planned, until a fit has ended.")
-        if facts["stopped"]:
-            lines.append(
-                "Of a fit that was stopped those taken count, which is enough if its outputs did not decide the stop."
-            )
     lines += [
         f"Fit {fit['number']} was interrupted, at step {fit['reached']:,} at most. {_how_to_go_on(fit['run'])}"
         for fit in fits

@@ -17,7 +17,7 @@ import workbench as wb
 from tests.privacy.promises import promise
 from workbench import ArgumentError
 from workbench.data.sketch import sketch
-from workbench.privacy import _events, _owners, ledger
+from workbench.privacy import _events, ledger
 from workbench.privacy.ledger import CapError, Ledger, LedgerError, Records
 from workbench.spending import records_of
 
@@ -326,18 +326,25 @@ def test_a_fit_that_runs_elsewhere_is_not_resumed(book):
     assert book.resume(key).key == key
 
 
+FORKED = """
+import os, sys, pathlib
+from workbench.privacy import _owners
+folder = pathlib.Path(sys.argv[1]) / "owners"
+here = _owners.own(folder)
+reader, writer = os.pipe()
+child = os.fork()
+if not child:
+    os.write(writer, _owners.own(folder).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+there = os.read(reader, 100).decode()
+print(there != here, _owners.own(folder) == here, _owners.is_alive(folder, here), _owners.is_alive(folder, there))
+"""
+
+
 def test_a_forked_child_is_a_process_of_its_own(tmp_path):
-    here = _owners.own(tmp_path)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.write(writer, _owners.own(tmp_path).encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    there = os.read(reader, 100).decode()
-    assert there != here
-    assert _owners.is_alive(tmp_path, here)
-    assert not _owners.is_alive(tmp_path, there)
+    done = subprocess.run([sys.executable, "-c", FORKED, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", "True", "False"]
 
 
 # --- several processes -----------------------------------------------------------------------------------------------------

@@ -232,8 +232,8 @@ class Standing:
         stopped = sum(0 < spend.counted < spend.planned for spend in self.spends)
         if stopped:
             lines.append(
-                f"Of {_count(stopped, 'fit')} that ended early the steps taken count, which the total may do if their stops "
-                "were not decided by outputs."
+                f"Of {_count(stopped, 'fit')} that ended early the steps taken count: totals hold if no stop was decided by "
+                "outputs."
             )
         overridden = [spend for spend in self.spends if spend.rule == OVERRIDE]
         if overridden:
