@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import warnings
 
@@ -328,6 +329,18 @@ def test_steps_that_may_have_been_seen_are_repeated_on_processors_that_repeat_ex
     rewritten(folder, reached=300)
     with pytest.raises(ArgumentError, match=r"ended without a stop on .* may not repeat steps to the last bit"):
         wb.resume(folder, data=private_data)
+
+
+def test_steps_that_a_crash_may_have_shown_count_however_the_fit_goes_on(private_data, state):
+    """Here it is stopped at once, where it was taken up."""
+    _, folder = stopped(private_data, after=20)
+    (spend,) = Ledger().spends()
+    with contextlib.closing(sqlite3.connect(Ledger().path)) as database, database:
+        database.execute("UPDATE spends SET state = 'reserved', owner = 'gone', taken = NULL, reached = 300")
+    rewritten(folder, reached=300)
+    assert wb.resume(folder, data=private_data, stop=lambda: True).state == "cancelled"
+    assert Ledger().spend(spend.key).counted == 300
+    assert checkpoints.newest(folder).repeats
 
 
 def test_what_cannot_be_resumed_is_said(private_data, state, tmp_path):

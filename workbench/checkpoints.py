@@ -36,7 +36,7 @@ import jax
 import numpy as np
 
 from workbench import __version__, _folders, _validate
-from workbench.inference.checkpoint import load_arrays, save_arrays, save_state
+from workbench.inference.checkpoint import load_arrays, load_facts, save_arrays, save_state
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.privacy.plan import PrivacyPlan
 from workbench.settling import Settled, is_array
@@ -171,6 +171,7 @@ class Checkpoints:
     ) -> None:
         self.folder = folder
         self._facts, self._iterations, self._mark = dict(facts), iterations, mark
+        self._seen = int(facts.get("reached", 0))  # before the run was taken up again
         self._reached = 0  # the step up to which the newest checkpoint lets the run go
         self._began: tuple[int, float] | None = None
         self._due = -math.inf
@@ -203,7 +204,7 @@ class Checkpoints:
         step = int(state.step)
         try:
             self._make_folder()
-            facts = {**self._facts, **progress, "step": step, "reached": reached}
+            facts = {**self._facts, **progress, "step": step, "reached": max(reached, self._seen)}
             save_state(state, self.folder / f"step-{step:012d}.npz", facts)
         except OSError as error:
             raise OSError(f"no checkpoint could be written in {self.folder} ({error.strerror or error}).") from error
@@ -250,12 +251,15 @@ def new_folder(key: str | None = None) -> Path:
 class Checkpoint:
     """The newest file of a run.
 
-    :param path: of the file. :param arrays: of a state, or released parameters by name. :param facts: as written.
+    :param path: of the file. :param facts: as written.
     """
 
     path: Path
-    arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Of a state, or released parameters by name."""
+        return load_arrays(self.path)
 
     @property
     def is_finished(self) -> bool:
@@ -280,13 +284,13 @@ def newest(path: str | Path) -> Checkpoint:
         if not file.exists():
             continue
         try:
-            arrays, facts = load_arrays(file)
+            facts = load_facts(file)
         except _validate.ArgumentError as error:
             problem = problem or error
             continue
         if facts.get("format") != FORMAT:
             raise _validate.ArgumentError("path", str(path), f"is no checkpoint of format {FORMAT}, which is read here.")
-        return Checkpoint(file, arrays, facts)
+        return Checkpoint(file, facts)
     raise problem or _validate.ArgumentError("path", str(path), "holds no checkpoint of a fit.")
 
 

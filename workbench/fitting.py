@@ -313,7 +313,7 @@ class PreparedFit:
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
             last = history[-1].metrics if history else {}
-            self.adopt(checkpoint.arrays, last, facts["seconds"])
+            self.adopt(checkpoint.arrays(), last, facts["seconds"])
             self._history = history
             return
         state = load_state(checkpoint.path, self.state)

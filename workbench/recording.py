@@ -180,7 +180,5 @@ class Recording:
                 "bit, so that noise which was seen would be drawn for other sums; begin a new fit.",
             )
         if facts["spend"] is not None:
-            self.account.adopt(facts["spend"])
-            if checkpoint.is_finished:  # the process may have died before it could say so
-                self.account.end(self._plan.settings.iterations)
+            self.account.adopt(facts["spend"], facts["step"] if checkpoint.is_finished else None)
         self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.account.mark)

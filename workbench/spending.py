@@ -67,7 +67,7 @@ class Account:
         self._records, self._fits = functools.cache(records), fits
         self._plan, self._over_cap = plan, over_cap
         self._details: dict[str, Any] = {"model": model, "seed": seed, "run": run, "over_cap": over_cap}
-        self._ended: set[str] = set()
+        self._held: set[str] = set()  # keys of fits that are reserved by this object
 
     def begin(self, keys: Iterable[str] | None = None) -> None:
         """Reserve all planned steps; once that was done, of fits that ended the rest of them.
@@ -79,14 +79,21 @@ class Account:
             return
         if not self.keys:
             self.keys = self.ledger.reserve(self._records(), self._fits(), plan=self._plan(), **self._details)
+            self._held.update(self.keys)
             return
         for key in self.keys if keys is None else keys:
-            self.ledger.resume(key, self._over_cap)
-            self._ended.discard(key)
+            self.ledger.resume(key, self._over_cap, held=key in self._held)
+            self._held.add(key)
 
-    def adopt(self, key: str) -> None:
-        """Go on with a fit that the ledger has already; ``begin`` then reserves the rest of it."""
+    def adopt(self, key: str, taken: int | None = None) -> None:
+        """Go on with a fit that the ledger has already; ``begin`` then reserves the rest of it.
+
+        :param taken: steps, of one that has ended, whose process may have died before it could say so.
+        """
         self.keys = [key]
+        if taken is not None:
+            self._held.add(key)
+            self.end(taken)
 
     def mark(self, step: int | None = None, keys: Iterable[str] | None = None) -> None:
         """Fits are about to go as far as ``step``, None for their end. :param keys: by default all.
@@ -105,14 +112,14 @@ class Account:
         if self.ledger is None or not self.keys:
             return ""
         name = self.keys[0] if key is None else key
-        if name in self._ended:
+        if name not in self._held:
             return ""
         try:
             self.ledger.settle(name, taken)
         except LedgerError as error:
             warnings.warn(f"{error} The fit stays reserved: all its planned steps count.", LedgerWarning, stacklevel=2)
             return str(error)
-        self._ended.add(name)
+        self._held.discard(name)
         return ""
 
     def saved(self, path: str | Path) -> None:

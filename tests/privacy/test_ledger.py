@@ -146,6 +146,7 @@ def test_going_over_a_cap_is_recorded_with_the_reason(book):
     (key,) = book.reserve(records(), [promise()], model="logistic", over_cap="the board agreed")
     assert (book.spend(key).rule, book.spend(key).why) == ("override", "the board agreed")
     assert "went over a cap on purpose: 'the board agreed'" in book.standing("clinic").statement()
+    assert "in any case" not in book.standing("clinic").statement()
     with pytest.raises(CapError, match="Nothing like it would fit"):
         book.reserve(records(), [promise()], model="logistic")
 
@@ -280,6 +281,22 @@ def test_a_fit_that_goes_on_is_counted_once(book):
     assert (book.spend(key).state, book.spend(key).counted) == ("reserved", 500)
     book.settle(key, 500)
     assert [spend.counted for spend in book.spends()] == [500]
+
+
+def test_what_may_have_been_seen_before_counts_however_a_fit_goes_on(book):
+    (key,) = book.reserve(records(), [promise()], model="logistic")
+    book.mark([key], 300)
+    with pytest.raises(LedgerError, match="running in this process"):
+        book.resume(key)
+    end_of_process(key, book)
+    book.resume(key)
+    book.settle(key, 0)
+    assert book.spend(key).counted == 300
+    book.resume(key)
+    book.settle(key, 310)
+    book.resume(key)
+    book.settle(key, None)
+    assert book.spend(key).counted == 310
 
 
 def test_the_rest_of_a_fit_needs_room_under_the_cap(book):

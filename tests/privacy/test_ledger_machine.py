@@ -26,6 +26,7 @@ class Fit:
     guarantee: object
     rule: str
     state: str = "reserved"
+    seen: int = 0
     reached: int = 0
     taken: int | None = None
 
@@ -101,7 +102,7 @@ class LedgerMachine(RuleBasedStateMachine):
         taken = data.draw(st.integers(0, fit.reached))
         self.book.settle(key, taken)
         if fit.state == "reserved":
-            fit.state, fit.taken = "settled", taken
+            fit.state, fit.taken = "settled", max(taken, fit.seen)
 
     @rule(key=keys)
     def crash_and_recover(self, key):
@@ -119,13 +120,14 @@ class LedgerMachine(RuleBasedStateMachine):
         rule = fit.rule
         if fit.taken is not None and fit.rule not in ("override", "plan"):
             rule = self.expected_rule(fit.name, fit.guarantee, without=key)
+        seen = fit.reached if fit.taken is None else fit.taken
         try:
-            self.book.resume(key, over_cap="because" if over else None)
+            self.book.resume(key, over_cap="because" if over else None, held=True)
         except CapError:
             assert rule is None
             assert not over
             return
-        fit.rule, fit.state, fit.taken = rule or "override", "reserved", None
+        fit.rule, fit.state, fit.seen, fit.taken = rule or "override", "reserved", seen, None
 
     @invariant()
     def nothing_is_lost_or_counted_twice(self):

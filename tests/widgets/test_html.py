@@ -37,7 +37,7 @@ def test_text_is_readable(colour, background):
         _html.quiet(HOSTILE), _html.problem(HOSTILE), _html.heading(HOSTILE), _html.note(HOSTILE, HOSTILE),
         _html.badge(HOSTILE), _html.fold(HOSTILE, ""), _html.card(HOSTILE, [HOSTILE, HOSTILE], [HOSTILE]),
         _html.code_box(HOSTILE), _html.download(HOSTILE, HOSTILE, b"", "text/html"), _html.image(b"", HOSTILE),
-        _html.sentence(HOSTILE),
+        _html.sentence(HOSTILE), _html.bar([(HOSTILE, 1.0, "solid")]),
         _html.table([HOSTILE, "x"], [[HOSTILE, HOSTILE]], caption=HOSTILE),
     ],
 )  # fmt: skip
@@ -53,6 +53,14 @@ def test_a_problem_is_told_by_more_than_its_colour():
     assert _html.problem("") == ""
     assert "⚠ outside the guarantee" in _html.badge("outside the guarantee")
     assert "⚠" not in _html.badge("covered")
+
+
+def test_a_bar_is_told_in_words_and_by_patterns():
+    bar = _html.bar([("spent 40 %", 0.4, "solid"), ("reserved 10 %", 0.1, "striped"), ("left 50 %", 0.5, "empty")])
+    assert "aria-label='spent 40 %, reserved 10 %, left 50 %'" in bar
+    assert all(f"0 0 {width:.2f}%" in bar for width in (40, 10, 50))
+    assert "repeating-linear-gradient" in bar
+    assert bar.count("spent 40 %") == 2
 
 
 def test_a_download_holds_the_file():

@@ -37,7 +37,8 @@ def made(panel, kind):
 
 
 def test_the_guarantee_is_shown_in_full_with_its_cautions(done):
-    shown = html.unescape(guarantee_card(done, ("take <care>",)))
+    shown = html.unescape(guarantee_card(done, ("take <care>",), "The ledger counts <much>."))
+    assert "The ledger counts <much>." in shown
     for paragraph in done.guarantee.statement().split("\n\n"):
         assert paragraph in shown
     assert "⚠ take <care>" in shown

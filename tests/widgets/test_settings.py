@@ -165,3 +165,16 @@ def test_cells_are_code_that_runs(private_data, tmp_path, monkeypatch):
         exec(cell, names)
     assert names["result"].state == "done"
     assert (tmp_path / "runs/mine/report.html").is_file()
+
+
+def test_ledger_and_reason_are_passed_on_and_printed_where_they_are_not_the_default(clinic, private_data, tmp_path):
+    chosen = settings(data=clinic, iterations=10)
+    assert "ledger" not in chosen.as_code()
+    elsewhere = dataclasses.replace(chosen, ledger=str(tmp_path / "ledger.sqlite"), over_cap="agreed")
+    assert elsewhere.key != chosen.key
+    account = elsewhere.prepare(private_data).recording.account
+    assert str(account.ledger.path) == elsewhere.ledger
+    assert f"ledger={elsewhere.ledger!r}, over_cap='agreed')" in elsewhere.as_code()
+    nowhere = dataclasses.replace(chosen, ledger=False)
+    assert nowhere.prepare(private_data).recording.account.ledger is None
+    assert "ledger=False" in nowhere.as_code()

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from workbench import _validate
 from workbench.inference.dpvi import DPVIState
 from workbench.privacy.randomness import CHACHA20
 
-__all__ = ["load_arrays", "load_state", "save_arrays", "save_state"]
+__all__ = ["load_arrays", "load_facts", "load_state", "save_arrays", "save_state"]
 
 _FACTS = "facts"
 
@@ -58,22 +58,37 @@ def save_arrays(path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str,
     return path
 
 
-def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """(arrays, facts) that ``save_arrays`` wrote; the facts are empty where none were given.
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
+    """The archive in ``path``; whatever is wrong with it names ``path``."""
+    try:
+        with open(Path(path).expanduser(), "rb") as file:
+            if not zipfile.is_zipfile(file):  # of which NumPy would leave an open file
+                raise ValueError("it is no whole archive")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                yield archive
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise _validate.ArgumentError("path", str(path), f"holds no saved state ({error}).") from None
+
+
+def load_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays that ``save_arrays`` wrote.
 
     :raises ArgumentError: naming ``path``, if the file is missing or damaged.
     """
-    try:
-        with open(Path(path).expanduser(), "rb") as opened:
-            if not zipfile.is_zipfile(opened):  # of which NumPy would leave an open file
-                raise ValueError("it is no whole archive")
-            opened.seek(0)
-            with np.load(opened, allow_pickle=False) as file:
-                arrays = dict(file)
-        facts = json.loads(str(arrays.pop(_FACTS, "{}")))
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise _validate.ArgumentError("path", str(path), f"holds no saved state ({error}).") from None
-    return arrays, facts
+    with _opened(path) as archive:
+        return {name: archive[name] for name in archive.files if name != _FACTS}
+
+
+def load_facts(path: str | Path) -> dict[str, Any]:
+    """The facts that ``save_arrays`` wrote, empty where none were given; the arrays are not read.
+
+    :raises ArgumentError: naming ``path``, if the file is missing or damaged.
+    """
+    with _opened(path) as archive:
+        found = json.loads(str(archive[_FACTS])) if _FACTS in archive.files else {}
+        return dict(found)
 
 
 def save_state(state: DPVIState, path: str | Path, facts: Mapping[str, Any] | None = None) -> Path:
@@ -93,7 +108,7 @@ def load_state(path: str | Path, like: DPVIState) -> DPVIState:
     :raises ArgumentError: if the file holds no state, or one of another shape.
     """
     named, treedef = jax.tree_util.tree_flatten_with_path(like)
-    arrays, _ = load_arrays(path)
+    arrays = load_arrays(path)
     leaves = []
     for place, leaf in named:
         name = jax.tree_util.keystr(place)

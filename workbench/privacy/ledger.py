@@ -52,7 +52,8 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS spends (
         number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, dataset INTEGER NOT NULL, model TEXT NOT NULL,
         plan TEXT NOT NULL, event TEXT NOT NULL, sampler TEXT NOT NULL, relation TEXT NOT NULL, guarantee TEXT NOT NULL,
-        seed INTEGER, planned INTEGER NOT NULL, reached INTEGER NOT NULL, taken INTEGER, state TEXT NOT NULL,
+        seed INTEGER, planned INTEGER NOT NULL, seen INTEGER NOT NULL, reached INTEGER NOT NULL, taken INTEGER,
+        state TEXT NOT NULL,
         rule TEXT NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, version TEXT NOT NULL, owner TEXT NOT NULL,
         began TEXT NOT NULL, ended TEXT, run TEXT, result TEXT)""",
 )
@@ -264,7 +265,7 @@ class Ledger:
                 values = {
                     "key": key, "dataset": number, "model": model, "plan": plan, "event": json.dumps(event),
                     "sampler": fit.sampler, "relation": fit.relation, "guarantee": json.dumps(fit.to_dict()), "seed": seed,
-                    "planned": fit.steps, "reached": 0, "taken": None, "state": "reserved", "rule": rule,
+                    "planned": fit.steps, "seen": 0, "reached": 0, "taken": None, "state": "reserved", "rule": rule,
                     "why": over_cap if rule == OVERRIDE else "", "who": _user(), "version": __version__, "owner": owner,
                     "began": _now(), "ended": None, "run": None if run is None else str(run(key)), "result": None,
                 }  # fmt: skip
@@ -285,10 +286,13 @@ class Ledger:
                     raise LedgerError(self.path, f"has no reservation of fit {key} any more; no further step is taken.")
 
     def settle(self, key: str, taken: int | None) -> None:
-        """A fit has ended after ``taken`` of its steps, 0 where nobody saw anything of it; None for all that were marked."""
+        """A fit has ended after ``taken`` of its steps, 0 where nobody saw anything of it; None for all that were marked.
+
+        What may have been seen of it before it was resumed counts in any case.
+        """
         with self._open(write=True) as database:
             database.execute(
-                "UPDATE spends SET state = 'settled', taken = min(planned, coalesce(?1, reached)), "
+                "UPDATE spends SET state = 'settled', taken = min(planned, max(seen, coalesce(?1, reached))), "
                 "reached = min(planned, max(reached, coalesce(?1, 0))), ended = ?2 WHERE key = ?3 AND state = 'reserved'",
                 (taken, _now(), key),
             )
@@ -300,9 +304,10 @@ class Ledger:
         with self._open(write=True) as database:
             database.execute("UPDATE spends SET result = ? WHERE key = ?", (str(Path(path).absolute()), key))
 
-    def resume(self, key: str, over_cap: str | None = None) -> Spend:
+    def resume(self, key: str, over_cap: str | None = None, *, held: bool = False) -> Spend:
         """Reserve the rest of a fit that was stopped or interrupted, and count nothing twice.
 
+        :param held: whether the caller is the one that reserved it and could not settle it.
         :raises CapError: if a cap does not allow the rest.
         :raises LedgerError: if the fit is not in this ledger, or is running.
         """
@@ -311,8 +316,9 @@ class Ledger:
             spend = next((spend for spend in _spends(database) if spend.key == key), None)
             if spend is None:
                 raise LedgerError(self.path, f"does not know the fit {key}; resume it with the ledger that it began with.")
-            if spend.state == "reserved" and spend.owner != owner and not self._is_gone(spend):
-                raise LedgerError(self.path, f"says that fit {spend.number} is running in another process.")
+            if spend.state == "reserved" and not held and not self._is_gone(spend):
+                where = "this process" if spend.owner == owner else "another process"
+                raise LedgerError(self.path, f"says that fit {spend.number} is running in {where}.")
             standing = self._standing(database, spend.dataset, {})
             rule, why = spend.rule, spend.why
             if spend.taken is not None and rule not in (OVERRIDE, PLAN):
@@ -321,8 +327,8 @@ class Ledger:
                 rule = _rule(standing, [spend.guarantee], spend.seed, over_cap)
                 why = str(over_cap) if rule == OVERRIDE else ""
             database.execute(
-                "UPDATE spends SET state = 'reserved', taken = NULL, ended = NULL, owner = ?, rule = ?, why = ? "
-                "WHERE key = ?",
+                "UPDATE spends SET state = 'reserved', seen = coalesce(taken, reached), taken = NULL, ended = NULL, "
+                "owner = ?, rule = ?, why = ? WHERE key = ?",
                 (owner, rule, why, key),
             )
         return spend

@@ -133,7 +133,8 @@ class Cap:
     def used(self, fits: Iterable[Guarantee]) -> float:
         """The share of the cap that ``fits`` have used up, in [0, 1] and above where it was overridden."""
         used = Loss.sum(map(self.loss, fits))
-        return max(used.renyi / self.budget, 1 - self._left_of_delta(used) / ((1 - _FILTER_SHARE) * self.delta))
+        of_delta = _FILTER_SHARE * self.delta * math.expm1(used.log_factor) + used.delta
+        return max(used.renyi / self.budget, of_delta / ((1 - _FILTER_SHARE) * self.delta))
 
     def how_many_more(self, fit: Guarantee, before: Sequence[Guarantee]) -> int:
         """How many fits like ``fit`` may run one after the other."""

@@ -55,7 +55,8 @@ class Spend:
     :param number: ascending in the order in which fits were reserved. :param key: unique.
     :param dataset: the entry's number. :param event: of dp-accounting, JSON-ready, for the planned steps.
     :param plan: digest of all that decides the result but data and randomness. :param planned: steps.
-    :param reached: steps that may have been taken while it ran. :param taken: steps, None while reserved.
+    :param seen: steps that may have been taken before it was resumed. :param reached: steps that may have been taken while
+        it ran. :param taken: steps that count in the end, None while reserved.
     :param state: "reserved", "settled" or "recovered". :param rule: by which it was allowed: "no cap", "filter", "plan" or
         "override", with ``why``. :param owner: the process. :param run: folder of its checkpoints. :param result: where it
         was saved.
@@ -72,6 +73,7 @@ class Spend:
     guarantee: Guarantee
     seed: int | None
     planned: int
+    seen: int
     reached: int
     taken: int | None
     state: str
@@ -220,6 +222,10 @@ class Standing:
         instead = f"The same with epsilon={epsilon:g} would fit." if epsilon else "Nothing like it would fit."
         return f"{text} {instead}{_OVERRIDE}"
 
+    @property
+    def _is_kept(self) -> bool:
+        return not any(spend.rule == OVERRIDE for spend in self.spends)
+
     def cautions(self) -> tuple[str, ...]:
         """Conditions of what is said here, each a sentence."""
         lines = []
@@ -258,10 +264,8 @@ class Standing:
         if len(self.totals) > 1:
             words += [each.statement(unit) for each in self.totals]
         if len(self.parts) > 1:
-            words.append(
-                "These totals hold for plans that were settled without looking at results"
-                + (", the cap holds in any case." if self.caps else "; set a cap to be safe in any case.")
-            )
+            always = "; a cap holds in any case" if not self.caps else ", the cap holds in any case" if self._is_kept else ""
+            words.append(f"These totals hold for plans that were settled without looking at results{always}.")
         return " ".join([*words, *self.cautions()])
 
 

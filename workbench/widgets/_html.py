@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 __all__ = [
-    "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "card", "code_box", "download", "escape", "fold", "heading",
-    "image", "note", "problem", "quiet", "sentence", "table",
+    "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "bar", "card", "code_box", "download", "escape", "fold",
+    "heading", "image", "note", "problem", "quiet", "sentence", "table",
 ]  # fmt: skip
 
 # text on white, each with a contrast above 4.5 (tests/widgets/test_html.py)
@@ -48,6 +48,9 @@ _CARD = (
     "border:1px solid #8c959f;border-left:6px solid {};border-radius:4px;padding:.4em 1em;margin:.6em 0;"
     "line-height:1.45;max-width:72em;background:#ffffff;color:" + INK
 )
+_FILLS = {
+    "solid": ACCENT, "striped": f"repeating-linear-gradient(135deg,{ACCENT} 0 3px,#ffffff 3px 7px)", "empty": "#ffffff",
+}  # fmt: skip
 _COPY = (
     "navigator.clipboard.writeText(this.parentNode.querySelector('pre').textContent);"
     "this.textContent='Copied';setTimeout(()=>this.textContent='Copy',1500)"
@@ -92,6 +95,31 @@ def badge(label: str) -> str:
 def fold(summary: str, inner: str, *, is_open: bool = False) -> str:
     """``inner`` (HTML) under a line that folds it."""
     return f"<details{' open' if is_open else ''}><summary>{escape(summary)}</summary>{inner}</details>"
+
+
+def bar(parts: Sequence[tuple[str, float, str]]) -> str:
+    """A bar of shares that add up to 1, with their labels under it; told apart by pattern, not by colour alone.
+
+    :param parts: (label, share, "solid", "striped" or "empty") of each.
+    """
+
+    def piece(share: float, fill: str) -> str:
+        return f"<span style='flex:0 0 {100 * share:.2f}%;background:{_FILLS[fill]}'></span>"
+
+    def swatch(fill: str) -> str:
+        box = f"display:inline-block;width:.8em;height:.8em;border:1px solid {INK};background:{_FILLS[fill]}"
+        return f"<span style='{box}'></span>"
+
+    labels = "".join(
+        f"<span style='margin-right:1.4em;white-space:nowrap'>{swatch(fill)} {escape(label)}</span>"
+        for label, _, fill in parts
+    )
+    told = escape(", ".join(label for label, _, _ in parts))
+    return (
+        f"<div role='img' aria-label='{told}' style='display:flex;height:16px;border:1px solid {INK};max-width:46em'>"
+        f"{''.join(piece(share, fill) for _, share, fill in parts)}</div>"
+        f"<div style='color:{INK};line-height:1.6'>{labels}</div>"
+    )
 
 
 def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *, warns: bool = False) -> str:

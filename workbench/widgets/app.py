@@ -32,13 +32,15 @@ from workbench.widgets.data_panel import DataPanel
 from workbench.widgets.data_source import Loader
 from workbench.widgets.history_panel import HistoryPanel
 from workbench.widgets.latest import Latest
+from workbench.widgets.ledger_strip import PROBLEMS, LedgerStrip, Seen, prepare_saved
+from workbench.widgets.ledger_words import result_words
 from workbench.widgets.live_panel import LivePanel
 from workbench.widgets.model_panel import ModelPanel
 from workbench.widgets.privacy_panel import PrivacyPanel
 from workbench.widgets.result_panel import ResultPanel, guarantee_card, posterior_table
 from workbench.widgets.run_panel import RunPanel
 from workbench.widgets.session import Session
-from workbench.widgets.settings import Settings, problems_of
+from workbench.widgets.settings import Settings, ledger_in_code, problems_of
 
 __all__ = ["Workbench"]
 
@@ -65,6 +67,7 @@ class Workbench:
     :param data: name of an embedded data set, or a ``Dataset``.
     :param epsilon: > 0. :param delta: None for the largest power of ten below 1/N.
     :param iterations: planned steps; None for the rule of ``workbench.defaults``.
+    :param ledger: where fits of private records are entered, as ``workbench.fit`` takes it.
 
     After a fit, ``result`` is its ``FitResult``; it is None before, during and after one that broke. ``results`` has those
     of all fits of this screen.
@@ -79,6 +82,7 @@ class Workbench:
         delta: float | None = None,
         iterations: int | None = 50_000,
         options: Mapping[str, Any] | None = None,
+        ledger: Any = None,
     ) -> None:
         models.get(model, **(options or {}))
         if isinstance(data, str):
@@ -88,6 +92,7 @@ class Workbench:
         start = {"epsilon": epsilon, "delta": delta, "iterations": iterations}
         for name, problem in problems_of(start).items():
             raise ArgumentError(name, start[name], problem)
+        self._book = ledger_in_code(ledger)
         self.result: Any = None
         self._session: Session | None = None
         self._presenter: threading.Thread | None = None
@@ -105,6 +110,7 @@ class Workbench:
         self.data = DataPanel(data, self._controls_changed, namespace)
         self.privacy = PrivacyPanel(epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed)
         self.run = RunPanel(self._controls_changed)
+        self.ledger = LedgerStrip(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
         self.run.stop.on_click(lambda _: self.stop())
@@ -126,7 +132,7 @@ class Workbench:
             titles=("Posterior", "Pictures", "Fits so far", "Export"),
         )
         shown = widgets.VBox(
-            [fields.section("Fit", self.run.view, self.live.view), self.outcome.guarantee, more],
+            [fields.section("Fit", self.ledger.view, self.run.view, self.live.view), self.outcome.guarantee, more],
             layout=widgets.Layout(flex="1.7 1 480px", min_width="0", grid_gap="10px"),
         )
         view = widgets.VBox(
@@ -154,6 +160,8 @@ class Workbench:
             device=self.run.device.value or None,
             evaluate_private=bool(self.run.evaluate_private.value) and not source.evaluation_is_public,
             baseline=bool(self.run.baseline.value),
+            ledger=self._book,
+            over_cap=self.ledger.over_cap(source.key),
         )
 
     def problems(self) -> dict[str, str]:
@@ -170,6 +178,7 @@ class Workbench:
                 self._wanted = None
                 self._outlooks.drop()
                 self.privacy.show_unknown("Mend what is marked, and the consequences are shown here.")
+                self.ledger.show_unknown()
                 return
             settings = self.settings()
             if settings.data.key != self._data_key:  # what was ticked was ticked for other records
@@ -180,9 +189,10 @@ class Workbench:
             self._wanted = settings.key
             self.run.evaluate_private.visible = not settings.data.evaluation_is_public
             self.outcome.show_code(settings.as_code(), settings.as_cells())
+            self.ledger.computing(settings.data.key)
             if self._ready is not None and self._ready.fits(settings):
-                self._outlooks.drop()
                 self._show_ready(self._ready)
+                self._look_again()
                 return
             self.privacy.computing()
             self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
@@ -192,7 +202,9 @@ class Workbench:
         known = {*self.privacy.values(), "device"}
         mine = {name: text for name, text in problems.items() if name in known}
         options = {name: text for name, text in problems.items() if name == "model" or name in self.model.fields}
-        rest = {name: text for name, text in problems.items() if name not in mine and name not in options}
+        spending = {name: text for name, text in problems.items() if name in PROBLEMS}
+        rest = {name: text for name, text in problems.items() if name not in {**mine, **options, **spending}}
+        self.ledger.show_problems(spending)
         self.privacy.show({name: text for name, text in mine.items() if name != "device"})
         self.run.show(mine)
         self.model.show(options)
@@ -221,17 +233,22 @@ class Workbench:
         with self._showing:
             if self._closed or settings.key != self._wanted:  # the controls have changed since
                 return
-            if not isinstance(found, Exception):
-                self._ready = found
-                self._show_ready(found)
+            if isinstance(found, Exception):
+                self._show_unknown(settings, found)
                 return
-            self._ready = None
-            self.data.show_dataset(self._loader.found(settings.data))
-            if isinstance(found, ArgumentError):
-                self._show_problems({found.argument: found.expectation})
-            elif isinstance(found, PrivacyModelError):
-                self._show_problems({"model": str(found)})
-            self.privacy.show_unknown(f"{found}" if isinstance(found, ValueError) else f"{type(found).__name__}: {found}")
+            self._ready = found
+            self._show_ready(found)
+        self._show_spent(found, self._look_up(found))
+
+    def _show_unknown(self, settings: Settings, error: Exception) -> None:
+        self._ready = None
+        self.data.show_dataset(self._loader.found(settings.data))
+        self.ledger.show_unknown()
+        if isinstance(error, ArgumentError):
+            self._show_problems({error.argument: error.expectation})
+        elif isinstance(error, PrivacyModelError):
+            self._show_problems({"model": str(error)})
+        self.privacy.show_unknown(f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 
     def _show_ready(self, ready: _Ready) -> None:
         prepared = ready.prepared
@@ -245,6 +262,25 @@ class Workbench:
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:  # a running fit needs the processor more
             self._compilations.ask(prepared.compile, lambda _: None)
+
+    def _look_up(self, ready: _Ready) -> Seen:
+        """What the ledger says of the records of ``ready``; it may take seconds."""
+        session = self._session
+        own = session.prepared.recording.folder if session is not None and session.can_resume else None
+        return self.ledger.look(ready.prepared, ready.settings.over_cap, own)
+
+    def _look_again(self) -> None:
+        """Have the ledger read again for what the screen shows, in the background."""
+        ready = self._ready
+        if ready is not None:
+            self._outlooks.ask(lambda: self._look_up(ready), lambda seen: self._show_spent(ready, seen))
+
+    def _show_spent(self, ready: _Ready, seen: Seen | Exception) -> None:
+        with self._showing:
+            if self._closed or ready.settings.key != self._wanted or isinstance(seen, Exception):
+                return
+            if self.ledger.show(seen):
+                self._show_problems(seen.problems)
 
     # ---- screen ---------------------------------------------------------------------------------------------------
 
@@ -281,6 +317,20 @@ class Workbench:
         session.compares = bool(self.run.baseline.value)
         self._begin(session, resumed=True)
 
+    def resume_saved(self, run: Any) -> None:
+        """Go on with a fit whose process has ended, as the button beside it does; returns at once.
+
+        :param run: a ``resuming.SavedRun`` of the chosen records.
+        """
+        if self.problems():
+            return
+        settings = self.settings()
+        if self._takes_over():
+            session = Session(
+                lambda: prepare_saved(run, self._loader.load(settings.data), settings.over_cap), baseline=settings.baseline
+            )
+            self._begin(session, resumed=False)
+
     def _takes_over(self) -> bool:
         """Whether a fit may begin now; if so, no other one may until it has ended."""
         with self._lock:
@@ -291,9 +341,13 @@ class Workbench:
     def _begin(self, session: Session, *, resumed: bool) -> None:
         self.result = None
         self._session = session
-        self.run.show_running(True)
+        self._show_running(True)
         session.start()
         self._presenter = background(functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop)
+
+    def _show_running(self, running: bool, *, can_resume: bool = False) -> None:
+        self.run.show_running(running, can_resume=can_resume)
+        self.ledger.enable(not running)
 
     def show_result(self, result: Any, dataset: Dataset) -> None:
         """Show the result of a fit that was made elsewhere, as if it were this screen's last one; nothing is fitted.
@@ -309,7 +363,7 @@ class Workbench:
         self.outcome.show(result, result.definition.view(dataset) if shows_metrics else None, ())
         self.history.add(result)
         self._is_running = False
-        self.run.show_running(False)
+        self._show_running(False)
 
     def stop(self) -> None:
         """Ask the running fit to end with what it has, as the Stop button does; returns at once."""
@@ -331,9 +385,10 @@ class Workbench:
         self.stop()
         for worker in (self._outlooks, self._compilations):
             worker.close()
-        for panel in (self.model, self.data, self.privacy, self.outcome, self.history, self.live):
-            panel.close()
-        fields.close_all(self.view)
+        with self._showing:  # what is being shown is not closed half way
+            for panel in (self.model, self.data, self.privacy, self.outcome, self.history, self.live, self.ledger):
+                panel.close()
+            fields.close_all(self.view)
         if not running:  # else the presenter does when the fit has ended
             self._forget()
 
@@ -365,8 +420,10 @@ class Workbench:
         if self._closed:
             self._forget()
             return
-        self.run.show_running(False, can_resume=session.can_resume)
+        self._show_running(False, can_resume=session.can_resume)
         give_back()
+        if session.result is not None:
+            self.ledger.forget_reason()
         self._controls_changed()  # prepares the next fit
         if session.argument:
             self._show_problems({session.argument: session.expectation})
@@ -380,12 +437,13 @@ class Workbench:
         if self._closed:
             return
         dataset = session.prepared.data
-        self.outcome.show(result, dataset if session.prepared.shows_metrics else None, session.cautions)
+        spent = result_words(result)
+        self.outcome.show(result, dataset if session.prepared.shows_metrics else None, session.cautions, spent)
         self.history.add(result, continues=resumed)
-        self._leave_record(result, session.cautions)
+        self._leave_record(result, session.cautions, spent)
 
-    def _leave_record(self, result: Any, cautions: tuple[str, ...]) -> None:
+    def _leave_record(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
         """Ordinary static output under the widget, folded: it stays when the notebook is closed."""
         run = f"{result.model} on {result.data['name']}, {result.state}, epsilon {result.guarantee.epsilon:g}"
         picture = _html.image(bytes(self.live.picture.value), "ELBO and a score over steps", 700) if result.history else ""
-        self._record.leave(run, picture + guarantee_card(result, cautions) + posterior_table(result))
+        self._record.leave(run, picture + guarantee_card(result, cautions, spent) + posterior_table(result))

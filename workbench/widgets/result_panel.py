@@ -84,13 +84,14 @@ class ResultPanel:
         self.image.value, self.image.layout.display = b"", "none"
         self.make.disabled = self.save.disabled = True
 
-    def show(self, result: Any, dataset: Any, cautions: tuple[str, ...]) -> None:
+    def show(self, result: Any, dataset: Any, cautions: tuple[str, ...], spent: str = "") -> None:
         """Show ``result``.
 
         :param dataset: whose evaluation records pictures may show beside the release, or None for those that are public.
+        :param spent: what the ledger says after the fit.
         """
         self._result, self._dataset = result, dataset
-        self.guarantee.value = guarantee_card(result, cautions)
+        self.guarantee.value = guarantee_card(result, cautions, spent)
         self.posterior.value = posterior_table(result)
         self.make.disabled = self.save.disabled = False
         names = [name for name in result.pictures if name != "curves"]
@@ -188,9 +189,9 @@ def _file_of(result: Any, name: str) -> bytes:
         return Path(folder, name).read_bytes()
 
 
-def guarantee_card(result: Any, cautions: tuple[str, ...]) -> str:
-    """The guarantee's statement, with cautions about its settings."""
-    return _html.card("Guarantee", result.guarantee.statement().split("\n\n"), cautions)
+def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "") -> str:
+    """The guarantee's statement and what the ledger says after the fit, with cautions about its settings."""
+    return _html.card("Guarantee", [*result.guarantee.statement().split("\n\n"), *filter(None, [spent])], cautions)
 
 
 def posterior_table(result: Any) -> str:

@@ -14,6 +14,7 @@ from workbench.inference.records import PrivacyModelError
 from workbench.inference.training import Snapshot
 from workbench.results import FitResult, HistoryPoint
 from workbench.widgets._threads import Stoppable, background
+from workbench.widgets.ledger_words import on_screen
 
 __all__ = ["Progress", "Session", "clock", "warm_up"]
 
@@ -98,6 +99,8 @@ class Session(Stoppable):
         try:
             if self.prepared is None:
                 self.prepared = self._prepare()
+                if self.prepared.can_resume:  # of a process that has ended: its curves go on
+                    self._history = self.prepared.result().history
             with self._lock:
                 self._enter("compiling")
             self.prepared.compile()
@@ -109,8 +112,9 @@ class Session(Stoppable):
             if self.compares and self.baseline is None and self.result.state == "done":
                 self._compare()
         except (_validate.ArgumentError, PrivacyModelError) as error:
-            self.problem = str(error)
-            self.argument, self.expectation = getattr(error, "argument", "model"), getattr(error, "expectation", str(error))
+            self.problem = on_screen(str(error))
+            self.argument = getattr(error, "argument", "model")
+            self.expectation = on_screen(getattr(error, "expectation", str(error)))
         except Exception as error:  # a thread has no caller to raise to: the screen tells, with the traceback folded
             self.problem = f"The fit ended with an error ({type(error).__name__}: {error})."
             if self._snapshot is not None and self._snapshot.step:

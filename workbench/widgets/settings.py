@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from workbench import _validate, models
 from workbench.data import Dataset
 from workbench.models import registry
 from workbench.privacy.accounting import MAX_EPSILON, SAMPLERS
+from workbench.privacy.ledger import Ledger
 from workbench.widgets.data_source import DataSource, Same
 
-__all__ = ["PRIVACY_FIELDS", "Settings", "named_in_code", "problems_of"]
+__all__ = ["PRIVACY_FIELDS", "Settings", "ledger_in_code", "named_in_code", "problems_of"]
 
 # what the privacy panel decides, by the names that ``workbench.fit`` has for it
 PRIVACY_FIELDS = (
@@ -49,6 +51,18 @@ def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+def ledger_in_code(ledger: Any) -> str | bool | None:
+    """``ledger`` of ``workbench.fit`` as code has it: None, False or the path of its file.
+
+    :raises ArgumentError: naming ``ledger``, if it is none of these and no ``Ledger``.
+    """
+    if ledger is None or ledger is False:
+        return ledger
+    if not isinstance(ledger, (str, Path, Ledger)):
+        raise _validate.ArgumentError("ledger", ledger, "must be a path, a Ledger, or False to enter fits nowhere.")
+    return str(ledger.path if isinstance(ledger, Ledger) else ledger)
+
+
 def named_in_code(model: str, options: Mapping[str, Any], data: DataSource) -> tuple[list[tuple[str, str]], str]:
     """(what it does, statement) of each line that makes model and data, and the two as arguments of a call."""
     lines = []
@@ -73,6 +87,7 @@ class Settings:
     :param data: where the records come from. :param privacy: values of ``PRIVACY_FIELDS``.
     :param device: as ``workbench.fit`` takes it. :param evaluate_private: show curves of private evaluation records.
     :param baseline: also fit without privacy, for comparison; it changes nothing about the private fit.
+    :param ledger: as ``ledger_in_code`` has it. :param over_cap: why the records' cap may be overrun; None to keep it.
     """
 
     model: str
@@ -82,6 +97,8 @@ class Settings:
     device: str | None = None
     evaluate_private: bool = False
     baseline: bool = False
+    ledger: str | bool | None = None
+    over_cap: str | None = None
     _definition: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -93,7 +110,10 @@ class Settings:
         """Equal for settings that prepare the same fit."""
         plan = tuple((name, self.privacy.get(name)) for name in PRIVACY_FIELDS)
         options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
-        return self.model, self._definition, options, self.data.key, plan, self.device, self.evaluate_private
+        return (
+            self.model, self._definition, options, self.data.key, plan, self.device, self.evaluate_private, self.ledger,
+            self.over_cap,
+        )  # fmt: skip
 
     def prepare(self, dataset: Dataset) -> Any:
         """The prepared fit.
@@ -104,7 +124,7 @@ class Settings:
 
         return fitting.prepare(
             models.get(self.model, **self.options), dataset, device=self.device,
-            evaluate_private=self.evaluate_private, **self._given(),
+            evaluate_private=self.evaluate_private, ledger=self.ledger, over_cap=self.over_cap, **self._given(),
         )  # fmt: skip
 
     def _given(self) -> dict[str, Any]:
@@ -124,6 +144,10 @@ class Settings:
             arguments["device"] = self.device
         if self.evaluate_private:
             arguments["evaluate_private"] = True
+        if self.ledger is not None:
+            arguments["ledger"] = self.ledger
+        if self.over_cap is not None:
+            arguments["over_cap"] = self.over_cap
         given = "".join(f", {name}={value!r}" for name, value in arguments.items())
         lines.append(("The fit", f"result = wb.fit({names}{given})"))
         return lines

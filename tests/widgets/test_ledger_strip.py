@@ -1,0 +1,386 @@
+"""What the ledger says above the Fit button, and fits that go on after their process has ended."""
+
+import dataclasses
+import html
+import os
+import re
+import sqlite3
+import time
+
+import ipywidgets
+import numpy as np
+import pytest
+
+import workbench as wb
+from tests.widget_tree import inside
+from workbench import ArgumentError, fitting, resuming
+from workbench.privacy import ledger as books
+from workbench.spending import records_of
+from workbench.widgets import Workbench
+from workbench.widgets.ledger_strip import LedgerStrip, prepare_saved
+from workbench.widgets.ledger_words import number, percent, result_words
+
+PATIENCE = 180
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A ledger of this test's own, in the place of the user's."""
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
+    return books.Ledger()
+
+
+@pytest.fixture
+def screens():
+    made = []
+
+    def make(**options):
+        made.append(Workbench(**options))
+        return settled(made[-1])
+
+    yield make
+    for screen in made:
+        screen.close()
+        assert screen.wait(PATIENCE)
+
+
+def prepared(data, epsilon=1.0, **options):
+    return fitting.prepare("logistic", data, epsilon=epsilon, iterations=40, **options)
+
+
+def looked(fit, *arguments, **options):
+    """What a strip finds, and the strip that shows it."""
+    strip = LedgerStrip(lambda: None, lambda run: None, lambda: None)
+    seen = strip.look(fit, *arguments, **options)
+    strip.show(seen)
+    return seen, strip
+
+
+def text(widget):
+    parts = [part for part in inside(widget) if isinstance(part, ipywidgets.HTML) and part.layout.display != "none"]
+    return html.unescape(re.sub("<[^>]*>", " ", "".join(part.value for part in parts)))
+
+
+def settled(screen):
+    """Wait until everything that a change of the controls leads to is on the screen."""
+    assert screen.wait(PATIENCE)
+    for worker in (screen._outlooks, screen._compilations):
+        assert worker.wait(PATIENCE)
+    return screen
+
+
+def fitted(screen):
+    screen.fit()
+    return settled(screen)
+
+
+def spend(book, data, *epsilons):
+    """Enter fits that have ended."""
+    for epsilon in epsilons:
+        (key,) = book.reserve(records_of(data), [prepared(data, epsilon).guarantee(40)], model="logistic")
+        book.settle(key, 40)
+
+
+def stopped(data, iterations=4000, **options):
+    """A fit that was stopped after some steps, as an earlier process leaves it."""
+    fit = fitting.prepare("logistic", data, epsilon=1.0, iterations=iterations, **options)
+    steps = []
+    for snapshot in fit.run(lambda: len(steps) > 1):
+        steps.append(snapshot.step)
+    assert 0 < steps[-1] < iterations
+    return fit
+
+
+def changed(book, **values):
+    """Have all fits in the file so."""
+    with sqlite3.connect(book.path) as database:
+        for name, value in values.items():
+            database.execute(f"UPDATE spends SET {name} = ?", (value,))
+
+
+# ---- what is said ---------------------------------------------------------------------------------------------------
+
+
+def test_of_records_never_seen_nothing_is_spent(book, private_data):
+    seen, strip = looked(prepared(private_data))
+    assert "Spent on these records: nothing." in seen.said
+    assert "wb.widgets.Ledger(data=...) sets one before the first fit" in seen.said
+    assert (seen.fits, seen.problems, seen.runs) == ("", {}, ())
+    assert not strip.reason.visible
+    assert not book.path.exists()
+
+
+def test_of_public_records_it_is_said_that_nothing_is_spent(book):
+    seen, _ = looked(fitting.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40))
+    assert "These records are public: no privacy is spent." in seen.said
+    assert not book.path.exists()
+
+
+def test_without_a_ledger_that_is_said(book, private_data):
+    assert "No ledger is kept" in looked(prepared(private_data, ledger=False))[0].said
+
+
+def test_what_is_spent_reserved_and_left_is_said(book, private_data):
+    spend(book, private_data, 0.5, 0.5)
+    fit = prepared(private_data, 0.5)
+    assert "No cap is set" in looked(fit)[0].said
+    book.set_cap(1, 3.0, 1e-3)
+    seen, _ = looked(fit)
+    standing = book.standing(1)
+    more = standing.how_many_more(fit.guarantee(40))
+    assert more > 1
+    assert f"Spent on these records: epsilon {number(standing.total.epsilon)} at delta 0.001 in 2 fits" in seen.said
+    assert f"{percent(1 - standing.used())} of it is left: {more} more fits like this." in seen.said
+    assert "set or changed when fits had begun" in seen.said
+    book.reserve(records_of(private_data), [fit.guarantee(40)], model="logistic")
+    assert "in 3 fits, if their plans were settled beforehand; 1 fit running" in looked(fit)[0].said
+
+
+def test_a_fit_over_the_cap_is_told_with_what_would_fit_and_asks_for_a_reason(book, private_data):
+    spend(book, private_data, 1.0)
+    book.set_cap(1, 2.0, 1e-3)
+    seen, strip = looked(prepared(private_data, 5.0))
+    assert "is refused" in seen.said
+    assert "would fit" in seen.problems["epsilon"]
+    assert "write the reason above the Fit button" in seen.problems["epsilon"]
+    assert strip.reason.visible
+    seen, strip = looked(prepared(private_data, 5.0), "the board says so")
+    assert seen.problems == {}
+    assert "the reason is recorded" in seen.said
+    assert strip.reason.visible
+
+
+def test_a_reason_that_is_not_needed_any_more_is_taken_away(book, private_data):
+    changes = []
+    strip = LedgerStrip(lambda: changes.append(1), lambda run: None, lambda: None)
+    strip.reason.value = "the board says so"
+    strip.show(strip.look(prepared(private_data)))
+    assert strip.reason.value == ""
+    assert len(changes) == 2
+
+
+def test_a_fit_that_no_cap_can_count_is_told_beside_its_relation(book, private_data):
+    spend(book, private_data, 0.5)
+    book.set_cap(1, 2.0, 1e-3)
+    seen, _ = looked(prepared(private_data, sampler="without_replacement"))
+    assert list(seen.problems) == ["relation"]
+
+
+def test_relatives_are_named(book, private_data, private_frame):
+    bounds = {"dose": (0, 200), "age": (0, 100)}
+    part = wb.data.from_frame(private_frame[:200], target="ill", bounds=bounds, unit="patient", name="part")
+    spend(book, part, 1.0)
+    assert (
+        "Related to data set 1 (part), whose fits count too: they have records in common."
+        in looked(prepared(private_data))[0].said
+    )
+
+
+def test_a_ledger_that_cannot_be_read_is_told(book, private_data):
+    book.path.write_bytes(b"no ledger " * 1000)
+    seen, _ = looked(prepared(private_data))
+    assert "is not known" in seen.said
+    assert "damaged or no ledger" in seen.said
+
+
+def test_the_table_of_fits_is_there_when_it_is_unfolded(book, private_data):
+    spend(book, private_data, 1.0)
+    _, strip = looked(prepared(private_data))
+    assert "logistic" not in text(strip.fold.box)
+    strip.fold.is_open = True
+    assert "40 of 40" in text(strip.fold.box)
+
+
+def test_shares_and_epsilons_are_not_rounded_to_what_they_are_not():
+    assert [percent(share) for share in (0, 1e-18, 0.001, 0.614, 0.999, 1)] == [
+        "0 %", "0 %", "less than 1 %", "61 %", "99 %", "100 %",
+    ]  # fmt: skip
+    assert [number(epsilon) for epsilon in (1.0, 5.1591, 0.0001)] == ["1", "5.1591", "0.0001"]
+
+
+# ---- fits that go on ------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(book, private_data, private_frame):
+    fit = stopped(private_data)
+    list(fit.again().run())  # a finished one
+    bounds = {"dose": (0, 200), "age": (0, 100)}
+    split = wb.data.from_frame(private_frame, target="ill", bounds=bounds, unit="patient", name="clinic", split_seed=5)
+    assert looked(prepared(split))[0].runs == ()
+    seen, strip = looked(prepared(private_data))
+    assert [run.path for run in seen.runs] == [fit.recording.folder]
+    assert f"stopped at step {seen.runs[0].step:,} of 4,000" in text(strip.runs)
+    assert looked(prepared(private_data), own=fit.recording.folder)[0].runs == ()
+
+
+def test_a_fit_that_a_process_runs_is_not_offered_but_one_whose_process_is_gone(book, private_data):
+    stopped(private_data)
+    changed(book, state="reserved", taken=None, ended=None)
+    assert looked(prepared(private_data))[0].runs == ()
+    changed(book, owner="gone")
+    (run,) = looked(prepared(private_data))[0].runs
+    changed(book, owner=books._owners.own(book._owners))
+    with pytest.raises(ArgumentError, match="is running") as caught:
+        prepare_saved(run, private_data, None)
+    assert caught.value.argument == "run"
+
+
+def test_a_fit_in_no_ledger_is_offered_when_it_has_been_quiet(book):
+    fit = stopped(wb.data.load("breast_cancer"))
+    another = fitting.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40)
+    assert looked(another)[0].runs == ()
+    before = time.time() - 1000
+    os.utime(fit.recording.folder, (before, before))
+    assert [run.path for run in looked(another)[0].runs] == [fit.recording.folder]
+
+
+def test_the_rest_of_a_fit_that_would_go_over_the_cap_asks_for_a_reason(book, private_data):
+    fit = stopped(private_data)
+    spend(book, private_data, 1.0)
+    book.set_cap(1, 1.5, 1e-3)
+    seen, strip = looked(prepared(private_data, 0.05))
+    assert seen.problems == {}
+    assert seen.refused == seen.runs != ()
+    assert strip.reason.visible
+    assert "its rest would go over the cap" in text(strip.runs)
+    assert looked(prepared(private_data), own=fit.recording.folder)[0].runs == seen.runs
+
+
+def test_of_many_stopped_fits_the_newest_are_offered(book, private_data):
+    seen, strip = looked(prepared(private_data))
+    run = resuming.SavedRun(book.path, "logistic", "clinic", 1.0, 10, 40, "2026-01-01 10:00:00", "", None, False)
+    strip.show(seen._replace(runs=tuple(dataclasses.replace(run, step=step) for step in range(5))))
+    assert [len(row.children) for row in strip.runs.children[:3]] == [2, 2, 2]
+    assert "And 2 older fits" in text(strip.runs)
+    strip.enable(False)
+    assert all(row.children[1].disabled for row in strip.runs.children[:3])
+
+
+def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, screens, private_data):
+    left = stopped(private_data, evaluate_private=True)
+    before = [point.step for point in left.result().history]
+    screen = screens(data=private_data, iterations=40)
+    row = screen.ledger.runs.children[0]
+    steps = []
+    screen.live.status.observe(lambda change: steps.append(change.new), names="value")
+    row.children[1].click()
+    settled(screen)
+    result = screen.result
+    assert (result.state, result.guarantee.steps_taken) == ("done", 4000)
+    assert [point.step for point in result.history][: len(before)] == before
+    assert [point.step for point in screen._session.progress().history][: len(before)] == before
+    (entered,) = book.spends()
+    assert (entered.state, entered.taken, entered.planned) == ("settled", 4000, 4000)
+    assert "Spent on these records: epsilon 1 at delta 0.001 in 1 fit." in text(screen.ledger.view)
+    assert screen.ledger.runs.children == ()
+    list(left.run())
+    for name, value in left.result().params.items():
+        np.testing.assert_array_equal(value, result.params[name])
+
+
+def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, screens, private_data, monkeypatch):
+    stopped(private_data)
+    screen = screens(data=private_data, iterations=40)
+    monkeypatch.setattr("workbench.recording.plan_digest", lambda *_: "another")
+    screen.ledger.runs.children[0].children[1].click()
+    settled(screen)
+    assert "Failed." in screen.live.status.value
+    assert "is of another plan" in text(screen.ledger.view)
+    assert screen.result is None
+    assert not screen.run.fit.disabled
+
+
+# ---- in the Workbench -----------------------------------------------------------------------------------------------
+
+
+def test_a_fit_is_entered_and_the_guarantee_says_what_the_ledger_counts(book, screens, private_data):
+    screen = screens(data=private_data, iterations=40)
+    assert "Spent on these records: nothing." in text(screen.ledger.view)
+    fitted(screen)
+    assert "Spent on these records: epsilon 1 at delta 0.001 in 1 fit." in text(screen.ledger.view)
+    words = result_words(screen.result)
+    assert words == "On these records the ledger counts epsilon 1 at delta 0.001 in 1 fit."
+    assert words in html.unescape(screen.outcome.guarantee.value)
+
+
+def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, private_data):
+    spend(book, private_data, 1.0)
+    book.set_cap(1, 2.0, 1e-3)
+    screen = screens(data=private_data, epsilon=5.0, iterations=40)
+    assert "epsilon = 5: this fit would lift" in html.unescape(screen.privacy.epsilon.error)
+    fitted(screen)
+    assert screen.result is None
+    assert "this fit would lift" in screen.live.status.value
+    screen.ledger.reason.value = "the board says so"
+    assert "over_cap='the board says so'" in html.unescape(screen.outcome.code.value)
+    settled(screen)
+    assert screen.privacy.epsilon.error == ""
+    fitted(screen)
+    assert screen.result.state == "done"
+    assert [(each.rule, each.why) for each in book.spends()] == [("no cap", ""), ("override", "the board says so")]
+    assert screen.ledger.reason.value == ""
+    assert "over_cap" not in screen.outcome.code.value
+    assert "this fit would lift" in html.unescape(screen.privacy.epsilon.error)
+    book.remove_cap(1, "the study has ended")
+    screen.ledger.refresh.click()
+    settled(screen)
+    assert screen.privacy.epsilon.error == ""
+    assert not screen.ledger.reason.visible
+
+
+def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_data):
+    spend(book, private_data, 1.0)
+    book.set_cap(1, 2.0, 1e-3)
+    screen = screens(data=private_data, epsilon=5.0, iterations=40)
+    (epsilon,) = re.findall(r"The same with epsilon=([\d.]+) would fit", screen.privacy.epsilon.error)
+    screen.privacy.epsilon.value = epsilon
+    assert "1 more fit like this" in text(settled(screen).ledger.view)
+    assert fitted(screen).result.state == "done"
+    assert book.standing(1).used() <= 1
+
+
+def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, private_data):
+    spend(book, private_data, 1.0)
+    book.set_cap(1, 1.0, 1e-3)
+    screen = screens(data=private_data, iterations=40)
+    screen.ledger.reason.value = "the board says so"
+    screen.data.named.value = "breast_cancer"
+    assert screen.settings().over_cap is None
+    settled(screen)
+    assert "These records are public" in text(screen.ledger.view)
+    assert not screen.ledger.reason.visible
+    screen.data.named.value = private_data.name
+    assert settled(screen).ledger.reason.value == ""
+
+
+@pytest.mark.parametrize("kind", [str, books.Ledger])
+def test_another_ledger_is_used_and_printed(book, screens, private_data, tmp_path, kind):
+    path = str(tmp_path / "elsewhere.sqlite")
+    screen = fitted(screens(data=private_data, iterations=40, ledger=kind(path)))
+    assert len(books.Ledger(path).spends()) == 1
+    assert book.spends() == []
+    assert f"ledger={path!r}" in html.unescape(screen.outcome.code.value)
+
+
+def test_a_screen_may_keep_no_ledger(book, screens, private_data):
+    screen = fitted(screens(data=private_data, iterations=40, ledger=False))
+    assert screen.result.state == "done"
+    assert "No ledger is kept" in text(screen.ledger.view)
+    assert "ledger=False" in screen.outcome.code.value
+    assert result_words(screen.result) == ""
+    assert not book.path.exists()
+
+
+def test_what_is_no_ledger_is_refused(private_data):
+    with pytest.raises(ArgumentError, match=r"^ledger=3: "):
+        Workbench(data=private_data, ledger=3)
+
+
+def test_a_ledger_that_cannot_be_written_stops_the_fit_and_is_told(book, screens, private_data):
+    screen = screens(data=private_data, iterations=40)
+    book.path.write_bytes(b"no ledger " * 1000)
+    fitted(screen)
+    assert screen.result is None
+    assert "damaged or no ledger" in screen.live.status.value
+    assert "damaged or no ledger" in text(screen.ledger.view)
+    assert not screen.run.fit.disabled
