@@ -165,12 +165,17 @@ class Notebook:
         self.cells = page.locator(".jp-Notebook .jp-Cell")
 
     def run(self, place):
-        """Run a cell and wait until its number is there."""
+        """Run a cell and wait until its number is there; again where a kernel that has only just started has lost it."""
         cell = self.cells.nth(place)
-        self.start(place)
-        if "jp-CodeCell" in (cell.get_attribute("class") or ""):
-            prompt = cell.locator(".jp-InputPrompt")
-            wait_for(lambda: prompt.inner_text().strip("[]: ").isdigit(), 90, f"cell {place} to end")
+        prompt = cell.locator(".jp-InputPrompt")
+        for _ in range(5):
+            self.start(place)
+            if "jp-CodeCell" not in (cell.get_attribute("class") or ""):
+                return
+            wait_for(lambda: "*" not in prompt.inner_text(), 90, f"cell {place} to end")
+            if prompt.inner_text().strip("[]: ").isdigit():
+                return
+        raise AssertionError(f"cell {place} does not run")
 
     def start(self, place):
         """Run a cell by the key for a selected cell, again where the page was not ready and the key was lost."""

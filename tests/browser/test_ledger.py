@@ -21,17 +21,6 @@ app = wb.widgets.Workbench(data=ward, iterations={iterations})
 app"""
 
 
-def run_first(book):
-    """Run the first cell, again where a kernel that has only just started has lost it."""
-    prompt = book.cells.nth(0).locator(".jp-InputPrompt")
-    for _ in range(5):
-        book.start(0)
-        wait_for(lambda: "*" not in prompt.inner_text(), 90, "the first cell to end")
-        if prompt.inner_text().strip("[]: ").isdigit():
-            return
-    raise AssertionError("the first cell does not start")
-
-
 def looked_at(page, screen, screenshots, name, height=2500):
     """Pictures of one screen; nothing in it is cut or sticks out."""
     for width in (1280, 900):
@@ -56,7 +45,7 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
         "[(round(result.guarantee.epsilon, 2), result.state) for result in app.results]",
         name="ledger",
     )
-    run_first(book)
+    book.run(0)
     screen = Screen(page).is_ready()
     says(screen, "Spent on these records: nothing")
     screen.button("Fit").click()
@@ -112,7 +101,7 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
 def test_a_fit_goes_on_when_its_kernel_has_died(notebook, page, screenshots, tmp_path):
     folder = tmp_path / "state"
     book = notebook(SHOW.format(state=str(folder), iterations=20_000_000), "os.kill(os.getpid(), 9)", name="died")
-    run_first(book)
+    book.run(0)
     screen = Screen(page).is_ready()
     screen.button("Fit").click()
     screen.headline("Fitting")
@@ -120,7 +109,7 @@ def test_a_fit_goes_on_when_its_kernel_has_died(notebook, page, screenshots, tmp
     book.start(1)
     page.locator(".jp-Dialog button", has_text=re.compile("Ok|OK|Dismiss")).first.click()
     page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
-    run_first(book)
+    book.run(0)
     screen = Screen(page).is_ready()
     assert "of 20,000,000" in says(screen, "A fit of these records stopped at step [1-9]")
     says(screen, "1 fit ended without a word")

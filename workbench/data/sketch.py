@@ -2,8 +2,11 @@
 
 A sketch keeps the smallest keyed hashes of whole records and of single columns, so that data sets which share values have
 some of these in common, and hashes of whole columns in whatever order. With each goes how likely it agrees with unrelated
-data; what chance does not explain is a relation. Everything is encrypted with the user's secret key: a file that holds a
-sketch gives nothing away about records, not even how many there are.
+data; what chance does not explain is a relation. Tables of a dozen records, or of a few columns with few values, tell too
+little to be known again, and data sets may share columns that are nobody's secret, such as a list of countries.
+
+Everything is encrypted with the user's secret key: a file that holds a sketch gives nothing away about records, not even how
+many there are.
 """
 
 from __future__ import annotations
@@ -104,36 +107,38 @@ def overlap(one: bytes, other: bytes) -> Overlap | None:
     return Overlap(max(by_records, by_columns), "records" if by_records else "columns")
 
 
-def _share(one: np.void, other: np.void, *, least_hits: int, least_share: float, comparisons: int) -> float:
-    """Share of the smaller set that is in the other too; 0 where chance may explain it."""
+def _share(one: np.void, other: np.void, *, least_hits: int, least_share: float) -> tuple[float, float]:
+    """(share of the smaller set that is in the other too, bits of evidence that this is not by chance)."""
     limit = min(one["hashes"][-1], other["hashes"][-1])  # up to here both are known
     a, b = (each["hashes"][(each["hashes"] <= limit) & (each["hashes"] < _EMPTY)] for each in (one, other))
     size, hits = min(len(a), len(b)), len(np.intersect1d(a, b, assume_unique=True))
     chance = float(max(one["chance"], other["chance"]))
     if hits < max(least_hits, least_share * size) or hits <= chance * size:
-        return 0.0
+        return 0.0, 0.0
     misses = size - hits
     # Chernoff's bound on the chance of so many hits
     bits = hits * math.log2(hits / size / chance) + (misses and misses * math.log2(misses / size / (1 - chance)))
-    return hits / size if bits >= _LEAST_BITS + math.log2(comparisons) else 0.0
+    return hits / size, bits
 
 
 def _records_share(one: np.void, other: np.void) -> float:
-    """Share of the records of the smaller data set that are in the other too."""
+    """Share of the records of the smaller data set that are in the other too; 0 where chance may explain it."""
     if one["multiset"] == other["multiset"] and one["bits"] >= _LEAST_WHOLE_BITS:
         return 1.0
-    return _share(one, other, least_hits=4, least_share=0.02, comparisons=2 * 2 * len(_DIGITS))
+    share, bits = _share(one, other, least_hits=4, least_share=0.02)
+    return share if bits >= _LEAST_BITS + math.log2(math.prod(_LAYOUT["records"].shape)) else 0.0
 
 
 def _columns_share(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest share between a column of ``one`` and one of ``other``."""
+    """Mean share between a column of ``one`` and one of ``other``, of those that share some; 0 where chance may explain it."""
     one, other = one[one["chance"] < 1], other[other["chance"] < 1]
-    shares = [0.0]
+    found = []
     for column in one:
         hits = np.sum(np.isin(other["hashes"], column["hashes"][column["hashes"] < _EMPTY]), axis=1)
-        for match in other[hits >= 8]:
-            shares.append(_share(column, match, least_hits=8, least_share=0.2, comparisons=len(one) * len(other)))
-    return max(shares)
+        found += [_share(column, match, least_hits=8, least_share=0.2) for match in other[hits >= 8]]
+    if max((bits for _, bits in found), default=0) < _LEAST_BITS + math.log2(max(len(one) * len(other), 1)):
+        return 0.0
+    return float(np.mean([share for share, bits in found if bits > 0]))
 
 
 def _multisets_bits(one: np.ndarray, other: np.ndarray, named: int) -> float:
@@ -173,8 +178,14 @@ class _Keyed:
 
     def labels(self, labels: Any) -> np.ndarray:
         """float64 for each label: itself if it is a number, as it might be given elsewhere, else one that is no other's."""
-        numbers = pd.to_numeric(pd.Series(list(labels), dtype=object).replace({"False": 0, "True": 1}), errors="coerce")
-        return np.where(np.isfinite(numbers), numbers, [self.text(label) + 0.5 for label in labels])
+        numbers = []
+        for label in labels:
+            try:
+                number = float({"False": "0", "True": "1"}.get(label, label))
+            except ValueError:
+                number = math.nan
+            numbers.append(number if math.isfinite(number) else self.text(label) + 0.5)
+        return np.array(numbers)
 
     def images(self, x: np.ndarray) -> np.ndarray:
         """uint64[N] of images in [0, 1], to 1 / 255."""
@@ -198,7 +209,7 @@ def _table(dataset: Dataset, keyed: _Keyed) -> Iterator[tuple[str, bool, np.ndar
             codes = keyed.labels(labels)[values.astype(int)] if labels else values.astype(np.float64)
             yield dataset.group_name if array == "group" else dataset.target_name, False, codes, len(labels)
         elif dataset.schema is None:
-            flat = np.nan_to_num(values.reshape(len(values), math.prod(values.shape[1:])).astype(np.float64))
+            flat = values.reshape(len(values), math.prod(values.shape[1:])).astype(np.float64)
             for name, numbers in zip(dataset.feature_names or map(str, range(flat.shape[1])), flat.T, strict=True):
                 yield name, True, numbers, 0
         else:
@@ -249,13 +260,15 @@ def _records(columns: list[_Column], num_records: int, named: bool, keyed: _Keye
     if any(column.is_design for column in columns):
         # two data sets of one design agree in the other columns as two records of one of them do
         repeats = np.unique(random, return_counts=True)[1].astype(float)
-        chance = float(np.sum(repeats * (repeats - 1))) / max(num_records * (num_records - 1), 1)
+        agreement = float(np.sum(repeats * (repeats - 1))) / max(num_records * (num_records - 1), 1)
+        chance = min(1.5 * agreement, (1 + agreement) / 2)
     return _record_set(keyed.words(records), chance)
 
 
 def _record_set(records: np.ndarray, chance: float) -> tuple[np.ndarray, float, int, float]:
     distinct, counts = np.unique(records, return_counts=True)
-    return _smallest(distinct, 640), max(_chance(counts), chance), int(np.sum(records)), _bits(counts)
+    bits = _bits(counts) if chance < 1 else 0.0
+    return _smallest(distinct, 640), max(_chance(counts), chance), int(np.sum(records)), bits
 
 
 def _column_sets(columns: list[_Column]) -> list[tuple[np.ndarray, float]]:
@@ -271,7 +284,7 @@ def _multisets(columns: list[_Column], keyed: _Keyed) -> list[tuple[list[int], l
         hashes = keyed.words(column.distinct)
         total, kind = np.sum(hashes * column.counts.astype(np.uint64)), np.sum(hashes)
         named = keyed.words(np.array([total ^ column.name]))[0]
-        bits = _bits(column.counts)
+        bits = 0.0 if column.is_design else _bits(column.counts)
         entry = [int(total), int(named)], [int(kind), int(column.name)], bits
         entries[bits] = min(entry, entries.get(bits, entry))  # one alone of columns that follow from each other
     return sorted(entry for bits, entry in entries.items() if bits > 0)
@@ -279,6 +292,7 @@ def _multisets(columns: list[_Column], keyed: _Keyed) -> list[tuple[list[int], l
 
 def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
     """float64 to so many significant digits: the same bits for the same digits."""
+    values = np.clip(np.nan_to_num(values), -1e290, 1e290)
     size = np.abs(values) * (1 + 0.5 * 10.0**-digits)  # of the power of ten that the rounded number has
     exponent = np.floor(np.log10(np.maximum(size, 1e-290))).astype(int)
     power = (10.0 ** np.arange(-310, 300))[digits - 1 - exponent + 310]
