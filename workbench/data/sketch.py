@@ -122,7 +122,7 @@ def _share(one: np.void, other: np.void, *, least_hits: int, least_share: float)
 
 
 def _records_share(one: np.void, other: np.void) -> float:
-    """Share of the records of the smaller data set that are in the other too; 0 where chance may explain it."""
+    """Share of the records of the smaller data set that are in the other too; 0 if this may be chance."""
     if one["multiset"] == other["multiset"] and one["bits"] >= _LEAST_WHOLE_BITS:
         return 1.0
     share, bits = _share(one, other, least_hits=4, least_share=0.02)
@@ -130,7 +130,7 @@ def _records_share(one: np.void, other: np.void) -> float:
 
 
 def _columns_share(one: np.ndarray, other: np.ndarray) -> float:
-    """Mean share between a column of ``one`` and one of ``other``, of those that share some; 0 where chance may explain it."""
+    """Mean share between a column of ``one`` and one of ``other``, over those that share some; 0 if this may be chance."""
     one, other = one[one["chance"] < 1], other[other["chance"] < 1]
     found = []
     for column in one:

@@ -31,7 +31,7 @@ def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
     """Upper bound on rho of all steps of ``plan`` at ``order``, a whole number in [2, MAX_ORDER].
 
     :param changes: 1; or 2 for data sets two of the plan's neighbouring steps apart, such as one record removed and another
-        added, where ``order`` is at most MAX_ORDER / 2 (Mironov 2017, Proposition 11, with p = 2).
+        added, where ``order`` is at most MAX_ORDER / 2 (the weak triangle inequality of Mironov 2017).
     """
     if changes == 2:
         first, second = renyi_loss(plan, 2 * order), renyi_loss(plan, 2 * order - 1)
@@ -52,7 +52,7 @@ def _of_phase(plan: Steps, phase: Phase, order: int) -> float:
 def _poisson(rate: float, mu: float, order: int) -> float:
     """Poisson subsampled Gaussian, N(0, 1) against (1 - q) N(0, 1) + q N(mu, 1), in both directions.
 
-    Mironov, Talwar and Zhang 2019, Theorems 4 and 5 and equation (3) less the binomial theorem, so that nothing cancels.
+    Mironov, Talwar and Zhang 2019: the sum for whole orders, less the binomial theorem, so that nothing cancels.
     """
     k = np.arange(2, order + 1, dtype=np.float64)
     binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
@@ -71,7 +71,7 @@ def _without_replacement(rate: float, mu: float, order: int) -> float:
 
         E_Q[(P / Q)^a] = 1 + a (a - 1) int_0^inf (e^{(a - 1) epsilon} + e^{-a epsilon}) delta(epsilon) d epsilon
 
-    (Sason and Verdu 2016, equation 428). With e^epsilon = 1 + q (e^s - 1) the profile of H is taken at s.
+    (Sason and Verdu 2016). With e^epsilon = 1 + q (e^s - 1) the profile of H is taken at s.
     """
     mu = max(mu, _SMALLEST_MU)
     end = mu * (mu / 2 + order * mu + _REACH)  # where the integrand's Gaussian, shifted by its weight, has died away
