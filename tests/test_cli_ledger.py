@@ -186,7 +186,8 @@ def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, comman
         (["cap", "1", "--epsilon", "1", "--remove"], "not allowed with argument"),
         (["cap", "2", "--epsilon", "1", "--delta", "1e-3"], "dataset='2': is not in the ledger: 1 (clinic)."),
         (["show", "hospital"], "dataset='hospital': is not in the ledger: 1 (clinic)."),
-        (["separate", "1", "1", "--why", "no"], "other='1': is not taken for a relative"),
+        (["separate", "1", "1", "--why", "no"], "other='1': is the same data set"),
+        (["relate", "1", "1", "--why", "yes"], "other='1': is the same data set"),
         (["separate", "1", "1"], "why='': must say why"),
         (["export", "--out", "book.txt"], "out='book.txt': must end in .json or .csv."),
         (["export", "--out", "nowhere/book.csv"], "out='nowhere/book.csv': cannot write there."),
@@ -223,10 +224,12 @@ def test_a_part_of_the_records_is_a_relative_until_it_is_separated(fit, ledger, 
     assert [line.split()[-1] for line in ledger("list").splitlines()[1:]] == ["2", "1"]
     assert "Fits on 1 (clinic) count too: the two have " in ledger("show", "part")
     assert ledger("separate", "clinic", "part", "--why", "another hospital") == (
-        "1 (clinic) and 2 (part) are taken for relatives no longer.\n"
+        "1 (clinic) and 2 (part) are counted apart.\n"
     )
     assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [1, 1]
     assert json.loads(ledger("export"))["relatives"][0]["why"] == "another hospital"
+    assert ledger("relate", "1", "2", "--why", "after all") == "1 (clinic) and 2 (part) count together.\n"
+    assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [2, 2]
 
 
 def test_relatives_of_a_third_still_count_together(fit, ledger, private_frame):

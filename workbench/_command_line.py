@@ -328,6 +328,7 @@ def _add_ledger(commands: Any) -> None:
     actions.add_parser("list", help="all data sets, what was spent on them and their caps")
     show = actions.add_parser("show", help="what was spent on a data set, fit by fit")
     cap = actions.add_parser("cap", help="set, take away or tell the cap on what all fits on a data set may spend")
+    relate = actions.add_parser("relate", help="count two data sets together that share records")
     separate = actions.add_parser("separate", help="count two data sets apart that share no records after all")
     actions.add_parser("recover", help="settle fits that ended without a word to the steps that they may have taken")
     export = actions.add_parser("export", help="write everything as JSON, or the fits as CSV")
@@ -341,9 +342,10 @@ def _add_ledger(commands: Any) -> None:
         "--relation", help="add_or_remove_one (default), replace_one, which counts all fits, or replace_special"
     )
     cap.add_argument("--order", type=_whole, metavar="A", help="of the Renyi filter; by default a good one for most fits")
-    separate.add_argument("one", metavar="ONE", help="a data set")
-    separate.add_argument("other", metavar="OTHER", help="one that was taken for its relative")
-    for action in (cap, separate):
+    for action in (relate, separate):
+        action.add_argument("one", metavar="ONE", help="a data set")
+        action.add_argument("other", metavar="OTHER", help="another one")
+    for action in (cap, relate, separate):
         action.add_argument("--why", default="", metavar="TEXT", help="the reason, which the ledger keeps")
     export.add_argument("--out", metavar="FILE", help="ending in .json or .csv; by default JSON on standard output")
     for name, action in actions.choices.items():

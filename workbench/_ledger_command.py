@@ -35,7 +35,7 @@ def ledger(arguments: argparse.Namespace) -> int:
     if arguments.action == "export":
         _export(book, arguments.out)
         return DONE
-    if arguments.action in ("show", "cap", "separate") and not book.path.exists():
+    if arguments.action in ("show", "cap", "relate", "separate") and not book.path.exists():
         raise ArgumentError("ledger", str(book.path), "no such file; the first fit on private records makes it.")
     _say(_ACTIONS[arguments.action](book, arguments), as_json=arguments.json)
     return DONE
@@ -112,10 +112,17 @@ def _separate(book: Ledger, arguments: argparse.Namespace) -> Answer:
     book.separate(arguments.one, arguments.other, arguments.why)
     facts, other = _facts(book.standing(arguments.one)), _facts(book.standing(arguments.other))
     still = other["number"] in [relative["number"] for relative in facts["relatives"]]
-    lines = [f"{_called(facts)} and {_called(other)} are taken for relatives no longer."]
+    lines = [f"{_called(facts)} and {_called(other)} are counted apart."]
     if still:
         lines.append("Their fits still count together, because both share records with others.")
     return {"separated": [facts["number"], other["number"]], "count_together": still}, lines
+
+
+def _relate(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    book.relate(arguments.one, arguments.other, arguments.why)
+    facts, other = _facts(book.standing(arguments.one)), _facts(book.standing(arguments.other))
+    lines = [f"{_called(facts)} and {_called(other)} count together."]
+    return {"related": [facts["number"], other["number"]]}, lines
 
 
 def _recover(book: Ledger, arguments: argparse.Namespace) -> Answer:
@@ -153,7 +160,8 @@ def _as_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 _ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], Answer]] = {
-    "list": _list, "show": _show, "cap": _cap, "separate": _separate, "recover": _recover,
+    "list": _list, "show": _show, "cap": _cap, "relate": _relate, "separate": _separate,
+    "recover": _recover,
 }  # fmt: skip
 
 

@@ -239,8 +239,23 @@ def test_relatives_share_what_is_spent(book, private_frame):
         book.separate("clinic", "clinic again", "")
     book.separate("clinic again", "clinic", "other people")
     assert book.standing("clinic").total.fits == 1
-    with pytest.raises(ArgumentError, match="not taken for a relative"):
+    with pytest.raises(ArgumentError, match="is the same data set"):
         book.separate("clinic", "clinic", "itself")
+
+
+def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_are(book):
+    first, second = records(), records(fingerprint="f" * 32)
+    book.reserve(first, [promise()], model="logistic")
+    assert "Data set 1 is called 'clinic' too and is counted apart" in book.standing(second).statement()
+    book.reserve(second, [promise()], model="logistic")
+    assert "Data set 2 is called 'clinic' too" in book.standing(1).statement()
+    assert book.standing(1).total.fits == 1
+    book.relate(1, 2, "the same patients, a year later")
+    assert book.standing(1).total.fits == 2
+    assert "called" not in book.standing(1).statement()
+    book.separate(1, 2, "two hospitals")
+    assert book.standing(2).total.fits == 1
+    assert "called" not in book.standing(2).statement()
 
 
 def test_unrelated_records_are_counted_apart(book, private_frame):

@@ -161,20 +161,22 @@ class Ledger:
                 number = _number_of(database, dataset.fingerprint)
                 if number is None:
                     related = _relatives_of(database, sketch or b"")
-                    return self._standing(database, None, related)
+                    return self._standing(database, None, related, dataset.name)
             assert number is not None
-            return self._standing(database, number, {})
+            return self._standing(database, number)
 
     def _sketch_if_new(self, records: Records) -> bytes | None:
         with self._open(write=False) as database:
             known = _number_of(database, records.fingerprint) is not None
         return None if known else records.sketch()
 
-    def _standing(self, database: sqlite3.Connection, number: int | None, related: Mapping[int, str]) -> Standing:
-        """:param related: numbers and how, of a data set that is not in the ledger."""
+    def _standing(
+        self, database: sqlite3.Connection, number: int | None, related: Mapping[int, str] | None = None, name: str = ""
+    ) -> Standing:
+        """:param related: numbers and how, and :param name: of a data set that is not in the ledger."""
         entries, links = _entries(database), _links(database)
-        found = dict(related)
-        waiting = [number] if number is not None else list(related)
+        found = dict(related or {})
+        waiting = [number] if number is not None else list(found)
         reached = set(waiting)
         while waiting:
             for other, how in links.get(waiting.pop(), {}).items():
@@ -185,7 +187,11 @@ class Ledger:
         spends = [spend for spend in _spends(database) if spend.dataset in reached]
         gone = tuple(spend.number for spend in spends if spend.state == "reserved" and self._is_gone(spend))
         others = tuple((entries[other], found[other]) for other in sorted(reached - {number}))
-        return Standing(None if number is None else entries[number], others, tuple(spends), gone)
+        entry = None if number is None else entries[number]
+        called = name if entry is None else entry.name
+        apart = reached.union(_separated_from(database, number))
+        namesakes = tuple(other for other in entries.values() if other.name == called and other.number not in apart)
+        return Standing(entry, others, tuple(spends), gone, namesakes)
 
     def _own(self) -> str:
         """This process, as reservations name it."""
@@ -257,7 +263,7 @@ class Ledger:
             if sound != "ok":
                 raise sqlite3.DatabaseError(f"malformed: {sound}")
             number = _enter(database, records, sketch)
-            standing = self._standing(database, number, {})
+            standing = self._standing(database, number)
             rule = _rule(standing, fits, seed, over_cap)
             keys = [uuid.uuid4().hex for _ in fits]
             for key, fit in zip(keys, fits, strict=True):
@@ -319,7 +325,7 @@ class Ledger:
             if spend.state == "reserved" and not held and not self._is_gone(spend):
                 where = "this process" if spend.owner == owner else "another process"
                 raise LedgerError(self.path, f"says that fit {spend.number} is running in {where}.")
-            standing = self._standing(database, spend.dataset, {})
+            standing = self._standing(database, spend.dataset)
             rule, why = spend.rule, spend.why
             if spend.taken is not None and rule not in (OVERRIDE, PLAN):
                 others = tuple(other for other in standing.spends if other.key != key)
@@ -389,17 +395,25 @@ class Ledger:
             return _entries(database)[number]
 
     def separate(self, one: int | str, other: int | str, why: str) -> None:
-        """Count two data sets apart that were taken for relatives. :param why: recorded; must not be empty."""
+        """Count two data sets apart, which share no records. :param why: recorded; must not be empty."""
+        self._relate(one, other, 0, why)
+
+    def relate(self, one: int | str, other: int | str, why: str) -> None:
+        """Count two data sets together, which share records. :param why: recorded; must not be empty."""
+        self._relate(one, other, 1, why)
+
+    def _relate(self, one: int | str, other: int | str, counted: int, why: str) -> None:
         if not why.strip():
-            raise _validate.ArgumentError("why", why, "must say why they share no records.")
-        pair = sorted((self.entry(one).number, self.entry(other).number))
+            raise _validate.ArgumentError("why", why, "must say why; it is recorded.")
+        first, second = sorted((self.entry(one).number, self.entry(other).number))
+        if first == second:
+            raise _validate.ArgumentError("other", other, "is the same data set.")
         with self._open(write=True) as database:
-            changed = database.execute(
-                "UPDATE relatives SET counted = 0, why = ?, who = ?, time = ? WHERE one = ? AND other = ?",
-                (why, _user(), _now(), *pair),
-            ).rowcount
-        if not changed:
-            raise _validate.ArgumentError("other", other, f"is not taken for a relative of {one!r}.")
+            database.execute(
+                "INSERT INTO relatives VALUES (?, ?, 'records', ?, ?, ?, ?) ON CONFLICT (one, other) DO UPDATE SET "
+                "counted = excluded.counted, why = excluded.why, who = excluded.who, time = excluded.time",
+                (first, second, counted, why, _user(), _now()),
+            )
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------------------
@@ -453,6 +467,12 @@ def _links(database: sqlite3.Connection) -> dict[int, dict[int, str]]:
         links.setdefault(row["one"], {})[row["other"]] = row["how"]
         links.setdefault(row["other"], {})[row["one"]] = row["how"]
     return links
+
+
+def _separated_from(database: sqlite3.Connection, number: int | None) -> set[int]:
+    """Numbers of the data sets of which it was said that they share no records with this one."""
+    rows = database.execute("SELECT one, other FROM relatives WHERE NOT counted AND ?1 IN (one, other)", (number,))
+    return {other for row in rows for other in row}
 
 
 def _entries(database: sqlite3.Connection) -> dict[int, Entry]:

@@ -109,13 +109,14 @@ class Standing:
 
     :param entry: the data set; None where the ledger has never seen it. :param relatives: ``(entry, how)`` of those whose
         fits count too. :param spends: of all of them, in order. :param interrupted: numbers of reservations whose process is
-        gone.
+        gone. :param namesakes: data sets of the same name that are counted apart.
     """
 
     entry: Entry | None
     relatives: tuple[tuple[Entry, str], ...] = ()
     spends: tuple[Spend, ...] = ()
     interrupted: tuple[int, ...] = ()
+    namesakes: tuple[Entry, ...] = ()
 
     @property
     def caps(self) -> tuple[Entry, ...]:
@@ -247,6 +248,11 @@ class Standing:
         if self.repeated_seeds:
             seeds = ", ".join(map(str, self.repeated_seeds))
             lines.append(f"Several fits drew their noise from one seed ({seeds}): together they promise nothing.")
+        for entry in self.namesakes:
+            lines.append(
+                f"Data set {entry.number} is called {entry.name!r} too and is counted apart: relate the two in the ledger "
+                "if they share records, or separate them."
+            )
         if self.interrupted:
             lines.append(
                 f"{_count(len(self.interrupted), 'fit')} ended without a word, and all planned steps count: resume what was "
@@ -264,7 +270,9 @@ class Standing:
         if len(self.totals) > 1:
             words += [each.statement(unit) for each in self.totals]
         if len(self.parts) > 1:
-            always = "; a cap holds in any case" if not self.caps else ", the cap holds in any case" if self._is_kept else ""
+            always = "; set a cap to be safe in any case"
+            if self.caps:
+                always = ", the cap holds in any case" if self._is_kept else ""
             words.append(f"These totals hold for plans that were settled without looking at results{always}.")
         return " ".join([*words, *self.cautions()])
 
