@@ -25,7 +25,9 @@ def test_outputs_are_stripped(path):
 
 # nbclient's own event loops warn under "error"; what the notebook itself warns of goes to its outputs, tested below
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=pytest.mark.slow if path.stem == "sweep" else (), id=path.stem) for path in NOTEBOOKS]
+)
 def test_runs_from_top_to_bottom(path, tmp_path):
     shutil.copy(path, tmp_path)
     notebook = nbformat.read(tmp_path / path.name, as_version=4)

@@ -156,4 +156,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestLedgerMachine.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)

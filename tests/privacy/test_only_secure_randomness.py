@@ -59,6 +59,7 @@ _SUBSET_SEED = "which rows a subset takes follows from a public seed and the row
 _CHACHA20 = "its keys are of ChaCha20"
 _MADE_UP = "records that are made up from a public seed"
 _RELEASED = "draws from a posterior that is released already"
+_NAME = "a name that no other thing has; no noise comes from it"
 ALLOWED = {
     Use("workbench/privacy/randomness.py", "new_key", "os.urandom"): "the source of secret keys",
     Use("workbench/privacy/randomness.py", "_normal_chunk", "jax.random.bits"): _CHACHA20,
@@ -68,6 +69,10 @@ ALLOWED = {
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.Generator"): _SUBSET_SEED,
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.PCG64"): _SUBSET_SEED,
     Use("workbench/data/fingerprint.py", "_secret", "os.urandom"): "the key that keeps fingerprints from being guessed",
+    Use("workbench/data/sketch.py", "sketch", "os.urandom"): "the nonce of an encrypted summary",
+    Use("workbench/privacy/ledger.py", "Ledger.reserve", "uuid.uuid4"): _NAME,
+    Use("workbench/privacy/_owners.py", "own", "uuid.uuid4"): _NAME,
+    Use("workbench/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
     Use("workbench/data/synthetic.py", "hierarchical", "numpy.random.default_rng"): _MADE_UP,
     Use("workbench/data/synthetic.py", "mixture", "numpy.random.default_rng"): _MADE_UP,
     Use("models/vae.py", "_parameters", "jax.random.normal"): "starting values, which depend on no record",

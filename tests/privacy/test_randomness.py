@@ -184,6 +184,7 @@ def assert_same(left, right):
     jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
+@pytest.mark.slow
 def test_jit_gives_the_draws_of_eager_mode():
     key = key_from_seed(5)
     with jax.disable_jit():

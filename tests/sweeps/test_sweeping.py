@@ -153,7 +153,8 @@ def test_clips_rates_and_an_automatic_guide_go_together_too():
     assert {line.get_label() for line in result.plot(x="clip").axes[0].get_lines()} >= {"learning rate 0.01"}
 
 
-@pytest.mark.parametrize("sampler", [pytest.param("without_replacement", marks=pytest.mark.slow), "shuffle"])
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
 def test_other_samplers_go_together_too(sampler):
     sizes = {"epsilons": [2.0, 20.0], "seeds": [5], "iterations": STEPS}
     result = quietly(wb.sweep, "logistic", "breast_cancer", samplers=sampler, **sizes)
