@@ -18,12 +18,12 @@ FITS = {
 }
 
 
-# the groups' picture alone is new in it, and tests/plots and the report draw that
-LONG = "hierarchical_logistic"
+# the groups' and the codes' pictures alone are new in them, and tests/plots and the report draw those
+LONG = ("hierarchical_logistic", "vae")
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) if name == LONG else name for name in FITS]
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in FITS]
 )
 def fitted(request):
     data, own = FITS[request.param]
