@@ -142,7 +142,7 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
 
     last = fit(seed="4")[1].splitlines()[-1]
     assert " at delta = 0.001 (if plans were settled beforehand); of the cap " in last
-    assert last.endswith("more like this fit keep it.")
+    assert last.endswith("more like this would keep it.")
     refusal = refused(fit(epsilon="3", seed="5"))
     assert refusal.startswith("workbench fit: epsilon=3.0: this fit would lift what is spent on 'clinic' above its cap")
     assert "would fit" in refusal
@@ -156,7 +156,7 @@ def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
     assert "over_cap=' ': must say why" in refused(fit("--over-cap", " ", epsilon="3", seed="4"))
     code, out, _ = fit("--over-cap", "approved by the board", epsilon="3", seed="4")
     assert code == 0
-    assert out.splitlines()[-1].endswith(" is used, and 0 more like this fit keep it.")
+    assert out.splitlines()[-1].endswith(" is used, and 0 more like this would keep it.")
     shown = ledger("show", "1")
     assert "override: approved by the board" in shown
     assert "1 fit went over a cap on purpose: 'approved by the board'." in shown

@@ -189,7 +189,7 @@ def in_one_line(facts: Mapping[str, Any]) -> str:
     if facts["epsilon"] and any(conditions.values()):
         line += f" (if {' and '.join(words for words, holds in conditions.items() if holds)})"
     if facts["caps"]:
-        line += f"; of the cap {_used(facts)} is used, and {facts['how_many_more']:,} more like this fit keep it"
+        line += f"; of the cap {_used(facts)} is used, and {facts['how_many_more']:,} more like this would keep it"
     return f"{line}."
 
 
