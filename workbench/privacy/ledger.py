@@ -298,9 +298,10 @@ class Ledger:
         """
         with self._open(write=True) as database:
             database.execute(
-                "UPDATE spends SET state = 'settled', taken = min(planned, max(seen, coalesce(?1, reached))), "
-                "reached = min(planned, max(reached, coalesce(?1, 0))), ended = ?2 WHERE key = ?3 AND state = 'reserved'",
-                (taken, _now(), key),
+                "UPDATE spends SET state = 'settled', taken = min(planned, max(seen, coalesce(:taken, reached))), "
+                "reached = min(planned, max(reached, coalesce(:taken, 0))), ended = :ended "
+                "WHERE key = :key AND state = 'reserved'",
+                {"taken": taken, "ended": _now(), "key": key},
             )
             if not database.execute("SELECT 1 FROM spends WHERE key = ?", (key,)).fetchone():
                 raise LedgerError(self.path, f"has no fit {key} any more, which spent {taken} steps: restore a copy.")
@@ -471,7 +472,7 @@ def _links(database: sqlite3.Connection) -> dict[int, dict[int, str]]:
 
 def _separated_from(database: sqlite3.Connection, number: int | None) -> set[int]:
     """Numbers of the data sets of which it was said that they share no records with this one."""
-    rows = database.execute("SELECT one, other FROM relatives WHERE NOT counted AND ?1 IN (one, other)", (number,))
+    rows = database.execute("SELECT one, other FROM relatives WHERE NOT counted AND ? IN (one, other)", (number,))
     return {other for row in rows for other in row}
 
 
