@@ -52,6 +52,7 @@ _RUNS_KEPT = 20  # finished runs, and as many unfinished ones
 _FIRST_SHARE = 20  # the first checkpoint covers a twentieth of the steps
 _AHEAD = 2.0  # times the steps that are expected until the next one
 _FINISHED = "finished.npz"
+_NOT_OF_THE_STEPS = ("draws", "evaluate_private")  # settings
 
 
 def runs() -> Path:
@@ -88,9 +89,6 @@ def plan_digest(settled: Settled, plan: PrivacyPlan, dpvi: DPVI) -> str:
         "optimizer": None if settled.optimizer is None else _code_digest(settled.optimizer),
     }
     return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-_NOT_OF_THE_STEPS = ("draws", "evaluate_private")
 
 
 @functools.cache

@@ -396,7 +396,7 @@ class PreparedFit:
             definition=self.model,
             public_records=self.data.evaluation if self.data.evaluation_is_public else None,
             spend=next(iter(self.recording.account.keys), ""),
-            account=None if self.recording.account.ledger is None else self.recording.account,
+            ledger=self.recording.account.ledger,
         )
 
     def _data_facts(self) -> dict[str, Any]:

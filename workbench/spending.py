@@ -14,7 +14,7 @@ from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.ledger import Ledger, LedgerError, Records
 from workbench.privacy.standing import Standing
 
-__all__ = ["Account", "LedgerWarning", "ledger_for", "records_of"]
+__all__ = ["Account", "LedgerWarning", "check_ledger", "ledger_for", "note_saved", "records_of"]
 
 
 class LedgerWarning(UserWarning):
@@ -22,11 +22,17 @@ class LedgerWarning(UserWarning):
 
 
 def records_of(dataset: Dataset, fingerprint: str | None = None) -> Records:
-    """What a ledger is told about ``dataset``. :param fingerprint: where it is known already."""
+    """What a ledger is told about ``dataset``, whose sketch is made once. :param fingerprint: where it is known already."""
     from workbench.data.fingerprint import fingerprint as digest
     from workbench.data.sketch import sketch
 
-    return Records(dataset.name, fingerprint or digest(dataset), dataset.unit, functools.partial(sketch, dataset))
+    return Records(dataset.name, fingerprint or digest(dataset), dataset.unit, functools.cache(lambda: sketch(dataset)))
+
+
+def check_ledger(ledger: Any) -> None:
+    """:raises ArgumentError: naming ``ledger``, if it is neither None, False, a path nor a ``Ledger``."""
+    if not (ledger is None or ledger is False or isinstance(ledger, (str, Path, Ledger))):
+        raise _validate.ArgumentError("ledger", ledger, "must be a path, a Ledger, or False to enter fits nowhere.")
 
 
 def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
@@ -35,8 +41,7 @@ def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
     :param ledger: None for the user's own; a path or a ``Ledger``; False for none.
     :raises ArgumentError: naming ``ledger``.
     """
-    if not (ledger is None or ledger is False or isinstance(ledger, (str, Path, Ledger))):
-        raise _validate.ArgumentError("ledger", ledger, "must be a path, a Ledger, or False to enter the fit nowhere.")
+    check_ledger(ledger)
     if dataset.is_public or ledger is False:
         return None
     return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
@@ -122,17 +127,17 @@ class Account:
         self._held.discard(name)
         return ""
 
-    def saved(self, path: str | Path) -> None:
-        """The fit's result was saved in ``path``."""
-        if self.ledger is not None and self.keys:
-            try:
-                self.ledger.note_result(self.keys[0], path)
-            except LedgerError as error:
-                warnings.warn(str(error), LedgerWarning, stacklevel=2)
-
     def standing(self) -> Standing | None:
         """What was spent on the records so far; None where no ledger is kept.
 
         :raises LedgerError: if it cannot be read.
         """
         return None if self.ledger is None else self.ledger.standing(self._records())
+
+
+def note_saved(ledger: Ledger, key: str, path: str | Path) -> None:
+    """The result of a fit was saved in ``path``; warns where that cannot be entered."""
+    try:
+        ledger.note_result(key, path)
+    except LedgerError as error:
+        warnings.warn(str(error), LedgerWarning, stacklevel=2)

@@ -30,7 +30,7 @@ from workbench import __version__, _databases, _folders, _validate
 from workbench.privacy import _events, _owners
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.renyi_filter import Cap
-from workbench.privacy.standing import OVERRIDE, PLAN, CapError, Entry, Spend, Standing
+from workbench.privacy.standing import OVERRIDE, CapError, Entry, Spend, Standing
 
 __all__ = ["CapError", "Entry", "Ledger", "LedgerError", "Records", "Spend", "Standing", "default_path"]
 
@@ -152,18 +152,17 @@ class Ledger:
 
     def standing(self, dataset: int | str | Records) -> Standing:
         """What was spent on a data set and on those that share records with it; nothing is written."""
-        if not self.path.exists() and isinstance(dataset, Records):
+        if not isinstance(dataset, Records):
+            number = self.entry(dataset).number
+            with self._open(write=False) as database:
+                return self._standing(database, number)
+        if not self.path.exists():
             return Standing(None)
-        sketch = self._sketch_if_new(dataset) if isinstance(dataset, Records) else None
-        number = None if isinstance(dataset, Records) else self.entry(dataset).number
+        sketch = self._sketch_if_new(dataset)
         with self._open(write=False) as database:
-            if isinstance(dataset, Records):
-                number = _number_of(database, dataset.fingerprint)
-                if number is None:
-                    related = _relatives_of(database, sketch or b"")
-                    return self._standing(database, None, related, dataset.name)
-            assert number is not None
-            return self._standing(database, number)
+            known = _number_of(database, dataset.fingerprint)
+            related = _relatives_of(database, sketch) if known is None and sketch is not None else {}
+            return self._standing(database, known, related, dataset.name)
 
     def _sketch_if_new(self, records: Records) -> bytes | None:
         with self._open(write=False) as database:
@@ -264,7 +263,7 @@ class Ledger:
                 raise sqlite3.DatabaseError(f"malformed: {sound}")
             number = _enter(database, records, sketch)
             standing = self._standing(database, number)
-            rule = _rule(standing, fits, seed, over_cap)
+            rule = _rule(lambda: standing.check(fits, seed), over_cap)
             keys = [uuid.uuid4().hex for _ in fits]
             for key, fit in zip(keys, fits, strict=True):
                 event = _events.to_json(_events.event_of(fit))
@@ -327,12 +326,8 @@ class Ledger:
                 where = "this process" if spend.owner == owner else "another process"
                 raise LedgerError(self.path, f"says that fit {spend.number} is running in {where}.")
             standing = self._standing(database, spend.dataset)
-            rule, why = spend.rule, spend.why
-            if spend.taken is not None and rule not in (OVERRIDE, PLAN):
-                others = tuple(other for other in standing.spends if other.key != key)
-                standing = dataclasses.replace(standing, spends=others)
-                rule = _rule(standing, [spend.guarantee], spend.seed, over_cap)
-                why = str(over_cap) if rule == OVERRIDE else ""
+            rule = _rule(lambda: standing.check_rest(spend), over_cap)
+            why = spend.why if rule == spend.rule else over_cap if rule == OVERRIDE else ""
             database.execute(
                 "UPDATE spends SET state = 'reserved', seen = coalesce(taken, reached), taken = NULL, ended = NULL, "
                 "owner = ?, rule = ?, why = ? WHERE key = ?",
@@ -437,10 +432,10 @@ def _enter(database: sqlite3.Connection, records: Records, sketch: bytes | None)
     return number
 
 
-def _rule(standing: Standing, fits: Sequence[Guarantee], seed: int | None, over_cap: str | None) -> str:
-    """By which rule fits may run."""
+def _rule(check: Callable[[], str], over_cap: str | None) -> str:
+    """By which rule fits may run: that of ``check``, or on purpose where it refuses them."""
     try:
-        return standing.check(fits, seed)
+        return check()
     except CapError:
         if over_cap is None:
             raise

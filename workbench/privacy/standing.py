@@ -207,6 +207,16 @@ class Standing:
             )
         return PLAN if PLAN in rules else FILTER if rules else NO_CAP
 
+    def check_rest(self, spend: Spend) -> str:
+        """By which rule ``spend``, one of ``spends``, may go on to the end of its planned steps.
+
+        :raises CapError: as ``check``; never where all of them count already, or were allowed on purpose.
+        """
+        if spend.taken is None or spend.rule in (OVERRIDE, PLAN):
+            return spend.rule
+        others = tuple(other for other in self.spends if other.key != spend.key)
+        return dataclasses.replace(self, spends=others).check([spend.guarantee], spend.seed)
+
     def _refusal(self, entry: Entry, fits: Sequence[Guarantee]) -> str:
         cap = entry.cap
         assert cap is not None

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from workbench.data import Dataset
     from workbench.models import Model
+    from workbench.privacy.ledger import Ledger
     from workbench.privacy.standing import Standing
     from workbench.results.prediction import Predictor
-    from workbench.spending import Account
 
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning", "Scores"]
 
@@ -72,7 +72,7 @@ class FitResult:
     :param released: names of the global latents and parameters whose gradients were noised.
     :param definition: the model; None in a loaded result, whose model is looked up in the gallery.
     :param public_records: the evaluation records where they are public, else None; not saved.
-    :param spend: the fit's key in the ledger; "" where it is in none. :param account: its account there; not saved.
+    :param spend: the fit's key in the ledger; "" where it is in none. :param ledger: that ledger; not saved.
     """
 
     state: str
@@ -96,7 +96,7 @@ class FitResult:
     definition: Model | None = field(default=None, compare=False)
     public_records: tuple[np.ndarray, ...] | None = field(default=None, compare=False)
     spend: str = ""
-    account: Account | None = field(default=None, compare=False, repr=False)
+    ledger: Ledger | None = field(default=None, compare=False)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -195,11 +195,12 @@ class FitResult:
 
     @property
     def standing(self) -> Standing | None:
-        """What the ledger says was spent on the records so far; None where none is kept, and in a loaded result.
+        """What the ledger says was spent on the records so far; None where the fit is in none, and in a loaded result.
 
         :raises LedgerError: if it cannot be read.
         """
-        return None if self.account is None else self.account.standing()
+        spend = None if self.ledger is None else self.ledger.spend(self.spend)
+        return None if self.ledger is None or spend is None else self.ledger.standing(spend.dataset)
 
     @functools.cached_property
     def interval_warning(self) -> str:

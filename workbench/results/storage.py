@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench import _validate
+from workbench import _validate, spending
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import arviz_adapter
 from workbench.results.fit_result import FitResult, HistoryPoint
@@ -49,7 +49,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_APART = ("draws", "params", "definition", "public_records", "account")  # in files of their own, or not kept
+_APART = ("draws", "params", "definition", "public_records", "ledger")  # in files of their own, or not kept
 
 
 def _encoded_array(array: np.ndarray) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def save(result: FitResult, folder: str | Path) -> Path:
     put("curves.png", lambda file: file.write_bytes(png(result.plot())))
     put("report.html", lambda file: file.write_text(result.report()))
     put("result.json", lambda file: file.write_text(json.dumps(_encode(result), indent=2, allow_nan=False) + "\n"))
-    if result.account is not None:
-        result.account.saved(path)
+    if result.ledger is not None:
+        spending.note_saved(result.ledger, result.spend, path)
     return path
 
 

@@ -102,9 +102,9 @@ class PreparedSweep:
 
     def _ledger_says(self, unit: str) -> list[str]:
         """What is known of fits beyond this sweep and its store, and whether a cap allows those to be done."""
-        standing = self.account.standing()
         planned = [fit for fit in (self._guarantee(run) for run in self.runs) if fit is not None]
-        if standing is None or not planned or self.state != "planned":
+        standing = self.account.standing() if planned and self.state == "planned" else None
+        if standing is None:
             return []
         words = []
         if standing.parts:
@@ -183,10 +183,10 @@ class PreparedSweep:
                 mark(self.runs)
                 batches = executors.run_on(others, groups, max_lanes=max_lanes, stop=stop, device=device)
             for outcomes in batches:
-                self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
-                for outcome in outcomes:
+                for outcome in outcomes:  # before anybody can read what came of them
                     planned_steps = by_key[outcome.key].settled.privacy.iterations
                     self._settle(entries, outcome.key, 0 if outcome.state == "refused" else planned_steps)
+                self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
                 over += len(outcomes)
                 ended.update(outcome.key for outcome in outcomes)
                 tell(newest=[outcome.key for outcome in outcomes])

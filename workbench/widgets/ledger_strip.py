@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.ledger import Records
-from workbench.privacy.standing import OVERRIDE, PLAN, CapError, Standing
+from workbench.privacy.standing import CapError, Standing
 from workbench.widgets import _html, fields
 from workbench.widgets import ledger_words as words
 
@@ -146,7 +145,6 @@ class LedgerStrip:
 
         if self._source is None or self._source[0] is not dataset:
             records = records_of(dataset)
-            records = records._replace(sketch=functools.cache(records.sketch))
             if self._closed:
                 return records
             self._source = dataset, records
@@ -306,15 +304,11 @@ def _has_ended(run: SavedRun, standing: Standing | None) -> bool:
 
 
 def _is_refused(run: SavedRun, standing: Standing | None) -> bool:
-    """Whether a cap does not allow the rest of ``run``, as ``Ledger.resume`` sees it."""
+    """Whether a cap does not allow the rest of ``run``."""
     if run.spend is None or standing is None:
         return False
-    spend = next(spend for spend in standing.spends if spend.key == run.spend)
-    if spend.taken is None or spend.rule in (OVERRIDE, PLAN):
-        return False
-    others = Standing(standing.entry, standing.relatives, tuple(other for other in standing.spends if other is not spend))
     try:
-        others.check([spend.guarantee], spend.seed)
+        standing.check_rest(next(spend for spend in standing.spends if spend.key == run.spend))
     except CapError:
         return True
     return False

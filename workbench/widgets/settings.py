@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from workbench import _validate, models
@@ -12,6 +11,7 @@ from workbench.data import Dataset
 from workbench.models import registry
 from workbench.privacy.accounting import MAX_EPSILON, SAMPLERS
 from workbench.privacy.ledger import Ledger
+from workbench.spending import check_ledger
 from workbench.widgets.data_source import DataSource, Same
 
 __all__ = ["PRIVACY_FIELDS", "Settings", "ledger_in_code", "named_in_code", "problems_of"]
@@ -56,10 +56,9 @@ def ledger_in_code(ledger: Any) -> str | bool | None:
 
     :raises ArgumentError: naming ``ledger``, if it is none of these and no ``Ledger``.
     """
+    check_ledger(ledger)
     if ledger is None or ledger is False:
         return ledger
-    if not isinstance(ledger, (str, Path, Ledger)):
-        raise _validate.ArgumentError("ledger", ledger, "must be a path, a Ledger, or False to enter fits nowhere.")
     return str(ledger.path if isinstance(ledger, Ledger) else ledger)
 
 
