@@ -240,6 +240,17 @@ class Screen:
     def choose(self, label, option):
         self.field(label).select_option(label=option)
 
+    def tick(self, words):
+        """Tick the box beside these words; again where the page moved under the mouse, as one who looks at it would."""
+        box = self.root.locator("label", has_text=words).locator("input[type=checkbox]")
+
+        def ticked():
+            if not box.is_checked():
+                box.click()
+            return box.is_checked()
+
+        wait_for(ticked, 10, f"the tick beside {words}")
+
     def headline(self, words, seconds=120):
         """Wait until the status line begins with these words, and return the whole line."""
         status = self.root.locator(".widget-html-content").filter(

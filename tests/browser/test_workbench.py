@@ -158,7 +158,7 @@ def test_a_table_of_ones_own_with_its_schema(notebook, page, screenshots, tmp_pa
     full_page(page, screenshots / "schema.png", 1280, 2200)
     screen.button("Fit").click()
     assert "no curves: the evaluation records are private" in screen.headline("Done")
-    screen.root.get_by_text("show private evaluation curves (outside the guarantee)").click()
+    screen.tick("show private evaluation curves (outside the guarantee)")
     screen.is_ready()
     screen.button("Fit").click()
     screen.headline("Fitting")

@@ -1,4 +1,4 @@
-"""What the ledger says above the Fit button, and fits that go on after their process has ended."""
+"""What the ledger says below the Fit button, and fits that go on after their process has ended."""
 
 import dataclasses
 import html
@@ -142,7 +142,7 @@ def test_a_fit_over_the_cap_is_told_with_what_would_fit_and_asks_for_a_reason(bo
     seen, strip = looked(prepared(private_data, 5.0))
     assert "is refused" in seen.said
     assert "would fit" in seen.problems["epsilon"]
-    assert "write the reason above the Fit button" in seen.problems["epsilon"]
+    assert "write the reason below the Fit button" in seen.problems["epsilon"]
     assert strip.reason.visible
     seen, strip = looked(prepared(private_data, 5.0), "the board says so")
     assert seen.problems == {}

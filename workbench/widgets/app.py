@@ -132,7 +132,7 @@ class Workbench:
             titles=("Posterior", "Pictures", "Fits so far", "Export"),
         )
         shown = widgets.VBox(
-            [fields.section("Fit", self.ledger.view, self.run.view, self.live.view), self.outcome.guarantee, more],
+            [fields.section("Fit", self.run.view, self.ledger.view, self.live.view), self.outcome.guarantee, more],
             layout=widgets.Layout(flex="1.7 1 480px", min_width="0", grid_gap="10px"),
         )
         view = widgets.VBox(

@@ -1,4 +1,4 @@
-"""The ledger's lines above the Fit button: what is spent on the chosen records, what a cap leaves, what can be gone on with.
+"""The ledger's lines below the Fit button: what is spent on the chosen records, what a cap leaves, what can be gone on with.
 
 ``LedgerStrip.look`` reads the ledger, off the main thread; ``show`` puts on the screen what it found.
 """

@@ -36,7 +36,7 @@ def number(epsilon: float) -> str:
 
 def on_screen(text: str) -> str:
     """What a ``CapError`` says, with the field of the screen in the place of the argument."""
-    return text.replace("give over_cap= with the reason", "write the reason above the Fit button")
+    return text.replace("give over_cap= with the reason", "write the reason below the Fit button")
 
 
 def percent(share: float) -> str:
