@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.extend.core.primitives import scan_p
 from jax.interpreters.partial_eval import dce_jaxpr
 
-__all__ = ["Environment", "aval", "evaluate", "flat_jaxpr", "is_literal", "rebuilt"]
+__all__ = ["Environment", "aval", "evaluate", "flat_jaxpr", "is_literal", "rebuilt", "scan_counts"]
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
 
@@ -60,6 +62,15 @@ class Environment:
         self.values.update(zip(variables, values, strict=True))
 
 
+def scan_counts(equation: JaxprEqn) -> tuple[int, int]:
+    """How many operands of a scan are constants of its body, and how many are carried; the others are scanned."""
+    params = equation.params
+    if "num_consts" in params:  # jax 0.10
+        return params["num_consts"], params["num_carry"]
+    constants, carried, _ = params["ft_in"].unpack()
+    return len(constants), len(carried)
+
+
 def _subjaxpr(equation: JaxprEqn) -> ClosedJaxpr:
     inner = equation.params[_INLINED[equation.primitive.name]]
     return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
@@ -72,10 +83,25 @@ def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
         inputs = environment.read(equation.invars)
         if equation.primitive.name in _INLINED:
             outputs = _inlined(_subjaxpr(equation), inputs)
+        elif equation.primitive is scan_p:
+            outputs = _scan_inlined(equation, inputs)
         else:
             outputs = evaluate(closed.jaxpr, equation, inputs)
         environment.write(equation.outvars, outputs)
     return environment.read(closed.jaxpr.outvars)
+
+
+def _scan_inlined(equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
+    """A scan whose body is opened likewise."""
+    constants, carries = scan_counts(equation)
+
+    def body(carry: list[Any], step: list[Any]) -> tuple[list[Any], list[Any]]:
+        outputs = _inlined(equation.params["jaxpr"], [*inputs[:constants], *carry, *step])
+        return outputs[:carries], outputs[carries:]
+
+    how = {name: equation.params[name] for name in ("length", "reverse", "unroll")}
+    carry, stacked = lax.scan(body, inputs[constants : constants + carries], inputs[constants + carries :], **how)
+    return [*carry, *stacked]
 
 
 def flat_jaxpr(fn: Callable, *arguments: Any) -> ClosedJaxpr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from workbench import _validate
 from workbench.inference import taps
 from workbench.inference.taps import LeafRule
 
-__all__ = ["SMALLEST_CLIP", "STRATEGIES", "Explanation", "clipped_sum"]
+__all__ = ["CLIPPINGS", "SMALLEST_CLIP", "STRATEGIES", "Explanation", "check_clipping", "clipped_sum"]
 
 Loss = Callable[[Any, Any], jax.Array]
 
@@ -27,6 +27,12 @@ SMALLEST_CLIP = 1e-12
 
 # float32 rounding of norm, factor and product stays under this, so that a clipped gradient never exceeds C
 _SAFETY = np.float32(1 - 4e-6)
+
+
+# Bu, Wang, Dai and Su 2023 (arXiv 2206.07136): what automatic clipping adds to the norm that it divides by
+_STABILITY = 0.01
+
+CLIPPINGS = ("flat", "automatic", "per_leaf")
 
 
 class _Clipped(NamedTuple):
@@ -68,14 +74,16 @@ def clipped_sum(
     clip: float | jax.Array,
     strategy: str = "auto",
     *,
+    clipping: str = "flat",
+    rules: Mapping[str, str] | None = None,
     explain: bool = False,
 ) -> Any:
     """sum_i mask_i clip_C(grad_u loss(u, record_i)) and the norms before clipping.
 
     Each record's gradient is scaled to an l2 norm (over all leaves of u together) of at most C; shorter ones pass
     unchanged up to a factor 1 - 4e-6 that keeps floating-point rounding below C. So adding or removing one record moves
-    the sum by at most C, replacing one by at most 2 C. A record whose gradient has a NaN or infinite entry contributes
-    zero, and so does padding (mask False). An empty minibatch gives zeros.
+    the sum by at most C, replacing one by at most 2 C, whichever ``clipping`` is chosen. A record whose gradient has a NaN
+    or infinite entry contributes zero, and so does padding (mask False). An empty minibatch gives zeros.
 
     :param loss: ``loss(u, record) -> scalar`` for one record (leaves of ``records`` without their first axis). Any JAX
         function will do; it need not come from NumPyro.
@@ -89,23 +97,40 @@ def clipped_sum(
         "vmap" materialises M gradients (Subramani et al. 2021);
         "loop" goes one record at a time;
         "auto" is book-keeping where it finds a tap and vmap otherwise.
+    :param clipping: how a record's gradient g is scaled:
+        "flat" by min(1, C / |g|) (Abadi et al. 2016);
+        "automatic" by C / (|g| + .01), which makes nearly all norms C, so that C only scales the learning rate (Bu et al.
+        2023, arXiv 2206.07136);
+        "per_leaf" each of the L leaves of u by min(1, (C / sqrt(L)) / its own norm), so that together they keep C (McMahan
+        et al. 2018, arXiv 1710.06963). "two_pass", which weighs whole records, cannot do that.
+    :param rules: ``{leaf: rule}`` for book-keeping, where another than the chosen one is wanted: as ``explain`` names both.
     :param explain: compute nothing and return an ``Explanation``: a table of leaf, shape, rule, bytes. ``u``, ``records``
         and ``mask`` may then be ``jax.ShapeDtypeStruct``.
     :return: (pytree like u, in float32 at least, float[M] norms). The norms come from records without noise: never
         release them.
-    :raises ArgumentError: for an unknown strategy, a clip out of range, or leaves of u that are not floating-point.
+    :raises ArgumentError: for an unknown strategy, clipping or rule, a clip out of range, or leaves of u that are not
+        floating-point.
     """
-    _validate.choice("strategy", strategy, STRATEGIES)
+    check_clipping(clipping, strategy)
     if not isinstance(clip, jax.Array) and clip != math.inf:
         _validate.number("clip", clip, at_least=SMALLEST_CLIP)
     for path, leaf in jax.tree_util.tree_flatten_with_path(u)[0]:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise _validate.ArgumentError(f"u{jax.tree_util.keystr(path)}", leaf, "must hold floating-point numbers.")
     if explain:
-        return _explanation(loss, u, records, mask.shape[0], strategy)
+        return _explanation(loss, u, records, mask.shape[0], strategy, rules)
     u, records, mask = jax.tree.map(jnp.asarray, (u, records, mask))
-    clipped = _STRATEGIES[strategy](loss, u, records, mask, clip)
+    weigh = functools.partial(_WEIGHTS[clipping], clip)
+    clipped = _STRATEGIES[strategy](functools.partial(_plan, loss, u, records, rules), loss, u, records, mask, weigh)
     return clipped.total, clipped.norms
+
+
+def check_clipping(clipping: str, strategy: str) -> None:
+    """:raises ArgumentError: naming ``clipping`` or ``strategy``, where there is no such one or they do not go together."""
+    _validate.choice("strategy", strategy, STRATEGIES)
+    _validate.choice("clipping", clipping, CLIPPINGS)
+    if strategy == "two_pass" and clipping == "per_leaf":
+        raise _validate.ArgumentError("strategy", strategy, "weighs whole records: it cannot clip per leaf.")
 
 
 def clipped_sum_in_parts(
@@ -116,6 +141,7 @@ def clipped_sum_in_parts(
     clip: float | jax.Array,
     strategy: str,
     physical_size: int | None,
+    clipping: str = "flat",
 ) -> Any:
     """The sum of ``clipped_sum`` over a minibatch that is brought in by parts of ``physical_size`` records.
 
@@ -126,7 +152,7 @@ def clipped_sum_in_parts(
     width = size if physical_size is None else min(physical_size, size)
 
     def part(places: jax.Array, counted: jax.Array) -> Any:
-        return clipped_sum(loss, u, chosen(places), counted, clip, strategy)[0]
+        return clipped_sum(loss, u, chosen(places), counted, clip, strategy, clipping=clipping)[0]
 
     first = part(jnp.arange(width), mask[:width])
     more = -(-size // width) - 1
@@ -143,12 +169,50 @@ def clipped_sum_in_parts(
     return lax.scan(add_part, first, jnp.arange(1, more + 1) * width)[0]
 
 
-def _factors(norms: jax.Array, mask: jax.Array, clip: Any) -> jax.Array:
-    """c_i: min(1, C / norm) made a little smaller, zero on padding and where the norm is not finite."""
-    limit = clip * _SAFETY
-    counted = mask & jnp.isfinite(norms)
+class _Weights(NamedTuple):
+    """What each record's gradient is multiplied by, and its norm over all leaves, float[M].
+
+    :param of_leaf: float[M] for each leaf of u.
+    """
+
+    of_leaf: Sequence[jax.Array]
+    norms: jax.Array
+
+
+# weigh(mask bool[M], [squared norms float[M] for each leaf])
+Weigh = Callable[[jax.Array, Sequence[jax.Array]], _Weights]
+
+
+def _norm(squares: Sequence[jax.Array]) -> jax.Array:
+    return jnp.sqrt(functools.reduce(jnp.add, squares))
+
+
+def _shortened(norms: jax.Array, counted: jax.Array, limit: Any) -> jax.Array:
+    """min(1, limit / norm) made a little smaller, zero where not ``counted``."""
+    limit = limit * _SAFETY
     factors = jnp.where(norms > limit, limit / jnp.where(counted & (norms > 0), norms, 1), _SAFETY)
     return jnp.where(counted, factors, 0)
+
+
+def _flat(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
+    norms = _norm(squares)
+    return _Weights([_shortened(norms, mask & jnp.isfinite(norms), clip)] * len(squares), norms)
+
+
+def _automatic(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
+    norms = _norm(squares)
+    counted = mask & jnp.isfinite(norms)
+    factors = jnp.where(counted, clip * _SAFETY / (jnp.where(counted, norms, 1) + _STABILITY), 0)
+    return _Weights([factors] * len(squares), norms)
+
+
+def _per_leaf(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
+    norms = _norm(squares)
+    counted, limit = mask & jnp.isfinite(norms), clip / math.sqrt(len(squares))
+    return _Weights([_shortened(jnp.sqrt(square), counted, limit) for square in squares], norms)
+
+
+_WEIGHTS = {"flat": _flat, "automatic": _automatic, "per_leaf": _per_leaf}
 
 
 def _as_single(tree: Any) -> Any:
@@ -161,12 +225,12 @@ def _one(records: Any) -> Any:
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
 
 
-def _plan(loss: Loss, u: Any, records: Any) -> taps.Plan:
-    return taps.plan(loss, u, _one(records))
+def _plan(loss: Loss, u: Any, records: Any, rules: Mapping[str, str] | None) -> taps.Plan:
+    return taps.plan(loss, u, _one(records), rules)
 
 
-def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str) -> Explanation:
-    plan = _plan(loss, u, records)
+def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None) -> Explanation:
+    plan = _plan(loss, u, records, given)
     if strategy == "auto":
         strategy = "bookkeeping" if plan.taps else "vmap"
     rows = list(plan.rules)
@@ -177,23 +241,26 @@ def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str) -> 
     return Explanation(strategy, size, tuple(row._replace(bytes=row.bytes * held) for row in rows))
 
 
-def _bookkeeping(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any, plan: taps.Plan | None = None) -> _Clipped:
+# what gives the plan, without being asked to in vain
+MakePlan = Callable[[], taps.Plan]
+
+
+def _bookkeeping(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     leaves, treedef = jax.tree.flatten(u)
-    plan = _plan(loss, u, records) if plan is None else plan
+    plan = make_plan()
     backward = plan.backward(leaves, records)
-    norms = jnp.sqrt(plan.squared_norms(backward))
-    factors = _factors(norms, mask, clip)
-    total = _where_sound(norms, lambda out: plan.weighted_sum(out(backward, backward.without), factors))
-    return _Clipped(jax.tree.unflatten(treedef, total), norms)
+    weights = weigh(mask, plan.squared_norms(backward))
+    total = _where_sound(weights.norms, lambda out: plan.weighted_sum(out(backward, backward.without), weights.of_leaf))
+    return _Clipped(jax.tree.unflatten(treedef, total), weights.norms)
 
 
-def _two_pass(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clipped:
-    plan = _plan(loss, u, records)
-    norms = jnp.sqrt(plan.squared_norms(plan.backward(jax.tree.leaves(u), records)))
-    factors = _factors(norms, mask, clip)
+def _two_pass(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
+    plan = make_plan()
+    weights = weigh(mask, plan.squared_norms(plan.backward(jax.tree.leaves(u), records)))
+    factors = weights.of_leaf[0]
     # zero times a gradient that is not finite is not zero: such records, and padding, lend their place to one that counts
     counted = factors > 0
-    places = jnp.where(counted, jnp.arange(mask.shape[0]), jnp.argmax(counted))
+    places = jnp.where(counted, jnp.arange(factors.shape[0]), jnp.argmax(counted))
     sound = jax.tree.map(lambda array: array[places], records)
 
     def reweighted(u: Any) -> jax.Array:
@@ -201,21 +268,21 @@ def _two_pass(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _
         return jnp.sum(losses * factors.astype(losses.dtype))
 
     gradient = _as_single(jax.grad(reweighted)(u))
-    return _Clipped(jax.tree.map(lambda leaf: jnp.where(jnp.any(counted), leaf, 0), gradient), norms)
+    return _Clipped(jax.tree.map(lambda leaf: jnp.where(jnp.any(counted), leaf, 0), gradient), weights.norms)
 
 
-def _vmap(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clipped:
+def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     gradients = _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records))
-    norms = _norms(gradients, mask.shape[0])
-    factors = _factors(norms, mask, clip)
+    leaves, treedef = jax.tree.flatten(gradients)
+    weights = weigh(mask, _squares(leaves))
 
-    def total(gradients: Any) -> Any:
-        return jax.tree.map(
-            lambda leaf: jnp.tensordot(factors.astype(leaf.dtype), leaf, 1, precision=lax.Precision.HIGHEST), gradients
-        )
+    def total(leaves: Sequence[jax.Array]) -> Any:
+        pairs = zip(weights.of_leaf, leaves, strict=True)
+        summed = [jnp.tensordot(own.astype(leaf.dtype), leaf, 1, precision=lax.Precision.HIGHEST) for own, leaf in pairs]
+        return jax.tree.unflatten(treedef, summed)
 
-    without = functools.partial(taps.without, gradients)
-    return _Clipped(_where_sound(norms, lambda out: total(out(gradients, without))), norms)
+    without = functools.partial(taps.without, leaves)
+    return _Clipped(_where_sound(weights.norms, lambda out: total(out(leaves, without))), weights.norms)
 
 
 def _where_sound(norms: jax.Array, total: Callable[[Callable], Any]) -> Any:
@@ -245,27 +312,30 @@ def _in_any_of(size: int, in_batched: list[bool], needed: jax.Array) -> tuple[ja
     return _in_any_lane(jnp.any(needed)), False
 
 
-def _norms(gradients: Any, size: int) -> jax.Array:
-    squares = [jnp.sum(jnp.square(leaf.reshape(size, -1)), axis=1) for leaf in jax.tree.leaves(gradients)]
-    return jnp.sqrt(functools.reduce(jnp.add, squares, jnp.zeros(size)))
+def _squares(leaves: Sequence[jax.Array]) -> list[jax.Array]:
+    """Squared norms of gradients with first axis M, float[M] for each leaf."""
+    return [jnp.sum(jnp.square(leaf.reshape(leaf.shape[0], -1)), axis=1) for leaf in leaves]
 
 
-def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clipped:
-    def one(total: Any, place: jax.Array) -> tuple[Any, jax.Array]:
+def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
+    def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
-        gradient = _as_single(jax.grad(loss)(u, record))
-        norm = _norms(gradient, 1)[0]
-        factor = _factors(norm, mask[place], clip)
-        clipped = jax.tree.map(lambda leaf: jnp.where(factor != 0, leaf * factor.astype(leaf.dtype), 0), gradient)
-        return jax.tree.map(jnp.add, total, clipped), norm
+        gradient = jax.tree.leaves(_as_single(jax.grad(loss)(u, record)))
+        weights = weigh(mask[place][None], _squares([leaf[None] for leaf in gradient]))
+        clipped = [
+            jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
+            for leaf, own in zip(gradient, weights.of_leaf, strict=True)
+        ]
+        return [sum_ + leaf for sum_, leaf in zip(total, clipped, strict=True)], weights.norms[0]
 
-    start = jax.tree.map(jnp.zeros_like, _as_single(u))
-    return _Clipped(*lax.scan(one, start, jnp.arange(mask.shape[0])))
+    start = [jnp.zeros_like(leaf) for leaf in jax.tree.leaves(_as_single(u))]
+    total, norms = lax.scan(one, start, jnp.arange(mask.shape[0]))
+    return _Clipped(jax.tree.unflatten(jax.tree.structure(u), total), norms)
 
 
-def _auto(loss: Loss, u: Any, records: Any, mask: jax.Array, clip: Any) -> _Clipped:
-    plan = _plan(loss, u, records)
-    return _bookkeeping(loss, u, records, mask, clip, plan) if plan.taps else _vmap(loss, u, records, mask, clip)
+def _auto(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
+    plan = make_plan()
+    return (_bookkeeping if plan.taps else _vmap)(lambda: plan, loss, u, records, mask, weigh)
 
 
 _STRATEGIES: dict[str, Callable[..., _Clipped]] = {

@@ -1,51 +1,58 @@
 """Book-keeping: per-record gradient norms and clipped sums without per-record gradients.
 
-Where a leaf of u enters one matrix product and nothing else, record i's gradient for it is a_i^T g_i: a_i is the product's
-other operand, T rows for the T places where the record meets the leaf, and g_i the gradient of the loss at the product's
-output. Both come out of one backward pass to a zero that is added to the output (a tap), so the norm costs O(p + d) instead
-of O(p d), and the clipped sum of the whole minibatch is one matrix product, a^T diag(c) g. A leaf whose rows are looked up
-by an index (an embedding, a group's coefficients) works alike, with the index in the place of a_i.
+Where a leaf of u enters one linear operation (a site, ``_sites``), record i's gradient for it is a_i^T g_i: a_i is the
+operation's other operand, T rows for the T places where the record meets the leaf, and g_i the gradient of the loss at the
+operation's output. Both come out of one backward pass to a zero that is added to the output (a tap), so a norm over one
+place costs O(p + d) instead of O(p d), and the clipped sum of the whole minibatch is one matrix product, a^T diag(c) g.
+With many places it is cheaper to form a_i^T g_i for each record, still without differentiating for each record apart. A leaf
+that enters several times (tied weights) is treated as one with the places of all, so that what crosses between them counts.
 
-The taps are found in the jaxpr of the per-record loss. A leaf that is used twice, or in a way that is not known here, is
-materialised: its per-record gradients are formed by vmap. So is a leaf that enters a function with a derivative of its own
-(custom_jvp, custom_vjp): a tap inside would replace that derivative by another.
+The sites are found in the jaxpr of the per-record loss. A leaf that enters in a way that is not known there is materialised:
+its per-record gradients are formed by vmap. So is a leaf that enters a function with a derivative of its own (custom_jvp,
+custom_vjp): a tap inside would replace that derivative by another.
 
-The idea, for layers of a network: Goodfellow 2015 (arXiv 1510.01799); Rochette et al. 2019 (arXiv 1912.06015); Bu et al.
-2022 (arXiv 2210.00038).
+The idea, for layers of a network: Goodfellow 2015 (arXiv 1510.01799); Rochette et al. 2019 (arXiv 1912.06015); Lee and Kifer
+2021 (arXiv 2009.03106) for recurrent nets and attention; Bu et al. 2022 (arXiv 2210.00038).
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
-from jax.extend.core.primitives import dynamic_slice_p, gather_p
+from jax.extend.core import ClosedJaxpr
 
-from workbench.inference._jaxprs import Environment, aval, evaluate, flat_jaxpr, is_literal
+from workbench import _validate
+from workbench.inference import _sites
+from workbench.inference._jaxprs import aval, flat_jaxpr
+from workbench.inference._sites import Site
 
-__all__ = ["Backward", "LeafRule", "Plan", "plan", "single", "without"]
+__all__ = ["RULES", "Backward", "LeafRule", "Plan", "plan", "single", "without"]
 
 Array = jax.Array
 
 # a GPU's default precision (TF32) would let a clipped gradient exceed C by one part in a thousand
 _PRECISION = lax.Precision.HIGHEST
 
-_VIEWS = {"reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims", "copy", "convert_element_type"}
+OUTER, GRAM, ROWS, FORMED, MATERIALISED = "outer product", "Gram matrix", "rows", "instantiated", "materialised"
+RULES = (OUTER, GRAM, ROWS, FORMED, MATERIALISED)
+
 _FEW_ROWS = 64  # up to here a one-hot matrix product sums rows faster than a scatter
 
 
 class LeafRule(NamedTuple):
     """How book-keeping treats a leaf of u; a row of the table that ``explain=True`` returns.
 
-    :param leaf: where it stands in u. :param shape: its shape. :param rule: "outer product", "Gram matrix", "rows" or
-        "materialised". :param reason: why. :param bytes: held for it, for one record.
+    :param leaf: where it stands in u. :param shape: its shape. :param rule: one of ``RULES``: "outer product" (one place),
+        "Gram matrix" (norms from products between places, never a gradient), "rows" (looked up), "instantiated" (the
+        record's gradient as one matrix product), "materialised" (the record's gradient by vmap).
+    :param reason: why. :param bytes: held for it, for one record.
     """
 
     leaf: str
@@ -55,32 +62,29 @@ class LeafRule(NamedTuple):
     bytes: int
 
 
-class _Use(NamedTuple):
-    """Where a leaf enters: equation ``place`` of the flat jaxpr (None: its result), as operand ``side``, after views."""
+class _Group(NamedTuple):
+    """Sites that use the same entries of a leaf, as the same matrices or as their transposes, with the rule for them.
 
-    place: int | None
-    side: int
-    chain: tuple[JaxprEqn, ...]
+    :param turned: for each site whether a and g change places.
+    """
 
-
-class _Tap(NamedTuple):
-    """A tapped leaf's one use and the rule for it."""
-
-    place: int
-    side: int
-    chain: tuple[JaxprEqn, ...]
-    rule: LeafRule
+    sites: tuple[Site, ...]
+    turned: tuple[bool, ...]
+    rule: str
 
 
 class Backward(NamedTuple):
     """One backward pass over a minibatch of M records.
 
     :param small: leaf number -> float[M, *shape], per-record gradients of materialised leaves.
-    :param factors: leaf number -> (a: float[M, T, p] or row numbers int[M, T], g: float[M, T, d]) of tapped leaves.
+    :param formed: (leaf number, group) -> float[M, S, p, d], those that were formed from a and g.
+    :param factors: (leaf number, group) -> [(a, g)] of its sites: float[M, S, T, p] or numbers of rows int[M, S, T], and
+        float[M, S, T, d].
     """
 
     small: dict[int, Array]
-    factors: dict[int, tuple[Array, Array]]
+    formed: dict[tuple[int, int], Array]
+    factors: dict[tuple[int, int], list[tuple[Array, Array]]]
 
     def without(self, left_out: Array) -> Backward:
         """The same with zeros for the records in ``left_out``, bool[M]: zero times infinity is not zero."""
@@ -96,13 +100,12 @@ def without(tree: Any, left_out: Array) -> Any:
     return jax.tree.map(emptied, tree)
 
 
-def _contracted(left: Array, right: Array) -> Array:
-    """left^T right, over the rows; one column on either side makes it a product of vector and matrix."""
-    if left.shape[1] == 1:
-        return jnp.matmul(left[:, 0], right, precision=_PRECISION)[None]
-    if right.shape[1] == 1:
-        return jnp.matmul(right[:, 0], left, precision=_PRECISION)[:, None]
-    return lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision=_PRECISION)
+def single(array: Array) -> Array:
+    """Half precision cannot hold a norm to the accuracy that the bound needs."""
+    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
 
 
 def _loss_jaxpr(loss: Callable, leaves: Sequence[Any], treedef: Any, record: Any) -> ClosedJaxpr:
@@ -116,245 +119,215 @@ def _loss_jaxpr(loss: Callable, leaves: Sequence[Any], treedef: Any, record: Any
     return flat_jaxpr(flat, *leaves, *record_leaves)
 
 
-def _is_view(equation: JaxprEqn) -> bool:
-    """Does the equation only arrange its one operand's entries anew?"""
-    if equation.primitive.name not in _VIEWS:
-        return False
-    before, after = aval(equation.invars[0]), aval(equation.outvars[0])
-    return len(equation.invars) == 1 and before.size == after.size and before.dtype == after.dtype
+def _grouped(sites: Sequence[Site], shape: tuple[int, ...]) -> list[tuple[list[Site], list[bool]]] | None:
+    """Sites by the entries of the leaf that they use; None where two share some but not all, or in another order."""
+    if len(sites) == 1:
+        return [([sites[0]], [False])]
+    groups: list[tuple[np.ndarray, list[Site], list[bool]]] = []
+    for site in sorted(sites, key=lambda site: site.kind != "rows"):  # a table's rows are its first axis, whatever follows
+        entries = _sites.entries(site, shape)
+        for known, members, turned in groups:
+            way = next((way for way, seen in enumerate((entries, entries.swapaxes(1, 2))) if _equal(seen, known)), None)
+            if way is not None and not (way and site.kind == "rows"):
+                members.append(site)
+                turned.append(bool(way))
+                break
+            if np.intersect1d(known, entries).size:
+                return None
+        else:
+            groups.append((entries, [site], [False]))
+    return [(members, turned) for _, members, turned in groups]
 
 
-class _Uses:
-    """Where each leaf ends up, through views: a list of (place, side, chain), place None for the loss itself."""
-
-    def __init__(self, jaxpr: Jaxpr, num_leaves: int) -> None:
-        self.leaf_of: dict[Var, tuple[int, tuple[JaxprEqn, ...]]] = {
-            variable: (number, ()) for number, variable in enumerate(jaxpr.invars[:num_leaves])
-        }
-        self.of_leaf: list[list[_Use]] = [[] for _ in range(num_leaves)]
-        for place, equation in enumerate(jaxpr.eqns):
-            for side, atom in enumerate(equation.invars):
-                if is_literal(atom) or atom not in self.leaf_of:
-                    continue
-                number, chain = self.leaf_of[atom]
-                if _is_view(equation):
-                    self.leaf_of[equation.outvars[0]] = (number, (*chain, equation))
-                else:
-                    self.of_leaf[number].append(_Use(place, side, chain))
-        for atom in jaxpr.outvars:
-            if not is_literal(atom) and atom in self.leaf_of:
-                number, chain = self.leaf_of[atom]
-                self.of_leaf[number].append(_Use(None, 0, chain))
+def _equal(left: np.ndarray, right: np.ndarray) -> bool:
+    return left.shape == right.shape and bool(np.array_equal(left, right))
 
 
-def _dense_sizes(equation: JaxprEqn, side: int) -> tuple[int, int, int]:
-    """(T, p, d) of a matrix product whose operand ``side`` is the leaf: places, inputs, outputs."""
-    leaf, other = aval(equation.invars[side]), aval(equation.invars[1 - side])
-    p = math.prod(leaf.shape[axis] for axis in equation.params["dimension_numbers"][0][side])
-    return (other.size // p, p, leaf.size // p) if p else (0, 0, 0)
+def _size(sites: Sequence[Site]) -> tuple[int, int, int, int]:
+    """(S, T, p, d) of a group."""
+    s, _, p, d = sites[0].shape
+    return s, sum(site.shape[1] for site in sites), p, d
 
 
-def _looks_up_rows(equation: JaxprEqn, side: int) -> bool:
-    leaf = aval(equation.invars[side])
-    if side != 0 or leaf.ndim < 1:
-        return False
-    row = (1, *leaf.shape[1:])
-    if equation.primitive is dynamic_slice_p:
-        return tuple(equation.params["slice_sizes"]) == row
-    if equation.primitive is not gather_p:
-        return False
-    numbers = equation.params["dimension_numbers"]
-    batch = aval(equation.invars[1]).ndim - 1
-    return (
-        tuple(equation.params["slice_sizes"]) == row
-        and tuple(numbers.collapsed_slice_dims) == (0,)
-        and tuple(numbers.start_index_map) == (0,)
-        and not numbers.operand_batching_dims
-        and tuple(numbers.offset_dims) == tuple(range(batch, batch + leaf.ndim - 1))
-    )
+def _possible(sites: Sequence[Site]) -> list[str]:
+    """The rules that a group of sites may be given, the one that is taken by default first."""
+    _, t, p, d = _size(sites)
+    looks_up = [site.kind == "rows" for site in sites]
+    if len(sites) == 1 and looks_up[0]:
+        return [ROWS, GRAM] if t == 1 or t * (d + 1) <= p * d else [MATERIALISED, ROWS, GRAM]
+    if t == 1:
+        return [OUTER, FORMED]
+    is_small = 0 < 2 * t * t <= p * d
+    if any(looks_up):
+        return [GRAM] if is_small else [MATERIALISED, GRAM]
+    return [GRAM, FORMED] if is_small else [FORMED, GRAM]
 
 
-def _rule(uses: _Uses, jaxpr: Jaxpr, number: int, name: str) -> tuple[LeafRule, _Tap | None]:
-    """The rule for leaf ``number``, and its tap if it gets one."""
-    leaf = aval(jaxpr.invars[number])
+def _bytes(sites: Sequence[Site], rule: str, width: int) -> int:
+    """Held for a group, for one record."""
+    s, t, p, d = _size(sites)
+    if rule == FORMED:
+        return s * p * d * width
+    rows = sum(site.shape[1] * (1 if site.kind == "rows" else p) for site in sites)
+    return s * (rows + t * d + (2 * t * t if rule == GRAM and t > 1 else 0)) * width
+
+
+def _described(sites: Sequence[Site]) -> str:
+    s, t, p, d = _size(sites)
+    apart = f"{s} apart, " if s > 1 else ""
+    uses = f"{len(sites)} uses, " if len(sites) > 1 else ""
+    if len(sites) == 1 and sites[0].kind == "rows":
+        return f"{apart}{t} of {p} rows"
+    return f"{apart}{uses}{'one place' if t == 1 else f'{t} places'}, {p} x {d}"
+
+
+def _rule(uses: Sequence[_sites.Use], leaf: Any, name: str, wanted: str | None) -> tuple[LeafRule, tuple[_Group, ...]]:
+    """The rule for a leaf, and its groups of sites where it is tapped.
+
+    :raises ArgumentError: naming ``rules``, if the leaf cannot have the ``wanted`` rule.
+    """
     width = max(leaf.dtype.itemsize, 4)
 
-    def materialised(reason: str) -> tuple[LeafRule, None]:
-        return LeafRule(name, leaf.shape, "materialised", reason, leaf.size * width), None
+    def materialised(reason: str) -> tuple[LeafRule, tuple[_Group, ...]]:
+        if wanted not in (None, MATERIALISED):
+            raise _validate.ArgumentError("rules", {name: wanted}, f"the leaf has to be materialised: {reason}.")
+        return LeafRule(name, leaf.shape, MATERIALISED, reason, leaf.size * width), ()
 
-    found = uses.of_leaf[number]
-    if not found:
+    if not uses:
         return materialised("the loss does not depend on it")
-    if len(found) > 1:
-        return materialised(f"used {len(found)} times")
-    ((place, side, chain),) = found
-    if place is None:
-        return materialised("is the loss itself")
-    equation = jaxpr.eqns[place]
+    sites = [_sites.site_of(use) for use in uses]
+    problems = [site for site in sites if isinstance(site, str)]
+    if problems:
+        return materialised(problems[0] if len(uses) == 1 else f"used {len(uses)} times, {problems[0]}")
+    found = _grouped([site for site in sites if isinstance(site, Site)], leaf.shape)
+    if found is None:
+        return materialised(f"its {len(uses)} uses share some of its entries")
+    if wanted == MATERIALISED:
+        return materialised("as asked")
+    chosen = []
+    for members, _ in found:
+        possible = _possible(members)
+        if wanted is not None and wanted not in possible:
+            raise _validate.ArgumentError("rules", {name: wanted}, f"the leaf may have one of {', '.join(possible)}.")
+        chosen.append(possible[0] if wanted is None else wanted)
+    reasons = list(dict.fromkeys(_described(members) for members, _ in found))
+    if MATERIALISED in chosen:
+        return materialised(f"cheaper: {'; '.join(reasons)}")
+    groups = tuple(
+        _Group(tuple(members), tuple(turned), rule) for (members, turned), rule in zip(found, chosen, strict=True)
+    )
+    held = sum(_bytes(group.sites, group.rule, width) for group in groups)
+    parts = f"{len(groups)} parts: " if len(groups) > 1 else ""
+    return LeafRule(name, leaf.shape, ", ".join(dict.fromkeys(chosen)), parts + "; ".join(reasons), held), groups
 
-    def tapped(rule: str, reason: str, held: int) -> tuple[LeafRule, _Tap]:
-        row = LeafRule(name, leaf.shape, rule, reason, held)
-        return row, _Tap(place, side, chain, row)
 
-    others = [atom for position, atom in enumerate(equation.invars) if position != side]
-    if any(not is_literal(atom) and atom in uses.leaf_of for atom in others):
-        return materialised("meets another leaf")
-    if equation.primitive.name == "dot_general" and not equation.params["dimension_numbers"][1][0]:
-        t, p, d = _dense_sizes(equation, side)
-        held = t * (p + d) * width
-        if t == 1:
-            return tapped("outer product", f"one place, {p} x {d}", held)
-        if 0 < 2 * t * t <= p * d:
-            return tapped("Gram matrix", f"{t} places, {p} x {d}", held + 2 * t * t * width)
-        return materialised(f"cheaper: {t} places, {p} x {d}")
-    if _looks_up_rows(equation, side):
-        d = math.prod(leaf.shape[1:])
-        t = aval(equation.outvars[0]).size // max(d, 1)
-        if t == 1 or 0 < 2 * t * t <= leaf.size:
-            return tapped("rows", f"{t} of {leaf.shape[0]} rows", t * (d + 1) * width)
-        return materialised(f"cheaper: {t} of {leaf.shape[0]} rows")
-    return materialised(f"enters {equation.primitive.name}")
+# --- the plan ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Plan:
     """What ``plan`` found: the flat jaxpr of the per-record loss, the taps, and a table of rules.
 
-    ``taps`` maps leaf numbers to taps; leaves that are not in it are materialised.
+    ``taps`` maps leaf numbers to groups of sites; leaves that are not in it are materialised.
     """
 
     jaxpr: ClosedJaxpr
     num_leaves: int
-    taps: dict[int, _Tap]
+    taps: dict[int, tuple[_Group, ...]]
     rules: tuple[LeafRule, ...]
-
-    def _tapped_loss(self, leaves: Sequence[Array], zeros: dict[int, Array], record: Sequence[Any]) -> tuple[Array, dict]:
-        """The loss with ``zeros[leaf]`` added where the leaf enters, and what the leaf meets there."""
-        environment = Environment(self.jaxpr, [*leaves, *record])
-        tapped = {tap.place: (number, tap) for number, tap in self.taps.items()}
-        met = {}
-        for place, equation in enumerate(self.jaxpr.jaxpr.eqns):
-            inputs = environment.read(equation.invars)
-            outputs = evaluate(self.jaxpr.jaxpr, equation, inputs)
-            if place in tapped:
-                number, tap = tapped[place]
-                met[number] = jnp.asarray(inputs[1 - tap.side])
-                outputs = [outputs[0] + zeros[number]]
-            environment.write(equation.outvars, outputs)
-        (loss,) = environment.read(self.jaxpr.jaxpr.outvars)
-        return loss, met
 
     def backward(self, leaves: Sequence[Array], records: Any) -> Backward:
         """One vmapped backward pass to the taps and the materialised leaves of ``records`` (first axis M)."""
-        zeros = {}
-        for number, tap in self.taps.items():
-            output = aval(self.jaxpr.jaxpr.eqns[tap.place].outvars[0])
-            zeros[number] = jnp.zeros(output.shape, output.dtype)
+        sites = [site for groups in self.taps.values() for group in groups for site in group.sites]
+        sides = {site.use.path: site.use.side for site in sites}
+        zeros = {site.use.path: _zeros(site) for site in sites}
         small = {number: leaf for number, leaf in enumerate(leaves) if number not in self.taps}
 
-        def one(small: dict[int, Array], zeros: dict[int, Array], record: Any) -> tuple[Array, dict]:
+        def one(small: dict[int, Array], zeros: dict, record: Any) -> tuple[Array, dict]:
             everything = [small.get(number, leaf) for number, leaf in enumerate(leaves)]
-            return self._tapped_loss(everything, zeros, jax.tree.leaves(record))
+            (loss,), met = _sites.run(self.jaxpr, [*everything, *jax.tree.leaves(record)], zeros, sides)
+            return loss, met
 
         gradient = jax.grad(one, argnums=(0, 1), has_aux=True)
         (gradients, cotangents), met = jax.vmap(lambda record: gradient(small, zeros, record))(records)
-        factors = {number: self._factors(number, met[number], cotangents[number]) for number in self.taps}
-        return Backward({number: single(leaf) for number, leaf in gradients.items()}, factors)
+        factors, formed = {}, {}
+        for number, groups in self.taps.items():
+            for place, group in enumerate(groups):
+                found = [_factors(site, met, cotangents) for site in group.sites]
+                turned = [pair[::-1] if turn else pair for pair, turn in zip(found, group.turned, strict=True)]
+                if group.rule == FORMED:
+                    a, g = _joined(turned)
+                    formed[number, place] = jnp.einsum("mstp,mstd->mspd", a, g, precision=_PRECISION)
+                else:
+                    factors[number, place] = turned
+        return Backward({number: single(leaf) for number, leaf in gradients.items()}, formed, factors)
 
-    def _factors(self, number: int, met: Array, cotangent: Array) -> tuple[Array, Array]:
-        """a and g of a tapped leaf, from what it met (float or int[M, ...]) and the cotangent at its output."""
-        tap = self.taps[number]
-        equation = self.jaxpr.jaxpr.eqns[tap.place]
-        leaf = aval(equation.invars[tap.side])
-        size = cotangent.shape[0]
-        if tap.rule.rule == "rows":
-            g = single(cotangent).reshape(size, -1, math.prod(leaf.shape[1:]))
-            rows = met.reshape(size, -1)
-            if equation.primitive is dynamic_slice_p or equation.params["mode"] == lax.GatherScatterMode.CLIP:
-                rows = jnp.clip(rows.astype(jnp.int32), 0, leaf.shape[0] - 1)
-            inside = (rows >= 0) & (rows < leaf.shape[0])
-            return rows.astype(jnp.int32), jnp.where(inside[..., None], g, 0)
-        _, p, d = _dense_sizes(equation, tap.side)
-        contracted = equation.params["dimension_numbers"][0]
-        summed = contracted[1 - tap.side]
-        # axes in the order in which the leaf's contracted axes ascend
-        order = sorted(range(len(summed)), key=lambda axis: contracted[tap.side][axis])
-        free = [axis for axis in range(met.ndim - 1) if axis not in summed]
-        a = jnp.transpose(met, [0, *(1 + axis for axis in free), *(1 + summed[axis] for axis in order)])
-        g = cotangent.reshape(size, -1, d) if tap.side == 1 else jnp.swapaxes(cotangent.reshape(size, d, -1), 1, 2)
-        return single(a).reshape(size, -1, p), single(g)
-
-    def squared_norms(self, backward: Backward) -> Array:
-        """Squared l2 norm of each record's gradient over all leaves, float[M]; rounding may only enlarge it.
+    def squared_norms(self, backward: Backward) -> list[Array]:
+        """Squared l2 norm of each record's gradient for each leaf, float[M] each; rounding may only enlarge it.
 
         Squares under the smallest normal number are flushed to zero, and a Gram matrix may cancel: both are made up for.
         """
-        squares = [jnp.sum(jnp.square(leaf), axis=tuple(range(1, leaf.ndim))) for leaf in backward.small.values()]
-        squares += [self._squared_norm(self.taps[number].rule.rule, a, g) for number, (a, g) in backward.factors.items()]
-        return functools.reduce(jnp.add, squares)
+        squares = []
+        for number in range(self.num_leaves):
+            if number not in self.taps:
+                squares.append(_squares(backward.small[number]))
+                continue
+            parts = []
+            for place, group in enumerate(self.taps[number]):
+                if group.rule == FORMED:
+                    parts.append(_squares(backward.formed[number, place]))
+                else:
+                    parts.append(_squared_norm(group, backward.factors[number, place]))
+            squares.append(functools.reduce(jnp.add, parts))
+        return squares
 
-    @staticmethod
-    def _squared_norm(rule: str, a: Array, g: Array) -> Array:
-        lengths_g = _length(g)
-        lengths = lengths_g if rule == "rows" else _length(a) * lengths_g
-        if a.shape[1] == 1:
-            return jnp.square(lengths[:, 0])
-        if rule == "rows":
-            overlap = (a[:, :, None] == a[:, None, :]).astype(g.dtype)
-        else:
-            overlap = jnp.einsum("mtp,msp->mts", a, a, precision=_PRECISION)
-        gram = jnp.einsum("mtd,msd->mts", g, g, precision=_PRECISION)
-        square = jnp.sum(overlap * gram, axis=(1, 2))
-        slack = 4 * jnp.finfo(g.dtype).eps * jnp.square(jnp.sum(lengths, axis=1))
-        return jnp.maximum(square, 0) + slack
+    def weighted_sum(self, backward: Backward, weights: Sequence[Array]) -> list[Array]:
+        """sum_i weights_i grad l_i for every leaf. Everything must be finite: ``Backward.without`` takes out what is not.
 
-    def weighted_sum(self, backward: Backward, weights: Array) -> list[Array]:
-        """sum_i weights_i grad l_i for every leaf. Everything must be finite: ``Backward.without`` takes out what is not."""
+        :param weights: float[M] for each leaf.
+        """
         totals = []
         for number, variable in enumerate(self.jaxpr.jaxpr.invars[: self.num_leaves]):
-            if number in self.taps:
-                totals.append(self._tapped_sum(number, *backward.factors[number], weights))
-            else:
-                leaf = backward.small[number]
-                summed = _contracted(weights.astype(leaf.dtype)[:, None], leaf.reshape(leaf.shape[0], -1))
-                totals.append(summed.reshape(aval(variable).shape))
+            leaf, own = aval(variable), weights[number]
+            if number not in self.taps:
+                totals.append(_weighted(backward.small[number], own).reshape(leaf.shape))
+                continue
+            parts = []
+            for place, group in enumerate(self.taps[number]):
+                if group.rule == FORMED:
+                    total = _weighted(backward.formed[number, place], own)
+                else:
+                    total = _weighted_product(group, backward.factors[number, place], own)
+                seen = jax.ShapeDtypeStruct(leaf.shape, total.dtype)
+                (part,) = jax.linear_transpose(group.sites[0].seen, seen)(total)
+                parts.append(part)
+            totals.append(functools.reduce(jnp.add, parts))
         return totals
 
-    def _tapped_sum(self, number: int, a: Array, g: Array, weights: Array) -> Array:
-        tap = self.taps[number]
-        equation = self.jaxpr.jaxpr.eqns[tap.place]
-        seen, leaf = aval(equation.invars[tap.side]), aval(self.jaxpr.jaxpr.invars[number])
-        g = g * weights[:, None, None].astype(g.dtype)
-        flat_g = g.reshape(-1, g.shape[-1])
-        if tap.rule.rule == "rows":
-            rows = a.reshape(-1)
-            if seen.shape[0] <= _FEW_ROWS:
-                chosen = (rows[:, None] == jnp.arange(seen.shape[0])).astype(g.dtype)
-                total = _contracted(chosen, flat_g)
-            else:
-                total = jnp.zeros((seen.shape[0], flat_g.shape[1]), g.dtype).at[rows].add(flat_g, mode="drop")
-            total = total.reshape(seen.shape)
-        else:
-            contracted = sorted(equation.params["dimension_numbers"][0][tap.side])
-            free = [axis for axis in range(len(seen.shape)) if axis not in contracted]
-            total = _contracted(a.reshape(-1, a.shape[-1]), flat_g)
-            total = total.reshape([seen.shape[axis] for axis in (*contracted, *free)])
-            total = jnp.transpose(total, [[*contracted, *free].index(axis) for axis in range(len(seen.shape))])
-        return self._undo_views(tap.chain, leaf, total)
 
-    def _undo_views(self, chain: tuple[JaxprEqn, ...], leaf: Any, total: Array) -> Array:
-        for equation in reversed(chain):
-            if equation.primitive.name == "transpose":
-                permutation = equation.params["permutation"]
-                total = jnp.transpose(total, [permutation.index(axis) for axis in range(len(permutation))])
-            else:  # the other views keep the order of the entries
-                total = total.reshape(aval(equation.invars[0]).shape)
-        return total.reshape(leaf.shape)
+def _zeros(site: Site) -> Array:
+    assert site.use.equation is not None
+    output = aval(site.use.equation.outvars[0])
+    return jnp.zeros((*site.use.lengths, *output.shape), output.dtype)
 
 
-def single(array: Array) -> Array:
-    """Half precision cannot hold a norm to the accuracy that the bound needs."""
-    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
+def _factors(site: Site, met: dict, cotangents: dict) -> tuple[Array, Array]:
+    a, g = _sites.factors(site, met[site.use.path], cotangents[site.use.path])
+    return a if site.kind == "rows" else single(a), single(g)
+
+
+def _joined(blocks: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """a and g of all sites of a group, places after one another."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return jnp.concatenate([a for a, _ in blocks], axis=2), jnp.concatenate([g for _, g in blocks], axis=2)
+
+
+# --- norms ------------------------------------------------------------------------------------------------------------
+
+
+def _squares(gradients: Array) -> Array:
+    return jnp.sum(jnp.square(gradients), axis=tuple(range(1, gradients.ndim)))
 
 
 def _length(rows: Array) -> Array:
@@ -365,16 +338,115 @@ def _length(rows: Array) -> Array:
     return jnp.sqrt(jnp.sum(jnp.square(rows), axis=-1) + flushed)
 
 
-def plan(loss: Callable[[Any, Any], Array], u: Any, record: Any) -> Plan:
+def _is_rows(a: Array) -> bool:
+    return jnp.issubdtype(a.dtype, jnp.integer)
+
+
+def _squared_norm(group: _Group, blocks: Sequence[tuple[Array, Array]]) -> Array:
+    """|a^T g|^2 of each record over its S matrices, float[M]."""
+    if all(not _is_rows(a) for a, _ in blocks):
+        blocks = [_joined(blocks)]
+    lengths = [_length(g) if _is_rows(a) else _length(a) * _length(g) for a, g in blocks]
+    if len(blocks) == 1 and lengths[0].shape[2] == 1:
+        return jnp.sum(jnp.square(lengths[0]), axis=(1, 2))
+    if group.rule == ROWS:
+        return _squared_norm_of_rows(*blocks[0])
+    square: Any = 0.0
+    for first, (a, g) in enumerate(blocks):
+        for second, (b, h) in enumerate(blocks[: first + 1]):
+            crossing = jnp.sum(_overlap(a, b) * jnp.einsum("mstd,msud->mstu", g, h, precision=_PRECISION), axis=(1, 2, 3))
+            square = square + (crossing if first == second else 2 * crossing)
+    whole = jnp.sum(jnp.concatenate(lengths, axis=2), axis=2)
+    slack = 4 * jnp.finfo(whole.dtype).eps * jnp.sum(jnp.square(whole), axis=1)
+    return jnp.maximum(square, 0) + slack
+
+
+def _overlap(a: Array, b: Array) -> Array:
+    """Products between the rows of a and b, [M, S, T, U]; a row number stands for the row with a single one there."""
+    if _is_rows(a) and _is_rows(b):
+        return (a[..., :, None] == b[..., None, :]).astype(jnp.float32)
+    if _is_rows(a):
+        return jnp.swapaxes(_overlap(b, a), 2, 3)
+    if _is_rows(b):
+        inside = jnp.clip(b, 0, a.shape[-1] - 1)
+        return jnp.take_along_axis(a, inside[..., None, :], axis=-1)
+    return jnp.einsum("mstp,msup->mstu", a, b, precision=_PRECISION)
+
+
+def _squared_norm_of_rows(rows: Array, g: Array) -> Array:
+    """What a record adds to each row that it looks up, in the place of the row's first mention; squared and summed."""
+    size, s, t, d = g.shape
+    first = jnp.argmax(rows[..., :, None] == rows[..., None, :], axis=-1)
+    places = first + t * jnp.arange(size * s).reshape(size, s, 1)
+    merged = jnp.zeros((size * s * t, d), g.dtype).at[places.reshape(-1)].add(g.reshape(-1, d))
+    return jnp.sum(jnp.square(_length(merged)).reshape(size, s * t), axis=1)
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+
+def _weighted(gradients: Array, weights: Array) -> Array:
+    """sum_i weights_i gradients_i, over the first axis."""
+    total = jnp.matmul(weights.astype(gradients.dtype), gradients.reshape(gradients.shape[0], -1), precision=_PRECISION)
+    return total.reshape(gradients.shape[1:])
+
+
+def _weighted_product(group: _Group, blocks: Sequence[tuple[Array, Array]], weights: Array) -> Array:
+    """sum_i weights_i a_i^T g_i, float[S, p, d]."""
+    _, _, p, _ = group.sites[0].shape
+    weighted = [(a, g * weights[:, None, None, None].astype(g.dtype)) for a, g in blocks]
+    parts = [_sum_of_rows(a, g, p) for a, g in weighted if _is_rows(a)]
+    products = [pair for pair in weighted if not _is_rows(pair[0])]
+    if products:
+        parts.append(_sum_of_products(*_joined(products)))
+    return functools.reduce(jnp.add, parts)
+
+
+def _sum_of_products(a: Array, g: Array) -> Array:
+    if a.shape[1] > 1:
+        return jnp.einsum("mstp,mstd->spd", a, g, precision=_PRECISION)
+    left, right = a.reshape(-1, a.shape[-1]), g.reshape(-1, g.shape[-1])
+    # one column on either side makes it a product of vector and matrix
+    if left.shape[1] == 1:
+        return jnp.matmul(left[:, 0], right, precision=_PRECISION)[None, None]
+    if right.shape[1] == 1:
+        return jnp.matmul(right[:, 0], left, precision=_PRECISION)[None, :, None]
+    return lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision=_PRECISION)[None]
+
+
+def _sum_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
+    s, d = rows.shape[1], g.shape[-1]
+    numbers = (rows + num_rows * jnp.arange(s)[:, None]).reshape(-1)
+    numbers = jnp.where((rows >= 0) & (rows < num_rows), numbers.reshape(rows.shape), s * num_rows).reshape(-1)
+    flat = g.reshape(-1, d)
+    if s * num_rows <= _FEW_ROWS:
+        chosen = (numbers[:, None] == jnp.arange(s * num_rows)).astype(g.dtype)
+        total = lax.dot_general(chosen, flat, (((0,), (0,)), ((), ())), precision=_PRECISION)
+    else:
+        total = jnp.zeros((s * num_rows, d), g.dtype).at[numbers].add(flat, mode="drop")
+    return total.reshape(s, num_rows, d)
+
+
+def plan(loss: Callable[[Any, Any], Array], u: Any, record: Any, rules: Mapping[str, str] | None = None) -> Plan:
     """Find the taps of ``loss(u, record)``.
 
     :param loss: loss of one record, a float scalar. :param u: pytree of float arrays (or their shapes and types).
     :param record: pytree of one record's arrays, or their shapes and types.
+    :param rules: ``{leaf: rule}`` in the place of the one chosen by bytes; leaves as ``LeafRule.leaf`` names them.
+    :raises ArgumentError: naming ``rules``, for an unknown leaf or a rule that it cannot have.
     """
     named, treedef = jax.tree_util.tree_flatten_with_path(u)
+    names = [jax.tree_util.keystr(path) for path, _ in named]
+    for name, rule in (rules or {}).items():
+        if name not in names:
+            raise _validate.unknown_name("rules", name, names)
+        _validate.choice("rules", rule, RULES)
     leaves = [leaf for _, leaf in named]
     closed = _loss_jaxpr(loss, leaves, treedef, record)
-    uses = _Uses(closed.jaxpr, len(leaves))
-    rules = [_rule(uses, closed.jaxpr, number, jax.tree_util.keystr(path)) for number, (path, _) in enumerate(named)]
-    taps = {number: tap for number, (_, tap) in enumerate(rules) if tap is not None}
-    return Plan(closed, len(leaves), taps, tuple(rule for rule, _ in rules))
+    uses = _sites.uses_of(closed.jaxpr, len(leaves))
+    found = [
+        _rule(uses[number], aval(closed.jaxpr.invars[number]), name, (rules or {}).get(name))
+        for number, name in enumerate(names)
+    ]
+    taps = {number: groups for number, (_, groups) in enumerate(found) if groups}
+    return Plan(closed, len(leaves), taps, tuple(rule for rule, _ in found))
