@@ -385,6 +385,16 @@ def test_vanilla_gradients_are_audited_too(bug):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("clipping", ["automatic", "per_leaf"])
+@pytest.mark.parametrize("bug", [None, "half_noise", "no_clipping"])
+def test_other_ways_of_clipping_are_audited_too(clipping, bug):
+    """They have the same sensitivity, and a canary uses it nearly to the full."""
+    result = show(audit(epsilon=1, delta=DELTA, clipping=clipping, confidence=CONFIDENCE, seed=0, bug=bug))
+    assert result.passed == (bug is None)
+    assert result.lower_bound > 0.3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", [None, *PLANTED_BUGS])
 def test_one_run_stays_under_the_claim_and_sees_gross_bugs_only(bug):
     """A thousand canaries: no clipping is plain; half the noise and division by the realised size are not."""

@@ -243,6 +243,7 @@ def test_every_option_reaches_the_fit(prepared):
         "--sampling-rate", ".2", "--clip", "3", "--gradient", "vanilla", "--learning-rate", ".01", "--num-records", "500",
         "--device", "cpu", "--seed", "9", "--evaluation-fraction", ".5", "--evaluate-private", "--average",
         "--strategy", "vmap", "--physical-size", "40", "--sampler", "shuffle", "--relation", "replace_special",
+        "--clipping", "per_leaf",
         "--batch-size", "30", "--ledger", "book.sqlite", "--over-cap", "approved", "--no-checkpoint",
     )  # fmt: skip
     assert model == "logistic"
@@ -253,8 +254,8 @@ def test_every_option_reaches_the_fit(prepared):
         "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "shuffle", "clip": 3,
         "gradient": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
         "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "physical_size": 40,
-        "relation": "replace_special", "batch_size": 30, "ledger": "book.sqlite", "over_cap": "approved",
-        "checkpoint": False,
+        "relation": "replace_special", "clipping": "per_leaf", "batch_size": 30, "ledger": "book.sqlite",
+        "over_cap": "approved", "checkpoint": False,
     }  # fmt: skip
 
 

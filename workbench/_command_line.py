@@ -209,6 +209,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         "--batch-size", type=_whole, metavar="B", help="records in a minibatch (poisson: expected), for --sampling-rate"
     )
     fit.add_argument("--clip", type=_number, metavar="C", help="largest norm of one record's gradient (the model's advice)")
+    fit.add_argument("--clipping", default="flat", help="of a record's gradient: flat (default), automatic or per_leaf")
     fit.add_argument("--gradient", default="aligned", help="aligned (default), or vanilla for comparison")
     fit.add_argument("--learning-rate", type=_number, help="of Adam; default 1 / sqrt(iterations)")
     fit.add_argument(
@@ -415,6 +416,7 @@ def _add_audit(commands: Any) -> None:
     )
     _add_plan(audit, iterations=20, rate="0.5")
     audit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
+    audit.add_argument("--clipping", default="flat", help="flat (default), automatic or per_leaf")
     audit.add_argument("--gradient", default="aligned", help="aligned (default) or vanilla")
     audit.add_argument(
         "--mode", default="many_runs", help="many_runs (default), or one_run with many canaries: quick, weaker"

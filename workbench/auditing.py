@@ -166,14 +166,14 @@ class _DividesByRealisedSize(_Watched):
 
 def _watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> _Watched:
     """The mechanism as claimed, or with a bug planted. ``expected``: minibatch size that "realised_size" scales to."""
-    clip, sigma = claimed.clip, claimed.noise_multiplier
+    clip, sigma, clipping = claimed.clip, claimed.noise_multiplier, claimed.clipping
     if bug == "half_noise":
-        return _Watched(clip, sigma / 2)
-    if bug == "no_clipping":  # noise as for C, but no gradient is as long as what it is clipped to
-        return _Watched(clip * 1e9, sigma / 1e9)
+        return _Watched(clip, sigma / 2, clipping)
+    if bug == "no_clipping":  # noise as for C, but no gradient is as long as what it is cut to
+        return _Watched(clip * 1e9, sigma / 1e9, "flat")
     if bug == "realised_size":
-        return _DividesByRealisedSize(clip, sigma, expected=expected)
-    return _Watched(clip, sigma)
+        return _DividesByRealisedSize(clip, sigma, clipping, expected=expected)
+    return _Watched(clip, sigma, clipping)
 
 
 # --- the attack --------------------------------------------------------------------------------------------------------
@@ -223,7 +223,9 @@ def _clipped_gradients(
             mask = jnp.ones(records[0].shape[0], bool)
 
             def with_own(key: jax.Array) -> jax.Array:
-                clipped, _ = clipped_sum(lambda u, record: loss(u, (record, key)), u, records, mask, clip)
+                clipped, _ = clipped_sum(
+                    lambda u, record: loss(u, (record, key)), u, records, mask, clip, clipping=trainer.mechanism.clipping
+                )
                 return ravel_pytree(clipped)[0]
 
             return jnp.mean(jax.vmap(with_own)(keys), axis=0)
@@ -527,6 +529,7 @@ def audit(
     sampler: str = "poisson",
     relation: str | None = None,
     clip: float = 1.0,
+    clipping: str = "flat",
     gradient: str = "aligned",
     mode: str = "many_runs",
     trials: int = 10_000,
@@ -550,7 +553,7 @@ def audit(
         result is a function of its training records without noise: take public ones.
     :param epsilon: the claim. :param delta: of the claim. :param iterations: T. :param sampling_rate: q.
     :param sampler: its name, as in ``fit``. :param relation: as in ``fit``; None for the sampler's own.
-    :param clip: C > 0. :param gradient: as in ``fit``.
+    :param clip: C > 0. :param clipping: as in ``fit``. :param gradient: as in ``fit``.
     :param mode: "many_runs" or "one_run". :param trials: runs on each side, for "many_runs".
     :param num_canaries: m, for "one_run", where ``canaries`` is None.
     :param num_others: n, how many records of ``data`` stand beside the canaries: the first ones. A promise holds for every
@@ -584,6 +587,7 @@ def audit(
         sampler=sampler,
         relation=relation,
         clip=clip,
+        clipping=clipping,
         num_records=num_records,
         seed=seed,
     )

@@ -443,6 +443,7 @@ def fit(
     sampler: str = "poisson",
     relation: str | None = None,
     clip: float | None = None,
+    clipping: str = "flat",
     gradient: str = "aligned",
     optimizer: Any = None,
     learning_rate: float | None = None,
@@ -477,6 +478,8 @@ def fit(
     :param sampler: "poisson" (default), "without_replacement" or "shuffle"; each comes with its own neighbouring relation
         and accountant. :param relation: another relation of the sampler's: "replace_special" for "shuffle".
     :param clip: C > 0, largest norm of one record's gradient.
+    :param clipping: how a record's gradient is brought to it: "flat" (longer ones are cut), "automatic" (all are scaled to
+        nearly C) or "per_leaf" (each parameter to its share of C); see ``inference.clipped_sum``. The guarantee is the same.
     :param gradient: "aligned", or "vanilla" for comparison. :param optimizer: a numpyro.optim or optax optimiser; Adam by
         default. :param learning_rate: of Adam.
     :param average: give the mean of the iterates of the run's second half in the place of the last one (Polyak); it costs
@@ -507,6 +510,7 @@ def fit(
         sampler=sampler,
         relation=relation,
         clip=clip,
+        clipping=clipping,
         gradient=gradient,
         optimizer=optimizer,
         learning_rate=learning_rate,

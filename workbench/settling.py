@@ -18,6 +18,7 @@ from workbench import _validate, defaults
 from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.data.fingerprint import fingerprint
+from workbench.inference.clipping import check_clipping
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.gradients import ESTIMATORS
 from workbench.models import Model
@@ -119,8 +120,8 @@ class Settled:
         shapes = tuple((array.shape, str(array.dtype)) for array in (*self.data.train, *self.data.evaluation))
         return (
             model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,
-            self.privacy.iterations, plan.sampler, settings.gradient, settings.strategy, settings.physical_size,
-            settings.average, settings.evaluate_private, id(self.optimizer), str(self.device),
+            self.privacy.iterations, self.privacy.clipping, plan.sampler, settings.gradient, settings.strategy,
+            settings.physical_size, settings.average, settings.evaluate_private, id(self.optimizer), str(self.device),
             tuple((name, np.shape(value) if is_array(value) else repr(value)) for name, value in self.constants.items()),
         )  # fmt: skip
 
@@ -162,6 +163,7 @@ def settle(
     sampler: str = "poisson",
     relation: str | None = None,
     clip: float | None = None,
+    clipping: str = "flat",
     gradient: str = "aligned",
     optimizer: Any = None,
     learning_rate: float | None = None,
@@ -179,6 +181,7 @@ def settle(
     :raises ArgumentError: naming the argument and its value.
     """
     _validate.choice("gradient", gradient, ESTIMATORS)
+    check_clipping(clipping, strategy)
     draws = _validate.integer("draws", draws, at_least=2)
     epsilon = _validate.number("epsilon", epsilon, above=0, at_most=MAX_EPSILON)
     if iterations is not None:
@@ -217,6 +220,7 @@ def settle(
         sampling_rate=sampling_rate_of(chosen_settings["sampling_rate"], chosen_settings["batch_size"], batched),
         sampler=sampler,
         clip=chosen_settings["clip"],
+        clipping=clipping,
         num_records=declared,
         seed=seed,
         relation=relation,

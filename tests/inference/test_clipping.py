@@ -216,3 +216,62 @@ def test_an_unusable_clip_is_named(clip):
     """NaN would switch clipping off in silence, and squares of float32 underflow beside 1e-30."""
     with pytest.raises(ArgumentError, match="clip="):
         clipped_sum(linear, jnp.zeros(WIDTH), np.zeros((1, WIDTH), np.float32), np.ones(1, bool), clip)
+
+
+# --- other ways of clipping -------------------------------------------------------------------------------------------
+
+
+def two_leaves(u, record):
+    """Its gradients are the record's two halves."""
+    return jnp.vdot(u["a"], record[:2]) + jnp.vdot(u["b"], record[2:])
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def clipped_leaves(records, mask, clip, clipping, strategy="vmap"):
+    return clipped_sum(two_leaves, {"a": jnp.zeros(2), "b": jnp.zeros(2)}, records, mask, clip, strategy, clipping=clipping)[
+        0
+    ]
+
+
+@given(ANYTHING, CLIPS, st.sampled_from(["automatic", "per_leaf"]))
+@properties
+def test_no_contribution_exceeds_the_clipping_norm_however_it_is_clipped(records, clip, clipping):
+    """No tolerance: the noise is calibrated to C. Nothing that is not finite comes in."""
+    for place in range(SIZE):
+        total = clipped_leaves(records, np.arange(SIZE) == place, clip, clipping)
+        entries = np.concatenate([np.asarray(leaf, np.float64) for leaf in total.values()])
+        assert np.linalg.norm(entries) <= clip
+        if not np.isfinite(records[place]).all():
+            assert not entries.any()
+
+
+@pytest.mark.parametrize("strategy", ["bookkeeping", "two_pass", "vmap", "loop"])
+def test_automatic_clipping_is_division_by_the_norm_and_a_hundredth(strategy):
+    records = np.random.default_rng(0).normal(size=(SIZE, WIDTH)).astype(np.float32) * 10.0 ** np.arange(-4, 1)[:, None]
+    total = clipped_leaves(records.astype(np.float32), np.ones(SIZE, bool), 2.0, "automatic", strategy)
+    expected = sum(2 * record / (np.linalg.norm(record) + 0.01) for record in records)
+    np.testing.assert_allclose(np.concatenate([total["a"], total["b"]]), expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize("strategy", ["bookkeeping", "vmap", "loop"])
+def test_clipping_per_leaf_gives_each_its_share_of_the_norm(strategy):
+    records = np.array([[3, 4, 0.1, 0], [0.1, 0, 3, 4], [0.1, 0.1, 0.1, 0.1]], np.float32)
+    share = 1 / math.sqrt(2)
+    total = clipped_leaves(records, np.ones(3, bool), 1.0, "per_leaf", strategy)
+    np.testing.assert_allclose(total["a"], [0.6 * share + 0.2, 0.8 * share + 0.1], rtol=2e-5)
+    np.testing.assert_allclose(total["b"], [0.2 + 0.6 * share, 0.1 + 0.8 * share], rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("argument", "options"),
+    [
+        ("clipping", {"clipping": "ghost"}),
+        ("strategy", {"clipping": "per_leaf", "strategy": "two_pass"}),
+        ("clip", {"clipping": "automatic", "clip": math.inf}),
+        ("clip", {"clipping": "per_leaf", "clip": math.inf}),
+    ],
+)
+def test_ways_of_clipping_that_cannot_be_are_named(argument, options):
+    with pytest.raises(ArgumentError, match=f"{argument}=") as refusal:
+        clipped_sum(linear, jnp.zeros(WIDTH), np.zeros((1, WIDTH)), np.ones(1, bool), **{"clip": 1.0, **options})
+    assert refusal.value.argument == argument

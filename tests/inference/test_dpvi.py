@@ -408,6 +408,8 @@ def test_an_unknown_sampler_is_named():
         ({"epsilon": None, "mechanism": GaussianMechanism(1.0, 1.0), "sampler": "shuffle"}, "sampler"),
         ({"physical_size": 0}, "physical_size"),
         ({"strategy": "ghost"}, "strategy"),
+        ({"clipping": "ghost"}, "clipping"),
+        ({"clipping": "per_leaf", "strategy": "two_pass"}, "strategy"),
         ({"average_from": -1}, "average_from"),
         ({"optim": Minimize()}, "optim"),
         ({"optim": "adam"}, "optim"),
@@ -501,6 +503,44 @@ def test_parts_of_a_minibatch_give_the_same_step(size):
 def test_strategies_take_the_same_steps(strategy):
     for name, value in after(3, logistic(strategy=strategy)).items():
         np.testing.assert_allclose(value, after(3)[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("clipping", ["automatic", "per_leaf"])
+def test_the_way_of_clipping_is_that_of_plan_and_promise(clipping):
+    trainer = with_target(iterations=3, clipping=clipping)
+    state = trainer.init(new_key(), *RECORDS)
+    promise = trainer.guarantee(state)
+    assert (trainer.mechanism.clipping, promise.clipping) == (clipping, clipping)
+    again = DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), guarantee=promise)
+    assert again.guarantee(again.init(new_key(), *RECORDS)).clipping == clipping
+    assert promise.noise_multiplier == with_target_noise("flat")
+
+
+@functools.cache
+def with_target_noise(clipping):
+    """sigma that the same target asks for: all ways of clipping have the same sensitivity."""
+    trainer = with_target(iterations=3, clipping=clipping)
+    trainer.init(new_key(), *RECORDS)
+    return trainer.mechanism.noise_multiplier
+
+
+def test_the_step_clips_as_the_mechanism_says():
+    """Without noise, from the same start: the three ways lead to three places."""
+    found = []
+    for clipping in ("flat", "automatic", "per_leaf"):
+        trainer = DPVI(
+            zoo.logistic, zoo.logistic_guide, SGD(0.05), sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
+            mechanism=GaussianMechanism(0.5, 0.0, clipping),
+        )  # fmt: skip
+        found.append(after(2, trainer)["weights_loc"])
+    assert not np.allclose(found[0], found[1])
+    assert not np.allclose(found[0], found[2])
+
+
+@pytest.mark.parametrize("rule", ["instantiated", "materialised"])
+def test_rules_of_book_keeping_change_no_step(rule):
+    for name, value in after(2, logistic(rules={"['weights']": rule})).items():
+        np.testing.assert_allclose(value, after(2)[name], rtol=1e-4, atol=1e-6)
 
 
 def test_vanilla_runs_with_noise_in_all_parameters():

@@ -63,6 +63,16 @@ def test_statement_says_how_it_was_kept_and_on_what_conditions():
     assert "stopped" not in statement
 
 
+def test_the_way_of_clipping_is_said():
+    said = {
+        "flat": "clipped to norm 0.7",
+        "automatic": "scaled to norm 0.7 or a little less",
+        "per_leaf": "clipped parameter by parameter, to norm 0.7 in all",
+    }
+    for clipping, words in said.items():
+        assert words in dataclasses.replace(DONE, clipping=clipping).statement()
+
+
 def test_statement_of_a_stopped_run_gives_both_epsilons():
     statement = STOPPED.statement()
     assert "stopped after 300 of 2,000 steps" in statement

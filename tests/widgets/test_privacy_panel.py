@@ -81,6 +81,7 @@ def test_values_are_arguments_of_a_fit(panel):
     assert set(values) <= set(inspect.signature(fitting.fit).parameters)
     assert values.pop("epsilon") == 1
     assert values.pop("sampler") == "poisson"
+    assert values.pop("clipping") == "flat"
     assert set(values.values()) == {None}
 
 
@@ -348,7 +349,7 @@ def test_every_control_says_what_it_is(panel):
     panel.more.is_open = True
     shown = [part for part in inside(panel.view) if hasattr(part, "description")]
     controls = [part for part in shown if not isinstance(part, ipywidgets.HTML)]
-    assert len(controls) == 12
+    assert len(controls) == 13
     descriptions = [control.description for control in controls]
     assert all(descriptions)
     assert len(set(descriptions)) == len(descriptions)

@@ -17,8 +17,9 @@ from jax.custom_batching import custom_vmap
 from workbench import _validate
 from workbench.inference import taps
 from workbench.inference.taps import LeafRule
+from workbench.privacy.mechanism import CLIPPINGS
 
-__all__ = ["CLIPPINGS", "SMALLEST_CLIP", "STRATEGIES", "Explanation", "check_clipping", "clipped_sum"]
+__all__ = ["SMALLEST_CLIP", "STRATEGIES", "Explanation", "check_clipping", "clipped_sum"]
 
 Loss = Callable[[Any, Any], jax.Array]
 
@@ -31,8 +32,6 @@ _SAFETY = np.float32(1 - 4e-6)
 
 # Bu, Wang, Dai and Su 2023 (arXiv 2206.07136): what automatic clipping adds to the norm that it divides by
 _STABILITY = 0.01
-
-CLIPPINGS = ("flat", "automatic", "per_leaf")
 
 
 class _Clipped(NamedTuple):
@@ -90,7 +89,7 @@ def clipped_sum(
     :param u: pytree of float arrays.
     :param records: pytree of arrays with a first axis of length M.
     :param mask: bool[M], False on padding.
-    :param clip: C >= 1e-12 (``inf`` switches clipping off: no guarantee then).
+    :param clip: C >= 1e-12 (``inf`` switches flat clipping off: no guarantee then).
     :param strategy: how the same result is reached:
         "bookkeeping" takes norms and sum from one backward pass without forming gradients of tapped leaves (``taps``);
         "two_pass" takes norms so and runs a second, ordinary backward pass of the reweighted loss (Lee and Kifer 2021);
@@ -112,7 +111,7 @@ def clipped_sum(
         floating-point.
     """
     check_clipping(clipping, strategy)
-    if not isinstance(clip, jax.Array) and clip != math.inf:
+    if not isinstance(clip, jax.Array) and not (clip == math.inf and clipping == "flat"):
         _validate.number("clip", clip, at_least=SMALLEST_CLIP)
     for path, leaf in jax.tree_util.tree_flatten_with_path(u)[0]:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
@@ -141,7 +140,8 @@ def clipped_sum_in_parts(
     clip: float | jax.Array,
     strategy: str,
     physical_size: int | None,
-    clipping: str = "flat",
+    clipping: str,
+    rules: Mapping[str, str] | None = None,
 ) -> Any:
     """The sum of ``clipped_sum`` over a minibatch that is brought in by parts of ``physical_size`` records.
 
@@ -152,7 +152,7 @@ def clipped_sum_in_parts(
     width = size if physical_size is None else min(physical_size, size)
 
     def part(places: jax.Array, counted: jax.Array) -> Any:
-        return clipped_sum(loss, u, chosen(places), counted, clip, strategy, clipping=clipping)[0]
+        return clipped_sum(loss, u, chosen(places), counted, clip, strategy, clipping=clipping, rules=rules)[0]
 
     first = part(jnp.arange(width), mask[:width])
     more = -(-size // width) - 1

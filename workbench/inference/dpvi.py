@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench.inference._optimizers import Optimizer
-from workbench.inference.clipping import SMALLEST_CLIP, STRATEGIES, clipped_sum_in_parts
+from workbench.inference.clipping import SMALLEST_CLIP, check_clipping, clipped_sum_in_parts
 from workbench.inference.gradients import ESTIMATORS, RecordLoss
 from workbench.inference.records import Record, RecordModel, record_keys, split
 from workbench.privacy.mechanism import GaussianMechanism
@@ -121,7 +121,10 @@ class DPVI:
     :param mechanism: clipping norm C and noise multiplier sigma.
     :param num_records: N, a declared public constant that scales the likelihood; the number of records by default.
     :param gradient: "aligned" or "vanilla" (``workbench.inference.gradients``).
+    :param clipping: with ``epsilon``, how a record's gradient is brought to norm C: "flat", "automatic" or "per_leaf"
+        (``clipped_sum``); a mechanism, a plan or a guarantee has its own.
     :param strategy: how clipped sums are computed (``clipped_sum``); changes speed and memory only.
+    :param rules: of book-keeping, ``{leaf: rule}``, as ``clipped_sum`` takes them; speed and memory only.
     :param physical_size: records held at once; a larger minibatch is summed in parts, the noise added once.
     :param clip_schedule: ``clip_schedule(step) -> C_t`` in the place of C, a JAX function of the step number (int32) alone.
         Noise is sigma C_t, so the guarantee is the same.
@@ -147,7 +150,9 @@ class DPVI:
         mechanism: GaussianMechanism | None = None,
         num_records: int | None = None,
         gradient: str = "aligned",
+        clipping: str = "flat",
         strategy: str = "auto",
+        rules: Mapping[str, str] | None = None,
         physical_size: int | None = None,
         clip_schedule: Callable[[jax.Array], jax.Array] | None = None,
         average_from: int | None = None,
@@ -161,7 +166,7 @@ class DPVI:
         self.optim = Optimizer(optim if learning_rate is None else optim(self.learning_rate))
         self._numbers: Numbers | None = None
         self.estimator = ESTIMATORS[_validate.choice("gradient", gradient, ESTIMATORS)]
-        self.strategy = _validate.choice("strategy", strategy, STRATEGIES)
+        self.strategy, self.rules = strategy, rules
         self.physical_size = None if physical_size is None else _validate.integer("physical_size", physical_size, at_least=1)
         self.average_from = None if average_from is None else _validate.integer("average_from", average_from, at_least=0)
         self.clip_schedule = clip_schedule
@@ -197,13 +202,16 @@ class DPVI:
                 "sampling_rate": sampling_rate,
                 "sampler": name or "poisson",
                 "clip": clip,
+                "clipping": clipping,
             }
         elif guarantee is not None:
-            names = ("epsilon", "delta", "sampling_rate", "sampler", "relation", "clip")
+            names = ("epsilon", "delta", "sampling_rate", "sampler", "relation", "clip", "clipping")
             self._target = {name: getattr(guarantee, name) for name in names} | {"iterations": guarantee.steps}
         if plan is not None:
             self._sampler, self._mechanism = plan.sampler, plan.mechanism
             self.num_records = plan.settings.num_records if self.num_records is None else self.num_records
+        known = clipping if self._mechanism is None else self._mechanism.clipping
+        check_clipping(self._target.get("clipping", known), strategy)
 
     @property
     def split(self) -> RecordModel:
@@ -349,7 +357,10 @@ class DPVI:
                 return loss(u, (record, draws.base_noise if own_key is None else own_key))
 
             size = self.sampler.usual_size() if self.physical_size is None else self.physical_size
-            total = clipped_sum_in_parts(of_record, u, chosen, minibatch.mask, clip, self.strategy, size)
+            clipping = self.mechanism.clipping
+            total = clipped_sum_in_parts(
+                of_record, u, chosen, minibatch.mask, clip, self.strategy, size, clipping, self.rules
+            )
             return self.mechanism.add(total, noise)
 
         gradient = self.estimator.gradient(self.split, params, draws.base_noise, self.sampler.sampling_rate, release)

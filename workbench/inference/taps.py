@@ -43,6 +43,7 @@ _PRECISION = lax.Precision.HIGHEST
 OUTER, GRAM, ROWS, FORMED, MATERIALISED = "outer product", "Gram matrix", "rows", "instantiated", "materialised"
 RULES = (OUTER, GRAM, ROWS, FORMED, MATERIALISED)
 
+_ROWS_A_MENTION = 100  # up to here a table with a place for each row is quicker than sorting the mentions
 _FEW_ROWS = 64  # up to here a one-hot matrix product sums rows faster than a scatter
 
 
@@ -350,7 +351,7 @@ def _squared_norm(group: _Group, blocks: Sequence[tuple[Array, Array]]) -> Array
     if len(blocks) == 1 and lengths[0].shape[2] == 1:
         return jnp.sum(jnp.square(lengths[0]), axis=(1, 2))
     if group.rule == ROWS:
-        return _squared_norm_of_rows(*blocks[0])
+        return _squared_norm_of_rows(*blocks[0], group.sites[0].shape[2])
     square: Any = 0.0
     for first, (a, g) in enumerate(blocks):
         for second, (b, h) in enumerate(blocks[: first + 1]):
@@ -373,13 +374,29 @@ def _overlap(a: Array, b: Array) -> Array:
     return jnp.einsum("mstp,msup->mstu", a, b, precision=_PRECISION)
 
 
-def _squared_norm_of_rows(rows: Array, g: Array) -> Array:
-    """What a record adds to each row that it looks up, in the place of the row's first mention; squared and summed."""
+def _squared_norm_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
+    """What a record adds to each row that it looks up, summed in a place of the row's own, squared and summed."""
     size, s, t, d = g.shape
-    first = jnp.argmax(rows[..., :, None] == rows[..., None, :], axis=-1)
-    places = first + t * jnp.arange(size * s).reshape(size, s, 1)
-    merged = jnp.zeros((size * s * t, d), g.dtype).at[places.reshape(-1)].add(g.reshape(-1, d))
+    places, order = _places_of_rows(rows.reshape(size * s, t), num_rows)
+    merged = jnp.zeros((size * s * t, d), g.dtype).at[places].add(g.reshape(-1, d)[order])
     return jnp.sum(jnp.square(_length(merged)).reshape(size, s * t), axis=1)
+
+
+def _places_of_rows(rows: Array, num_rows: int) -> tuple[Array, Any]:
+    """(place, order): mention order[k] of all B T mentions goes to place[k], the same one for equal rows of a record.
+
+    :param rows: int[B, T]. A record's places are among T of its own.
+    """
+    count, t = rows.shape
+    starts = t * jnp.arange(count)[:, None]
+    if num_rows <= _ROWS_A_MENTION * t:  # the first mention of each, in a table of all rows
+        mentions = starts + jnp.arange(t)
+        inside = jnp.clip(rows, 0, num_rows - 1)  # those outside add zeros, wherever it is
+        table = jnp.full((count, num_rows), count * t).at[jnp.arange(count)[:, None], inside].min(mentions)
+        return jnp.take_along_axis(table, inside, axis=1).reshape(-1), slice(None)
+    found, order = lax.sort((rows, jnp.broadcast_to(jnp.arange(t), rows.shape)), dimension=1, num_keys=1)
+    another = jnp.concatenate([jnp.zeros((count, 1), bool), found[:, 1:] != found[:, :-1]], axis=1)
+    return (starts + jnp.cumsum(another, axis=1)).reshape(-1), (starts + order).reshape(-1)
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,11 @@ _MINIBATCHES = {
     "without_replacement": "minibatches without replacement, each a share of {rate:g} of the records",
     "shuffle": "shuffled minibatches, each a share of {rate:g} of the records",
 }
+_CLIPPED = {
+    "flat": "clipped to norm {clip:g}",
+    "automatic": "scaled to norm {clip:g} or a little less",
+    "per_leaf": "clipped parameter by parameter, to norm {clip:g} in all",
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class Guarantee:
     :param truncation_delta: share of delta for the noise's missing tail beyond 9.15 standard deviations.
     :param secure_randomness: True if noise and minibatches came from a secret 256-bit key.
     :param caveats: conditions of the promise, worst first, each a sentence.
+    :param clipping: how per-record gradients were brought to norm C (``mechanism.CLIPPINGS``).
     """
 
     epsilon: float
@@ -70,6 +76,7 @@ class Guarantee:
     truncation_delta: float
     secure_randomness: bool
     caveats: tuple[str, ...] = ()
+    clipping: str = "flat"
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON-ready values."""
@@ -141,9 +148,9 @@ class Guarantee:
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer lifts a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
-            f"It was kept by {self.steps:,} planned steps of DP-VI: {minibatches}, per-record gradients clipped to norm "
-            f"{self.clip:g}, Gaussian noise of {self.noise_multiplier:g} times that norm (accountant: "
-            f"{self.accountant.upper()}, pessimistic; relation: {self.relation}).",
+            f"It was kept by {self.steps:,} planned steps of DP-VI: {minibatches}, per-record gradients "
+            f"{_CLIPPED[self.clipping].format(clip=self.clip)}, Gaussian noise of {self.noise_multiplier:g} times that norm "
+            f"(accountant: {self.accountant.upper()}, pessimistic; relation: {self.relation}).",
         ]
         if self.steps_taken < self.steps:
             lines.append(

@@ -13,7 +13,10 @@ import numpy as np
 from workbench import _validate
 from workbench.privacy.randomness import normal, normal_from, require_secure
 
-__all__ = ["GaussianMechanism"]
+__all__ = ["CLIPPINGS", "GaussianMechanism"]
+
+# how a record's term is brought to a norm of at most C (``inference.clipping.clipped_sum``)
+CLIPPINGS = ("flat", "automatic", "per_leaf")
 
 
 @dataclass(frozen=True)
@@ -21,18 +24,21 @@ class GaussianMechanism:
     """Adds N(0, (sigma C)^2) to every coordinate of a sum of per-record terms, each of l2 norm at most C.
 
     Under add_or_remove_one the sum's sensitivity is C; under replace_one it is 2 C (the accountant of the sampler
-    knows which one holds).
+    knows which one holds), whichever way of clipping keeps each term to C.
 
     :param clip: C, the largest l2 norm of one record's term, in the units of the sum.
     :param noise_multiplier: sigma = noise standard deviation / C, no unit. Zero means no noise and no privacy; it is
         accepted only for tests and non-private baselines.
+    :param clipping: how terms are brought to norm C, one of ``CLIPPINGS``.
     """
 
     clip: float
     noise_multiplier: float
+    clipping: str = "flat"
 
     def __post_init__(self) -> None:
         _validate.number("noise_multiplier", self.noise_multiplier, at_least=0)
+        _validate.choice("clipping", self.clipping, CLIPPINGS)
         # a non-private baseline may switch clipping off
         if self.noise_multiplier > 0 or self.clip != math.inf:
             _validate.number("clip", self.clip, at_least=1e-12)

@@ -19,7 +19,7 @@ from workbench import _validate
 from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.mechanism import GaussianMechanism
+from workbench.privacy.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy.randomness import NORMAL_BOUND
 from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
 from workbench.sampling.poisson import log_overflow_probability, overflow_capacity
@@ -39,6 +39,7 @@ class PrivacySettings:
     :param clip: C > 0. :param num_records: N >= 2, declared public. :param seed: None for secret randomness; a number >= 0
         makes the run reproducible and the noise predictable to whoever knows it.
     :param relation: the neighbouring relation; None stands for the sampler's own (``accounting.SAMPLERS``).
+    :param clipping: how a record's gradient is brought to norm C, one of ``mechanism.CLIPPINGS``.
     :raises ArgumentError: naming the argument and its value.
     """
 
@@ -51,6 +52,7 @@ class PrivacySettings:
     num_records: int
     seed: int | None
     relation: str | None = None
+    clipping: str = "flat"
 
     def __post_init__(self) -> None:
         relations = accounting.SAMPLERS[_validate.choice("sampler", self.sampler, accounting.SAMPLERS)]
@@ -62,6 +64,7 @@ class PrivacySettings:
             "clip": _validate.number("clip", self.clip, at_least=1e-12),
             "num_records": _validate.integer("num_records", self.num_records, at_least=2),
             "relation": _validate.choice("relation", self.relation or relations[0], relations),
+            "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),
             "seed": None if self.seed is None else _validate.integer("seed", self.seed, at_least=0),
         }
         for name, value in checked.items():
@@ -169,6 +172,7 @@ class PrivacyPlan:
             sampling_rate=self.sampler.sampling_rate,
             noise_multiplier=self.mechanism.noise_multiplier,
             clip=settings.clip,
+            clipping=settings.clipping,
             steps=settings.iterations,
             steps_taken=steps_taken,
             epsilon_taken=self.epsilon_after(steps_taken),
@@ -240,7 +244,7 @@ def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
         sampling_rate=sampler.sampling_rate,
         steps=settings.iterations,
     )
-    return PrivacyPlan(settings, sampler, GaussianMechanism(settings.clip, sigma), overflow_delta)
+    return PrivacyPlan(settings, sampler, GaussianMechanism(settings.clip, sigma, settings.clipping), overflow_delta)
 
 
 def _log_factor(settings: PrivacySettings) -> float:

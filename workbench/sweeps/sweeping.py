@@ -309,7 +309,7 @@ def _account(
     )
 
 
-_SHARED = {"delta", "relation", "average", "strategy", "physical_size", "evaluate_private", "device"}
+_SHARED = {"delta", "relation", "clipping", "average", "strategy", "physical_size", "evaluate_private", "device"}
 
 
 def _facts(grid: Grid, key: str, cell: Cell, settled: Settled, plan: Any, dimension: int) -> dict[str, Any]:
@@ -431,7 +431,7 @@ def sweep(
     :param max_lanes: fits stepped together at most; memory decides by default.
     :param on_progress: called with ``Progress``; by default a progress bar is shown.
     :param stop: asked about twice a second; True keeps what is finished.
-    :param settings: of ``workbench.fit``, the same for all: delta, relation, average, strategy, physical_size,
+    :param settings: of ``workbench.fit``, the same for all: delta, relation, clipping, average, strategy, physical_size,
         evaluate_private, device.
     :raises ArgumentError: naming the argument and its value. :raises BudgetError: on private records, unless accepted.
     """

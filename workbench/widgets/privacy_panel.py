@@ -40,6 +40,11 @@ _RELATIONS = {
     ),
 }
 _SIZES = {"sampling_rate": "sampling rate q", "batch_size": "size (records)"}
+_CLIPPING = {
+    "flat": ("cut longer ones", "A record's longer gradient is cut to norm C; shorter ones stay as they are."),
+    "automatic": ("scale all", "Every record's gradient is scaled to nearly norm C, which then only sets the pace."),
+    "per_leaf": ("cut by parameter", "Each parameter's part is cut to an equal share of C."),
+}
 _AVERAGE = {_AUTOMATIC: None, "yes": True, "no": False}
 _AVERAGE_HELP = "Return the mean of the second half of the iterates, which averages noise away."
 
@@ -48,8 +53,8 @@ class PrivacyPanel:
     """epsilon, delta, steps and, folded, the other settings of privacy; below them their consequences.
 
     ``view`` is what to put on the screen, made for a column of 340 pixels. ``epsilon``, ``delta``, ``iterations``, ``size``,
-    ``sampler``, ``relation``, ``clip``, ``learning_rate`` and ``average`` are its fields, ``slider`` sets epsilon coarsely,
-    ``size_kind`` says what ``size`` is, and ``more`` unfolds.
+    ``sampler``, ``relation``, ``clip``, ``clipping``, ``learning_rate`` and ``average`` are its fields, ``slider`` sets
+    epsilon coarsely, ``size_kind`` says what ``size`` is, and ``more`` unfolds.
 
     :param epsilon: shown first. :param delta: None for automatic. :param iterations: None for automatic.
     :param on_change: called after every change of a value, once; it must return quickly.
@@ -73,6 +78,7 @@ class PrivacyPanel:
             "sampler": self.sampler,
             "relation": self.relation,
             "clip": self.clip,
+            "clipping": self.clipping,
             "learning_rate": self.learning_rate,
             "average": self.average,
         }
@@ -134,13 +140,23 @@ class PrivacyPanel:
         self.size = fields.text("sampling_rate", _SIZES["sampling_rate"], placeholder=_AUTOMATIC)
         self.sampler = fields.choice("sampler", "drawn", [(SAMPLER_WORDS[name][0], name) for name in SAMPLERS], "poisson")
         self.relation = fields.choice("relation", "neighbours", _relations("poisson"), SAMPLERS["poisson"][0])
-        self.clip = fields.text(
-            "clip", "clipping norm C", placeholder=_AUTOMATIC, help="A record's longer gradient is cut to this length."
+        self.clip = fields.text("clip", "clipping norm C", placeholder=_AUTOMATIC)
+        self.clipping = fields.choice(
+            "clipping", "clipping", [(words, name) for name, (words, _) in _CLIPPING.items()], "flat"
         )
         self.learning_rate = fields.text("learning_rate", "learning rate (Adam)", placeholder=_AUTOMATIC)
         self.average = fields.choice("average", "average iterates", list(_AVERAGE), _AUTOMATIC, help=_AVERAGE_HELP)
         self._explain_choices()
-        shown = (self.size_kind, self.size, self.sampler, self.relation, self.clip, self.learning_rate, self.average)
+        shown = (
+            self.size_kind,
+            self.size,
+            self.sampler,
+            self.relation,
+            self.clip,
+            self.clipping,
+            self.learning_rate,
+            self.average,
+        )
         self.more = fields.Fold("more settings", [field.view for field in shown])
 
     def _make_consequences(self) -> None:
@@ -156,6 +172,7 @@ class PrivacyPanel:
         self.slider.observe(lambda _: self._follow_slider(), names="value")
         self.sampler.on_change(self._follow_sampler)
         self.relation.on_change(self._explain_choices)
+        self.clipping.on_change(self._explain_choices)
         self.size_kind.on_change(self._follow_size_kind)
         self.average.on_change(self._show_automatic)
         for field in dict.fromkeys([*self._fields.values(), self.size_kind]):
@@ -205,6 +222,7 @@ class PrivacyPanel:
     def _explain_choices(self) -> None:
         self.sampler.show_help(SAMPLER_WORDS[self.sampler.value][1])
         self.relation.show_help(_RELATIONS[self.relation.value][1])
+        self.clipping.show_help(_CLIPPING[self.clipping.value][1])
 
     def fill(self, values: Mapping[str, Any]) -> None:
         """Set fields to ``values``, by argument; the others stay as they are."""
@@ -225,6 +243,7 @@ class PrivacyPanel:
             "sampler": self.sampler.value,
             "relation": None if relation == SAMPLERS[self.sampler.value][0] else relation,
             "clip": fields.number_in(self.clip.value),
+            "clipping": self.clipping.value,
             "learning_rate": fields.number_in(self.learning_rate.value),
             "average": _AVERAGE[self.average.value],
         }

@@ -18,10 +18,10 @@ __all__ = ["PRIVACY_FIELDS", "Settings", "ledger_in_code", "named_in_code", "pro
 
 # what the privacy panel decides, by the names that ``workbench.fit`` has for it
 PRIVACY_FIELDS = (
-    "epsilon", "delta", "iterations", "sampling_rate", "batch_size", "sampler", "relation", "clip", "learning_rate",
-    "average",
+    "epsilon", "delta", "iterations", "sampling_rate", "batch_size", "sampler", "relation", "clip", "clipping",
+    "learning_rate", "average",
 )  # fmt: skip
-_DEFAULTS = {"sampler": "poisson"}
+_DEFAULTS = {"sampler": "poisson", "clipping": "flat"}
 
 
 def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
