@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["coefficients", "groups", "latent_plane", "mixture", "reconstructions", "samples"]
+__all__ = ["coefficients", "confusion", "groups", "latent_plane", "mixture", "reconstructions", "samples"]
 
 _IMAGES, _SAMPLES, _SIDE = 16, 32, 9
 _REACH = 2.0  # of the latent plane, in standard deviations of a code
@@ -80,6 +80,36 @@ def mixture(result: Any, dataset: Any) -> Any:
         points_label=None if records is None else label,
         names=result.data["feature_names"] or None,
     )
+
+
+def confusion(result: Any, dataset: Any) -> Any:
+    """Which classes are taken for which: of each class's records, the share predicted as each; a function of the records."""
+    from workbench import _validate
+    from workbench.plots.style import DENSITY, INK, dress, label_ticks, new_figure, short_names, use_line
+
+    records, label = _records(result, dataset)
+    if records is None:
+        raise _validate.ArgumentError("data", None, "give a Dataset with the evaluation records to classify.")
+    target, probability = records[-1], result.predict(records[:-1])
+    predicted = probability > 0.5 if probability.ndim == 1 else probability.argmax(axis=1)
+    names = short_names(result.data["classes"], 14)
+    counts = np.zeros((len(names), len(names)))
+    np.add.at(counts, (target, predicted.astype(int)), 1)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    accuracy = float(np.trace(counts) / counts.sum())
+    side = 2.2 + 0.42 * len(names)
+    figure = new_figure(side + 1, side, f"classes and predictions ({accuracy:.1%} of the records right)", use_line(label))
+    axes = dress(figure.add_subplot(), "", "predicted, in % of the class", "class")
+    axes.grid(False)
+    axes.imshow(shares, cmap=DENSITY, vmin=0, vmax=1)
+    for row, column in np.ndindex(*shares.shape):
+        if shares[row, column] >= 0.005:
+            text = f"{100 * shares[row, column]:.0f}"
+            axes.text(column, row, text, ha="center", va="center", fontsize=8, color=INK)
+    for which in ("x", "y"):
+        label_ticks(axes, range(len(names)), names, which)
+    axes.tick_params(axis="x", labelrotation=90 if max(map(len, names)) > 4 else 0)
+    return figure
 
 
 def samples(result: Any, dataset: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from workbench import _validate
 
-__all__ = ["binary_scores", "check_binary_target"]
+__all__ = ["binary_scores", "check_binary_target", "class_scores"]
 
 
 def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float]:
@@ -22,6 +22,21 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
     if len(np.unique(target)) == 2:
         scores["auc"] = float(roc_auc_score(target, probability))
     return scores
+
+
+def class_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float]:
+    """Share of records whose likeliest class is theirs, mean log-likelihood (nats per record) and, for two classes, AUC.
+
+    :param target: classes, int[B]. :param probability: of class 1, float[B], or of each class, float[B, K].
+    """
+    target = np.asarray(target)
+    if probability.ndim == 1:
+        return {"accuracy": float(np.mean((probability > 0.5) == target)), **binary_scores(target, probability)}
+    of_target = np.take_along_axis(np.asarray(probability, np.float64), target[:, None], axis=1)
+    return {
+        "accuracy": float(np.mean(np.argmax(probability, axis=1) == target)),
+        "log_likelihood": float(np.mean(np.log(np.clip(of_target, 1e-7, 1)))),
+    }
 
 
 def check_binary_target(dataset: Any) -> None:

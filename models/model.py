@@ -57,7 +57,8 @@ class Model:
     :param pictures: ``{name: picture(result, dataset) -> Figure}``, what ``result.plot(name)`` draws; ``dataset`` holds
         records to draw beside the release, or is None. The first is the one that a screen shows by itself.
     :param sort: ``sort(draws, params) -> draws``: brings ``{site: array[draws, ...]}`` into an order that people expect,
-        such as components by weight. Only summaries and pictures see it.
+        such as components by weight, or makes of them what people can read, such as sizes of a network's layers. Only
+        summaries and pictures see it.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
     """
 

@@ -66,9 +66,12 @@ def test_split_seed_and_fraction_reach_the_embedded_data(breast_cancer):
 
 EVERYTHING = {
     "abalone", "adult", "breast_cancer", "cifar10", "contraception", "digits", "exam", "fashion_mnist", "hierarchical",
-    "mixture", "mnist", "radon",
+    "mixture", "mnist", "radon", "tokens",
 }  # fmt: skip
-TASKS = {"binary target": ("x", "y"), "grouped binary target": ("x", "group", "y"), "points": ("x",), "images": ("x", "y")}
+TASKS = {
+    "binary target": ("x", "y"), "grouped binary target": ("x", "group", "y"), "points": ("x",), "images": ("x", "y"),
+    "token sequences": ("x", "y"),
+}  # fmt: skip
 
 
 def test_all_names_are_listed_and_described():
@@ -83,7 +86,7 @@ def test_all_names_are_listed_and_described():
 
 
 def test_names_are_those_that_load_now(nothing_at_hand):
-    assert {"breast_cancer", "digits", "hierarchical", "mixture"} <= set(wb.data.names())
+    assert {"breast_cancer", "digits", "hierarchical", "mixture", "tokens"} <= set(wb.data.names())
     assert not {"adult", "abalone", "mnist", "fashion_mnist", "cifar10"}.intersection(wb.data.names())
     assert all((name in wb.data.names()) == bool(wb.data.info(name).available) for name in wb.data.all_names())
 

@@ -17,7 +17,7 @@ def test_hierarchical_records_have_the_sizes_that_are_asked_for():
     assert wb.data.hierarchical(40).num_evaluation == 40
 
 
-@pytest.mark.parametrize("make", [wb.data.hierarchical, wb.data.mixture])
+@pytest.mark.parametrize("make", [wb.data.hierarchical, wb.data.mixture, wb.data.tokens])
 def test_made_up_records_are_public_and_follow_their_seed(make):
     first, again, other = make(seed=3), make(seed=3), make(seed=4)
     assert np.array_equal(first.train[0], again.train[0])

@@ -5,6 +5,8 @@ from itertools import pairwise
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from numpyro.optim import SGD, Adam
 
@@ -54,29 +56,19 @@ def assert_same_params(left, right, **tolerance):
         np.testing.assert_allclose(right[name], value, err_msg=name, **tolerance)
 
 
-class Chunk:
-    """Stands for a jitted chunk, which takes seconds to compile; called, it fails."""
+def instead_of_chunks(monkeypatch, error, compiles=True):
+    """Chunks take seconds to compile; these fail when they are called, or when they are compiled."""
 
-    def __init__(self, error=None, compiles=True):
-        self.error = error
-        self.compiles = compiles
+    def failing(*arguments):
+        raise error
 
-    def lower(self, *arguments):
-        return self
-
-    def compile(self):
-        if not self.compiles:
-            raise self.error
-        return self
-
-    def __call__(self, *arguments):
-        raise self.error
+    monkeypatch.setattr(training, "compiled_chunk", (lambda *arguments: failing) if compiles else failing)
 
 
 @pytest.fixture
 def without_chunk(monkeypatch):
     """For runs that take no step."""
-    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi, interval: Chunk(AssertionError("a step was taken")))
+    instead_of_chunks(monkeypatch, AssertionError("a step was taken"))
 
 
 @pytest.fixture
@@ -250,7 +242,7 @@ def test_params_that_leave_the_finite_numbers_end_failed_with_the_last_good_ones
 )
 def test_an_error_of_jax_ends_failed_and_counts_the_chunk(error, monkeypatch):
     """The chunk may have released something before it broke, so its steps count as taken."""
-    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi, interval: Chunk(error))
+    instead_of_chunks(monkeypatch, error)
     first, last = snapshots_of(50, epsilon_at=float)
     assert last.status == "failed"
     assert last.message == f"{type(error).__name__}: {error}"
@@ -260,14 +252,13 @@ def test_an_error_of_jax_ends_failed_and_counts_the_chunk(error, monkeypatch):
 
 
 def test_an_error_while_compiling_ends_failed_without_a_step(monkeypatch):
-    chunk = Chunk(jax.errors.JaxRuntimeError("too large"), compiles=False)
-    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi, interval: chunk)
+    instead_of_chunks(monkeypatch, jax.errors.JaxRuntimeError("too large"), compiles=False)
     last = snapshots_of(50)[-1]
     assert (last.status, last.step, last.message) == ("failed", 0, "JaxRuntimeError: too large")
 
 
 def test_a_mistake_in_the_program_is_not_hidden(monkeypatch):
-    monkeypatch.setattr(training, "jitted_chunk", lambda dpvi, interval: Chunk(KeyError("typo")))
+    instead_of_chunks(monkeypatch, KeyError("typo"))
     with pytest.raises(KeyError, match="typo"):
         snapshots_of(50)
 
@@ -322,3 +313,42 @@ def test_records_reach_snapshots_through_the_released_sum_alone(one_evaluation, 
     shown = [snapshots_of(20, records=records)[-1] for records in (RECORDS, others)]
     assert_same_params(shown[0].params, shown[1].params, rtol=0)
     assert (shown[0].status, shown[0].step, shown[0].message) == (shown[1].status, shown[1].step, shown[1].message)
+
+
+# --- convolutions -------------------------------------------------------------------------------------------------------
+
+
+def convolved(image, num_records=None, wide=True):
+    """A mean seen through a convolution, or through products that say the same."""
+    kernel = numpyro.sample("kernel", dist.Normal(0, 1).expand([3]).to_event(1))
+    if wide:
+        seen = jax.lax.conv_general_dilated(image[:, None], kernel[None, None], (1,), "VALID")[:, 0]
+    else:
+        seen = sum(image[:, place : image.shape[1] - 2 + place] * kernel[place] for place in range(3))
+    with numpyro.plate("records", num_records, subsample_size=len(image)):
+        numpyro.sample("y", dist.Normal(seen.mean(-1), 1), obs=image[:, 0])
+
+
+def convolved_guide(image, num_records=None, wide=True):
+    loc = numpyro.param("loc", jnp.zeros(3))
+    numpyro.sample("kernel", dist.Normal(loc, 0.1).to_event(1))
+
+
+def test_convolutions_are_stepped_outside_of_a_loop_and_take_the_same_steps():
+    images = np.random.default_rng(0).normal(size=(NUM_RECORDS, 6)).astype(np.float32)
+    ends, kinds = [], []
+    for wide in (True, False):
+        dpvi = DPVI(
+            convolved,
+            convolved_guide,
+            Adam(0.05),
+            sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
+            mechanism=GaussianMechanism(1.0, 1.0),
+            wide=wide,
+        )
+        state = dpvi.init(key_from_seed(0), images)
+        kinds.append(isinstance(training.compiled_chunk(dpvi, 5, state, (jnp.asarray(images),)), jax.stages.Compiled))
+        ends.append(snapshots_of(25, dpvi, (images,))[-1])
+    assert kinds == [False, True]
+    assert [end.step for end in ends] == [25, 25]
+    assert_same_params(ends[0].params, ends[1].params, rtol=1e-4)

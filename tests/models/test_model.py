@@ -11,10 +11,13 @@ from workbench.models import Model
 import workbench as wb
 from workbench import ArgumentError
 
-FITTING_DATA = {"logistic": "breast_cancer", "hierarchical_logistic": "hierarchical", "gmm": "mixture", "vae": "digits"}
+FITTING_DATA = {
+    "logistic": "breast_cancer", "hierarchical_logistic": "hierarchical", "gmm": "mixture", "vae": "digits",
+    "neural_classifier": "tokens",
+}  # fmt: skip
 
 
-def test_the_gallery_has_the_four_models():
+def test_the_gallery_has_the_five_models():
     assert set(FITTING_DATA) <= set(wb.models.names())
 
 

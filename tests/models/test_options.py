@@ -13,7 +13,7 @@ from workbench.models.options import declared
 import workbench as wb
 from workbench import ArgumentError
 
-BUILT_IN = ("logistic", "hierarchical_logistic", "gmm", "vae")
+BUILT_IN = ("logistic", "hierarchical_logistic", "gmm", "vae", "neural_classifier")
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +65,8 @@ def test_choices_are_annotated():
         ("gmm", "covariance"): ("spherical", "diagonal"),
         ("vae", "layout"): ("dense", "convolutional"),
         ("vae", "likelihood"): ("bernoulli", "gaussian"),
+        ("neural_classifier", "network"): ("fcnn", "cnn", "lstm", "gru", "transformer"),
+        ("neural_classifier", "weights"): ("point", "bayesian"),
     }
 
 

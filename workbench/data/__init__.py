@@ -5,7 +5,8 @@ from workbench.data.dataset import Dataset
 from workbench.data.files import from_csv, from_file, from_npz, from_parquet
 from workbench.data.images import from_images
 from workbench.data.schema import Boolean, Categorical, Numeric, Schema
-from workbench.data.synthetic import hierarchical, mixture
+from workbench.data.sequences import from_tokens
+from workbench.data.synthetic import hierarchical, mixture, tokens
 from workbench.data.tables import from_arrays, from_frame
 
 __all__ = [
@@ -24,9 +25,11 @@ __all__ = [
     "from_images",
     "from_npz",
     "from_parquet",
+    "from_tokens",
     "hierarchical",
     "info",
     "load",
     "mixture",
     "names",
+    "tokens",
 ]

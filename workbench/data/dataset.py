@@ -43,6 +43,8 @@ class Dataset:
     :param group_name: what a group is, such as "school". :param groups: L names of groups, public.
     :param group_features: float32[L, K], public facts about the groups. :param group_feature_names: K names.
     :param image_shape: (height, width) or (height, width, channels) where ``x`` holds images; else ().
+    :param vocabulary_size: V where ``x`` holds token sequences, int32[N, T] in 0 .. V - 1, public; else 0. The columns of
+        ``x`` are then places in a sequence.
     :param is_public: True where the training records too are public, published or made up: a demonstration, for which no
         privacy is spent.
     """
@@ -67,11 +69,14 @@ class Dataset:
     group_feature_names: tuple[str, ...] = ()
     image_shape: tuple[int, ...] = ()
     is_public: bool = False
+    vocabulary_size: int = 0
 
     def __repr__(self) -> str:
         """Public facts only: a notebook prints whatever stands on a cell's last line."""
         if self.image_shape:
             parts = [f"{' x '.join(map(str, self.image_shape))} images"]
+        elif self.vocabulary_size:
+            parts = [f"{len(self.feature_names)} tokens of {self.vocabulary_size}"]
         else:
             parts = [f"{len(self.feature_names)} feature{'s' if len(self.feature_names) != 1 else ''}"]
         if self.groups:
@@ -108,6 +113,8 @@ class Dataset:
                 return f"x has shape {shape}, but the images are of shape {self.image_shape}"
             if name == "x" and self.feature_names and shape[1:] != (len(self.feature_names),):
                 return f"x has shape {shape}, but there are {len(self.feature_names)} names of features"
+            if name == "x" and self.vocabulary_size and not _are_tokens(array, self.vocabulary_size):
+                return f"x must hold whole numbers in 0 .. {self.vocabulary_size - 1}, the tokens"
             last = {"group": len(self.groups), "y": len(self.classes)}.get(name, 0) - 1
             if last >= 0 and shape[0] and not (np.min(array) >= 0 and np.max(array) <= last):
                 return f"{name} must be in 0 .. {last}"
@@ -206,6 +213,8 @@ class Dataset:
     def _declared(self) -> str:
         """One sentence that lists what is public by declaration."""
         facts = ["The size of the images" if self.image_shape else "Names of the columns"]
+        if self.vocabulary_size:
+            facts = ["The length of the sequences", "the vocabulary"]
         if self.classes:
             facts.append("the two classes" if len(self.classes) == 2 else "the classes")
         if self.groups:
@@ -217,6 +226,12 @@ class Dataset:
                 facts.append("the bounds used for scaling")
         *first, last = facts
         return f"{', '.join(first)} and {last} are declared public." if first else f"{last} {_is(last)} declared public."
+
+
+def _are_tokens(array: np.ndarray, vocabulary_size: int) -> bool:
+    values = np.asarray(array)
+    whole = np.issubdtype(values.dtype, np.integer)
+    return whole and (not values.size or (values.min() >= 0 and values.max() < vocabulary_size))
 
 
 def _is(fact: str) -> str:

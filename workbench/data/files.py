@@ -17,6 +17,7 @@ from workbench import _validate
 from workbench.data.dataset import Dataset
 from workbench.data.images import from_images
 from workbench.data.schema import Categorical, Schema
+from workbench.data.sequences import from_tokens
 from workbench.data.tables import from_arrays, from_frame
 
 __all__ = ["empty_parquet", "from_csv", "from_file", "from_npz", "from_parquet", "read_csv", "read_npz"]
@@ -64,7 +65,8 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
     """A data set from NumPy's .npz: array "x", and "y" and "group" where there are any.
 
     "x_train", "y_train", "x_test" and "y_test" are a table or images with their own evaluation records. A table goes to
-    ``from_arrays``, images (more than two axes) to ``from_images``; the other arguments are theirs.
+    ``from_arrays``, images (more than two axes) to ``from_images``, and with ``vocabulary_size`` x goes to ``from_tokens``;
+    the other arguments are theirs.
 
     :raises ArgumentError: if the file is missing or holds no such arrays, naming ``path``.
     """
@@ -81,9 +83,12 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
             raise _validate.ArgumentError("path", str(path), f"holds 'x_test' but no {missing[0]!r}.")
         settings["evaluation"] = tuple(arrays[f"{name}_test"] for name in held)
     settings.update(options)
-    images = np.ndim(held["x"]) > 2
-    if images and "group" in held:
-        raise _validate.ArgumentError("path", str(path), "holds images with groups, which no model takes.")
+    tokens, images = "vocabulary_size" in settings, np.ndim(held["x"]) > 2
+    if (tokens or images) and "group" in held:
+        what = "tokens" if tokens else "images"
+        raise _validate.ArgumentError("path", str(path), f"holds {what} with groups, which no model takes.")
+    if tokens:
+        return from_tokens(held["x"], held.get("y"), **settings)
     if images:
         return from_images(held["x"], held.get("y"), **settings)
     return from_arrays(held["x"], held.get("y"), group=held.get("group"), **settings)

@@ -35,7 +35,7 @@ def fingerprint(dataset: Dataset) -> str:
 
     :raises ArgumentError: naming ``data``, for an array of Python objects; or ``key file``, if that is damaged.
     """
-    facts = {
+    facts: dict[str, object] = {
         "arrays": dataset.arrays,
         "feature_names": dataset.feature_names,
         "target_name": dataset.target_name,
@@ -46,6 +46,8 @@ def fingerprint(dataset: Dataset) -> str:
         "group_feature_names": dataset.group_feature_names,
         "image_shape": dataset.image_shape,
     }
+    if dataset.vocabulary_size:  # others keep the fingerprints that they have had
+        facts["vocabulary_size"] = dataset.vocabulary_size
     digest = hashlib.blake2b(digest_size=16, key=b"" if dataset.is_public else secret_key())
     group_features = () if dataset.group_features is None else (dataset.group_features,)
     digest.update(_headed(facts))

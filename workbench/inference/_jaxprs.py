@@ -11,7 +11,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as
 from jax.extend.core.primitives import scan_p
 from jax.interpreters.partial_eval import dce_jaxpr
 
-__all__ = ["Environment", "aval", "evaluate", "flat_jaxpr", "is_literal", "rebuilt", "scan_counts"]
+__all__ = ["Environment", "aval", "evaluate", "flat_jaxpr", "is_literal", "primitives", "rebuilt", "scan_counts"]
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
 
@@ -69,6 +69,21 @@ def scan_counts(equation: JaxprEqn) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     constants, carried, _ = params["ft_in"].unpack()
     return len(constants), len(carried)
+
+
+def primitives(jaxpr: Jaxpr) -> set[str]:
+    """Names of all operations in ``jaxpr`` and in what is nested in it."""
+    names = set()
+    for equation in jaxpr.eqns:
+        names.add(equation.primitive.name)
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(value):
+                names |= primitives(value.jaxpr if isinstance(value, ClosedJaxpr) else value)
+    return names
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return isinstance(value, (Jaxpr, ClosedJaxpr))
 
 
 def _subjaxpr(equation: JaxprEqn) -> ClosedJaxpr:

@@ -26,6 +26,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.util import transform_fn
 
+from workbench.inference._modules import NetworkWatch, PrivacyModelError
 from workbench.inference._threads import separate_handler_stacks
 
 __all__ = ["PrivacyModelError", "RecordModel", "record_keys", "split"]
@@ -34,10 +35,6 @@ separate_handler_stacks()
 
 Array = jax.Array
 Record = tuple[Array, ...]
-
-
-class PrivacyModelError(ValueError):
-    """The model or guide cannot be fitted privately; the message names the site and says why."""
 
 
 def _one_record(record: Record) -> Record:
@@ -284,8 +281,9 @@ def split(
     :param num_records: N >= 2, a declared public constant, the size of the record plate.
     :param static: further keyword arguments of model and guide.
     :raises PrivacyModelError: no or several record plates; an observed site outside the plate; a local latent whose guide
-        is not inside the plate; a guide that is not reparametrised; a global quantity that depends on the records; mutable
-        state; use of the plate's index, parameters per record included.
+        is not inside the plate; a guide that is not reparametrised; a global quantity that depends on the records; batch
+        statistics or other mutable state, with the layer's name; dropout without a key; use of the plate's index,
+        parameters per record included.
     """
     static = dict(static or {})
     kwargs = {"num_records": num_records, **static}
@@ -299,7 +297,7 @@ def split(
         # an automatic guide looks for a starting point in its first call, which must not happen under jit, and rejects
         # points by the likelihood of the observations; here these are made up and maybe impossible, so they say nothing
         original = guide.model
-        guide.model = _WithoutObservations(original)
+        guide.model = NetworkWatch(_WithoutObservations(original))
         try:
             _trace(guide, key, {}, zero, *args, **kwargs)
         finally:
@@ -325,7 +323,10 @@ def split(
         return values
 
     try:
-        initial = jax.jit(starting_values)(key)
+        with NetworkWatch():
+            initial = jax.jit(starting_values)(key)
+    except PrivacyModelError:
+        raise
     except Exception as error:
         shapes = ", ".join(str(array.shape) for array in args)
         error.add_note(f"(The model and guide were called with one record, that is with arrays of shape {shapes}.)")

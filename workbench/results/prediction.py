@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -49,7 +48,6 @@ class Predictor:
         self.static = {**result.model_options, **result.constants}
         self.shapes = [tuple(shape) for shape in result.data["record_shapes"]]
         self.types = [np.dtype(kind) for kind in result.data["record_types"]]
-        self.params = {name: jax.tree.map(jnp.asarray, value) for name, value in _nested(result.params).items()}
 
     @functools.cached_property
     def split(self) -> RecordModel:
@@ -62,6 +60,23 @@ class Predictor:
             num_records=self.result.settings["num_records"],
             static=self.static,
         )
+
+    @functools.cached_property
+    def params(self) -> dict[str, Any]:
+        """The released parameters as the model declares them; networks are pytrees, whose leaves bear their places' names.
+
+        :raises ArgumentError: naming ``model``, if one is missing.
+        """
+
+        def released(path: tuple[Any, ...]) -> jax.Array:
+            name = f"{path[0].key}{jax.tree_util.keystr(path[1:])}"
+            if name not in self.result.params:
+                raise _validate.ArgumentError(
+                    "model", self.result.model, f"is not the model that was fitted: it has a parameter {name!r}."
+                )
+            return jnp.asarray(self.result.params[name])
+
+        return jax.tree_util.tree_map_with_path(lambda path, _: released(path), self.split.initial)
 
     def _values(self, places: np.ndarray) -> dict[str, Any]:
         """Global latents and deterministic sites of the draws at ``places``, first axis: draws."""
@@ -150,7 +165,12 @@ class Predictor:
         values = self._values(self._places(_DRAWS))
         if not values:
             return jax.jit(lambda arrays: predict(self.params, *arrays)[None])
-        return jax.jit(lambda arrays: jax.vmap(lambda drawn: predict(self.params | drawn, *arrays))(values))
+
+        def all_draws(values: dict[str, Any], arrays: tuple[Any, ...]) -> jax.Array:
+            return jax.vmap(lambda drawn: predict(self.params | drawn, *arrays))(values)
+
+        # draws of a large network are arguments: of constants the compiler would compute what it can, for a long time
+        return functools.partial(jax.jit(all_draws), values)
 
     def predict(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
         """Mean prediction over draws, first axis: records."""
@@ -177,11 +197,6 @@ class Predictor:
         return found
 
     def _unconstrained(self) -> dict[str, Any]:
-        missing = [name for name in self.split.initial if name not in self.params]
-        if missing:
-            raise _validate.ArgumentError(
-                "model", self.result.model, f"is not the model that was fitted: it has a parameter {missing[0]!r}."
-            )
         return self.split.unconstrain(self.params)
 
     def sample(self, count: int, given: tuple[np.ndarray, ...], key: jax.Array) -> np.ndarray:
@@ -232,22 +247,6 @@ def _model_of(result: FitResult) -> Model:
     from workbench.models import get
 
     return get(result.model, **result.model_options)
-
-
-_ENTRY = re.compile(r"\['([^']*)'\]")
-
-
-def _nested(params: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Parameters as the model declares them: ``name['kernel']`` and the like are leaves of a network called name."""
-    nested: dict[str, Any] = {}
-    for name, value in params.items():
-        site, bracket, _ = name.partition("['")
-        path = _ENTRY.findall(name) if bracket else []
-        inner = nested
-        for part in [site, *path][:-1]:
-            inner = inner.setdefault(part, {})
-        inner[[site, *path][-1]] = value
-    return nested
 
 
 def synthetic_key(seed: int | None) -> jax.Array:

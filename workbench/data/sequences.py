@@ -1,0 +1,110 @@
+"""Data sets of token sequences from NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench import _validate
+from workbench.data.dataset import Dataset
+from workbench.data.tables import split_rows
+
+__all__ = ["from_tokens"]
+
+
+def from_tokens(
+    x: Any,
+    y: Any = None,
+    *,
+    vocabulary_size: int,
+    classes: Sequence[Any] | None = None,
+    evaluation: tuple[Any, ...] | None = None,
+    evaluation_fraction: float = 0.2,
+    split_seed: int = 0,
+    evaluation_is_public: bool = False,
+    unit: str = "sequence",
+    name: str = "tokens",
+) -> Dataset:
+    """A data set of token sequences of one length, one a record; its arrays are "x", int32[N, T], and "y" with ``y``.
+
+    The vocabulary is public and declared: which words are tokens must not be read off private texts. Cut or fill up
+    sequences to one length beforehand, with a token of its own for the filling, and give rare words one token together.
+
+    :param x: whole numbers[N, T], ids of tokens in 0 .. V - 1. :param y: whole numbers[N], 0 .. number of classes - 1.
+    :param vocabulary_size: V >= 2, public.
+    :param classes: names of the classes, public; needed with ``y``.
+    :param evaluation: ``(x, y)``, or ``(x,)``, in the place of a split of ``x``.
+    :param evaluation_fraction: chance of each sequence to become an evaluation record, in (0, 1).
+    :param split_seed: public seed of the split, >= 0.
+    :param evaluation_is_public: True declares the evaluation records public. :param unit: what one sequence is, in words.
+    :raises ArgumentError: naming ``x``, ``y``, ``vocabulary_size``, ``classes`` or ``evaluation``, with the shape or type,
+        never with a token or class of a record.
+    """
+    size = _validate.integer("vocabulary_size", vocabulary_size, at_least=2, at_most=np.iinfo(np.int32).max)
+    names = _class_names(classes, y is not None)
+    given = {"x": x} if y is None else {"x": x, "y": y}
+    arrays = _checked(given, size, len(names))
+    length = arrays[0].shape[1]
+    if evaluation is None:
+        held_out = split_rows(len(arrays[0]), evaluation_fraction, split_seed)
+        both = [(array[~held_out], array[held_out]) for array in arrays]
+    else:
+        if not isinstance(evaluation, (tuple, list)) or len(evaluation) != len(given):
+            expected = f"({', '.join(given)}{',' if len(given) == 1 else ''})"
+            raise _validate.ArgumentError("evaluation", type(evaluation).__name__, f"must be a tuple {expected}.")
+        held = _checked(dict(zip(given, evaluation, strict=True)), size, len(names), "evaluation ")
+        if held[0].shape[1] != length:
+            raise _validate.ArgumentError("evaluation x", held[0], f"must hold sequences of {length} tokens as the others.")
+        if len(arrays[0]) < 2 or not len(held[0]):
+            raise _validate.ArgumentError("x", arrays[0], "at least 2 training and 1 evaluation sequence are needed.")
+        both = list(zip(arrays, held, strict=True))
+    return Dataset(
+        name=name,
+        description=f"Sequences of {length} tokens out of {size}" + (f", {len(names)} classes." if names else "."),
+        train=tuple(training for training, _ in both),
+        evaluation=tuple(held for _, held in both),
+        feature_names=tuple(f"token {place + 1}" for place in range(length)),
+        target_name="class" if y is not None else "",
+        classes=names,
+        unit=unit,
+        evaluation_is_public=bool(evaluation_is_public),
+        arrays=tuple(given),
+        vocabulary_size=size,
+    )
+
+
+def _class_names(classes: Any, labelled: bool) -> tuple[str, ...]:
+    if not labelled:
+        return ()
+    if isinstance(classes, str) or not isinstance(classes, Sequence) or len(classes) < 2:
+        raise _validate.ArgumentError(
+            "classes", classes, "must be the names of all classes, two or more, declared publicly."
+        )
+    return tuple(str(each) for each in classes)
+
+
+def _checked(given: dict[str, Any], vocabulary_size: int, num_classes: int, prefix: str = "") -> list[np.ndarray]:
+    """int32 arrays of tokens, and of classes; no value of a record is shown where one does not fit."""
+    limits = {"x": (vocabulary_size, "tokens; declare a larger vocabulary_size, or give other words one token together")}
+    limits["y"] = (num_classes, "numbers of the classes; name all of them in classes=")
+    checked: list[np.ndarray] = []
+    for name, array in given.items():
+        values = np.asarray(array)
+        argument, (count, what) = f"{prefix}{name}", limits[name]
+        if name == "x" and (values.ndim != 2 or not values.shape[1]):
+            raise _validate.ArgumentError(argument, _form(values), "must have shape (sequences, tokens), all of one length.")
+        if name == "y" and values.shape != checked[0].shape[:1]:
+            raise _validate.ArgumentError(argument, _form(values), f"must have shape ({len(checked[0])},), one a sequence.")
+        if values.dtype.kind not in "iu":
+            raise _validate.ArgumentError(argument, str(values.dtype), "must be whole numbers of an integer type.")
+        if values.size and not (values.min() >= 0 and values.max() < count):
+            raise _validate.ArgumentError(argument, values, f"holds values outside 0 .. {count - 1}, the {what}.")
+        checked.append(values.astype(np.int32))
+    return checked
+
+
+def _form(values: np.ndarray) -> Any:
+    """What of ``values`` may be shown: type and shape."""
+    return values if values.ndim else type(values.item()).__name__
