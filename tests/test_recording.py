@@ -354,6 +354,7 @@ def test_what_cannot_be_resumed_is_said(private_data, state, tmp_path):
         wb.resume(folder)
 
 
+@pytest.mark.slow
 def test_an_optimiser_of_ones_own_is_given_again(private_data, state):
     result, folder = stopped(private_data, after=20, optimizer=Adam(0.02))
     with pytest.raises(ArgumentError, match="optimizer=None"):
@@ -412,6 +413,7 @@ def test_checkpoints_go_where_they_are_told(private_data, state, tmp_path):
         fit(private_data, checkpoint=3)
 
 
+@pytest.mark.slow
 def test_public_fits_are_resumed_by_name(state):
     data, changes = "breast_cancer", {"seed": 1, "iterations": 400}
     uninterrupted = wb.fit("logistic", data, epsilon=1.0, checkpoint=False, **changes)
@@ -423,7 +425,11 @@ def test_public_fits_are_resumed_by_name(state):
     assert not ledger_module.Ledger().path.exists()
 
 
-@pytest.mark.parametrize("name", wb.models.names())
+# one each time, and all of them in the long run
+DIGESTED = [pytest.param(name, marks=() if name == "logistic" else pytest.mark.slow) for name in wb.models.names()]
+
+
+@pytest.mark.parametrize("name", DIGESTED)
 def test_a_models_digest_is_the_same_in_another_process(name, request):
     """Or nothing could be resumed; and another in each model."""
     import subprocess

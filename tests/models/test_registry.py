@@ -339,6 +339,7 @@ def test_predictions_of_another_target_are_not_scored_without_asking():
     assert factory().score(np.array([0.5, 7.0]), np.array([0.1, 0.8])) == {}
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_predict_is_judged_by_elbo_and_likelihood():
     wb.models.register("mine", bare)
     result = wb.fit("mine", "breast_cancer", epsilon=8.0, iterations=20, seed=1)

@@ -245,6 +245,7 @@ def mean_only(x, y=None, num_records=None, concentration=1.0):
         numpyro.sample("y", dist.Bernoulli(rate), obs=y)
 
 
+@pytest.mark.slow
 def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(screens, gallery, monkeypatch):
     monkeypatch.setattr(app, "display", Output())
     screen = screens(iterations=20)
@@ -278,6 +279,7 @@ def test_a_model_that_cannot_be_made_is_explained_beside_its_menu(screens, galle
     assert screen.model.model.error == ""
 
 
+@pytest.mark.slow
 def test_a_cell_that_defines_the_model_again_is_what_is_fitted(screens, gallery, private_data):
     def defined(concentration):
         def mine(x, y=None, num_records=None):
@@ -419,6 +421,7 @@ def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
     assert screen.run.resume.disabled
 
 
+@pytest.mark.slow
 def test_two_screens_do_not_disturb_each_other(screens, private_data):
     pair = [screens(iterations=40, epsilon=2.0), screens(data=private_data, iterations=40, epsilon=3.0)]
     for screen in pair:
@@ -497,6 +500,7 @@ def test_what_was_ticked_for_one_data_set_does_not_hold_for_another(screens, pri
     assert not screen.settings().evaluate_private
 
 
+@pytest.mark.slow
 def test_a_fit_without_curves_shows_none_of_an_earlier_one(screens, private_data, monkeypatch):
     output = Output()
     monkeypatch.setattr(app, "display", output)

@@ -225,6 +225,7 @@ def test_a_fit_that_a_process_runs_is_not_offered_but_one_whose_process_is_gone(
     assert caught.value.argument == "run"
 
 
+@pytest.mark.slow
 def test_a_fit_in_no_ledger_is_offered_when_it_has_been_quiet(book):
     fit = stopped(wb.data.load("breast_cancer"))
     another = fitting.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40)
@@ -278,6 +279,7 @@ def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, 
         np.testing.assert_array_equal(value, result.params[name])
 
 
+@pytest.mark.slow
 def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, screens, private_data, monkeypatch):
     stopped(private_data)
     screen = screens(data=private_data, iterations=40)

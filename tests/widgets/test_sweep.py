@@ -260,6 +260,7 @@ def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
     assert "<table" in record
 
 
+@pytest.mark.slow
 def test_a_fit_opens_in_the_workbench_without_being_fitted_again(ended):
     screen = ended.screen
     menu = dict(screen.outcome.fit.control.options)
@@ -307,6 +308,7 @@ def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_pa
     assert f"store='{tmp_path / 'fits.sqlite'}'" in text(again.outcome.export)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_breaks_keeps_its_fits_and_can_go_on(screens, monkeypatch):
     screen = settle(screens())
     monkeypatch.setattr(sweeping, "run_group", lambda *_, **__: 1 / 0)
