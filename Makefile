@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help lab demo test test-all lint bench bench-gpu experiments picture clean
+.PHONY: help lab demo test test-all lint bench bench-layers bench-gpu experiments picture clean
 
 help:
 	@echo "make lab       install into $(VENV) and open JupyterLab on the quickstart (BROWSER=none: only serve)"
@@ -12,8 +12,10 @@ help:
 	@echo "make demo      the same fit without Jupyter, on the command line; writes runs/demo/report.html"
 	@echo "make test-all  the slow tests as well"
 	@echo "make lint      ruff and mypy"
-	@echo "make bench     speed, as ratios to numpyro's SVI and to d3p, which it installs apart (.bench, .5 GB); 25 minutes"
-	@echo "make bench-gpu the same on a GPU, without d3p; needs jax and numpyro only"
+	@echo "make bench     speed, as ratios to numpyro's SVI and to d3p, which it installs apart (.bench, .5 GB);"
+	@echo "                and bench-layers; an hour"
+	@echo "make bench-layers  neural networks: speed, memory and accuracy beside Opacus and jax_privacy (.bench, 2 GB)"
+	@echo "make bench-gpu the same on a GPU, without peers; needs jax and numpyro only"
 	@echo "make experiments  the published experiments beside what the workbench reaches; ten minutes, FULL=1: hours"
 	@echo "make picture   the README's picture of the screen, taken anew; needs Chromium"
 	@echo "make clean     remove $(VENV)"
@@ -38,7 +40,7 @@ lint: $(VENV)/tested
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/tested
+bench: bench-layers
 	$(BIN)/python tests/benchmarks/normals.py
 	$(BIN)/python tests/benchmarks/samplers.py
 	$(BIN)/python tests/benchmarks/speed.py vae strategies sizes
@@ -46,9 +48,16 @@ bench: $(VENV)/tested
 	$(BIN)/python tests/benchmarks/speed.py lanes
 	$(BIN)/python tests/benchmarks/sweep.py
 
+# steps on all cores and on one; Adult and Fashion-MNIST as for the experiments below
+bench-layers: $(VENV)/tested
+	$(BIN)/python tests/benchmarks/layers.py
+	taskset -c 0 $(BIN)/python tests/benchmarks/layers.py --tables steps
+	$(BIN)/python tests/benchmarks/accuracy.py $(if $(ADULT),--adult $(ADULT))
+
 # on a machine with a GPU and jax, numpyro, optax and scipy; nothing is installed
 bench-gpu:
 	PYTHONPATH=. $(PYTHON) tests/benchmarks/speed.py vae hierarchical lanes strategies sizes --no-peers
+	PYTHONPATH=. $(PYTHON) tests/benchmarks/layers.py --no-peers
 
 # Adult is read from WORKBENCH_DATA, or downloaded; Fashion-MNIST from Debian's dataset-fashion-mnist, or downloaded
 experiments: $(VENV)/tested

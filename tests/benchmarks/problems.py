@@ -7,7 +7,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["HierarchicalData", "LogisticData", "hierarchical_data", "logistic_data", "vae_images"]
+__all__ = [
+    "NUM_FEATURES",
+    "NUM_TOKENS",
+    "RECORDS",
+    "VOCABULARY",
+    "HierarchicalData",
+    "Labelled",
+    "LogisticData",
+    "hierarchical_data",
+    "logistic_data",
+    "vae_images",
+]
 
 NUM_PIXELS = 784
 INK = 0.13  # about the share of MNIST's pixels that are on
@@ -65,3 +76,58 @@ def logistic_data(num_records: int = 10_000, num_features: int = 50, seed: int =
 def _coin_flips(rng, logits):
     """One 0 or 1 for each logit."""
     return (rng.uniform(size=logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.int32)
+
+
+# --- records of the networks ----------------------------------------------------------------------------------------------
+
+NUM_FEATURES = 104  # Adult with its categories as columns of 0 and 1
+VOCABULARY, NUM_TOKENS = 10_004, 256  # IMDb as Subramani et al. have it: 10 000 words and four marks, 256 a review
+
+
+class Labelled(NamedTuple):
+    """What a network sees, and the class that it should say."""
+
+    x: np.ndarray
+    y: np.ndarray  # int32[N]
+
+
+def tabular_records(num_records: int, seed: int = 0) -> Labelled:
+    """Rows of 0 and 1 of Adult's width, float32[N, 104], two classes."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 2, (num_records, NUM_FEATURES))
+    return Labelled(x.astype(np.float32), _classes(rng, num_records, 2))
+
+
+def gray_records(num_records: int, seed: int = 0) -> Labelled:
+    """Random images of MNIST's size, float32[N, 28, 28], ten classes."""
+    rng = np.random.default_rng(seed)
+    return Labelled(rng.random((num_records, 28, 28), dtype=np.float32), _classes(rng, num_records, 10))
+
+
+def colour_records(num_records: int, seed: int = 0) -> Labelled:
+    """Random images of CIFAR-10's size, float32[N, 32, 32, 3], ten classes."""
+    rng = np.random.default_rng(seed)
+    return Labelled(rng.random((num_records, 32, 32, 3), dtype=np.float32), _classes(rng, num_records, 10))
+
+
+def text_records(num_records: int, seed: int = 0) -> Labelled:
+    """Random words, int32[N, 256], two classes."""
+    rng = np.random.default_rng(seed)
+    return Labelled(rng.integers(0, VOCABULARY, (num_records, NUM_TOKENS), np.int32), _classes(rng, num_records, 2))
+
+
+def _classes(rng, num_records, number):
+    return rng.integers(0, number, num_records, np.int32)
+
+
+RECORDS = {
+    "fcnn": tabular_records,
+    "mnist_cnn": gray_records,
+    "cifar_cnn": colour_records,
+    "imdb_lstm": text_records,
+    "embedding": text_records,
+    "mlp": gray_records,
+    "row_rnn": gray_records,
+    "row_lstm": gray_records,
+    "transformer": text_records,
+}  # by the names that the networks have here and at the peers

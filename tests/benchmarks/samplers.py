@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from speed import seconds, turns_of
+from turns import seconds, turns_of
 
 from workbench.inference.training import steps_drawn_ahead
 from workbench.privacy.randomness import new_key, stream

@@ -8,49 +8,23 @@ milliseconds or microseconds a step on this machine; only the ratios mean someth
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import jax
 from contenders import clipped, hierarchical, logistic, non_private, private, trainer, vae
+from turns import a_step, answer_of, here, ratio, seconds, turns_of
 
 from workbench.inference.clipping import STRATEGIES
 from workbench.inference.lanes import LaneProgram, stacked, starting_states
 from workbench.inference.training import jitted_chunk
 from workbench.privacy.randomness import new_key
 
-HERE = Path(__file__).resolve().parent
 EPOCH = 469  # minibatches of 128 in 60 000
-
-
-def seconds(contender):
-    """Wall time of one turn."""
-    began = time.perf_counter()
-    jax.block_until_ready(contender())
-    return time.perf_counter() - began
-
-
-def turns_of(contenders, count):
-    """Seconds of ``count`` turns of each contender."""
-    times = {name: [] for name in contenders}
-    for turn in range(count):
-        for name in list(contenders)[:: 1 if turn % 2 else -1]:
-            times[name].append(seconds(contenders[name]))
-    return times
 
 
 def d3p(arguments):
     """Seconds a step of d3p, from its own environment."""
-    from peers.environment import d3p_python
-
-    command = [str(d3p_python()), str(HERE / "peers" / "d3p_steps.py"), *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(answer.stdout)["seconds_per_step"]
+    return answer_of("d3p", "d3p_steps.py", *arguments)["seconds_per_step"]
 
 
 def compare(problem, contenders, turns, peers, ours="private"):
@@ -64,18 +38,13 @@ def compare(problem, contenders, turns, peers, ours="private"):
     for name, more in turns_of(contenders, turns // 2).items():
         times[name] += more
     for name, values in times.items():
-        ratios = [ours / theirs for ours, theirs in zip(values, times["SVI"], strict=True)]
-        print(f"  {name:28} {_a_step(statistics.median(values) / problem.steps)}   {statistics.median(ratios):7.2f} x SVI")
+        print(f"  {name:28} {a_step(statistics.median(values) / problem.steps)}   {ratio(values, times['SVI']):7.2f} x SVI")
     ours_a_step = statistics.median(times[ours]) / problem.steps
-    for name, a_step in others.items():
-        print(f"  {name:28} {_a_step(a_step)}   {a_step / ours_a_step:7.1f} x {ours}", flush=True)
+    for name, theirs in others.items():
+        print(f"  {name:28} {a_step(theirs)}   {theirs / ours_a_step:7.1f} x {ours}", flush=True)
     if problem.name == "vae":
         epoch = {name: statistics.median(values) / problem.steps * EPOCH for name, values in times.items()}
         print(f"  an epoch of {EPOCH} steps: " + ", ".join(f"{name} {value:.3f} s" for name, value in epoch.items()))
-
-
-def _a_step(value):
-    return f"{value * 1e3:9.3f} ms" if value > 1e-3 else f"{value * 1e6:9.2f} us"
 
 
 def run_vae(turns, peers):
@@ -136,7 +105,7 @@ def run_lanes(turns, peers):
         results = [program.run(states, problem.on_device, numbers, steps) for _ in range(turns + 1)]
         times[lanes] = statistics.median(result.seconds for result in results[1:]) / steps / lanes
         print(
-            f"  {lanes:4} lanes  {_a_step(times[lanes])} a step and lane   {times[1] / times[lanes]:5.1f} x one lane",
+            f"  {lanes:4} lanes  {a_step(times[lanes])} a step and lane   {times[1] / times[lanes]:5.1f} x one lane",
             flush=True,
         )
 
@@ -158,9 +127,7 @@ def main():
     parser.add_argument("--no-peers", action="store_true", help="without d3p, which needs Python 3.11 and a network once")
     parser.add_argument("--turns", type=int, default=9)
     arguments = parser.parse_args()
-    device = jax.devices()[0]
-    where = f"{len(os.sched_getaffinity(0))} core(s)" if device.platform == "cpu" else device.device_kind
-    print(f"{where}, jax {jax.__version__}, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
+    print(here())
     for name in arguments.sections or SECTIONS:
         SECTIONS[name](arguments.turns, not arguments.no_peers)
 

@@ -153,6 +153,8 @@ def _size(sites: Sequence[Site]) -> tuple[int, int, int, int]:
 def _possible(sites: Sequence[Site]) -> list[str]:
     """The rules that a group of sites may be given, the one that is taken by default first."""
     _, t, p, d = _size(sites)
+    if t == 0:
+        return [MATERIALISED]
     looks_up = [site.kind == "rows" for site in sites]
     if len(sites) == 1 and looks_up[0]:
         return [ROWS, GRAM] if t == 1 or t * (d + 1) <= p * d else [MATERIALISED, ROWS, GRAM]

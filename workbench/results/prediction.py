@@ -162,12 +162,12 @@ class Predictor:
         predict = self.model.predict
         if predict is None:
             raise _validate.ArgumentError("model", self.result.model, "has no predict function.")
-        values = self._values(self._places(_DRAWS))
+        values, params = self._values(self._places(_DRAWS)), self.params
         if not values:
-            return jax.jit(lambda arrays: predict(self.params, *arrays)[None])
+            return jax.jit(lambda arrays: predict(params, *arrays)[None])
 
         def all_draws(values: dict[str, Any], arrays: tuple[Any, ...]) -> jax.Array:
-            return jax.vmap(lambda drawn: predict(self.params | drawn, *arrays))(values)
+            return jax.vmap(lambda drawn: predict(params | drawn, *arrays))(values)
 
         # draws of a large network are arguments: of constants the compiler would compute what it can, for a long time
         return functools.partial(jax.jit(all_draws), values)
@@ -204,14 +204,13 @@ class Predictor:
 
         :param given: inputs of the model, one row a record; () for a model of a single array.
         """
-        self._unconstrained()  # every parameter is there
-        site = self.split.observed
+        site, params = self.split.observed, self.params
         if len(site) != 1:
             raise _validate.ArgumentError("model", self.result.model, f"has {len(site)} observed sites; one can be drawn.")
         static = {**self.static, "num_records": 1}
 
         def one(drawn: dict[str, jax.Array], own_key: jax.Array, record: tuple[jax.Array, ...]) -> jax.Array:
-            fixed = handlers.substitute(handlers.seed(self.model.model, own_key), data=self.params | drawn)
+            fixed = handlers.substitute(handlers.seed(self.model.model, own_key), data=params | drawn)
             arguments = tuple(array[None] for array in record)
             return handlers.trace(fixed).get_trace(*arguments, None, **static)[site[0]]["value"][0]
 

@@ -1,8 +1,8 @@
 """Seconds a step of d3p 0.2.0, the published DP-VI package, on one of the benchmark's problems.
 
-Runs in an environment of its own: ``environment.d3p_python()`` names the interpreter. Prints one JSON object. The steps are
-taken as d3p's documentation shows it: DPSVI.update on the batchifier's next minibatch, inside one compiled fori_loop, with
-randomness from d3p.random. A first turn that compiles is not counted.
+Runs in an environment of its own: ``environment.peer_python("d3p")`` names the interpreter. Prints one JSON object. The
+steps are taken as d3p's documentation shows it: DPSVI.update on the batchifier's next minibatch, inside one compiled
+fori_loop, with randomness from d3p.random. A first turn that compiles is not counted.
 
 d3p 0.2.0 has one uniform sampler, minibatches of a fixed size chosen by a Feistel network ("feistel"). Poisson sampling is
 only in its unreleased development version; "poisson" here stands for it: one ChaCha uniform for each of the N records, a
