@@ -40,7 +40,8 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
     screen = Screen(page).is_ready()
     models = [
         ("gmm", "mixture", "log-likelihood"), ("vae", "digits", "reconstruction error"),
-        ("hierarchical_logistic", "hierarchical", "AUC"), ("logistic", "breast_cancer", "AUC"),
+        ("neural_classifier", "digits", "accuracy"), ("hierarchical_logistic", "hierarchical", "AUC"),
+        ("logistic", "breast_cancer", "AUC"),
     ]  # fmt: skip
     for model, data, score in models:
         screen.choose("model", model)
@@ -65,7 +66,7 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
     screen.tab("Fits so far")
     table = screen.root.locator("table:visible", has_text="scores are").first.inner_text()
     assert all(model in table for model, _, _ in models)
-    screen.choose("compare fit", "3: hierarchical_logistic on hierarchical, epsilon 4")
+    screen.choose("compare fit", "4: hierarchical_logistic on hierarchical, epsilon 4")
     screen.root.locator("img[alt='curves of both fits over steps']:visible").wait_for()
     full_page(page, screenshots / "history-1280.png", 1280)
     screen.tab("Export")

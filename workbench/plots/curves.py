@@ -22,6 +22,7 @@ __all__ = ["TrainingCurves", "score_name", "training_figure", "two_runs_figure"]
 # the second panel shows the first of these that a run has
 _SCORES = {
     "auc": "evaluation AUC",
+    "accuracy": "evaluation accuracy",
     "log_likelihood": "evaluation log-likelihood (nats per record)",
     "reconstruction_error": "reconstruction error (RMSE per pixel)",
 }
@@ -31,7 +32,7 @@ _ELBO = "evaluation ELBO (nats per record)"
 
 
 def score_name(metrics: Mapping[str, float]) -> str:
-    """The metric beside the ELBO: AUC, log-likelihood, reconstruction error, or a model's own first; "" if there is none."""
+    """The metric beside the ELBO: the first of ``_SCORES`` that there is, or a model's own first; "" if there is none."""
     own = [name for name in metrics if name != "elbo"]
     known = [name for name in _SCORES if name in own]
     return (known or own or [""])[0]
@@ -44,8 +45,7 @@ def _title(metric: str) -> str:
 class TrainingCurves:
     """ELBO and one score over steps in one Figure of two panels, 7.0 x 2.85 inches.
 
-    The score is AUC where the model has it, else the log-likelihood, else the reconstruction error, else whatever the
-    model's own first metric is; the first points that hold one decide.
+    The score is the first of ``score_name`` that a model has; the first points that hold one decide.
 
     :param steps: the width of the x axes; 0 for empty panels.
     :param label: what the curves are: "public data" or "outside the guarantee"; stands in the picture.

@@ -1,0 +1,248 @@
+"""Speed and memory of private steps of neural networks, as ratios to non-private ones, beside Opacus and jax_privacy.
+
+    python layers.py [networks ...] [--tables steps ablation minibatches] [--turns K] [--no-peers] [--batch B]
+
+"steps": contenders take turns in alternating order; a figure is the median over turns, a ratio the median of the ratios to
+the non-private step within turns. A strategy that takes seconds a step has one turn. Bytes are what a compiled step holds at
+most, its arguments included. A private step is ``clipped_sum``, noise from the workbench's secure generator for every
+coordinate, and SGD; "naive" is jit(vmap(grad)) with threefry noise, as a user writes it. Each peer takes its turns in a
+process of its own between two halves of these; its ratio is to its own non-private step, and beside it stands how many times
+the workbench's private step it takes.
+
+"ablation": table 2 of Subramani et al. 2021, a private step with and without jit and vmap. Without vmap and jit the step is
+timed on a few records and scaled to the minibatch, for its cost is in the calls for each record.
+
+"minibatches": their table 3, the largest minibatch whose step stays within 2 GiB, found to two in a hundred.
+
+Times are of this machine; only the ratios mean something elsewhere.
+"""
+
+import argparse
+import functools
+import statistics
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from descent import Steps, apart, begun, checked, descended, non_private, peak_bytes
+from networks import NETWORKS
+from turns import a_step, answer_of, here, ratio, turns_of
+
+from workbench.inference.clipping import STRATEGIES, clipped_sum
+from workbench.privacy.randomness import new_key, normal
+
+MEMORY = 2 * 2**30
+FEW_RECORDS = 8  # of a step without jit and vmap
+PEERS = {
+    "opacus": ("opacus_steps.py", {"hooks": "Opacus, hooks", "ghost": "Opacus, ghost clipping"}),
+    "jax_privacy": ("jax_privacy_steps.py", {"private": "jax_privacy"}),
+}
+
+# --- steps -----------------------------------------------------------------------------------------------------------------
+
+
+def private(network, strategy, noisy=True):
+    """A private step of the workbench."""
+
+    def step(state, key, x, y):
+        params, number = state
+        mask = jnp.ones(len(y), bool)
+        total, _ = clipped_sum(network.loss, params, (x, y), mask, network.clip, strategy)
+        if noisy:
+            drawn = normal(jax.random.fold_in(key, number), (network.num_parameters,))
+            total = _with_noise(network, total, apart(drawn, params))
+        return descended(network, state, jax.tree.map(lambda leaf: leaf / len(y), total))
+
+    return step
+
+
+def naive(network):
+    """A private step as it is written without a library: a gradient for each record by vmap."""
+    return _by_record(network, lambda params, x, y: jax.vmap(lambda *record: _clipped(network, params, *record))(x, y))
+
+
+def one_by_one(network):
+    """The same without vmap: a Python loop over the records."""
+
+    def all_clipped(params, x, y):
+        gradients = [_clipped(network, params, *record) for record in zip(x, y, strict=True)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *gradients)
+
+    return _by_record(network, all_clipped)
+
+
+def _by_record(network, all_clipped):
+    def step(state, key, x, y):
+        params, number = state
+        total = jax.tree.map(lambda leaf: leaf.sum(0), all_clipped(params, x, y))
+        drawn = jax.random.normal(jax.random.fold_in(key, number), (network.num_parameters,))
+        total = _with_noise(network, total, apart(drawn, params))
+        return descended(network, state, jax.tree.map(lambda leaf: leaf / len(y), total))
+
+    return step
+
+
+def _clipped(network, params, x, y):
+    gradient = jax.grad(network.loss)(params, (x, y))
+    norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradient)))
+    return jax.tree.map(lambda leaf: leaf * jnp.minimum(1, network.clip / norm), gradient)
+
+
+def _with_noise(network, total, drawn):
+    deviation = network.noise_multiplier * network.clip
+    return jax.tree.map(lambda leaf, noise: leaf + deviation * noise, total, drawn)
+
+
+class Program(NamedTuple):
+    """A step, and whether its noise is from the workbench's generator."""
+
+    step: Callable
+    secure: bool = True
+
+    @property
+    def key(self):
+        """What its noise comes from."""
+        return new_key() if self.secure else jax.random.key(1)
+
+
+@functools.cache
+def programs(name):
+    """The compiled steps of one network, ``{contender: program}``; the strategy that "auto" takes has no second one."""
+    network = NETWORKS[name]
+    return {
+        "non-private": Program(non_private(network), secure=False),
+        "private": Program(private(network, "auto")),
+        "private, without noise": Program(private(network, "auto", noisy=False)),
+        **{
+            strategy: Program(private(network, strategy))
+            for strategy in STRATEGIES
+            if strategy not in ("auto", chosen(network))
+        },
+        "naive": Program(naive(network), secure=False),
+    }
+
+
+def chosen(network):
+    """The strategy that "auto" takes."""
+    params, _ = jax.eval_shape(lambda: begun(network))
+    records = tuple(map(jnp.asarray, network.records(2)))
+    explanation = clipped_sum(network.loss, params, records, jnp.ones(2, bool), network.clip, "auto", explain=True)
+    return explanation.strategy
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------------
+
+
+def run_steps(network, batch, turns, peers):
+    """Print median time, ratio and bytes of every contender."""
+    compiled = programs(network.name)
+    steps = {name: Steps(program.step, network, batch, program.key) for name, program in compiled.items()}
+    print(f"\n{network.name}: {network.num_parameters:,} parameters, minibatch {batch}, {turns} turns; auto is "
+          f"{chosen(network)}", flush=True)  # fmt: skip
+    slow = {name for name, contender in steps.items() if contender.fit()} - {"non-private", "private"}
+    times = turns_of(steps, turns - turns // 2, once=slow)
+    answers = {peer: _peer(peer, network, batch, turns) for peer in PEERS} if peers else {}
+    quick = {name: contender for name, contender in steps.items() if name not in slow}
+    for name, more in turns_of(quick, turns // 2).items():
+        times[name] += more
+    times = {name: steps[name].a_step(values) for name, values in times.items()}
+    for name, values in times.items():
+        checked(steps[name])
+        line = f"{a_step(statistics.median(values))}   {ratio(values, times['non-private']):7.2f} x non-private"
+        print(f"  {name:28} {line}   {_mebibytes(steps[name].peak_bytes())}", flush=True)
+    ours = statistics.median(times["private"])
+    for peer, answer in answers.items():
+        for key, label in {"non-private": f"{peer}'s non-private", **PEERS[peer][1]}.items():
+            theirs = answer[key]
+            line = f"{a_step(theirs['seconds_per_step'])}   {theirs['ratio']:7.2f} x its non-private"
+            times_ours = f"{theirs['seconds_per_step'] / ours:6.1f} x private"
+            print(f"  {label:28} {line}   {_mebibytes(theirs['peak_bytes'])}   {times_ours}", flush=True)
+
+
+def _peer(peer, network, batch, turns):
+    return answer_of(peer, PEERS[peer][0], network.name, "--batch", batch, "--turns", turns)
+
+
+def _mebibytes(count):
+    return f"{count / 2**20:8.1f} MiB"
+
+
+def run_ablation(network, batch, turns, peers):
+    """Print a private step with and without jit and vmap."""
+    turns = min(turns, 3)
+    print(f"\n{network.name}: ablation, minibatch {batch}, {turns} turns", flush=True)
+    compiled, key = programs(network.name), jax.random.key(1)
+    steps = {
+        "jit, auto": Steps(compiled["private"].step, network, batch, new_key()),
+        "jit and vmap": Steps(compiled["naive"].step, network, batch, key),
+        "vmap without jit": Steps(naive(network), network, batch, key, compiled=False),
+        "jit without vmap": Steps(compiled["loop"].step, network, batch, new_key()),
+        "neither": Steps(one_by_one(network), network, FEW_RECORDS, key, compiled=False),
+    }
+    slow = {name for name, contender in steps.items() if contender.fit()} - {"jit and vmap"}
+    times = turns_of(steps, turns, once=slow)
+    times = {name: contender.a_step(times[name]) for name, contender in steps.items()}
+    times["neither"] = [value * batch / FEW_RECORDS for value in times["neither"]]
+    for name, values in times.items():
+        line = f"{a_step(statistics.median(values))}   {ratio(values, times['jit and vmap']):7.2f} x jit and vmap"
+        print(f"  {name:28} {line}", flush=True)
+
+
+def run_minibatches(network, batch, turns, peers):
+    """Print the largest minibatch of every strategy."""
+    print(f"\n{network.name}: largest minibatch within {MEMORY / 2**30:.0f} GiB", flush=True)
+    found = {}
+    for name, program in programs(network.name).items():
+        if name in ("private, without noise", "loop", "naive"):
+            continue
+        found[name] = largest_minibatch(network, program)
+        print(f"  {name:28} {found[name]:10,}   {found[name] / found['non-private']:6.3f} x non-private", flush=True)
+
+
+def largest_minibatch(network, program, limit=MEMORY):
+    """Records whose step takes at most ``limit`` bytes: compiled, not run, for sizes guessed from the bytes of the last."""
+    step, key = jax.jit(program.step, donate_argnums=0), program.key
+    one = network.records(1)
+
+    @functools.cache
+    def needed(size):
+        records = [jax.ShapeDtypeStruct((size, *array.shape[1:]), array.dtype) for array in one]
+        return peak_bytes(step, jax.eval_shape(lambda: begun(network)), key, *records)
+
+    fits, fails = 0, None
+    size = 32
+    while fails is None or fails - fits > max(1, fits // 50):
+        if needed(size) <= limit:
+            fits = size
+        else:
+            fails = size
+        if fails == 1:
+            return 0
+        guess = int(0.99 * size * limit / needed(size))  # 0.99: rather below, where two guesses end the search
+        guess = min(max(guess, fits + max(1, fits // 60)), 64 * max(fits, 1))
+        size = guess if fails is None or guess < fails else (fits + fails) // 2
+    return fits
+
+
+TABLES = {"steps": run_steps, "ablation": run_ablation, "minibatches": run_minibatches}
+
+
+def main():
+    """Print the tables asked for, of the networks asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], help="all by default")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="all by default")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--no-peers", action="store_true", help="without Opacus and jax_privacy, which are installed once")
+    parser.add_argument("--batch", type=int, help="size of the minibatch; 128 by default")
+    arguments = parser.parse_args()
+    print(here())
+    for name in arguments.networks or NETWORKS:
+        network = NETWORKS[name]
+        for table in arguments.tables:
+            TABLES[table](network, arguments.batch or network.batch, arguments.turns, not arguments.no_peers)
+
+
+if __name__ == "__main__":
+    main()
