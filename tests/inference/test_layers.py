@@ -418,3 +418,27 @@ def test_a_rule_that_cannot_be_is_refused(rules, said):
 @pytest.mark.parametrize("name", ["LSTM", "groups", "tied embedding", "transformer"])
 def test_every_way_of_clipping_agrees(name, clipping):
     compared(CASES[name], np.float64, 1e-10, clipping)
+
+
+# --- rounding -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [ROWS, GRAM])
+@pytest.mark.parametrize("vocabulary", [40, 40_000])  # few rows are merged by a table, many by sorting
+def test_what_cancels_in_a_row_is_not_clipped_too_little(rule, vocabulary):
+    """One token, many times, with gradients ten thousand times as long as their sum: the norm may only come out larger."""
+    random = np.random.default_rng(0)
+    terms = random.normal(size=(SIZE, 256, 3)) * 1e4
+    terms[:, -1] -= terms.sum(1)  # what is left is rounding, and a little more
+    terms[:, 0, 0] += 1
+    terms = terms.astype(np.float32)
+    exact = np.linalg.norm(terms.astype(np.float64).sum(1), axis=1)
+
+    def loss(u, record):
+        tokens, direction = record
+        return jnp.vdot(u["w"][tokens], direction)
+
+    records = (np.full((SIZE, 256), 7, np.int32), terms)
+    u = {"w": jnp.zeros((vocabulary, 3))}
+    _, norms = clipped_sum(loss, u, records, np.ones(SIZE, bool), 0.5, "bookkeeping", rules={"['w']": rule})
+    assert np.all(norms >= exact * (1 - 1e-6))

@@ -377,11 +377,17 @@ def _overlap(a: Array, b: Array) -> Array:
 
 
 def _squared_norm_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
-    """What a record adds to each row that it looks up, summed in a place of the row's own, squared and summed."""
+    """What a record adds to each row that it looks up, summed in a place of the row's own, squared and summed.
+
+    A sum of n terms may be off by (n - 1) eps times the sum of their lengths, which is much where they cancel: it is added.
+    """
     size, s, t, d = g.shape
     places, order = _places_of_rows(rows.reshape(size * s, t), num_rows)
-    merged = jnp.zeros((size * s * t, d), g.dtype).at[places].add(g.reshape(-1, d)[order])
-    return jnp.sum(jnp.square(_length(merged)).reshape(size, s * t), axis=1)
+    with_length = jnp.concatenate([g, _length(g)[..., None], jnp.ones_like(g[..., :1])], axis=-1)
+    merged = jnp.zeros((size * s * t, d + 2), g.dtype).at[places].add(with_length.reshape(-1, d + 2)[order])
+    terms, lengths, counts = merged[:, :d], merged[:, d], merged[:, d + 1]
+    slack = jnp.finfo(g.dtype).eps * jnp.maximum(counts - 1, 0) * lengths
+    return jnp.sum(jnp.square(_length(terms) + slack).reshape(size, s * t), axis=1)
 
 
 def _places_of_rows(rows: Array, num_rows: int) -> tuple[Array, Any]:
