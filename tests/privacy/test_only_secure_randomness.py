@@ -75,6 +75,8 @@ ALLOWED = {
     Use("workbench/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
     Use("workbench/data/synthetic.py", "hierarchical", "numpy.random.default_rng"): _MADE_UP,
     Use("workbench/data/synthetic.py", "mixture", "numpy.random.default_rng"): _MADE_UP,
+    Use("workbench/data/synthetic.py", "tokens", "numpy.random.default_rng"): _MADE_UP,
+    Use("models/neural_classifier.py", "_starting_value", "jax.random.normal"): "starting values, which depend on no record",
     Use("models/vae.py", "_parameters", "jax.random.normal"): "starting values, which depend on no record",
     Use("models/_relations.py", "_trace.run", "numpyro.handlers.seed"): "reads the structure off blank records",
     Use("models/_pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",
