@@ -383,9 +383,9 @@ def _squared_norm_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
     """
     size, s, t, d = g.shape
     places, order = _places_of_rows(rows.reshape(size * s, t), num_rows)
-    with_length = jnp.concatenate([g, _length(g)[..., None], jnp.ones_like(g[..., :1])], axis=-1)
-    merged = jnp.zeros((size * s * t, d + 2), g.dtype).at[places].add(with_length.reshape(-1, d + 2)[order])
-    terms, lengths, counts = merged[:, :d], merged[:, d], merged[:, d + 1]
+    empty = jnp.zeros(size * s * t, g.dtype)
+    terms = jnp.zeros((size * s * t, d), g.dtype).at[places].add(g.reshape(-1, d)[order])
+    lengths, counts = empty.at[places].add(_length(g).reshape(-1)[order]), empty.at[places].add(1)
     slack = jnp.finfo(g.dtype).eps * jnp.maximum(counts - 1, 0) * lengths
     return jnp.sum(jnp.square(_length(terms) + slack).reshape(size, s * t), axis=1)
 
