@@ -11,7 +11,17 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as
 from jax.extend.core.primitives import scan_p
 from jax.interpreters.partial_eval import dce_jaxpr
 
-__all__ = ["Environment", "aval", "evaluate", "flat_jaxpr", "is_literal", "primitives", "rebuilt", "scan_counts"]
+__all__ = [
+    "Environment",
+    "aval",
+    "evaluate",
+    "flat_jaxpr",
+    "is_literal",
+    "primitives",
+    "rebuilt",
+    "scan_again",
+    "scan_counts",
+]
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr"}
 
@@ -71,6 +81,28 @@ def scan_counts(equation: JaxprEqn) -> tuple[int, int]:
     return len(constants), len(carried)
 
 
+def scan_again(
+    equation: JaxprEqn,
+    inputs: Sequence[Any],
+    body: Callable[[ClosedJaxpr, list[Any], Any], tuple[list[Any], Any]],
+    more: Any = None,
+) -> tuple[list[Any], Any]:
+    """A scan on ``inputs``, its body evaluated by ``body(jaxpr, arguments, part of more) -> (results, what else to stack)``.
+
+    :param more: pytree that is scanned too. :return: (results of the scan, what else was stacked).
+    """
+    constants, carries = scan_counts(equation)
+
+    def step(carry: list[Any], given: tuple[list[Any], Any]) -> tuple[list[Any], tuple[list[Any], Any]]:
+        outputs, besides = body(equation.params["jaxpr"], [*inputs[:constants], *carry, *given[0]], given[1])
+        return outputs[:carries], (outputs[carries:], besides)
+
+    start, steps = list(inputs[constants : constants + carries]), list(inputs[constants + carries :])
+    how = {name: equation.params[name] for name in ("length", "reverse", "unroll")}
+    carry, (stacked, besides) = lax.scan(step, start, (steps, more), **how)
+    return [*carry, *stacked], besides
+
+
 def primitives(jaxpr: Jaxpr) -> set[str]:
     """Names of all operations in ``jaxpr`` and in what is nested in it."""
     names = set()
@@ -99,24 +131,11 @@ def _inlined(closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
         if equation.primitive.name in _INLINED:
             outputs = _inlined(_subjaxpr(equation), inputs)
         elif equation.primitive is scan_p:
-            outputs = _scan_inlined(equation, inputs)
+            outputs, _ = scan_again(equation, inputs, lambda inner, given, _: (_inlined(inner, given), None))
         else:
             outputs = evaluate(closed.jaxpr, equation, inputs)
         environment.write(equation.outvars, outputs)
     return environment.read(closed.jaxpr.outvars)
-
-
-def _scan_inlined(equation: JaxprEqn, inputs: list[Any]) -> list[Any]:
-    """A scan whose body is opened likewise."""
-    constants, carries = scan_counts(equation)
-
-    def body(carry: list[Any], step: list[Any]) -> tuple[list[Any], list[Any]]:
-        outputs = _inlined(equation.params["jaxpr"], [*inputs[:constants], *carry, *step])
-        return outputs[:carries], outputs[carries:]
-
-    how = {name: equation.params[name] for name in ("length", "reverse", "unroll")}
-    carry, stacked = lax.scan(body, inputs[constants : constants + carries], inputs[constants + carries :], **how)
-    return [*carry, *stacked]
 
 
 def flat_jaxpr(fn: Callable, *arguments: Any) -> ClosedJaxpr:

@@ -22,7 +22,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p, dynamic_slice_p, gather_p, scan_p
 
-from workbench.inference._jaxprs import Environment, aval, evaluate, scan_counts
+from workbench.inference._jaxprs import Environment, aval, evaluate, scan_again, scan_counts
 
 __all__ = ["Site", "Use", "entries", "factors", "run", "site_of", "uses_of"]
 
@@ -243,7 +243,7 @@ def run(
         here = (*path, place)
         within = {key: tap for key, tap in taps.items() if key[: len(here)] == here}
         if within and equation.primitive is scan_p:
-            outputs, seen = _run_scan(equation, inputs, within, sides, here)
+            outputs, seen = scan_again(equation, inputs, functools.partial(run, sides=sides, path=here), within)
             met.update(seen)
         else:
             outputs = evaluate(closed.jaxpr, equation, inputs)
@@ -252,22 +252,6 @@ def run(
                 outputs = [outputs[0] + taps[here]]
         environment.write(equation.outvars, outputs)
     return environment.read(closed.jaxpr.outvars), met
-
-
-def _run_scan(
-    equation: JaxprEqn, inputs: Sequence[Any], taps: dict, sides: dict, path: tuple[int, ...]
-) -> tuple[list[Any], dict]:
-    constants, carries = scan_counts(equation)
-    given = inputs[:constants]
-
-    def body(carry: list[Any], step: tuple[list[Any], dict]) -> tuple[list[Any], tuple[list[Any], dict]]:
-        outputs, met = run(equation.params["jaxpr"], [*given, *carry, *step[0]], step[1], sides, path)
-        return outputs[:carries], (outputs[carries:], met)
-
-    start, steps = list(inputs[constants : constants + carries]), list(inputs[constants + carries :])
-    how = {name: equation.params[name] for name in ("length", "reverse", "unroll")}
-    carry, (stacked, met) = lax.scan(body, start, (steps, taps), **how)
-    return [*carry, *stacked], met
 
 
 # --- what a record's gradient is made of --------------------------------------------------------------------------------

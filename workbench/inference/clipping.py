@@ -29,7 +29,6 @@ SMALLEST_CLIP = 1e-12
 # float32 rounding of norm, factor and product stays under this, so that a clipped gradient never exceeds C
 _SAFETY = np.float32(1 - 4e-6)
 
-
 # Bu, Wang, Dai and Su 2023 (arXiv 2206.07136): what automatic clipping adds to the norm that it divides by
 _STABILITY = 0.01
 
@@ -274,12 +273,10 @@ def _two_pass(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.A
 def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     gradients = _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records))
     leaves, treedef = jax.tree.flatten(gradients)
-    weights = weigh(mask, _squares(leaves))
+    weights = weigh(mask, [taps.squares_of(leaf) for leaf in leaves])
 
     def total(leaves: Sequence[jax.Array]) -> Any:
-        pairs = zip(weights.of_leaf, leaves, strict=True)
-        summed = [jnp.tensordot(own.astype(leaf.dtype), leaf, 1, precision=lax.Precision.HIGHEST) for own, leaf in pairs]
-        return jax.tree.unflatten(treedef, summed)
+        return jax.tree.unflatten(treedef, list(map(taps.weighted, leaves, weights.of_leaf)))
 
     without = functools.partial(taps.without, leaves)
     return _Clipped(_where_sound(weights.norms, lambda out: total(out(leaves, without))), weights.norms)
@@ -312,16 +309,11 @@ def _in_any_of(size: int, in_batched: list[bool], needed: jax.Array) -> tuple[ja
     return _in_any_lane(jnp.any(needed)), False
 
 
-def _squares(leaves: Sequence[jax.Array]) -> list[jax.Array]:
-    """Squared norms of gradients with first axis M, float[M] for each leaf."""
-    return [jnp.sum(jnp.square(leaf.reshape(leaf.shape[0], -1)), axis=1) for leaf in leaves]
-
-
 def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
         gradient = jax.tree.leaves(_as_single(jax.grad(loss)(u, record)))
-        weights = weigh(mask[place][None], _squares([leaf[None] for leaf in gradient]))
+        weights = weigh(mask[place][None], [taps.squares_of(leaf[None]) for leaf in gradient])
         clipped = [
             jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
             for leaf, own in zip(gradient, weights.of_leaf, strict=True)

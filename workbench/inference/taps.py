@@ -33,7 +33,7 @@ from workbench.inference import _sites
 from workbench.inference._jaxprs import aval, flat_jaxpr
 from workbench.inference._sites import Site
 
-__all__ = ["RULES", "Backward", "LeafRule", "Plan", "plan", "single", "without"]
+__all__ = ["RULES", "Backward", "LeafRule", "Plan", "plan", "single", "squares_of", "weighted", "without"]
 
 Array = jax.Array
 
@@ -273,12 +273,12 @@ class Plan:
         squares = []
         for number in range(self.num_leaves):
             if number not in self.taps:
-                squares.append(_squares(backward.small[number]))
+                squares.append(squares_of(backward.small[number]))
                 continue
             parts = []
             for place, group in enumerate(self.taps[number]):
                 if group.rule == FORMED:
-                    parts.append(_squares(backward.formed[number, place]))
+                    parts.append(squares_of(backward.formed[number, place]))
                 else:
                     parts.append(_squared_norm(group, backward.factors[number, place]))
             squares.append(functools.reduce(jnp.add, parts))
@@ -293,12 +293,12 @@ class Plan:
         for number, variable in enumerate(self.jaxpr.jaxpr.invars[: self.num_leaves]):
             leaf, own = aval(variable), weights[number]
             if number not in self.taps:
-                totals.append(_weighted(backward.small[number], own).reshape(leaf.shape))
+                totals.append(weighted(backward.small[number], own).reshape(leaf.shape))
                 continue
             parts = []
             for place, group in enumerate(self.taps[number]):
                 if group.rule == FORMED:
-                    total = _weighted(backward.formed[number, place], own)
+                    total = weighted(backward.formed[number, place], own)
                 else:
                     total = _weighted_product(group, backward.factors[number, place], own)
                 seen = jax.ShapeDtypeStruct(leaf.shape, total.dtype)
@@ -329,7 +329,8 @@ def _joined(blocks: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
 # --- norms ------------------------------------------------------------------------------------------------------------
 
 
-def _squares(gradients: Array) -> Array:
+def squares_of(gradients: Array) -> Array:
+    """Squared l2 norm of each record's gradient for one leaf, float[M]; first axis M."""
     return jnp.sum(jnp.square(gradients), axis=tuple(range(1, gradients.ndim)))
 
 
@@ -410,7 +411,7 @@ def _places_of_rows(rows: Array, num_rows: int) -> tuple[Array, Any]:
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
-def _weighted(gradients: Array, weights: Array) -> Array:
+def weighted(gradients: Array, weights: Array) -> Array:
     """sum_i weights_i gradients_i, over the first axis."""
     total = jnp.matmul(weights.astype(gradients.dtype), gradients.reshape(gradients.shape[0], -1), precision=_PRECISION)
     return total.reshape(gradients.shape[1:])
