@@ -417,6 +417,7 @@ class PreparedFit:
             "group": self.data.group_name,
             "groups": list(self.data.groups),
             "image_shape": list(self.data.image_shape),
+            "vocabulary_size": self.data.vocabulary_size,
             "licence": self.data.licence,
             "source": self.data.source,
         }

@@ -516,6 +516,27 @@ def test_the_way_of_clipping_is_that_of_plan_and_promise(clipping):
     assert promise.noise_multiplier == with_target_noise("flat")
 
 
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("delta", 1e-5), ("iterations", 10), ("sampling_rate", 0.1), ("clip", 2.0), ("clipping", "automatic")],
+)
+def test_what_a_mechanism_decides_is_refused_beside_it(argument, value):
+    """Ignored, the run would not be what its caller reads in the call."""
+    with pytest.raises(ArgumentError, match=rf"^{argument}={value!r}: goes with epsilon; mechanism= decides that"):
+        DPVI(
+            zoo.logistic, zoo.logistic_guide, SGD(0.05), sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
+            mechanism=GaussianMechanism(0.5, 1.0), **{argument: value},
+        )  # fmt: skip
+
+
+def test_rules_are_refused_where_they_do_nothing():
+    for strategy in ("vmap", "loop"):
+        with pytest.raises(ArgumentError, match=r"^rules=.*strategy '(vmap|loop)' has none"):
+            logistic(rules={"['weights']": "instantiated"}, strategy=strategy)
+    with pytest.raises(ArgumentError, match=r"^rules='ghost': unknown name"):
+        logistic(rules={"['weights']": "ghost"})
+
+
 @functools.cache
 def with_target_noise(clipping):
     """sigma that the same target asks for: all ways of clipping have the same sensitivity."""

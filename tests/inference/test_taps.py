@@ -141,7 +141,7 @@ MATERIALISED = {
         lambda u, x: score(x @ jnp.broadcast_to(u["w"], (6, 5))), {"w": (5,)}, X, "enters broadcast_in_dim"
     ),
     "many rows": (lambda u, tokens: score(u["w"][tokens]), {"w": (2, 2)}, TOKENS, "cheaper: 2 of 2 rows"),
-    "no places": (lambda u, x: score(x[:0] @ u["w"]) + score(x), {"w": (6, 5)}, SERIES, "cheaper: 0 places, 6 x 5"),
+    "no places": (lambda u, x: score(x[:0] @ u["w"]) + score(x), {"w": (6, 5)}, SERIES, "it meets nothing: 0 places"),
     "no rows": (lambda u, tokens: score(u["w"][tokens[:0]]) + 1.0, {"w": (7, 2)}, TOKENS, "the loss does not depend on it"),
     "columns": (lambda u, tokens: score(u["w"][:, tokens]), {"w": (7, 9)}, TOKENS, "enters gather"),
     "the loss itself": (lambda u, x: u["w"], {"w": ()}, X, "is the loss itself"),

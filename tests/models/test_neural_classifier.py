@@ -318,6 +318,17 @@ def test_a_saved_result_predicts_the_same(bayesian, tmp_path):
     assert set(again.summary_table().index) == set(bayesian.summary_table().index)
 
 
+def test_tokens_outside_the_vocabulary_are_refused_by_a_loaded_result_too(tmp_path):
+    data = wb.data.tokens()
+    made = wb.fit(entry("fcnn", hidden=4), data, epsilon=4.0, delta=1e-4, iterations=3, batch_size=60, draws=4, seed=0)
+    result = wb.load(made.save(tmp_path / "tokens"))
+    x = data.evaluation[0][:2]
+    assert result.predict(x).shape == (2, 3)
+    for wrong in (data.vocabulary_size, -1, 0.5):
+        with pytest.raises(ArgumentError, match=rf"^x={wrong}: must be a whole number from 0 to 11"):
+            result.predict(np.where(np.arange(x.shape[1]) == 1, wrong, x))
+
+
 def test_classes_of_new_records_are_drawn(bayesian):
     assert set(np.unique(bayesian.sample(40, seed=0))) <= {0, 1, 2}
 

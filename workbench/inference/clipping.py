@@ -109,7 +109,7 @@ def clipped_sum(
     :raises ArgumentError: for an unknown strategy, clipping or rule, a clip out of range, or leaves of u that are not
         floating-point.
     """
-    check_clipping(clipping, strategy)
+    check_clipping(clipping, strategy, rules)
     if not isinstance(clip, jax.Array) and not (clip == math.inf and clipping == "flat"):
         _validate.number("clip", clip, at_least=SMALLEST_CLIP)
     for path, leaf in jax.tree_util.tree_flatten_with_path(u)[0]:
@@ -123,12 +123,16 @@ def clipped_sum(
     return clipped.total, clipped.norms
 
 
-def check_clipping(clipping: str, strategy: str) -> None:
-    """:raises ArgumentError: naming ``clipping`` or ``strategy``, where there is no such one or they do not go together."""
+def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None = None) -> None:
+    """:raises ArgumentError: naming ``clipping``, ``strategy`` or ``rules``: no such one, or they do not go together."""
     _validate.choice("strategy", strategy, STRATEGIES)
     _validate.choice("clipping", clipping, CLIPPINGS)
     if strategy == "two_pass" and clipping == "per_leaf":
         raise _validate.ArgumentError("strategy", strategy, "weighs whole records: it cannot clip per leaf.")
+    for rule in (rules or {}).values():
+        _validate.choice("rules", rule, taps.RULES)
+    if rules and strategy in ("vmap", "loop"):
+        raise _validate.ArgumentError("rules", dict(rules), f"are of book-keeping: strategy {strategy!r} has none.")
 
 
 def clipped_sum_in_parts(

@@ -115,14 +115,15 @@ class DPVI:
         with ``learning_rate``, a function that makes one of a learning rate, such as ``Adam`` itself.
     :param learning_rate: given to ``optim``; fits that differ in it share a compiled step.
     :param epsilon: > 0. :param delta: in (0, 1). :param iterations: T, planned steps; ``run``'s number of steps by default.
-    :param sampling_rate: q in (0, 1], public. :param clip: C > 0.
+    :param sampling_rate: q in (0, 1], public. :param clip: C > 0, 1 by default.
     :param sampler: decides which records enter a step: with a privacy target a name ("poisson" by default,
         "without_replacement", "shuffle"), with ``mechanism`` a ``workbench.sampling.Sampler``.
     :param mechanism: clipping norm C and noise multiplier sigma.
     :param num_records: N, a declared public constant that scales the likelihood; the number of records by default.
     :param gradient: "aligned" or "vanilla" (``workbench.inference.gradients``).
-    :param clipping: with ``epsilon``, how a record's gradient is brought to norm C: "flat", "automatic" or "per_leaf"
-        (``clipped_sum``); a mechanism, a plan or a guarantee has its own.
+    :param clipping: how a record's gradient is brought to norm C: "flat" (by default), "automatic" or "per_leaf"
+        (``clipped_sum``). It goes with ``epsilon``, as ``delta``, ``iterations``, ``sampling_rate`` and ``clip`` do: a
+        mechanism, a plan or a guarantee has its own, and beside one they are refused.
     :param strategy: how clipped sums are computed (``clipped_sum``); changes speed and memory only.
     :param rules: of book-keeping, ``{leaf: rule}``, as ``clipped_sum`` takes them; speed and memory only.
     :param physical_size: records held at once; a larger minibatch is summed in parts, the noise added once.
@@ -143,14 +144,14 @@ class DPVI:
         delta: float | None = None,
         iterations: int | None = None,
         sampling_rate: float | None = None,
-        clip: float = 1.0,
+        clip: float | None = None,
         guarantee: Guarantee | None = None,
         plan: PrivacyPlan | None = None,
         sampler: str | Sampler | None = None,
         mechanism: GaussianMechanism | None = None,
         num_records: int | None = None,
         gradient: str = "aligned",
-        clipping: str = "flat",
+        clipping: str | None = None,
         strategy: str = "auto",
         rules: Mapping[str, str] | None = None,
         physical_size: int | None = None,
@@ -191,6 +192,11 @@ class DPVI:
             )
         if name is not None and epsilon is None:
             raise _validate.ArgumentError("sampler", sampler, "goes with epsilon; a guarantee or a plan has its own.")
+        own = {"delta": delta, "iterations": iterations, "sampling_rate": sampling_rate, "clip": clip, "clipping": clipping}
+        if epsilon is None:
+            for argument, value in own.items():
+                if value is not None:
+                    raise _validate.ArgumentError(argument, value, f"goes with epsilon; {given[0]}= decides that itself.")
         self._target: dict[str, Any] = {}
         if epsilon is not None:
             if sampling_rate is None:
@@ -201,8 +207,8 @@ class DPVI:
                 "iterations": iterations,
                 "sampling_rate": sampling_rate,
                 "sampler": name or "poisson",
-                "clip": clip,
-                "clipping": clipping,
+                "clip": 1.0 if clip is None else clip,
+                "clipping": "flat" if clipping is None else clipping,
             }
         elif guarantee is not None:
             names = ("epsilon", "delta", "sampling_rate", "sampler", "relation", "clip", "clipping")
@@ -210,8 +216,8 @@ class DPVI:
         if plan is not None:
             self._sampler, self._mechanism = plan.sampler, plan.mechanism
             self.num_records = plan.settings.num_records if self.num_records is None else self.num_records
-        known = clipping if self._mechanism is None else self._mechanism.clipping
-        check_clipping(self._target.get("clipping", known), strategy)
+        known = self._target["clipping"] if self._mechanism is None else self._mechanism.clipping
+        check_clipping(known, strategy, rules)
 
     @property
     def split(self) -> RecordModel:

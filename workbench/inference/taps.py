@@ -215,7 +215,8 @@ def _rule(uses: Sequence[_sites.Use], leaf: Any, name: str, wanted: str | None) 
         chosen.append(possible[0] if wanted is None else wanted)
     reasons = list(dict.fromkeys(_described(members) for members, _ in found))
     if MATERIALISED in chosen:
-        return materialised(f"cheaper: {'; '.join(reasons)}")
+        no_places = all(_size(members)[1] == 0 for members, _ in found)
+        return materialised("it meets nothing: 0 places" if no_places else f"cheaper: {'; '.join(reasons)}")
     groups = tuple(
         _Group(tuple(members), tuple(turned), rule) for (members, turned), rule in zip(found, chosen, strict=True)
     )
@@ -463,10 +464,9 @@ def plan(loss: Callable[[Any, Any], Array], u: Any, record: Any, rules: Mapping[
     """
     named, treedef = jax.tree_util.tree_flatten_with_path(u)
     names = [jax.tree_util.keystr(path) for path, _ in named]
-    for name, rule in (rules or {}).items():
+    for name in rules or {}:
         if name not in names:
             raise _validate.unknown_name("rules", name, names)
-        _validate.choice("rules", rule, RULES)
     leaves = [leaf for _, leaf in named]
     closed = _loss_jaxpr(loss, leaves, treedef, record)
     uses = _sites.uses_of(closed.jaxpr, len(leaves))

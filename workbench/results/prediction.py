@@ -112,6 +112,12 @@ class Predictor:
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, tuple(self.result.data["arrays"]))
 
+    @property
+    def _codes(self) -> dict[str, int | None]:
+        """Arrays that hold codes from 0 on, and of how many things where that is declared."""
+        facts = self.result.data
+        return {"group": len(facts["groups"]), "y": len(facts["classes"]), "x": facts.get("vocabulary_size")}
+
     def _checked(self, arrays: tuple[Any, ...], names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
         if len(arrays) != len(names):
             raise _validate.ArgumentError("records", len(arrays), f"must be the arrays {', '.join(names)}, as a tuple.")
@@ -122,9 +128,9 @@ class Predictor:
                 raise _validate.ArgumentError(name, array, f"must have the shape (records, {', '.join(map(str, shape))}).")
             if not np.issubdtype(array.dtype, np.number) or not np.all(np.isfinite(array)):
                 raise _validate.ArgumentError(name, array, "must hold finite numbers.")
-            labels = {"group": self.result.data["groups"], "y": self.result.data["classes"]}.get(name)
-            if labels:
-                _check_codes(name, array, len(labels))
+            count = self._codes.get(name)
+            if count:
+                _check_codes(name, array, count)
             checked.append(array.astype(kind))
         lengths = [len(array) for array in checked]
         if min(lengths) < max(lengths) or lengths[0] == 0:
