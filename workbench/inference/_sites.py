@@ -30,6 +30,9 @@ Array = jax.Array
 
 _VIEWS = {"reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims", "copy", "convert_element_type"}
 _PARTS = {"slice", "split"}  # views of some of the entries
+# Of this many entries a kernel's patches are read in one pass; XLA is slow at choosing among more operands (an 8 x 8 kernel
+# took three times as long), and reading them axis by axis costs memory.
+_ENTRIES_AT_ONCE = 9
 _STACKED = None  # in a list of steps: from here on, each turn of a scan sees its own part
 
 
@@ -301,24 +304,27 @@ def _patches(site: Site, met: Array, cotangent: Array, stacks: list[int], turns:
     numbers, groups = params["dimension_numbers"], params["feature_group_count"]
     images, channels, *space = numbers.lhs_spec
     x = jnp.transpose(met, [0, *stacks, *turns, *_later(depth, [images, *space, channels])])
-    widths = [(*pad, dilation - 1) for pad, dilation in zip(params["padding"], params["lhs_dilation"], strict=True)]
-    x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * (depth + 1) + widths + [(0, 0, 0)])
-    kernel = aval(equation.invars[1]).shape
-    result = aval(equation.outvars[0]).shape
-    extents = [result[axis] for axis in numbers.out_spec[2:]]
-    seen = []
-    for offset in itertools.product(*(range(kernel[axis]) for axis in numbers.rhs_spec[2:])):
-        first = [place * dilation for place, dilation in zip(offset, params["rhs_dilation"], strict=True)]
-        strides = params["window_strides"]
-        last = [f + (n - 1) * stride + 1 for f, n, stride in zip(first, extents, strides, strict=True)]
-        whole = [0] * (depth + 1)
-        seen.append(
-            lax.slice(x, [*whole, *first, 0], [*x.shape[: depth + 1], *last, x.shape[-1]], [1] * (depth + 1) + [*strides, 1])
-        )
-    a = jnp.stack(seen, axis=-2)  # [M, stacks, turns, images, space, kernel, channels]
+    padding = [(*pad, dilation - 1) for pad, dilation in zip(params["padding"], params["lhs_dilation"], strict=True)]
+    a = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * (depth + 1) + padding + [(0, 0, 0)])
+    kernel, result = aval(equation.invars[1]).shape, aval(equation.outvars[0]).shape
+    of_images, outputs, *of_space = numbers.out_spec
+    widths = [kernel[axis] for axis in numbers.rhs_spec[2:]]
+    extents = [result[axis] for axis in of_space]
+    ways = list(zip(extents, params["window_strides"], params["rhs_dilation"], strict=True))
+    axes = range(len(space))
+    stages = [axes] if math.prod(widths) <= _ENTRIES_AT_ONCE else [[axis] for axis in reversed(axes)]
+    for stage in stages:
+        seen = []
+        for offsets in itertools.product(*(range(widths[axis]) for axis in stage)):
+            seen.append(a)
+            for axis, offset in zip(stage, offsets, strict=True):
+                extent, stride, dilation = ways[axis]
+                first = offset * dilation
+                last = first + (extent - 1) * stride + 1
+                seen[-1] = lax.slice_in_dim(seen[-1], first, last, stride, depth + 1 + axis)
+        a = jnp.stack(seen, depth + 1 + len(space))  # [M, stacks, turns, images, space, kernel, channels]
     a = a.reshape(*a.shape[:-1], groups, a.shape[-1] // groups)
     a = jnp.moveaxis(a, -2, 1 + len(stacks))
-    of_images, outputs, *of_space = numbers.out_spec
     g = jnp.transpose(cotangent, [0, *stacks, *turns, *_later(depth, [of_images, *of_space, outputs])])
     g = g.reshape(*g.shape[:-1], groups, g.shape[-1] // groups)
     return a, jnp.moveaxis(g, -2, 1 + len(stacks))
