@@ -88,3 +88,20 @@ def command(capsys):
         return code, shown.out, shown.err
 
     return run
+
+
+@pytest.fixture
+def place(private_frame, tmp_path, monkeypatch):
+    """A working folder with a table of 200 records in ``clinic.csv``, and a folder and a ledger of the workbench's own."""
+    private_frame.head(200).to_csv(tmp_path / "clinic.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "state"))
+    return tmp_path
+
+
+def refused(answer):
+    """The one line of standard error of a ``command`` that found its arguments unusable."""
+    code, out, err = answer
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    return err

@@ -8,19 +8,11 @@ import warnings
 
 import pytest
 
+from tests.conftest import refused
 from workbench.privacy.ledger import Ledger, LedgerError
 from workbench.spending import records_of
 
 BOUNDS = ["--target", "ill", "--bounds", "dose=0:200", "age=0:100"]
-
-
-@pytest.fixture
-def place(private_frame, tmp_path, monkeypatch):
-    """A working folder with a table of 200 records in ``clinic.csv``, and a ledger of its own."""
-    private_frame.head(200).to_csv(tmp_path / "clinic.csv", index=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "state"))
-    return tmp_path
 
 
 @pytest.fixture
@@ -44,13 +36,6 @@ def ledger(command, place):
         return json.loads(out) if "--json" in arguments else out
 
     return run
-
-
-def refused(answer):
-    code, out, err = answer
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    return err
 
 
 def test_nothing_is_made_by_looking(ledger, command, place):

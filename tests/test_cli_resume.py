@@ -17,6 +17,7 @@ import pytest
 from workbench.models import registry
 
 import workbench as wb
+from tests.conftest import refused
 from workbench import _command_line, cli, fitting
 from workbench.privacy.ledger import Ledger
 
@@ -35,15 +36,6 @@ def share(x, y=None, num_records=None, prior_scale=1.0):
     with numpyro.plate("records", num_records, subsample_size=len(x)):
         numpyro.sample("y", dist.Bernoulli(logits=level), obs=y)
 """
-
-
-@pytest.fixture
-def place(private_frame, tmp_path, monkeypatch):
-    """A working folder with a table of 200 records in ``clinic.csv``, and the workbench's own folder."""
-    private_frame.head(200).to_csv(tmp_path / "clinic.csv", index=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "state"))
-    return tmp_path
 
 
 @pytest.fixture
@@ -82,13 +74,6 @@ def _refuse_steps(monkeypatch):
         raise AssertionError("a step was taken")
 
     monkeypatch.setattr(fitting, "run_training", refuse)
-
-
-def refused(answer):
-    code, out, err = answer
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    return err
 
 
 def same_params(one, other):

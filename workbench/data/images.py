@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench.data.dataset import Dataset
-from workbench.data.tables import split_rows
+from workbench.data.tables import evaluation_arrays, split_rows
 
 __all__ = ["from_images", "unit_interval"]
 
@@ -45,9 +45,10 @@ def from_images(
         held_out = split_rows(len(x), evaluation_fraction, split_seed)
         both = [(array[~held_out], array[held_out]) for array in (x, y) if array is not None]
     else:
-        both = [(x, _held_out_images(evaluation, x.shape[1:], labels is not None))]
+        held = evaluation_arrays(evaluation, ("images",) if y is None else ("images", "labels"))
+        both = [(x, _held_out_images(held["images"], x.shape[1:]))]
         if y is not None:
-            both.append((y, _checked_labels("evaluation labels", evaluation[1], len(both[0][1]), classes)))
+            both.append((y, _checked_labels("evaluation labels", held["labels"], len(both[0][1]), classes)))
         if len(x) < 2 or not len(both[0][1]):
             raise _validate.ArgumentError("images", x, "at least 2 training images and 1 evaluation image are needed.")
     names: tuple[str, ...] = ()
@@ -98,11 +99,8 @@ def unit_interval(images: Any, argument: str = "images") -> np.ndarray:
     return values.astype(np.float32)
 
 
-def _held_out_images(evaluation: Any, shape: tuple[int, ...], labelled: bool) -> np.ndarray:
-    expected = "(images, labels)" if labelled else "(images,)"
-    if not isinstance(evaluation, (tuple, list)) or len(evaluation) != 1 + labelled:
-        raise _validate.ArgumentError("evaluation", type(evaluation).__name__, f"must be a tuple {expected}.")
-    x = unit_interval(evaluation[0], "evaluation images")
+def _held_out_images(images: Any, shape: tuple[int, ...]) -> np.ndarray:
+    x = unit_interval(images, "evaluation images")
     if x.shape[1:] != shape:
         raise _validate.ArgumentError(
             "evaluation images", x, f"must be of size {' x '.join(map(str, shape))} as the others."

@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench.data.dataset import Dataset
-from workbench.data.tables import split_rows
+from workbench.data.tables import evaluation_arrays, split_rows
 
 __all__ = ["from_tokens"]
 
@@ -51,10 +51,7 @@ def from_tokens(
         held_out = split_rows(len(arrays[0]), evaluation_fraction, split_seed)
         both = [(array[~held_out], array[held_out]) for array in arrays]
     else:
-        if not isinstance(evaluation, (tuple, list)) or len(evaluation) != len(given):
-            expected = f"({', '.join(given)}{',' if len(given) == 1 else ''})"
-            raise _validate.ArgumentError("evaluation", type(evaluation).__name__, f"must be a tuple {expected}.")
-        held = _checked(dict(zip(given, evaluation, strict=True)), size, len(names), "evaluation ")
+        held = _checked(evaluation_arrays(evaluation, tuple(given)), size, len(names), "evaluation ")
         if held[0].shape[1] != length:
             raise _validate.ArgumentError("evaluation x", held[0], f"must hold sequences of {length} tokens as the others.")
         if len(arrays[0]) < 2 or not len(held[0]):

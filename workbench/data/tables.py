@@ -14,7 +14,7 @@ from workbench.data.dataset import Dataset, evaluation_rows
 from workbench.data.groups import checked_group_features, checked_groups, group_codes
 from workbench.data.schema import Numeric, Schema
 
-__all__ = ["from_arrays", "from_frame", "split_rows"]
+__all__ = ["evaluation_arrays", "from_arrays", "from_frame", "split_rows"]
 
 
 def from_frame(
@@ -161,11 +161,7 @@ def from_arrays(
     frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
     held_out = None
     if evaluation is not None:
-        if not isinstance(evaluation, (tuple, list)) or len(evaluation) != len(present):
-            raise _validate.ArgumentError(
-                "evaluation", type(evaluation).__name__, f"must be a tuple of {len(present)} arrays: {', '.join(present)}."
-            )
-        held_out = _frame_of(dict(zip(present, evaluation, strict=True)), feature_names, target_name, "evaluation ")
+        held_out = _frame_of(evaluation_arrays(evaluation, present), feature_names, target_name, "evaluation ")
     return from_frame(
         frame,
         target=None if y is None else target_name,
@@ -208,6 +204,14 @@ def split_rows(num_rows: int, fraction: Any, seed: Any) -> np.ndarray:
             "evaluation_fraction", fraction, f"leaves too few records of {num_rows} on one side of the split."
         )
     return held_out
+
+
+def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
+    """``{name: array}`` of evaluation records that were given as a tuple of arrays, which is checked to have them all."""
+    if not isinstance(evaluation, (tuple, list)) or len(evaluation) != len(names):
+        expected = f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+        raise _validate.ArgumentError("evaluation", type(evaluation).__name__, f"must be a tuple of arrays {expected}.")
+    return dict(zip(names, evaluation, strict=True))
 
 
 def _checked_frame(frame: Any, evaluation: Any, fraction: Any, seed: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray]:
