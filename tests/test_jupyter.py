@@ -37,6 +37,25 @@ def test_app_serves_the_screen_alone_behind_a_token(served, command, tmp_path):
     assert "wb.widgets.Workbench()" in (tmp_path / "app.ipynb").read_text()
 
 
+@pytest.mark.parametrize(
+    "words", [["teaching", "--no-browser", "--"], ["--no-browser", "teaching", "--"], ["teaching", "--"]], ids=" ".join
+)
+def test_app_serves_the_teaching_pieces(served, command, tmp_path, words):
+    command("app", *words, "--port=1234")
+    (line,) = served
+    assert line[:4] == [sys.executable, "-m", "voila", "teaching.ipynb"]
+    assert {"--Voila.auto_token=True", "--no-browser"} <= set(line)
+    assert line[-1] == "--port=1234"
+    assert "wb.widgets.teaching.clipping()" in (tmp_path / "teaching.ipynb").read_text()
+
+
+def test_app_names_its_pages_where_there_is_no_such_one(served, command):
+    code, _, err = command("app", "teachin")
+    assert code == 2
+    assert err == ("workbench app: page='teachin': unknown name; did you mean 'teaching'? known: teaching, workbench.\n")
+    assert served == []
+
+
 def test_a_token_of_the_users_own_is_kept(served, command):
     command("app", "--", "--token=mine")
     assert not any("auto_token" in part for part in served[0])

@@ -1,4 +1,4 @@
-"""Serving the notebooks: JupyterLab on the quickstart, and the screen alone with Voilà."""
+"""Serving the notebooks: JupyterLab on the quickstart, and the screen or the teaching pieces alone with Voilà."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["serve_app", "serve_lab"]
+from workbench import _validate
+
+__all__ = ["PAGES", "serve_app", "serve_lab"]
 
 _FAILED = 1
+
+# what ``workbench app`` serves: the notebook that has the page
+PAGES = {"workbench": "app.ipynb", "teaching": "teaching.ipynb"}
 
 
 def serve_lab(*, no_browser: bool, further: Sequence[str]) -> int:
@@ -30,14 +35,18 @@ def serve_lab(*, no_browser: bool, further: Sequence[str]) -> int:
     return _become([*command, *further])
 
 
-def serve_app(*, no_browser: bool, further: Sequence[str]) -> int:
-    """The workbench screen without a notebook around it, served by Voilà; its exit code.
+def serve_app(page: str, *, no_browser: bool, further: Sequence[str]) -> int:
+    """The workbench screen, or the teaching pieces, without a notebook around them, served by Voilà; its exit code.
 
     Whoever opens it works as the user who serves it, so the address carries a token.
+
+    :param page: one of ``PAGES``.
+    :raises ArgumentError: for another.
     """
+    _validate.choice("page", page, PAGES)
     if not _is_installed("voila", "workbench app: Voilà is not installed; pip install voila."):
         return _FAILED
-    command = [sys.executable, "-m", "voila", str(_notebook("app.ipynb"))]
+    command = [sys.executable, "-m", "voila", str(_notebook(PAGES[page]))]
     if not any(argument.startswith(("--token", "--Voila.token")) for argument in further):
         command.append("--Voila.auto_token=True")
     if no_browser or _has_no_display():
