@@ -7,6 +7,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+# a quarter of a minute each; the others take longer and are executed by make test-all
+QUICK = ("app", "quickstart", "speed", "teaching", "what_is_differential_privacy", "clipping_and_noise")
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
@@ -26,7 +28,7 @@ def test_outputs_are_stripped(path):
 # nbclient's own event loops warn under "error"; what the notebook itself warns of goes to its outputs, tested below
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
-    "path", [pytest.param(path, marks=pytest.mark.slow if path.stem == "sweep" else (), id=path.stem) for path in NOTEBOOKS]
+    "path", [pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem) for path in NOTEBOOKS]
 )
 def test_runs_from_top_to_bottom(path, tmp_path):
     shutil.copy(path, tmp_path)
