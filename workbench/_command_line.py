@@ -155,9 +155,9 @@ def stopped_by_interrupt(words: str) -> Iterator[Callable[[], bool]]:
 # ---- options --------------------------------------------------------------------------------------------------------------
 
 
-def _add_plan(parser: argparse.ArgumentParser, *, iterations: int | None, rate: str = "0.1") -> None:
+def _add_plan(parser: argparse.ArgumentParser, *, iterations: int | None, rate: str = "") -> None:
     parser.add_argument("--iterations", type=_number, default=iterations, metavar="T", help="planned steps")
-    parser.add_argument("--sampling-rate", type=_number, metavar="Q", help=f"share of the records in a minibatch ({rate})")
+    parser.add_argument("--sampling-rate", type=_number, metavar="Q", help=f"share of the records in a minibatch{rate}")
     parser.add_argument("--sampler", default="poisson", help="poisson (default), without_replacement or shuffle")
     parser.add_argument(
         "--relation", help="neighbouring relation; default the sampler's own; shuffle also has replace_special"
@@ -178,8 +178,9 @@ def parser(run: Mapping[str, Command]) -> argparse.ArgumentParser:
     lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
     lab.add_argument("--no-browser", action="store_true", help="only serve (also with BROWSER=none or no display)")
     lab.add_argument("jupyter", nargs="*", help="further arguments for jupyter lab, after --")
-    app = commands.add_parser("app", help="serve the workbench screen alone, with Voilà")
+    app = commands.add_parser("app", help="serve the workbench screen or the teaching pieces alone, with Voilà")
     app.add_argument("--no-browser", action="store_true", help="only serve (also with BROWSER=none or no display)")
+    app.add_argument("page", nargs="?", default="workbench", help="workbench (default) or teaching")
     app.add_argument("voila", nargs="*", help="further arguments for voila, after --")
     for name, command in commands.choices.items():
         command.set_defaults(run=run[name])
@@ -204,7 +205,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("--path", help="file or folder of a data set with a name that is not embedded")
     fit.add_argument("--epsilon", type=_number, required=True, help="privacy loss of the whole run, > 0")
     fit.add_argument("--delta", type=_number, help="in (0, 1); default: the largest power of ten below 1/N")
-    _add_plan(fit, iterations=None)
+    _add_plan(fit, iterations=None, rate=" (default: the model's advice, else 0.1, but no more than 1000 records)")
     fit.add_argument(
         "--batch-size", type=_whole, metavar="B", help="records in a minibatch (poisson: expected), for --sampling-rate"
     )
@@ -414,7 +415,7 @@ def _add_audit(commands: Any) -> None:
     audit.add_argument(
         "--delta", type=_number, default=1e-2, help="of the promise (0.01: only frequent events can be counted)"
     )
-    _add_plan(audit, iterations=20, rate="0.5")
+    _add_plan(audit, iterations=20, rate=" (0.5)")
     audit.add_argument("--clip", type=_number, default=1.0, metavar="C", help="largest norm of one record's gradient (1)")
     audit.add_argument("--clipping", default="flat", help="flat (default), automatic or per_leaf")
     audit.add_argument("--gradient", default="aligned", help="aligned (default) or vanilla")

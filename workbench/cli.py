@@ -184,12 +184,14 @@ def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> N
                 total, first = prepared.privacy.iterations, snapshot.step
                 bar = tqdm(
                     total=total, initial=first, unit="step", desc="compiling", file=sys.stderr, disable=quiet,
-                    mininterval=0.2,
+                    mininterval=0.2 if sys.stderr.isatty() else 10.0,  # a log file wants a line now and then
                 )  # fmt: skip
                 shown.enter_context(bar)
             if snapshot.step > first:
                 bar.set_description("fitting", refresh=False)
-            values = {name: f"{value:.4g}" for name, value in snapshot.metrics.items() if name in ("elbo", "auc")}
+            values = {
+                name: f"{value:.4g}" for name, value in snapshot.metrics.items() if name in ("elbo", "auc", "accuracy")
+            }
             bar.set_postfix({"epsilon": f"{snapshot.epsilon_so_far:.3g}", **values}, refresh=False)
             bar.update(snapshot.step - bar.n)
 
@@ -408,7 +410,7 @@ def _lab(arguments: argparse.Namespace) -> int:
 
 
 def _app(arguments: argparse.Namespace) -> int:
-    return _jupyter.serve_app(no_browser=arguments.no_browser, further=arguments.voila)
+    return _jupyter.serve_app(arguments.page, no_browser=arguments.no_browser, further=arguments.voila)
 
 
 def _predict(arguments: argparse.Namespace) -> int:
@@ -452,9 +454,20 @@ _COMMANDS = {
 }  # fmt: skip
 
 
+def _apart(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words of ``workbench app`` and what stands after its --, which argparse would take for the name of a page."""
+    if words[:1] == ["app"] and "--" in words:
+        place = words.index("--")
+        return words[:place], words[place + 1 :]
+    return words, []
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parsed = parser(_COMMANDS).parse_args(arguments)
+    words, further = _apart(list(sys.argv[1:] if arguments is None else arguments))
+    parsed = parser(_COMMANDS).parse_args(words)
+    if parsed.command == "app":
+        parsed.voila = [*parsed.voila, *further]
     try:
         return int(parsed.run(parsed))
     except ArgumentError as error:

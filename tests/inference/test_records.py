@@ -152,6 +152,18 @@ def test_a_latent_missing_from_the_guide_must_be_reparametrised():
     assert "site 'class' is missing from the guide and BernoulliProbs cannot be reparametrised" in refusal(model)
 
 
+def test_a_discrete_latent_is_refused_for_an_automatic_guide():
+    """In numpyro's own words it would need funsor."""
+
+    def model(x, num_records=None):
+        means = numpyro.sample("means", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            component = numpyro.sample("component", dist.Bernoulli(0.5))
+            numpyro.sample("x", dist.Normal(means[component], 1), obs=x)
+
+    assert "site 'component' is a discrete latent (BernoulliProbs)" in refusal(model, AutoNormal(model))
+
+
 @pytest.mark.parametrize("part", ["value", "density"])
 def test_a_guide_that_looks_at_records_is_refused(part):
     def guide(x, num_records=None):

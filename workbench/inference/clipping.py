@@ -29,7 +29,7 @@ SMALLEST_CLIP = 1e-12
 # float32 rounding of norm, factor and product stays under this, so that a clipped gradient never exceeds C
 _SAFETY = np.float32(1 - 4e-6)
 
-# Bu, Wang, Dai and Su 2023 (arXiv 2206.07136): what automatic clipping adds to the norm that it divides by
+# Bu, Wang, Zha and Karypis 2023 (arXiv 2206.07136): what automatic clipping adds to the norm that it divides by
 _STABILITY = 0.01
 
 

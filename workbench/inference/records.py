@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
-from numpyro.distributions import constraints
+from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.util import transform_fn
@@ -71,6 +71,28 @@ class _WithoutObservations(handlers.Messenger):
     def process_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "sample" and msg["is_observed"]:
             msg["fn"] = msg["fn"].mask(False)
+
+
+def _family(distribution: Any) -> str:
+    """The name of a distribution as its author knows it, without what plates and ``to_event`` put around it."""
+    while isinstance(distribution, (ExpandedDistribution, Independent, MaskedDistribution)):
+        distribution = distribution.base_dist
+    return type(distribution).__name__
+
+
+def _require_continuous(model: Callable, key: Array, plate_index: Array, *args: Any, **kwargs: Any) -> None:
+    """:raises PrivacyModelError: naming a discrete latent of ``model``, which no automatic guide can have."""
+
+    def find(key: Array) -> None:
+        for name, site in _trace(model, key, {}, plate_index, *args, **kwargs).items():
+            if site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete:
+                raise PrivacyModelError(
+                    f"site {name!r} is a discrete latent ({_family(site['fn'])}), which an automatic guide cannot "
+                    "have: sum it out in the model, as the mixture in models/gmm.py does."
+                )
+
+    with NetworkWatch():
+        jax.eval_shape(find, key)
 
 
 def _record_plate(trace: dict, what: str) -> str:
@@ -281,9 +303,9 @@ def split(
     :param num_records: N >= 2, a declared public constant, the size of the record plate.
     :param static: further keyword arguments of model and guide.
     :raises PrivacyModelError: no or several record plates; an observed site outside the plate; a local latent whose guide
-        is not inside the plate; a guide that is not reparametrised; a global quantity that depends on the records; batch
-        statistics or other mutable state, with the layer's name; dropout without a key; use of the plate's index,
-        parameters per record included.
+        is not inside the plate; a guide that is not reparametrised; a discrete latent for an automatic guide; a global
+        quantity that depends on the records; batch statistics or other mutable state, with the layer's name; dropout
+        without a key; use of the plate's index, parameters per record included.
     """
     static = dict(static or {})
     kwargs = {"num_records": num_records, **static}
@@ -297,6 +319,7 @@ def split(
         # an automatic guide looks for a starting point in its first call, which must not happen under jit, and rejects
         # points by the likelihood of the observations; here these are made up and maybe impossible, so they say nothing
         original = guide.model
+        _require_continuous(original, key, zero, *args, **kwargs)
         guide.model = NetworkWatch(_WithoutObservations(original))
         try:
             _trace(guide, key, {}, zero, *args, **kwargs)
@@ -395,7 +418,7 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
             continue
         if name not in guide_trace and not site["fn"].has_rsample:
             raise PrivacyModelError(
-                f"site {name!r} is missing from the guide and {type(site['fn']).__name__} cannot be reparametrised: give it "
+                f"site {name!r} is missing from the guide and {_family(site['fn'])} cannot be reparametrised: give it "
                 "a guide, or sum it out in a distribution of your own (as MixtureSameFamily does)."
             )
         if name in guide_trace and _inside(site, plate) != _inside(guide_trace[name], plate):
@@ -408,7 +431,7 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
             raise PrivacyModelError(f"site {name!r} of the guide is not in the model.")
         if site["type"] == "sample" and not site["fn"].has_rsample:
             raise PrivacyModelError(
-                f"site {name!r} of the guide is not reparametrised ({type(site['fn']).__name__}): its gradient needs that."
+                f"site {name!r} of the guide is not reparametrised ({_family(site['fn'])}): its gradient needs that."
             )
 
 

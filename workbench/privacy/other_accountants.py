@@ -73,7 +73,7 @@ def _event(plan: Steps, phase: Phase) -> dp_event.DpEvent:
 
 
 def _fourier(plan: Steps, delta: float) -> float:
-    """The Fourier accountant of Koskela, Jaelkoe and Honkela (2020), in a process of its own, because it can hang."""
+    """The Fourier accountant of Koskela, Jälkö and Honkela (2020), in a process of its own, because it can hang."""
 
     def unreliable(reason: str) -> _validate.ArgumentError:
         return _validate.ArgumentError("accountant", "fourier", f"not reliable here: {reason}")

@@ -71,7 +71,7 @@ def _without_replacement(rate: float, mu: float, order: int) -> float:
 
         E_Q[(P / Q)^a] = 1 + a (a - 1) int_0^inf (e^{(a - 1) epsilon} + e^{-a epsilon}) delta(epsilon) d epsilon
 
-    (Sason and Verdu 2016). With e^epsilon = 1 + q (e^s - 1) the profile of H is taken at s.
+    (Sason and Verdú 2016). With e^epsilon = 1 + q (e^s - 1) the profile of H is taken at s.
     """
     mu = max(mu, _SMALLEST_MU)
     end = mu * (mu / 2 + order * mu + _REACH)  # where the integrand's Gaussian, shifted by its weight, has died away

@@ -424,8 +424,9 @@ def sweep(
         regression): exact functions of the records, outside the guarantee.
     :param store: a SQLite file to keep finished fits in: fits that it has are not run again. Without one they are kept in
         memory.
-    :param ledger: where fits of private records are entered, and :param over_cap: why their cap may be overrun, as for
-        ``workbench.fit``; all fits of a sweep are reserved together.
+    :param ledger: where fits of private records are entered, as for ``workbench.fit``; all fits of a sweep are reserved
+        together.
+    :param over_cap: why their cap may be overrun, as for ``workbench.fit``.
     :param accept_total_epsilon: on private records, the sweep runs if all its fits together spend at most this epsilon.
     :param executor: a dask.distributed Client or a concurrent.futures executor to do the work; this process by default.
     :param max_lanes: fits stepped together at most; memory decides by default.
