@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help lab demo test test-all lint bench bench-layers bench-gpu experiments picture clean
+.PHONY: help lab demo test test-all lint docs docs-links bench bench-layers bench-gpu experiments picture clean
 
 help:
 	@echo "make lab       install into $(VENV) and open JupyterLab on the quickstart (BROWSER=none: only serve)"
@@ -12,6 +12,8 @@ help:
 	@echo "make demo      the same fit without Jupyter, on the command line; writes runs/demo/report.html"
 	@echo "make test-all  the slow tests as well"
 	@echo "make lint      ruff and mypy"
+	@echo "make docs      the documentation into docs/_build/html, the notebooks executed; ten minutes the first time"
+	@echo "make docs-links  whether the documentation's external links answer; needs a network"
 	@echo "make bench     speed, as ratios to numpyro's SVI and to d3p, which it installs apart (.bench, .5 GB);"
 	@echo "                and bench-layers; an hour"
 	@echo "make bench-layers  neural networks: speed, memory and accuracy beside Opacus and jax_privacy (.bench, 2 GB)"
@@ -39,6 +41,13 @@ lint: $(VENV)/tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# fails on broken links and references, and on public names that no page documents
+docs: $(VENV)/tested
+	DOCS_NOTEBOOKS=cache $(BIN)/python -m sphinx -E -W --keep-going -n -q docs docs/_build/html
+
+docs-links: $(VENV)/tested
+	$(BIN)/python -m sphinx -b linkcheck docs docs/_build/links
 
 bench: bench-layers
 	$(BIN)/python tests/benchmarks/normals.py
@@ -76,11 +85,11 @@ $(BIN)/python:
 	  $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install --quiet pip; fi
 
 $(VENV)/installed: pyproject.toml | $(BIN)/python
-	@echo "Installing into $(VENV): about 1.2 GB, two to five minutes"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "Installing into $(VENV): about 1.4 GB, two to five minutes"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[data]"
 	@touch $@
 
 $(VENV)/tested: pyproject.toml | $(BIN)/python
-	@echo "Installing into $(VENV) with the test dependencies: about 1.3 GB, two to five minutes"
+	@echo "Installing into $(VENV) with the test dependencies: about 1.6 GB, two to five minutes"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
 	@touch $@ $(VENV)/installed

@@ -1,0 +1,394 @@
+"""The documentation says what is so: its code runs, its commands parse, its links lead somewhere, nothing public is missing.
+
+Conventions of the pages: a fenced block ``python`` runs, the blocks of a page in order in one namespace, in an empty folder
+and with a ledger of its own. An expression that ends in ``# -> VALUE`` must have that value, numbers to the digits written.
+A block ``python skip: WHY`` is only parsed. Lines of other blocks that begin with ``workbench`` must be understood by the
+command's parser.
+"""
+
+import ast
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from workbench.models import registry
+
+import workbench as wb
+from workbench._command_line import parser
+from workbench.cli import _COMMANDS
+from workbench.results.fit_result import IntervalWarning
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(DOCS.glob("*.md")),
+    *sorted((DOCS / "reference").glob("*.md")),
+]
+TEXTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in PAGES}
+
+_FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.M | re.S)
+_EXPECTED = re.compile(r"#\s*->\s*(.+?)\s*$")
+
+
+def fences(text, of):
+    """(info, code) of the fenced blocks whose info ``of`` accepts; those of MyST directives are none."""
+    return [(info, code) for info, code in _FENCE.findall(text) if not info.startswith("{") and of(info.strip())]
+
+
+def python_blocks(text):
+    """(why it is skipped or "", code)."""
+    blocks = []
+    for info, code in fences(text, lambda info: info.split(" ")[0] == "python"):
+        _, _, rest = info.partition(" ")
+        assert not rest or re.fullmatch(r"skip: \S.+", rest), f"```{info}: write ```python or ```python skip: WHY"
+        blocks.append((rest.removeprefix("skip: "), code))
+    return blocks
+
+
+def run_block(code, namespace):
+    """Run ``code``; every expression that ends in ``# -> VALUE`` must have that value."""
+    lines = code.splitlines()
+    promised = {number for number, line in enumerate(lines, 1) if _EXPECTED.search(line)}
+    for statement in ast.parse(code).body:
+        expected = _EXPECTED.search(lines[statement.end_lineno - 1])
+        if expected is None or not isinstance(statement, ast.Expr):
+            exec(compile(ast.Module([statement], []), "<page>", "exec"), namespace)
+            continue
+        promised.remove(statement.end_lineno)
+        value = eval(compile(ast.Expression(statement.value), "<page>", "eval"), namespace)
+        assert says(value, expected[1]), f"{lines[statement.lineno - 1]}\nis {value!r}"
+    assert not promised, f"not the last line of an expression: {[lines[number - 1] for number in promised]}"
+
+
+def says(value, text):
+    """Whether ``text`` is ``value``, rounded to the digits that it has where it is a number."""
+    try:
+        number = float(text.replace(" ", ""))
+    except ValueError:
+        return str(value) == text
+    digits = len(text.partition(".")[2])
+    return abs(float(value) - number) <= 0.5000001 * 10.0**-digits
+
+
+@pytest.fixture
+def on_a_page(tmp_path, monkeypatch):
+    """The namespace of a page, an empty working folder, a ledger of its own, a gallery that forgets what is registered."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / ".state"))
+    monkeypatch.delenv("WORKBENCH_LEDGER", raising=False)
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    return {"__name__": "__main__"}
+
+
+SLOW = {"docs/sweeps.md"}  # half a minute
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
+        for page, text in TEXTS.items()
+        if python_blocks(text)
+    ],
+)
+def test_code_runs(page, on_a_page):
+    for skipped, code in python_blocks(TEXTS[page]):
+        if skipped:
+            ast.parse(code)
+            continue
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore", IntervalWarning)  # what a short fit at epsilon 1 deserves
+            run_block(code, on_a_page)
+
+
+def test_a_wrong_value_is_noticed():
+    run_block("1 / 3  # -> 0.33\n'a' + 'b'  # -> ab\n", {})
+    with pytest.raises(AssertionError):
+        run_block("1 / 3  # -> 0.34\n", {})
+    with pytest.raises(AssertionError):
+        run_block("'a' + 'b'  # -> ba\n", {})
+    with pytest.raises(AssertionError, match="last line"):
+        run_block("x = 1  # -> 1\n", {})
+    with pytest.raises(NameError):
+        run_block("undefined  # -> 1\n", {})
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def commands(text):
+    """What begins with ``workbench`` in the blocks that are neither Python nor a file format."""
+    found = []
+    for _, code in fences(text, lambda info: info in ("", "sh", "bash", "console", "shell")):
+        for line in code.splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words[:1] == ["workbench"]:
+                found.append(words[1:])
+    return found
+
+
+def misunderstood(words):
+    """What the parser of the command says against ``words``; "" where it understands them."""
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        parser(_COMMANDS).parse_args(words)
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("page", [page for page, text in TEXTS.items() if commands(text)])
+def test_commands_are_understood(page):
+    for words in commands(TEXTS[page]):
+        assert misunderstood(words) == "", shlex.join(words)
+
+
+def test_a_wrong_command_is_noticed():
+    assert commands("```\nworkbench fit --data a.csv --epsilon 1  # a comment\n```\n") == [
+        ["fit", "--data", "a.csv", "--epsilon", "1"]
+    ]
+    assert "unrecognized" in misunderstood(["fit", "--data", "a.csv", "--epsilon", "1", "--colour", "red"])
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.M))
+    for page, text in TEXTS.items():
+        for _, code in fences(text, lambda info: info in ("", "sh", "bash", "console", "shell")):
+            for target in re.findall(r"^make ([a-z-]+)", code, re.M):
+                assert target in targets, f"{page}: make {target}"
+
+
+# ---- what the pages promise about themselves -------------------------------------------------------------------------
+
+
+def documentation_module(name):
+    """A module of the documentation's own, which is not a package."""
+    folder = DOCS if name == "figures" else DOCS / "_ext"
+    specification = importlib.util.spec_from_file_location(f"docs_{name}", folder / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+class Everything:
+    def __contains__(self, name):
+        return True
+
+
+def test_public_names_have_docstrings():
+    assert documentation_module("docstrings").undocumented(Everything()) == []
+
+
+def test_an_undocumented_name_is_noticed(monkeypatch):
+    import workbench.plots
+
+    docstrings = documentation_module("docstrings")
+
+    def bare_figure():
+        pass
+
+    class Half:
+        """Documented, but for a method."""
+
+        def bare(self):
+            pass
+
+    monkeypatch.setattr(workbench.plots, "bare_figure", bare_figure, raising=False)
+    monkeypatch.setattr(workbench.plots, "Half", Half, raising=False)
+    monkeypatch.setattr(workbench.plots, "__all__", [*workbench.plots.__all__, "bare_figure", "Half"])
+    assert docstrings.undocumented(Everything()) == [
+        "workbench.plots.bare_figure has no docstring",
+        "workbench.plots.Half.bare has no docstring",
+    ]
+    assert "workbench.plots.png is on no page of the reference" in docstrings.undocumented(())
+
+
+def test_fields_of_docstrings_are_put_on_lines():
+    as_text = documentation_module("docstrings").as_restructured_text
+    assert as_text(["Does it. :param q: a share", "of records. :raises Wrong: if |q| > 1.", "", "Source: X."]) == [
+        "Does it.", "", ":param q: a share", "    of records.", ":raises Wrong: if \\|q\\| > 1.", "", "Source: X.",
+    ]  # fmt: skip
+    assert as_text(["As in:", "", "    a | b", "", "``x * y`` and z*"]) == [
+        "As in:", "", "::", "", "    a | b", "", "``x * y`` and z\\*",
+    ]  # fmt: skip
+
+
+def test_the_glossary_has_the_words_of_the_screen():
+    from workbench.plots import style
+    from workbench.privacy import accounting, mechanism
+    from workbench.widgets import privacy_panel
+
+    glossary = TEXTS["docs/glossary.md"].split("```{glossary}")[1].split("```")[0]
+    terms = {line.strip() for line in glossary.splitlines() if line and not line.startswith(" ")}
+    words = {
+        *accounting.SAMPLERS, *accounting.SENSITIVITY, *accounting.ACCOUNTANTS, *mechanism.CLIPPINGS, *style._MEANINGS,
+        *(label for label, _ in privacy_panel._RELATIONS.values()), "epsilon", "delta", "noise multiplier", "clipping norm",
+        "ELBO", "AUC", "log-likelihood", "record", "minibatch", "sampling rate", "guarantee", "ledger", "cap", "aligned",
+        "vanilla", "neighbouring relation", "canary", "outlook", "sweep",
+    }  # fmt: skip
+    assert words - terms == set()
+
+
+def test_the_table_of_epsilons():
+    """Each row of choosing_epsilon_and_delta.md, rounded up to the digits that it has."""
+    rows = re.findall(
+        r"^\| ([\d.]+) \|(?: ([\d.]+) \|)(?: ([\d.]+) % \|)(?: ([\d.]+) % \|)(?: (\d+) % \|)$",
+        TEXTS["docs/choosing_epsilon_and_delta.md"],
+        re.M,
+    )
+    assert len(rows) == 6
+    for epsilon, *written in rows:
+        plan = {"sampling_rate": 0.1, "steps": 1000}
+        sigma = wb.privacy.noise_multiplier(epsilon=float(epsilon), delta=1e-5, **plan)
+        found = wb.privacy.trade_off(noise_multiplier=sigma, false_positive_rates=[0.01, 0.1], **plan)
+        values = sigma, 100 * found[0], 100 * found[1], 100 * found[0] / (found[0] + 0.01)
+        for value, text in zip(values, written, strict=True):
+            step = 10.0 ** -len(text.partition(".")[2])
+            assert 0 <= float(text) - value < step, (epsilon, text, value)
+
+
+def cited(folders=("workbench", "models")):
+    """(first author, year) of every work that the code names; years of data sets are not works."""
+    pattern = re.compile(r"([A-Z][\wäöéü-]{2,})(?:,? (?:and )?[A-Z][\wäöéü-]+)*(?: et al\.)?,? \(?((?:19|20)\d\d)\b")
+    found = set()
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        if path.parent.name != "data":
+            text = re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text(encoding="utf-8"))
+            found |= set(pattern.findall(text))
+    return found
+
+
+def test_the_references_have_what_the_code_cites():
+    references = TEXTS["docs/references.md"]
+    lines = [line for line in references.splitlines() if line.startswith("|")]
+    missing = [
+        (author, year) for author, year in cited() if not any(author in line and f" {year}" in line for line in lines)
+    ]
+    assert missing == []
+    numbers = {
+        number
+        for folder in ("workbench", "models")
+        for path in (ROOT / folder).rglob("*.py")
+        for number in re.findall(r"arXiv:?\s(\d{4}\.\d{4,5})", path.read_text(encoding="utf-8"))
+    }
+    assert len(numbers) > 5
+    assert [number for number in numbers if number not in references] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_links_to_files_lead_somewhere(page):
+    """Sphinx looks at those of the other pages."""
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", TEXTS[page]) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
+
+
+def test_paths_that_are_named_exist():
+    """Files of the repository, as CONTRIBUTING.md and the references name them."""
+    contributing = set(re.findall(r"`((?:tests|docs|models|workbench|notebooks)/[\w/.]*)`", TEXTS["CONTRIBUTING.md"]))
+    contributing.remove("notebooks/NAME.ipynb")  # stands for any
+    cells = {line.rsplit("|", 2)[1] for line in TEXTS["docs/references.md"].splitlines() if line.startswith("| ")}
+    modules = {path for cell in cells for path in re.findall(r"`([\w/]+\.py|models/)`", cell)}
+    assert len(contributing) > 10
+    assert len(modules) > 10
+    missing = [path for path in contributing if not (ROOT / path).exists()]
+    missing += [path for path in modules if not any((root / path).exists() for root in (ROOT, ROOT / "workbench"))]
+    assert missing == []
+
+
+def test_external_links_are_well_formed():
+    """There is no network here: whether they still lead somewhere is ``make docs-links``'s to say."""
+    links = {(page, link) for page, text in TEXTS.items() for link in re.findall(r"https?://[^\s)>\]\"`|]+", text)}
+    assert len(links) > 20
+    for page, link in sorted(links):
+        parts = urlsplit(link)
+        is_local = parts.hostname in ("localhost", "127.0.0.1")
+        assert is_local or (parts.scheme == "https" and "." in (parts.hostname or "")), f"{page}: {link}"
+        assert not link.endswith((".", ",", ";", ":")), f"{page}: {link}"
+
+
+# ---- the built pages --------------------------------------------------------------------------------------------------
+
+
+def build(source, out):
+    """Sphinx as ``make docs`` calls it, but notebooks are not executed."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", str(source), str(out)]
+    environment = {**os.environ, "DOCS_NOTEBOOKS": "off", "JAX_PLATFORMS": "cpu"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A copy of docs/ and notebooks/, built; figures are not made for it, only put in their places."""
+    folder = tmp_path_factory.mktemp("documentation")
+    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("_build", "_figures", "notebooks", "__pycache__"))
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "docs" / "_figures").mkdir()
+    for name in documentation_module("figures").FIGURES:
+        shutil.copy(ROOT / "notebooks" / "workbench.png", folder / "docs" / "_figures" / f"{name}.png")
+    done = build(folder / "docs", folder / "html")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_builds_without_a_warning(built):
+    assert (built / "html" / "reference" / "privacy.html").is_file()
+
+
+def test_every_notebook_with_text_is_listed(built):
+    listed = (built / "html" / "notebooks" / "index.html").read_text(encoding="utf-8")
+    names = [path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if '"markdown"' in path.read_text(encoding="utf-8")]
+    assert "quickstart" in names
+    for name in names:
+        assert f'href="{name}.html"' in listed, name
+
+
+def test_every_command_is_in_the_reference(built):
+    page = (built / "html" / "reference" / "command_line.html").read_text(encoding="utf-8")
+    for name in _COMMANDS:
+        assert f'id="workbench-{name}"' in page, name
+    assert "cmdoption-workbench-ledger-cap-epsilon" in page
+
+
+def test_every_figure_is_made_by_the_script():
+    figures = set(documentation_module("figures").FIGURES)
+    shown = {name for text in TEXTS.values() for name in re.findall(r"_figures/(\w+)\.png", text)}
+    assert shown == figures
+
+
+@pytest.mark.slow
+def test_figures_are_made_alike_twice(tmp_path):
+    figures = documentation_module("figures")
+    names = list(figures.FIGURES)
+    for folder in ("first", "second"):
+        figures.make(tmp_path / folder, names)
+    for name in names:
+        first, second = (tmp_path / folder / f"{name}.png" for folder in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes(), name
+
+
+def test_broken_links_and_missing_names_fail(built, tmp_path):
+    folder = tmp_path / "all"
+    shutil.copytree(built, folder)
+    (folder / "docs" / "broken.md").write_text(
+        "---\norphan: true\n---\n# Broken\n\n[a page](nowhere.md) [a heading](glossary.md#no-such-heading) "
+        "![a figure](_figures/none.png) {py:func}`workbench.nothing` {term}`no such word`\n"
+    )
+    plots = folder / "docs" / "reference" / "plots.md"
+    plots.write_text(plots.read_text().replace(".. autofunction:: workbench.plots.png\n", ""))
+    failed = build(folder / "docs", folder / "html")
+    assert failed.returncode != 0
+    for problem in (
+        "nowhere.md", "no-such-heading", "none.png", "workbench.nothing", "no such word",
+        "workbench.plots.png is on no page of the reference",
+    ):  # fmt: skip
+        assert problem in failed.stderr, failed.stderr
