@@ -6,10 +6,7 @@ No privacy core: everything here is about made-up records, or about plans alone.
 from __future__ import annotations
 
 import functools
-import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -223,8 +220,7 @@ def spent(
         curve = accounting.epsilon_curve(**plan, points=8)  # type: ignore[arg-type]
         known = tuple(point for point in curve if math.isfinite(point[1]))
         return Spent(sampler, relation, accountant, known, curve[-1][1])
-    with _quiet():
-        value = accounting.epsilon(**plan, accountant=accountant)  # type: ignore[arg-type]
+    value = accounting.epsilon(**plan, accountant=accountant)  # type: ignore[arg-type]
     return Spent(sampler, relation, accountant, (), round_up(value, 3))
 
 
@@ -237,21 +233,6 @@ def spent_by_steps(phases: tuple[tuple[float, float, int], ...], delta: float) -
         return math.inf
     rates, sigmas, steps = zip(*phases, strict=True)
     return round_up(accounting.total_epsilon((Steps.checked("poisson", None, rates, sigmas, steps),), delta, True), 2)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """dp-accounting warns of each Renyi order that it leaves out; leaving one out only makes the bound larger."""
-    logger = logging.getLogger("absl")
-    logger.addFilter(_says_nothing)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_says_nothing)
-
-
-def _says_nothing(_: logging.LogRecord) -> bool:
-    return False
 
 
 # ---- a fit in the plane -----------------------------------------------------------------------------------------------
