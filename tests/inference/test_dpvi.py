@@ -420,6 +420,7 @@ def test_unusable_targets_and_options_are_named(options, argument):
         with_target(**options)
 
 
+@pytest.mark.slow
 def test_evaluate_says_what_its_loss_may_be_used_for():
     """And it is numpyro's loss: the mean over many draws agrees within five standard errors."""
     x, y = (jnp.asarray(array) for array in RECORDS)
@@ -460,6 +461,7 @@ def test_a_clip_schedule_scales_clip_and_noise_together():
     assert not np.any(np.isfinite(after(2, halved)["weights_loc"]))
 
 
+@pytest.mark.slow
 def test_a_learning_rate_schedule_of_the_step_is_followed():
     frozen = logistic(optim=optax.sgd(lambda step: jnp.where(step < 2, 0.0, 0.1)))
     start = frozen.get_params(frozen.init(key_from_seed(0), *RECORDS))
@@ -481,6 +483,7 @@ def test_the_average_is_the_mean_of_the_unconstrained_iterates():
     assert_same(trainer.unconstrained(state), iterates[-1])
 
 
+@pytest.mark.slow
 def test_before_the_average_begins_it_is_the_last_iterate():
     trainer = logistic(average_from=10)
     state, _ = compiled(trainer)(trainer.init(key_from_seed(0), *RECORDS), *RECORDS)

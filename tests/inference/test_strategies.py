@@ -82,11 +82,11 @@ TOLERANCE = {np.float32: 1e-5, np.float64: 1e-10}
 
 # some models every time, and all of them in the long run
 DOUBLE = [
-    pytest.param(name, np.float64, marks=pytest.mark.slow if place >= 5 else ()) for place, name in enumerate(IN_DOUBLE)
+    pytest.param(name, np.float64, marks=pytest.mark.slow if place >= 4 else ()) for place, name in enumerate(IN_DOUBLE)
 ]
 
 
-SINGLE = [pytest.param(name, np.float32, marks=pytest.mark.slow if place >= 17 else ()) for place, name in enumerate(LOSSES)]
+SINGLE = [pytest.param(name, np.float32, marks=pytest.mark.slow if place >= 9 else ()) for place, name in enumerate(LOSSES)]
 
 
 @pytest.mark.parametrize(("name", "width"), [*SINGLE, *DOUBLE])
@@ -101,7 +101,9 @@ def test_strategies_agree_on_every_model(name, width):
             assert_agree(results, mask, TOLERANCE[width])
 
 
-@pytest.mark.parametrize("name", IN_DOUBLE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if place >= 9 else ()) for place, name in enumerate(IN_DOUBLE)]
+)
 def test_the_sum_is_that_of_gradients_clipped_by_hand(name):
     """An oracle that shares no code with the strategies: each record's gradient, clipped in NumPy."""
     _, u, (records, keys) = problem(name, np.float64)

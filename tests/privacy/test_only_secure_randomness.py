@@ -76,6 +76,7 @@ ALLOWED = {
     Use("workbench/data/synthetic.py", "hierarchical", "numpy.random.default_rng"): _MADE_UP,
     Use("workbench/data/synthetic.py", "mixture", "numpy.random.default_rng"): _MADE_UP,
     Use("workbench/data/synthetic.py", "tokens", "numpy.random.default_rng"): _MADE_UP,
+    Use("workbench/demonstrations.py", "_cloud", "numpy.random.default_rng"): _MADE_UP,
     Use("models/neural_classifier.py", "_starting_value", "jax.random.normal"): "starting values, which depend on no record",
     Use("models/vae.py", "_parameters", "jax.random.normal"): "starting values, which depend on no record",
     Use("models/_relations.py", "_trace.run", "numpyro.handlers.seed"): "reads the structure off blank records",

@@ -428,6 +428,7 @@ def tail_p_values(draw, key, num_draws=2**28):
 FALSE_ALARMS = 1e-7  # for each of 18 comparisons: together, two seeds in a million
 
 
+@pytest.mark.slow
 def test_draws_beyond_each_threshold_are_as_many_as_a_normal_has():
     """Up to 5.25, which 20 of 2^28 draws should pass on each side."""
     assert min(tail_p_values(normal, key_from_seed(40))) > FALSE_ALARMS
@@ -512,6 +513,7 @@ def test_a_stream_is_the_keystream_under_its_own_nonce():
     np.testing.assert_array_equal(randomness.stream(key, 5, 40, lane=2), blocks.reshape(-1)[:40])
 
 
+@pytest.mark.slow
 def test_many_streams_at_once_are_the_streams_one_by_one():
     key, numbers = key_from_seed(31), jnp.arange(4, dtype=jnp.uint32)
     one_by_one = [randomness.stream(key, number, 50) for number in range(4)]

@@ -75,6 +75,7 @@ def test_an_executor_gives_the_same_table(here):
     assert scores(result.table) == scores(here)
 
 
+@pytest.mark.slow
 def test_a_task_whose_worker_died_is_given_out_again(here):
     pool = Pool(KilledWorker("gone"), KilledWorker("gone"))
     result = sweeping.prepare("logistic", "breast_cancer", **PLAN).run(executor=pool)
@@ -91,6 +92,7 @@ def test_a_task_that_kills_every_worker_fails_and_the_others_run():
     assert "KilledWorker: gone" in set(result.table["message"])
 
 
+@pytest.mark.slow
 def test_what_had_finished_is_kept_when_the_executor_is_lost(here, tmp_path):
     prepared = sweeping.prepare("logistic", "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
 

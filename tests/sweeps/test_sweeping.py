@@ -88,6 +88,7 @@ def test_the_baseline_without_privacy_has_neither_clipping_nor_noise(hierarchica
     assert without.mean() > private.mean() + 0.01
 
 
+@pytest.mark.slow
 def test_a_default_that_follows_epsilon_is_no_axis():
     plan = {"epsilons": [0.1, 8.0], "seeds": [0], "iterations": STEPS}
     result = quietly(wb.sweep, "logistic", "breast_cancer", **plan)
@@ -177,6 +178,7 @@ def six():
     return sweeping.prepare("logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0], seeds=[0, 1], iterations=STEPS)
 
 
+@pytest.mark.slow
 def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
     sizes, run = [], LaneProgram.run
 
@@ -192,6 +194,7 @@ def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
     assert set(result.table["state"]) == {"done"}
 
 
+@pytest.mark.slow
 def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkeypatch):
     def never(*arguments, **settings):
         raise MemoryError("no more")
@@ -224,6 +227,7 @@ def test_a_stop_keeps_what_is_finished_and_the_rest_goes_on(six):
     assert fits[-1] == 6
 
 
+@pytest.mark.slow
 def test_a_stop_within_a_batch_forgets_it():
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=2_000_000)
     steps = []
@@ -358,6 +362,7 @@ def test_private_records_need_the_total_to_be_accepted(private_data):
         result.plot()
 
 
+@pytest.mark.slow
 def test_what_is_spent_is_told_also_when_nothing_is_left_to_run(private_data, tmp_path):
     plan = {"epsilons": 1.0, "seeds": 1, "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     first = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=2, **plan)
@@ -378,6 +383,7 @@ def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path,
     assert sweeping.prepare("logistic", private_data, **plan).total.fits == 2
 
 
+@pytest.mark.slow
 def test_batches_of_a_group_share_one_program(monkeypatch):
     compiled = []
     compile_steps = LaneProgram._compiled
