@@ -249,10 +249,14 @@ class Grid:
         dataset = self.records_of(cell)
         return self._known(("data", id(dataset)), lambda: fingerprint(dataset))
 
-    def settings_of(self, cell: Cell) -> dict[str, Any]:
-        """Keyword arguments of ``workbench.fit`` for a cell; for a baseline those of the largest epsilon."""
+    def levels_of(self, cell: Cell) -> list[float]:
+        """The epsilons whose settings a cell may take: a baseline those of any, the largest first."""
+        return sorted(self.epsilons, reverse=True) if math.isinf(cell.epsilon) else [cell.epsilon]
+
+    def settings_of(self, cell: Cell, epsilon: float | None = None) -> dict[str, Any]:
+        """Keyword arguments of ``workbench.fit`` for a cell, at the first of ``levels_of`` or another of them."""
         given = {
-            "epsilon": max(self.epsilons) if math.isinf(cell.epsilon) else cell.epsilon,
+            "epsilon": self.levels_of(cell)[0] if epsilon is None else epsilon,
             "iterations": cell.iterations, "sampler": cell.sampler, "clip": cell.clip,
             "learning_rate": cell.learning_rate, "sampling_rate": cell.sampling_rate, "batch_size": cell.batch_size,
             "gradient": cell.gradient, "seed": cell.seed,

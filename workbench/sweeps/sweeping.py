@@ -279,8 +279,7 @@ def prepare(
         if key in done:
             continue
         try:
-            settled = settle(grid.models[cell.model], grid.records_of(cell), **grid.settings_of(cell))
-            plan = None if cell.method == POOLED else plan_of(settled, plans)
+            settled, plan = _settled(grid, cell, plans)
             dimension = 0 if plan is None else _dimension(settled, plan, dimensions)
             facts[key] = _facts(grid, key, cell, settled, plan, dimension)
             runs.append(Run(key, cell.method, settled, plan))
@@ -291,6 +290,20 @@ def prepare(
         raise first_error  # nothing of the sweep can be run
     spent = None if grid.is_public else _spent(kept, [grid.fingerprint_of(cell) for cell in cells.values()], facts)
     return PreparedSweep(grid, cells, runs, kept, spent, _account(grid, runs, facts, ledger, over_cap), facts, refused)
+
+
+def _settled(grid: Grid, cell: Cell, plans: dict) -> tuple[Settled, Any]:
+    """A cell's settings and plan. A baseline has no noise: where one epsilon cannot be kept, it takes the next one's."""
+    *others, last = grid.levels_of(cell)
+    for epsilon in others:
+        with contextlib.suppress(_validate.ArgumentError):
+            return _settled_at(grid, cell, epsilon, plans)
+    return _settled_at(grid, cell, last, plans)
+
+
+def _settled_at(grid: Grid, cell: Cell, epsilon: float, plans: dict) -> tuple[Settled, Any]:
+    settled = settle(grid.models[cell.model], grid.records_of(cell), **grid.settings_of(cell, epsilon))
+    return settled, None if cell.method == POOLED else plan_of(settled, plans)
 
 
 def _account(
