@@ -240,8 +240,23 @@ class Screen:
     def choose(self, label, option):
         self.field(label).select_option(label=option)
 
+    def comes_to_rest(self):
+        """Wait until nothing has moved for half a second: what is pressed while a result is drawn may be something else."""
+        places = "root => [...root.querySelectorAll('button, input, select')].map(e => e.getBoundingClientRect().y).join()"
+        seen, since = None, time.monotonic()
+
+        def still():
+            nonlocal seen, since
+            now = self.root.evaluate(places)
+            if now != seen:
+                seen, since = now, time.monotonic()
+            return time.monotonic() - since > 0.5
+
+        wait_for(still, 60, "the screen to come to rest")
+
     def tick(self, words):
         """Tick the box beside these words; again where the page moved under the mouse, as one who looks at it would."""
+        self.comes_to_rest()
         box = self.root.locator("label", has_text=words).locator("input[type=checkbox]")
 
         def ticked():

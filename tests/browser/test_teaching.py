@@ -88,7 +88,9 @@ def teaching_app(tmp_path):
     yield from served(tmp_path, command, port, "/voila/static/voila.js")
 
 
-@pytest.mark.parametrize("name", TITLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "clipping" else pytest.mark.slow) for name in TITLES]
+)
 def test_a_piece_follows_its_sliders_by_keyboard(notebook, page, screenshots, name, record_property):
     book = notebook(f"import workbench as wb\npiece = wb.widgets.teaching.{name}()\npiece", name=f"teaching-{name}")
     book.run(0)
@@ -127,6 +129,7 @@ def test_steps_are_taken_played_and_forgotten_by_keyboard(notebook, page, screen
     wait_for(lambda: page.locator(".dpvi-workbench:visible").count() == 0, 10, "the piece to go")
 
 
+@pytest.mark.slow
 def test_all_accountants_are_shown_in_notebook_7(notebook, page, screenshots):
     book = notebook(
         "import workbench as wb\nwb.widgets.teaching.samplers(steps=100)", name="teaching-samplers-7", where="notebooks"
