@@ -24,6 +24,13 @@ PLANTED = 123.456789
 PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
 
 
+def some_of(cases, each=2, first=0):
+    """Parameters of a test of which every ``each``-th runs every time, beginning at ``first``, and all in the long run."""
+    marks = [() if place % each == first else pytest.mark.slow for place in range(len(cases))]
+    tuples = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=mark) for case, mark in zip(tuples, marks, strict=True)]
+
+
 @pytest.fixture(scope="session")
 def private_frame():
     """240 made-up patients; the first training record's dose is ``PLANTED``."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.inference import clipped_sum
 
@@ -355,19 +356,12 @@ def test_the_rule_is_found(name):
     assert {leaf: rules[leaf] for leaf in case.rules} == case.rules
 
 
-# each second in double precision, every fourth of the others in single, and all of them in the long run
-DOUBLE = [pytest.param(name, marks=pytest.mark.slow if place % 2 else ()) for place, name in enumerate(CASES)]
-
-
-@pytest.mark.parametrize("name", DOUBLE)
+@pytest.mark.parametrize("name", some_of(list(CASES)))
 def test_sums_and_norms_are_those_of_vmap_in_double_precision(name):
     compared(CASES[name], np.float64, 1e-10)
 
 
-SINGLE = [pytest.param(name, marks=pytest.mark.slow if place % 4 != 1 else ()) for place, name in enumerate(CASES)]
-
-
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", some_of(list(CASES), 4, first=1))
 def test_sums_and_norms_are_those_of_vmap(name):
     compared(CASES[name], np.float32, 1e-5)
 
@@ -388,7 +382,7 @@ BY_HAND = {
 }
 
 
-@pytest.mark.parametrize("name", BY_HAND)
+@pytest.mark.parametrize("name", some_of(list(BY_HAND)))
 def test_a_rule_given_by_hand_is_kept_and_changes_no_result(name):
     case = BY_HAND[name]
     ((leaf, rules),) = case.rules.items()
@@ -418,7 +412,7 @@ def test_a_rule_that_cannot_be_is_refused(rules, said):
 
 
 @pytest.mark.parametrize("clipping", ["automatic", "per_leaf"])
-@pytest.mark.parametrize("name", ["LSTM", "groups", "tied embedding", "transformer"])
+@pytest.mark.parametrize("name", some_of(["LSTM", "groups", "transformer", "tied embedding"]))
 def test_every_way_of_clipping_agrees(name, clipping):
     compared(CASES[name], np.float64, 1e-10, clipping)
 

@@ -12,6 +12,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.optim import Adam
 
 from tests import zoo
+from tests.conftest import some_of
 from workbench.inference import DPVI
 from workbench.inference.dpvi import Draws
 from workbench.privacy.mechanism import GaussianMechanism
@@ -20,10 +21,7 @@ from workbench.sampling import Minibatch, PoissonSampler
 
 KEY = jax.random.key(1)
 EVERY_CASE = pytest.mark.parametrize("name", zoo.ZOO)
-# each compiles a whole step: every second one only in the long run
-STEPPING = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if place % 2 else ()) for place, name in enumerate(zoo.ZOO)]
-)
+STEPPING = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 4))  # each compiles a whole step
 
 # these tests look at results, not at speed: quicker to compile
 quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -98,7 +96,7 @@ def evaluated(name):
         return jax.tree.map(np.asarray, evaluate(seen.initial, case.records(np.float64), KEY))
 
 
-@pytest.mark.parametrize("name", [name for name, case in zoo.ZOO.items() if case.covers_all_latents])
+@pytest.mark.parametrize("name", some_of([name for name, case in zoo.ZOO.items() if case.covers_all_latents]))
 def test_record_losses_and_global_loss_add_up_to_the_negative_elbo_of_numpyro(name):
     """numpyro sees all records in one call, and the very draws that went into our losses."""
     ours, expected, *_ = evaluated(name)

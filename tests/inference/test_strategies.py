@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import zoo
+from tests.conftest import some_of
 from workbench.inference import clipped_sum
 from workbench.inference.clipping import STRATEGIES
 
@@ -80,13 +81,8 @@ def clip_that_binds(name, width):
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-10}
 
 
-# some models every time, and all of them in the long run
-DOUBLE = [
-    pytest.param(name, np.float64, marks=pytest.mark.slow if place >= 4 else ()) for place, name in enumerate(IN_DOUBLE)
-]
-
-
-SINGLE = [pytest.param(name, np.float32, marks=pytest.mark.slow if place >= 9 else ()) for place, name in enumerate(LOSSES)]
+DOUBLE = some_of([(name, np.float64) for name in IN_DOUBLE], 4)
+SINGLE = some_of([(name, np.float32) for name in LOSSES], 3, first=1)
 
 
 @pytest.mark.parametrize(("name", "width"), [*SINGLE, *DOUBLE])
@@ -101,9 +97,7 @@ def test_strategies_agree_on_every_model(name, width):
             assert_agree(results, mask, TOLERANCE[width])
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if place >= 9 else ()) for place, name in enumerate(IN_DOUBLE)]
-)
+@pytest.mark.parametrize("name", some_of(IN_DOUBLE))
 def test_the_sum_is_that_of_gradients_clipped_by_hand(name):
     """An oracle that shares no code with the strategies: each record's gradient, clipped in NumPy."""
     _, u, (records, keys) = problem(name, np.float64)

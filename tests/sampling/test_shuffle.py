@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.conftest import some_of
 from tests.sampling.uniformity import (
     DRAWS,
     SETTINGS,
@@ -34,7 +35,7 @@ def orders(sampler, key, epochs):
     return np.asarray(minibatches(sampler, key, numbers).indices).reshape(epochs, -1)
 
 
-@pytest.mark.parametrize(("num_records", "batch_size"), SETTINGS)
+@pytest.mark.parametrize(("num_records", "batch_size"), some_of(SETTINGS, 3))
 def test_records_and_pairs_of_a_step_are_drawn_evenly(num_records, batch_size):
     sampler = ShuffleSampler(num_records, batch_size)
     counted = tally(memberships(sampler, key_from_seed(0), one_step_of_each_epoch(sampler, DRAWS)))
