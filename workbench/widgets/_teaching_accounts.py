@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from workbench import _validate
-from workbench.demonstrations import attack, several_fits
+from workbench.demonstrations import Attack, Several, attack, several_fits
 from workbench.plots.teaching import AttackFigure, CompositionFigure
 from workbench.privacy.guarantee import percent
 from workbench.widgets._teaching_screen import TeachingScreen, around, slider
@@ -21,7 +22,29 @@ ACCUSED = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 FITS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50)
 
 
-class PrivacyScreen(TeachingScreen):
+class _PlanScreen(TeachingScreen):
+    """A screen about plans, with a slider for each of epsilon, delta, q and the number of steps."""
+
+    epsilon: Any
+    delta: Any
+    sampling_rate: Any
+    steps: Any
+    _account: Callable[..., Any]  # what the screen shows of a plan; kept, so that asking again costs nothing
+
+    def _plan(self) -> dict[str, float]:
+        return {
+            "epsilon": self.epsilon.value, "delta": self.delta.value, "sampling_rate": self.sampling_rate.value,
+            "steps": self.steps.value,
+        }  # fmt: skip
+
+    def _ahead(self) -> Iterable[Callable[[], object]]:
+        plan = self._plan()
+        for name in ("epsilon", "delta", "steps", "sampling_rate"):
+            for value in around(getattr(self, name)):
+                yield functools.partial(self._account, **{**plan, name: value})
+
+
+class PrivacyScreen(_PlanScreen):
     """One record in or out; made by ``workbench.widgets.teaching.privacy``."""
 
     def __init__(self, *, epsilon: float, delta: float, sampling_rate: float, steps: int, accused: float) -> None:
@@ -48,15 +71,9 @@ class PrivacyScreen(TeachingScreen):
         self._figure = AttackFigure()
         self.ask()
 
-    def _plan(self) -> dict[str, float]:
-        return {
-            "epsilon": self.epsilon.value, "delta": self.delta.value, "sampling_rate": self.sampling_rate.value,
-            "steps": self.steps.value,
-        }  # fmt: skip
-
     def _update(self, is_old: Callable[[], bool]) -> None:
         plan, rate = self._plan(), self.accused.value
-        found = attack(**plan)
+        found = self._account(**plan)
         (promised, kept), belief = found.found(rate), found.belief(rate)
         self._figure.draw(found, rate)
         self.show(
@@ -74,14 +91,11 @@ class PrivacyScreen(TeachingScreen):
             ],
         )
 
-    def _ahead(self) -> Iterable[Callable[[], object]]:
-        plan = self._plan()
-        for name in ("epsilon", "delta", "steps", "sampling_rate"):
-            for value in around(getattr(self, name)):
-                yield functools.partial(attack, **{**plan, name: value})
+    def _account(self, **plan: Any) -> Attack:
+        return attack(**plan)
 
 
-class CompositionScreen(TeachingScreen):
+class CompositionScreen(_PlanScreen):
     """Several fits on the same records; made by ``workbench.widgets.teaching.composition``."""
 
     def __init__(self, *, fits: int, epsilon: float, delta: float, sampling_rate: float, steps: int) -> None:
@@ -104,15 +118,9 @@ class CompositionScreen(TeachingScreen):
         self._figure = CompositionFigure()
         self.ask()
 
-    def _plan(self) -> dict[str, float]:
-        return {
-            "epsilon": self.epsilon.value, "delta": self.delta.value, "sampling_rate": self.sampling_rate.value,
-            "steps": self.steps.value,
-        }  # fmt: skip
-
     def _update(self, is_old: Callable[[], bool]) -> None:
         plan, count = self._plan(), self.fits.value
-        several = several_fits(**plan, counts=tuple(value for _, value in self.fits.options))
+        several = self._account(**plan)
         added, advanced, composed = several.of(count)
         self._figure.draw(several, count)
         they = "1 fit has" if count == 1 else f"{count} fits together have"
@@ -129,8 +137,5 @@ class CompositionScreen(TeachingScreen):
             ],
         )
 
-    def _ahead(self) -> Iterable[Callable[[], object]]:
-        plan, counts = self._plan(), tuple(value for _, value in self.fits.options)
-        for name in ("epsilon", "delta", "steps", "sampling_rate"):
-            for value in around(getattr(self, name)):
-                yield functools.partial(several_fits, **{**plan, name: value}, counts=counts)
+    def _account(self, **plan: Any) -> Several:
+        return several_fits(**plan, counts=tuple(value for _, value in self.fits.options))
