@@ -79,7 +79,7 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
 
 
 def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots):
-    book = notebook(SHOW.format(400_000), "1 + 41", "app.live.drawing_seconds / app.result.seconds, app.live.frames")
+    book = notebook(SHOW.format(1_600_000), "1 + 41", "app.live.drawing_seconds / app.result.seconds, app.live.frames")
     book.run(0)
     screen = Screen(page).is_ready()
     screen.button("Fit").click()
@@ -101,7 +101,7 @@ def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots
     page.screenshot(path=screenshots / "stopped.png")
     screen.button("Resume").click()
     screen.headline("Fitting")
-    assert "400,000 of 400,000 steps" in screen.headline("Done", 180)
+    assert "1,600,000 of 1,600,000 steps" in screen.headline("Done", 180)
     book.run(2)
     share = book.cells.nth(2).locator(".jp-OutputArea-output").inner_text()
     print(f"\nanother cell during a fit: {waited:.2f} s; frames a second: {rate:.1f}; (drawing share, frames): {share}")
