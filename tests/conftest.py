@@ -1,7 +1,10 @@
 """Fits and tables that several test files look at; each is made once a session."""
 
+import gc
+import itertools
 import os
 import tempfile
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,10 +14,13 @@ import pytest
 import workbench as wb
 from workbench import cli, fitting
 
+# no test reads the developer's own key and ledger or writes them, by subprocesses neither
+STATES = Path(tempfile.mkdtemp(prefix="workbench-tests-state-"))
+SHARED_STATE = str(STATES / "shared")  # of fixtures that several tests look at
+os.environ["WORKBENCH_STATE"] = SHARED_STATE
+numbers = itertools.count()
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share their parent's folders
-    # calibrated numbers are neither read from nor left in the developer's own folder, by subprocesses neither
     os.environ["WORKBENCH_CACHE"] = tempfile.mkdtemp(prefix="workbench-tests-")
-    os.environ["WORKBENCH_STATE"] = tempfile.mkdtemp(prefix="workbench-tests-state-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="workbench-tests-compiled-")
 # what one test has compiled the others need not: that saves a third of their time
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -24,11 +30,27 @@ PLANTED = 123.456789
 PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
 
 
+def pytest_collection_finish():
+    gc.freeze()  # screens collect garbage when they close: that need not look at all modules and tests each time
+
+
 def some_of(cases, each=2, first=0):
     """Parameters of a test of which every ``each``-th runs every time, beginning at ``first``, and all in the long run."""
     marks = [() if place % each == first else pytest.mark.slow for place in range(len(cases))]
     tuples = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*case, marks=mark) for case, mark in zip(tuples, marks, strict=True)]
+
+
+@pytest.fixture(autouse=True)
+def own_state(monkeypatch):
+    """Each test begins with an empty ledger: what others spent on the same made-up records would be in its statements."""
+    monkeypatch.setenv("WORKBENCH_STATE", str(STATES / str(next(numbers))))
+
+
+@pytest.fixture
+def shared_state(monkeypatch, own_state):
+    """The ledger that fixtures of a module or of the session wrote to."""
+    monkeypatch.setenv("WORKBENCH_STATE", SHARED_STATE)
 
 
 @pytest.fixture(scope="session")

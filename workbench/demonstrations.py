@@ -183,8 +183,7 @@ def _membership(sampler: str, num_records: int, batch_size: int, steps: int) -> 
 
     def members(key: jax.Array) -> jax.Array:
         def one(number: jax.Array) -> jax.Array:
-            batch = drawn.draw_from(stream(key, number, drawn.words), key, number)
-            return jnp.zeros(num_records, bool).at[batch.indices].max(batch.mask)
+            return drawn.draw_from(stream(key, number, drawn.words), key, number).members(num_records)
 
         return lax.map(one, jnp.arange(steps, dtype=jnp.uint32))
 
@@ -306,7 +305,7 @@ def _draw(num_records: int, sampling_rate: float) -> Any:
         here = jax.random.fold_in(key, number)
         batch = sampler.draw(jax.random.fold_in(here, 0))
         noise = mechanism.noise(jax.random.fold_in(here, 1 + fresh), 2)
-        return jnp.zeros(num_records, bool).at[batch.indices].max(batch.mask), noise
+        return batch.members(num_records), noise
 
     return draw
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.browser.conftest import TOKEN, Screen, chromium, free_port, served, wait_for
 from tests.browser.test_workbench import full_page
+from tests.conftest import some_of
 
 pytestmark = pytest.mark.browser
 
@@ -88,9 +89,7 @@ def teaching_app(tmp_path):
     yield from served(tmp_path, command, port, "/voila/static/voila.js")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "clipping" else pytest.mark.slow) for name in TITLES]
-)
+@pytest.mark.parametrize("name", some_of(list(TITLES), 4, first=1))
 def test_a_piece_follows_its_sliders_by_keyboard(notebook, page, screenshots, name, record_property):
     book = notebook(f"import workbench as wb\npiece = wb.widgets.teaching.{name}()\npiece", name=f"teaching-{name}")
     book.run(0)

@@ -372,7 +372,7 @@ def test_fits_of_private_records_have_secret_randomness_and_no_scores(ended_priv
     }  # fmt: skip
 
 
-def test_what_was_spent_on_the_same_records_counts_for_the_next_plan(ended_private):
+def test_what_was_spent_on_the_same_records_counts_for_the_next_plan(ended_private, shared_state):
     screen = ended_private
     spent = screen.result.total.epsilon
     screen.ranges.fields["epsilons"].value = "3"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from workbench import _validate
 
@@ -17,6 +18,10 @@ class Minibatch(NamedTuple):
 
     indices: jax.Array
     mask: jax.Array
+
+    def members(self, num_records: int) -> jax.Array:
+        """bool[N]: which of so many records are in it."""
+        return jnp.zeros(num_records, bool).at[self.indices].max(self.mask)
 
 
 class Sampler(Protocol):
