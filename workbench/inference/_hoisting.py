@@ -25,11 +25,14 @@ def hoist(fn: Callable[[Any, Any], Any], key: Any, rest: Any) -> tuple[Callable[
     """
     key_leaves, key_treedef = jax.tree.flatten(key)
     rest_leaves, rest_treedef = jax.tree.flatten(rest)
-    result_treedef = jax.tree.structure(jax.eval_shape(fn, key, rest))
+    result_treedef = None  # found while tracing, which is done once: a step is long to trace
 
     def flat(*arguments: Any) -> list[Any]:
+        nonlocal result_treedef
         given = jax.tree.unflatten(key_treedef, arguments[: len(key_leaves)])
-        return jax.tree.leaves(fn(given, jax.tree.unflatten(rest_treedef, arguments[len(key_leaves) :])))
+        result = fn(given, jax.tree.unflatten(rest_treedef, arguments[len(key_leaves) :]))
+        leaves, result_treedef = jax.tree.flatten(result)
+        return leaves
 
     closed = flat_jaxpr(flat, *key_leaves, *rest_leaves)
     jaxpr = closed.jaxpr
