@@ -9,10 +9,13 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.integrate import quad, trapezoid
 from scipy.stats import norm
 
+from tests.conftest import some_of
 from workbench.privacy.accounting import Steps
 from workbench.privacy.renyi import MAX_ORDER, renyi_loss
 
-GRID = [(rate, sigma, order) for rate in (0.001, 0.1, 0.6) for sigma in (0.6, 1.0, 5.0) for order in (2, 3, 12, 64)]
+GRID = some_of(
+    [(rate, sigma, order) for rate in (0.001, 0.1, 0.6) for sigma in (0.6, 1.0, 5.0) for order in (2, 3, 12, 64)], 5
+)
 
 
 def loss(sampler, rate, sigma, steps, order, relation=None, **options):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
+from tests.conftest import some_of
 from tests.widget_tree import inside
 from workbench import ArgumentError, fitting, resuming
 from workbench.privacy import ledger as books
@@ -355,7 +356,7 @@ def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, priv
     assert settled(screen).ledger.reason.value == ""
 
 
-@pytest.mark.parametrize("kind", [str, books.Ledger])
+@pytest.mark.parametrize("kind", some_of([str, books.Ledger]))
 def test_another_ledger_is_used_and_printed(book, screens, private_data, tmp_path, kind):
     path = str(tmp_path / "elsewhere.sqlite")
     screen = fitted(screens(data=private_data, iterations=40, ledger=kind(path)))
