@@ -683,6 +683,7 @@ def wait_for(file, text, process):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_partial_result(tmp_path):
     folder, progress = tmp_path / "run", tmp_path / "progress"
     settings = ["--iterations", "5000000", "--json", "--out", str(folder)]

@@ -217,6 +217,7 @@ def test_a_part_of_the_records_is_a_relative_until_it_is_separated(fit, ledger, 
     assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [2, 2]
 
 
+@pytest.mark.slow
 def test_relatives_of_a_third_still_count_together(fit, ledger, private_frame):
     fit()
     for rows, seed in ((170, "4"), (150, "5")):

@@ -172,6 +172,7 @@ def test_the_bar_begins_where_the_run_goes_on(command, paused):
     assert "400/400" in err
 
 
+@pytest.mark.slow
 def test_files_are_found_from_another_folder(command, place, stopped, monkeypatch):
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     monkeypatch.setattr(sys, "path", list(sys.path))

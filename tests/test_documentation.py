@@ -377,6 +377,7 @@ def test_figures_are_made_alike_twice(tmp_path):
         assert first.read_bytes() == second.read_bytes(), name
 
 
+@pytest.mark.slow
 def test_broken_links_and_missing_names_fail(built, tmp_path):
     folder = tmp_path / "all"
     shutil.copytree(built, folder)

@@ -301,7 +301,8 @@ def rewritten(folder, **changes):
 @pytest.mark.parametrize(
     "change",
     some_of(
-        [{"learning_rate": 0.1}, {"clip": 2.0}, {"epsilon": 2.0}, {"iterations": 601}, {"sampling_rate": 0.3}, {"seed": 4}], 3
+        [{"learning_rate": 0.1}, {"clip": 2.0}, {"epsilon": 2.0}, {"iterations": 601}, {"sampling_rate": 0.3}, {"seed": 4}],
+        3,
     ),
     ids=lambda change: next(iter(change)),
 )

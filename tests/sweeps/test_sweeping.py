@@ -106,6 +106,7 @@ def test_models_that_differ_in_an_option_are_told_apart():
     assert len(set(words)) == 2
 
 
+@pytest.mark.slow
 def test_how_a_fit_is_run_does_not_make_it_another(tmp_path, monkeypatch):
     plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     quietly(wb.sweep, "logistic", "breast_cancer", baselines="non-private", **plan)

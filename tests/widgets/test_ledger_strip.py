@@ -258,6 +258,7 @@ def test_of_many_stopped_fits_the_newest_are_offered(book, private_data):
     assert all(row.children[1].disabled for row in strip.runs.children[:3])
 
 
+@pytest.mark.slow
 def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, screens, private_data):
     left = stopped(private_data, evaluate_private=True)
     before = [point.step for point in left.result().history]

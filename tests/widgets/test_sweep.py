@@ -281,6 +281,7 @@ def test_a_fit_opens_in_the_workbench_without_being_fitted_again(ended):
     assert opened._closed
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_path):
     screen = settle(screens(store=str(tmp_path / "fits.sqlite"), seeds=6))
     run_group = sweeping.run_group
