@@ -270,7 +270,7 @@ def epsilon_curve(
     """[(number of steps, upper bound on epsilon)] at about ``points`` numbers of steps up to all of them; see ``epsilon``.
 
     Made for display: quick (about 20 ms a point), the bounds some per mille higher than those of ``epsilon``, rounded up to
-    3 decimals. The last is that of ``epsilon``.
+    3 decimals. The last is that of ``epsilon``; where that raises because none holds, the curve is infinite from there on.
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
     delta = _validate.probability("delta", delta)
