@@ -14,7 +14,7 @@ from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.demonstrations import CLOUD, attack, several_fits, spent
 from workbench.privacy.guarantee import percent
-from workbench.widgets import teaching
+from workbench.widgets import _teaching_screen, teaching
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PATIENCE = 120
@@ -232,3 +232,35 @@ def test_a_picture_follows_a_slider(pieces, name, record_property):
     record_property("milliseconds", (round(float(np.median(times))), round(max(times))))
     print(f"{name}: median {np.median(times):.0f} ms, worst {max(times):.0f} ms of {len(times)}")
     assert len(times) > 2 * len(PIECES[name])
+
+
+def test_what_goes_wrong_is_told_until_a_picture_follows_again(pieces, monkeypatch):
+    piece = pieces("composition")
+    draw = piece._figure.draw
+    monkeypatch.setattr(piece._figure, "draw", lambda *_: 1 / 0)
+    piece.fits.index += 1
+    assert "ZeroDivisionError: division by zero" in settled(piece)._problem.value
+    monkeypatch.setattr(piece._figure, "draw", draw)
+    piece.fits.index += 1
+    assert settled(piece)._problem.value == ""
+
+
+@pytest.mark.parametrize("voila", [False, True])
+def test_in_voila_a_piece_is_displayed_when_it_is_complete(monkeypatch, voila):
+    """What changes while Voilà's page connects to the kernel is lost."""
+    shown, may_draw = [], threading.Event()
+    piece = settled(teaching.composition())
+    draw = piece._figure.draw
+    monkeypatch.setattr(piece._figure, "draw", lambda *given: may_draw.wait(PATIENCE) and draw(*given))
+    monkeypatch.setattr(_teaching_screen, "display", lambda _: shown.append(piece._newest.wait(0)))
+    if voila:
+        monkeypatch.setenv("VOILA_REQUEST_URL", "http://localhost")
+    piece.fits.index += 1
+    displayed = threading.Thread(target=piece._ipython_display_)
+    displayed.start()
+    displayed.join(0.5)
+    assert displayed.is_alive() == voila
+    may_draw.set()
+    displayed.join(PATIENCE)
+    assert shown == [voila]
+    piece.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from IPython import get_ipython
@@ -10,13 +11,24 @@ from IPython.display import HTML
 
 from workbench.widgets import _html
 
-__all__ = ["Record", "namespace"]
+__all__ = ["Record", "complete_for_voila", "namespace"]
+
+_VOILA_SECONDS = 30.0
 
 
 def namespace() -> Mapping[str, Any]:
     """The notebook's variables; none outside of one."""
     shell = get_ipython()
     return {} if shell is None else shell.user_ns
+
+
+def complete_for_voila(wait: Callable[[float], object]) -> None:
+    """Where Voilà shows the cell, ``wait(seconds)`` until nothing is being computed; elsewhere nothing.
+
+    Its page connects to the kernel when all cells have run, and never hears of what changes while it does.
+    """
+    if "VOILA_REQUEST_URL" in os.environ:
+        wait(_VOILA_SECONDS)
 
 
 class Record:

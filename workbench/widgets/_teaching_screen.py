@@ -12,6 +12,7 @@ from IPython.display import display
 
 from workbench._validate import ArgumentError
 from workbench.widgets import _html, fields
+from workbench.widgets._notebook import complete_for_voila
 from workbench.widgets.latest import Latest
 
 __all__ = ["TeachingScreen", "button", "slider"]
@@ -99,17 +100,15 @@ class TeachingScreen:
     def ask(self) -> None:
         """Have the pictures follow the controls; returns at once."""
         self._asked += 1
-        self._newest.ask(functools.partial(self._work, self._asked), lambda _: None)
+        self._newest.ask(functools.partial(self._update, functools.partial(self._is_old, self._asked)), self._show_problem)
         self._resting.ask(functools.partial(self._prepare, self._asked), lambda _: None)
 
-    def _work(self, number: int) -> None:
-        try:
-            self._update(lambda: self._is_old(number))
-            problem = ""
-        except ArgumentError as error:
-            problem = str(error)
-        if not self._closed.is_set():
-            fields.say(self._problem, _html.problem(problem))
+    def _show_problem(self, error: Exception | None) -> None:
+        """What kept the pictures from following the controls, None if nothing did; a bad value needs no name of a class."""
+        problem = (
+            "" if error is None else f"{error}" if isinstance(error, ArgumentError) else f"{type(error).__name__}: {error}"
+        )
+        fields.say(self._problem, _html.problem(problem))
 
     def _prepare(self, number: int) -> None:
         for compute in self._ahead():
@@ -147,6 +146,7 @@ class TeachingScreen:
         fields.close_all(self.view)
 
     def _ipython_display_(self) -> None:
+        complete_for_voila(self.wait)
         display(self.view)
 
 

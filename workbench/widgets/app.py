@@ -26,7 +26,7 @@ from workbench.plots import png
 from workbench.widgets import _html, fields
 from workbench.widgets import session as sessions
 from workbench.widgets._memory import give_back
-from workbench.widgets._notebook import Record, namespace
+from workbench.widgets._notebook import Record, complete_for_voila, namespace
 from workbench.widgets._threads import background
 from workbench.widgets.data_panel import DataPanel
 from workbench.widgets.data_source import Loader
@@ -287,6 +287,7 @@ class Workbench:
     def _ipython_display_(self) -> None:
         self.model.refresh()
         self.data.refresh()
+        complete_for_voila(self._outlooks.wait)
         display(self.view)
         self._record.put(display(self._record.content, display_id=True))
 

@@ -21,6 +21,7 @@ from workbench.privacy import ledger as books
 from workbench.privacy.standing import Standing
 from workbench.widgets import _html, fields
 from workbench.widgets import ledger_words as words
+from workbench.widgets._notebook import complete_for_voila
 from workbench.widgets.latest import Latest
 
 __all__ = ["Ledger"]
@@ -140,6 +141,7 @@ class Ledger:
 
     def _ipython_display_(self) -> None:
         self.look()
+        complete_for_voila(self._reading.wait)
         display(self.view)
 
     # ---- reading --------------------------------------------------------------------------------------------------

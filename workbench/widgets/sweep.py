@@ -26,7 +26,7 @@ from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets import _html, fields
 from workbench.widgets import session as sessions
 from workbench.widgets._memory import give_back
-from workbench.widgets._notebook import Record, namespace
+from workbench.widgets._notebook import Record, complete_for_voila, namespace
 from workbench.widgets._threads import background
 from workbench.widgets.app import Workbench
 from workbench.widgets.data_panel import DataPanel
@@ -247,6 +247,7 @@ class Sweep:
     def _ipython_display_(self) -> None:
         self.model.refresh()
         self.data.refresh()
+        complete_for_voila(self._plans.wait)
         display(self.view)
         self._record.put(display(self._record.content, display_id=True))
 
