@@ -202,6 +202,7 @@ def test_a_file_that_is_no_ledger_is_named(command, place):
 # ---- relatives, recovery, export ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_part_of_the_records_is_a_relative_until_it_is_separated(fit, ledger, private_frame):
     fit()
     private_frame.head(150).to_csv("part.csv", index=False)

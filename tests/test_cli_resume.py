@@ -153,6 +153,7 @@ def test_what_a_stopped_fit_spent_is_said_with_its_condition(command, paused, mo
     assert out.splitlines()[-1].endswith(" at delta = 0.001 (if no stop was decided by outputs).")
 
 
+@pytest.mark.slow
 def test_a_fit_may_be_stopped_again_and_go_on(command, stopped, paused):
     answer, path = stopped("resume", paused)
     assert path == paused

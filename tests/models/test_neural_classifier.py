@@ -296,6 +296,7 @@ def bayesian():
     return fitted("fcnn", weights="bayesian")
 
 
+@pytest.mark.slow
 def test_a_bayesian_network_is_fitted(bayesian):
     assert bayesian.state == "done"
     assert {"elbo", "accuracy", "log_likelihood"} == set(bayesian.metrics)
@@ -303,6 +304,7 @@ def test_a_bayesian_network_is_fitted(bayesian):
     assert bayesian.predict().sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_summary_has_a_row_for_each_layer_and_not_for_each_weight(bayesian):
     names = {"layers_0_weight", "layers_0_bias", "layers_1_weight", "layers_1_bias", "head_weight", "head_bias"}
     assert set(bayesian.draws) == names
@@ -311,6 +313,7 @@ def test_a_summary_has_a_row_for_each_layer_and_not_for_each_weight(bayesian):
     assert bayesian.summary_table().loc["head_weight_rms", "mean"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_saved_result_predicts_the_same(bayesian, tmp_path):
     records = images().evaluation[0]
     again = wb.load(bayesian.save(tmp_path / "network"))
@@ -329,10 +332,12 @@ def test_tokens_outside_the_vocabulary_are_refused_by_a_loaded_result_too(tmp_pa
             result.predict(np.where(np.arange(x.shape[1]) == 1, wrong, x))
 
 
+@pytest.mark.slow
 def test_classes_of_new_records_are_drawn(bayesian):
     assert set(np.unique(bayesian.sample(40, seed=0))) <= {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_the_confusion_of_classes_is_a_picture_of_the_records(bayesian):
     figure = bayesian.plot("confusion")
     written = [text.get_text() for text in figure.axes[0].texts]

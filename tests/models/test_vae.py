@@ -15,6 +15,7 @@ from workbench.models import vae as entry
 from workbench.models.vae import decode, encode, guide, model, predict
 
 import workbench as wb
+from tests.conftest import some_of
 from tests.zoo import shapes_of
 from workbench import ArgumentError
 from workbench.inference.records import split
@@ -125,7 +126,7 @@ def test_score_is_the_root_mean_squared_error_of_a_pixel():
     assert entry().score(np.array([0.0, 1.0]), np.array([0.3, 0.6]))["reconstruction_error"] == pytest.approx(0.125**0.5)
 
 
-@pytest.mark.parametrize(("layout", "likelihood"), [("dense", "bernoulli"), ("convolutional", "gaussian")])
+@pytest.mark.parametrize(("layout", "likelihood"), some_of([("dense", "bernoulli"), ("convolutional", "gaussian")]))
 def test_images_are_drawn_where_none_are_observed(layout, likelihood):
     @jax.jit
     def draw():
@@ -201,7 +202,7 @@ def test_the_convolutional_layout_has_three_convolutions_each_way():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", ["dense", "convolutional"])
+@pytest.mark.parametrize("layout", some_of(["dense", "convolutional"], first=1))
 def test_the_privacy_core_accepts_it(layout):
     options = {"image_shape": (8, 8), "layout": layout, "hidden": 8, "latent": 2}
     found = split(model, guide, jax.random.key(0), shapes_of(np.zeros((3, 8, 8), np.float32)), num_records=9, static=options)

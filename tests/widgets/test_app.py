@@ -549,6 +549,7 @@ def test_a_fit_that_breaks_is_told_and_can_be_repeated(screens, monkeypatch):
     assert screen.result.state == "done"
 
 
+@pytest.mark.slow
 def test_a_result_that_cannot_be_shown_does_not_lock_the_screen(screens, private_data, monkeypatch):
     screen = settle(screens(data=private_data, iterations=20))
 

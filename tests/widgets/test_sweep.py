@@ -332,6 +332,7 @@ def test_a_fit_of_fewer_records_opens_with_these(screens):
     assert open_chosen(screen).data.source().load().num_train == 200
 
 
+@pytest.mark.slow
 def test_what_cannot_be_shown_does_not_lock_the_screen(screens, monkeypatch):
     screen = settle(screens())
     monkeypatch.setattr(screen.outcome, "finish", lambda *_: 1 / 0)
