@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -148,6 +149,16 @@ class TeachingScreen:
     def _ipython_display_(self) -> None:
         complete_for_voila(self.wait)
         display(self.view)
+
+
+def rests(is_old: Callable[[], bool], seconds: float = 0.25) -> bool:
+    """Wait so long; False as soon as ``is_old()``."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if is_old():
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def around(control: Any, reach: int = 2) -> list[float]:

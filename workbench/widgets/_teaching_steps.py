@@ -16,7 +16,7 @@ from workbench.plots.teaching import DescentFigure, MinibatchFigure, SpendingFig
 from workbench.privacy.accounting import SAMPLERS as RELATIONS
 from workbench.privacy.randomness import key_from_seed, new_key
 from workbench.widgets import _html
-from workbench.widgets._teaching_screen import TeachingScreen, around, button, slider
+from workbench.widgets._teaching_screen import TeachingScreen, around, button, rests, slider
 from workbench.widgets._threads import background
 from workbench.widgets.latest import Latest
 
@@ -264,7 +264,9 @@ class SamplersScreen(TeachingScreen):
             self._drawn = batch
             self.pictures[0].value = self._minibatches.frame()
         found = []
-        for accountant in ("pld", "rdp"):  # the promise first: the other takes longer
+        for accountant in ("pld", "rdp"):
+            if accountant == "rdp" and not rests(is_old):  # it takes longer, and would hold up the next picture
+                return
             for case in _CASES:
                 if is_old():
                     return
