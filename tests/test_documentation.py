@@ -84,9 +84,8 @@ def says(value, text):
 
 @pytest.fixture
 def on_a_page(tmp_path, monkeypatch):
-    """The namespace of a page, an empty working folder, a ledger of its own, a gallery that forgets what is registered."""
+    """The namespace of a page, an empty working folder, a gallery that forgets what is registered."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / ".state"))
     monkeypatch.delenv("WORKBENCH_LEDGER", raising=False)
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     return {"__name__": "__main__"}

@@ -105,11 +105,8 @@ class TeachingScreen:
         self._resting.ask(functools.partial(self._prepare, self._asked), lambda _: None)
 
     def _show_problem(self, error: Exception | None) -> None:
-        """What kept the pictures from following the controls, None if nothing did; a bad value needs no name of a class."""
-        problem = (
-            "" if error is None else f"{error}" if isinstance(error, ArgumentError) else f"{type(error).__name__}: {error}"
-        )
-        fields.say(self._problem, _html.problem(problem))
+        """What kept the pictures from following the controls; None if nothing did."""
+        fields.say(self._problem, _html.problem("" if error is None else fields.in_words(error)))
 
     def _prepare(self, number: int) -> None:
         for compute in self._ahead():

@@ -248,7 +248,7 @@ class Workbench:
             self._show_problems({error.argument: error.expectation})
         elif isinstance(error, PrivacyModelError):
             self._show_problems({"model": str(error)})
-        self.privacy.show_unknown(f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
+        self.privacy.show_unknown(fields.in_words(error))
 
     def _show_ready(self, ready: _Ready) -> None:
         prepared = ready.prepared

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from workbench.widgets import _html
 
-__all__ = ["Field", "Fold", "check", "choice", "close_all", "line", "number_in", "row", "say", "section", "text"]
+__all__ = ["Field", "Fold", "check", "choice", "close_all", "in_words", "line", "number_in", "row", "say", "section", "text"]
 
 _STYLE = {"description_width": "128px"}
 
@@ -23,6 +23,11 @@ def say(line: Any, content: str) -> None:
     """Have a ``line`` show ``content`` (HTML); "" takes it away."""
     line.value = content
     line.layout.display = None if content else "none"
+
+
+def in_words(error: Exception) -> str:
+    """What an error says; with the name of its class unless it is a ValueError, as those written for users are."""
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 class Field:

@@ -222,7 +222,7 @@ class Sweep:
                 self._show_problems({found.argument: found.expectation})
             elif isinstance(found, PrivacyModelError):
                 self._show_problems({"model": str(found)})
-            self.spending.show_unknown(f"{found}" if isinstance(found, ValueError) else f"{type(found).__name__}: {found}")
+            self.spending.show_unknown(fields.in_words(found))
 
     def _show_ready(self, ready: _Ready) -> None:
         """What the plan means: how many fits, how long, what they spend together."""
