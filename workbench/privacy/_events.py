@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import attr
 from dp_accounting import dp_event
 
-from workbench.privacy.accounting import steps_per_epoch
+from workbench.privacy.accounting import SENSITIVITY, Phase, Steps
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["event_of", "from_json", "to_json"]
+__all__ = ["event_of", "from_json", "of_step", "to_json"]
 
 _SHARE = 10**9  # records in a whole, of which only the quotient counts
 
 
 def event_of(fit: Guarantee) -> dp_event.DpEvent:
-    """All planned steps. Noise multipliers are in units of the clipping norm, whatever the relation's sensitivity.
+    """All planned steps, as ``of_step`` has each.
 
     A shuffled record enters one minibatch an epoch, which no event says: its steps are those that can hold one record.
     """
-    noise = dp_event.GaussianDpEvent(fit.noise_multiplier)
-    if fit.sampler == "shuffle":
-        return dp_event.SelfComposedDpEvent(noise, -(-fit.steps // steps_per_epoch(fit.sampling_rate)))
-    if fit.sampler == "poisson":
-        step: dp_event.DpEvent = dp_event.PoissonSampledDpEvent(fit.sampling_rate, noise)
-    else:
-        step = dp_event.SampledWithoutReplacementDpEvent(_SHARE, round(_SHARE * fit.sampling_rate), noise)
-    return dp_event.SelfComposedDpEvent(step, fit.steps)
+    plan = Steps.checked(fit.sampler, fit.relation, fit.sampling_rate, fit.noise_multiplier, fit.steps)
+    steps = sum(phase.steps for phase in plan.uses_of_a_record)
+    return dp_event.SelfComposedDpEvent(of_step(fit.sampler, fit.relation, plan.phases[0]), steps)
+
+
+def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:
+    """One step that a record may enter.
+
+    Noise multipliers are in units of the relation's sensitivity, 2 C under replace_one: that is how dp-accounting's Renyi
+    accountant reads them. Its PLD accountant reads units of C under REPLACE_ONE and doubles the sensitivity once more, so
+    its answers there are too large; under REPLACE_SPECIAL they are those of shuffled fits.
+    """
+    noise = dp_event.GaussianDpEvent(phase.noise_multiplier / SENSITIVITY[relation])
+    if sampler == "shuffle":
+        return noise
+    if sampler == "poisson":
+        return dp_event.PoissonSampledDpEvent(phase.sampling_rate, noise)
+    return dp_event.SampledWithoutReplacementDpEvent(_SHARE, math.ceil(_SHARE * phase.sampling_rate), noise)
 
 
 def to_json(event: dp_event.DpEvent) -> dict[str, Any]:

@@ -38,6 +38,8 @@ class GaussianLoss:
         second = float(log_ndtr(middle - half))
         if self.mu > 1e-4:
             first = float(log_ndtr(middle + half))
+            if middle + half < -45:  # e^-1000: without the second term, which rounding could make the larger one
+                return first
             return first + math.log(-math.expm1(epsilon + second - first))
         if middle < -45:  # e^-1000: the first of the two terms below alone, from above
             return math.log(self.mu) - (middle + half) ** 2 / 2

@@ -31,9 +31,14 @@ _REACH = 12.0  # standard deviations beyond which outcomes count as an infinite 
 _NODES = 1201  # of the quadrature that places grid and window; it decides how tight a bound is, never whether it holds
 _LARGEST = 2**20  # points of a grid at most
 _OUTSIDE = 30.0  # -log of the share of what matters that may lie beyond each end of the window
-_FFT_ERROR = 8 * np.finfo(float).eps  # of a transform of length n, times log2(n), relative to its largest entry
+_FFT_ERROR = 8 * np.finfo(float).eps  # of a transform of length n, times log2(n), relative to the sum of its entries
 _NARROW = 2e-3  # cells of less than so many standard deviations are integrated by Taylor
-_SUM_ERROR = 1e-10  # and of sums over a grid
+_SUM_ERROR = 4 * np.finfo(float).eps  # of sums over a grid, times its length, relative to them
+_STEP_ERROR = 64 * np.finfo(float).eps  # of one step's probabilities and of their moment, relative to them
+_RAREST = 1e-35  # delta for which a window is still placed
+_LAST_BITS, _SMALLEST_LOSS = 1e-12, 1e-300  # by which an epsilon grows that was not confirmed
+_TRIES = 12  # windows, each around the answer of the one before
+_SAME_WINDOW = 0.01  # losses this close to each other, relatively, share a window
 LARGEST_EPSILON = 1e5  # beyond it the bound is infinite
 _HUGE = 600.0  # losses whose exponential is near the end of float64
 _UNDERFLOW = 746.0  # e^-746 is 0 in float64, and so is all that is smaller
@@ -99,10 +104,11 @@ class SampledGaussian:
             return losses, log_mixed + scale
         if self.direction == "add":
             return np.maximum(-losses, self.floor), log_absent + scale
-        above = losses > 0
+        above = slice(_NODES // 2 + 1, None)  # the node in the middle has loss 0, up to rounding: it is on neither side
         weights = np.concatenate([log_mixed[above], log_absent[above]]) + scale
         rest = max(1 - float(np.exp(weights).sum()), 1e-300)
-        return np.concatenate([losses[above], -losses[above], [0.0]]), np.append(weights, math.log(rest))
+        weights = np.append(weights, math.log(rest))
+        return np.concatenate([losses[above], -losses[above], [0.0]]), weights - math.log(float(np.exp(weights).sum()))
 
     def cumulant(self, tilt: float) -> tuple[float, float, float]:
         """log E[e^(tilt l)] and the mean and variance of the tilted loss, by quadrature."""
@@ -246,20 +252,25 @@ class _GridStep:
         return cls(first, width, probabilities, infinite, count, weights / weights.sum())
 
     def log_moment(self, tilt: float) -> float:
-        """log E[e^(tilt l)] of all repetitions."""
+        """log E[e^(tilt l)] of all repetitions, rounded up."""
         exponents = tilt * (self.first + np.arange(len(self.probabilities))) * self.width
         largest = float(exponents.max())
-        return self.count * (math.log(float(self.probabilities @ np.exp(exponents - largest))) + largest)
+        moment = math.log(float((self.probabilities * np.exp(exponents - largest)).sum())) + largest
+        return self.count * (moment + _STEP_ERROR * (1 + abs(largest)))
 
 
 @dataclass(frozen=True)
 class _Window:
     """Upper bounds of a composed loss distribution around the losses that matter.
 
-    :param losses: ascending. :param probabilities: at them. :param elsewhere: probability of larger losses, and infinite.
+    Below its first loss a window knows no probabilities; there delta is bounded by its convexity in e^epsilon alone.
+
+    :param losses: ascending, ``width`` apart. :param probabilities: at them.
+    :param elsewhere: probability of larger losses, and infinite.
     """
 
     losses: np.ndarray
+    width: float
     probabilities: np.ndarray
     elsewhere: float
 
@@ -267,10 +278,10 @@ class _Window:
     def _sums(self) -> tuple[np.ndarray, np.ndarray]:
         """For each place, from there on, the sums of p and of p e^(loss there - loss), rounded to the safe side."""
         backwards = self.probabilities[::-1]
-        decay = math.exp(self.losses[0] - self.losses[1])
         total = np.cumsum(backwards)[::-1]
-        discounted = lfilter([1.0], [1.0, -decay], backwards)[::-1]
-        return total * (1 + _SUM_ERROR), discounted * (1 - _SUM_ERROR)
+        discounted = lfilter([1.0], [1.0, -math.exp(-self.width)], backwards)[::-1]
+        error = _SUM_ERROR * (len(backwards) + float(np.abs(self.losses[[0, -1]]).max()))
+        return total * (1 + error), discounted * (1 - error)
 
     def delta(self, epsilon: float) -> float:
         """Upper bound on delta at ``epsilon``."""
@@ -282,22 +293,26 @@ class _Window:
         place = np.searchsorted(self.losses, epsilons, side="right")
         inside = np.minimum(place, len(self.losses) - 1)
         share = total[inside] - np.exp(np.minimum(epsilons - self.losses[inside], 0.0)) * discounted[inside]
-        return np.minimum(1.0, self.elsewhere + np.where(place < len(self.losses), share, 0.0))
+        deltas = np.minimum(1.0, self.elsewhere + np.where(place < len(self.losses), share, 0.0))
+        # as if all that is not in the window had its first loss: a chord of delta, which is 1 where e^epsilon is 0
+        first = min(1.0, self.elsewhere + float(total[0] - discounted[0]))
+        chord = first - (1 - first) * np.expm1(np.minimum(epsilons - self.losses[0], 0.0))
+        return np.where(epsilons < self.losses[0], chord, deltas)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon with delta(epsilon) <= delta; infinite if there is none."""
+        """An epsilon with delta(epsilon) <= delta, the smallest from the first loss on; infinite if there is none."""
         left = delta - self.elsewhere
         total, discounted = self._sums
         if not (left >= 0 and np.isfinite(total[0])):
             return math.inf
         kept = np.append((total - discounted)[:-1] <= left, True)  # beyond the last loss only `elsewhere` is left
         place = int(np.argmax(kept))
+        if place == 0:
+            return float(self.losses[0])
         if total[place] <= left or discounted[place] == 0:
-            exact = -math.inf
-        else:
-            exact = float(self.losses[place]) + math.log((total[place] - left) / discounted[place])
-        lower = float(self.losses[place - 1]) if place else -math.inf
-        return min(max(exact, lower), float(self.losses[place]))
+            return float(self.losses[place - 1])
+        exact = float(self.losses[place]) + math.log((total[place] - left) / discounted[place])
+        return min(max(exact, float(self.losses[place - 1])), float(self.losses[place]))
 
 
 @dataclass(frozen=True)
@@ -346,8 +361,11 @@ class ComposedLoss:
         best = int(np.argmin([value(place) for place in places]))
         around = (places[max(best - 1, 0)], places[min(best + 1, 24)])
         found = minimize_scalar(value, bounds=around, method="bounded", options={"xatol": 0.05})
-        most = sum(count * step.loss_limits()[1] for step, count in self.phases)
-        return max(min(float(found.fun), 0.98 * most), mean, 0.0)
+        return max(self._attainable(float(found.fun)), mean, 0.0)
+
+    def _attainable(self, near: float) -> float:
+        """``near``, or a little less than the largest loss: no tilt could make the mean larger."""
+        return min(near, 0.98 * sum(count * step.loss_limits()[1] for step, count in self.phases))
 
     def _within_reach(self, near: float) -> ComposedLoss:
         """The same steps with outcomes cut where all that is beyond cannot matter to delta(near).
@@ -365,8 +383,10 @@ class ComposedLoss:
         return replace(self, phases=phases)
 
     def _window(self, near: float) -> _Window:
-        """The composed distribution around the loss ``near``."""
-        return self._within_reach(near)._around(near)
+        """The composed distribution around the loss ``near``: one window for all losses about as large."""
+        if near > 0:
+            near = math.exp(round(math.log(near) / _SAME_WINDOW) * _SAME_WINDOW)
+        return _window(self, self._attainable(near))
 
     def _around(self, near: float) -> _Window:
         """The composed distribution around the loss ``near``, which a tilt makes the mean of the loss if it is larger."""
@@ -382,7 +402,7 @@ class ComposedLoss:
         width = max(width, max(sum(map(abs, step.loss_limits())) for step, _ in self.phases) / _LARGEST)
         for _ in range(8):  # should it still be too large then, what lies outside is folded into it, which only adds
             rounded = math.sqrt(variance + self._steps * width * min(width, deviation))
-            shifts = [pull / rounded for pull in (2.0, 4.0, 6.0, 10.0)]
+            shifts = [pull / rounded for pull in (0.3, 1.0, 2.0, 4.0, 6.0, 10.0)]
 
             def bound(shift: float, width: float = width) -> float:
                 """By Chernoff: the loss beyond which, on the side of ``shift``, the tilted probability is below e^-30."""
@@ -401,7 +421,9 @@ class ComposedLoss:
         steps = [_GridStep.of(step, count, width, tilt) for step, count in self.phases]
         log_moment = sum(step.log_moment(tilt) for step in steps)
         spectrum = np.ones(size // 2 + 1, np.complex128)
-        sensitivity = np.zeros(size // 2 + 1)  # how much a relative error of one transform moves the product
+        error = _FFT_ERROR * math.log2(size)  # of each entry of a transform
+        sensitivity = np.ones(size // 2 + 1)  # how much such errors, those of the last transform too, move the product,
+        most = np.zeros(size // 2 + 1)  # relatively, and the logarithm of what they make of it at most
         for step in steps:
             folded = np.bincount(np.arange(len(step.tilted)) % size, weights=step.tilted, minlength=size)
             transform = fft.rfft(folded)
@@ -410,8 +432,9 @@ class ComposedLoss:
             some = magnitude > math.exp(-_UNDERFLOW / step.count)
             spectrum[some] *= transform[some] ** step.count
             spectrum[~some] = 0.0
-            sensitivity += step.count / np.maximum(magnitude, 1e-6)
-        error = _FFT_ERROR * math.log2(size) * (float(np.mean(np.abs(spectrum) * sensitivity)) + 1 / size)
+            most += step.count * np.log(magnitude + error)
+            sensitivity += step.count / np.maximum(magnitude, error)
+        error = float(np.mean(np.exp(most) * np.minimum(error * sensitivity, 1.0)))
         indices = first + np.arange(size)
         offset = sum(step.count * step.first for step in steps)
         composed = np.maximum(fft.irfft(spectrum, size)[(indices - offset) % size] + error, 0.0)
@@ -420,27 +443,48 @@ class ComposedLoss:
             probabilities = np.minimum(np.exp(np.log(composed) + log_moment - tilt * losses), 1.0)
         beyond = sum(step.log_moment(tilt + shift) for step in steps) - (tilt + shift) * float(losses[-1])
         infinite = sum(step.count * step.infinite for step in steps)
-        return _Window(losses, probabilities, infinite + math.exp(min(beyond, 0.0)))
+        return _Window(losses, width, probabilities, infinite + math.exp(min(beyond, 0.0)))
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound on delta at ``epsilon`` >= 0."""
-        return self._window(epsilon).delta(epsilon)
+        """Upper bound on delta at ``epsilon`` >= 0; never below what lies beyond the reach, about 1e-33 a step."""
+        return self._window(min(epsilon, self._chernoff(_RAREST))).delta(epsilon)
 
     def epsilon(self, delta: float) -> float:
-        """Upper bound on epsilon at ``delta`` in (0, 1); infinite above 1e5, or if lost outcomes are likelier than delta."""
+        """Upper bound on epsilon at ``delta`` in (0, 1); infinite above 1e5, or if lost outcomes are likelier than delta.
+
+        What is returned was confirmed by the window around it: ``delta`` of it is at most ``delta``.
+        """
         quick = replace(self, coarse=True)
         best, near = math.inf, self._chernoff(delta)
         if near > LARGEST_EPSILON:
             return math.inf
-        for _ in range(6):
+        for _ in range(_TRIES):
             value = max(quick._window(near).epsilon(delta), 0.0)
             settled = abs(value - near) <= 0.05 * abs(near)
             best = min(best, value)
             near = min(value, near) if math.isfinite(value) else near / 2
             if settled:
                 break
-        return best if self.coarse else min(best, max(self._window(near).epsilon(delta), 0.0))
+        if not self.coarse:
+            best = min(best, max(self._window(near).epsilon(delta), 0.0))
+        return self._confirmed(best, delta)
+
+    def _confirmed(self, epsilon: float, delta: float) -> float:
+        """``epsilon``, or a larger one if that is needed for the window around it to show ``delta``."""
+        for _ in range(_TRIES):
+            if not epsilon <= LARGEST_EPSILON:
+                break
+            window = self._window(epsilon)
+            if window.delta(epsilon) <= delta:
+                return epsilon
+            epsilon = max(window.epsilon(delta), epsilon) * (1 + _LAST_BITS) + _SMALLEST_LOSS
+        return math.inf
 
     def deltas(self, epsilons: np.ndarray) -> np.ndarray:
         """``delta`` at many epsilons at once, float[n], accurate to about 1e-12 (not relatively, in the far tail)."""
         return self._window(0.0).deltas(epsilons)
+
+
+@functools.lru_cache(maxsize=1)  # an answer is mostly confirmed by the window that gave it
+def _window(loss: ComposedLoss, near: float) -> _Window:
+    return loss._within_reach(near)._around(near)

@@ -111,9 +111,28 @@ class Steps:
         """In units of the clipping norm."""
         return SENSITIVITY[self.relation]
 
-    def uses_of_a_record(self, phase: Phase) -> int:
-        """At most so many of a phase's minibatches can hold one given record, whatever the draws."""
-        return math.ceil(phase.steps / steps_per_epoch(phase.sampling_rate)) if self.sampler == "shuffle" else phase.steps
+    @functools.cached_property
+    def uses_of_a_record(self) -> tuple[Phase, ...]:
+        """The steps whose minibatches can hold one given record at worst, whatever the draws.
+
+        Those are all, but where records are shuffled one an epoch, that with the least noise. Epochs go on from phase to
+        phase; where the sampling rate changes a new one begins.
+        """
+        if self.sampler != "shuffle":
+            return self.phases
+        uses: list[Phase] = []
+        left = 0  # steps of the epoch that has begun
+        for phase in self.phases:
+            steps = phase.steps
+            if left and phase.sampling_rate == uses[-1].sampling_rate:
+                uses[-1] = min(uses[-1], phase._replace(steps=1), key=lambda use: use.noise_multiplier)
+                within = min(left, steps)
+                left, steps = left - within, steps - within
+            if steps:
+                epochs, begun = divmod(steps, steps_per_epoch(phase.sampling_rate))
+                uses += [phase._replace(steps=count) for count in (epochs, min(begun, 1)) if count]
+                left = steps_per_epoch(phase.sampling_rate) - begun if begun else 0
+        return tuple(uses)
 
 
 def steps_per_epoch(sampling_rate: float) -> int:
@@ -134,10 +153,10 @@ def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | Compose
     relation = plans[0].relation
     squares, sampled = 0.0, []
     for plan in plans:
-        for phase in plan.phases:
+        for phase in plan.uses_of_a_record:
             if plan.sampler == "shuffle" or phase.sampling_rate == 1:
                 # without sampling a step is a Gaussian mechanism, and those compose to one
-                squares += plan.uses_of_a_record(phase) / phase.noise_multiplier**2
+                squares += phase.steps / phase.noise_multiplier**2
             else:
                 sampled.append(phase)
     mu = SENSITIVITY[relation] * math.sqrt(squares)
@@ -206,6 +225,7 @@ def epsilon(
 
     The sampler is taken as ideal; the overflow of a padded minibatch belongs into delta (``Guarantee.overflow_delta``).
     Schedules: give sequences of equal length, one entry a phase, such as ``noise_multiplier=[1.0, 1.2], steps=[500, 500]``.
+    Epochs of shuffled records go on from one phase to the next; where the sampling rate changes a new one begins.
 
     :param sampler: "poisson": every record enters a step with probability q; "without_replacement": minibatches are
         uniform subsets of q N records; "shuffle": epochs of floor(1/q) steps in which a record enters at most one.

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from workbench.privacy import accounting
-from workbench.privacy.accounting import round_up
+from workbench.privacy.accounting import Steps, round_up
 
-__all__ = ["Guarantee", "percent"]
+__all__ = ["Guarantee", "epsilon_of_steps", "percent"]
 
 _RELATIONS = {
     "add_or_remove_one": "adding or removing any one {unit}",
@@ -35,6 +35,8 @@ _CLIPPED = {
     "automatic": "scaled to norm {clip:g} or a little less",
     "per_leaf": "clipped parameter by parameter, to norm {clip:g} in all",
 }
+# q T from which on the first versions' bounds for without_replacement could be too small
+_MISCOUNTED_EPOCHS = 100
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,15 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """The inverse of ``to_dict``."""
-        return cls(**{**values, "caveats": tuple(values["caveats"])})
+        """The inverse of ``to_dict``; a promise that an early version got wrong comes back as what holds, with a caveat."""
+        read = cls(**{**values, "caveats": tuple(values["caveats"])})
+        if read.sampler != "without_replacement" or read.steps * read.sampling_rate < _MISCOUNTED_EPOCHS:
+            return read
+        epsilon, taken = (epsilon_of_steps(read, steps) for steps in (read.steps, read.steps_taken))
+        if epsilon <= read.epsilon:
+            return read
+        caveat = f"It was meant to keep epsilon = {read.epsilon:g}, but the accountant of its version was in error."
+        return dataclasses.replace(read, epsilon=epsilon, epsilon_taken=taken, caveats=(caveat, *read.caveats))
 
     def attack_bounds(self) -> dict[str, float]:
         """What the promise means for an attacker who knows everything but whether one record is in the data.
@@ -161,6 +170,12 @@ class Guarantee:
         if self.caveats:
             lines.append("Conditions: " + " ".join(self.caveats))
         return "\n\n".join(lines)
+
+
+def epsilon_of_steps(fit: Guarantee, steps: int) -> float:
+    """Upper bound on epsilon of the first ``steps`` steps of ``fit``, rounded up."""
+    plan = Steps.checked(fit.sampler, fit.relation, fit.sampling_rate, fit.noise_multiplier, steps)
+    return round_up(accounting.bound(plan, fit.delta - fit.overflow_delta - fit.truncation_delta), 4)
 
 
 def percent(share: float) -> str:

@@ -228,7 +228,8 @@ class Ledger:
         for row in tables["datasets"]:
             del row["sketch"]
         for row in tables["spends"]:
-            row["event"], row["guarantee"] = json.loads(row["event"]), json.loads(row["guarantee"])
+            row["guarantee"] = json.loads(row["guarantee"])
+            row["event"] = _event(Guarantee.from_dict(row["guarantee"]))
         return tables
 
     # ---- spending -------------------------------------------------------------------------------------------------------
@@ -266,9 +267,8 @@ class Ledger:
             rule = _rule(lambda: standing.check(fits, seed), over_cap)
             keys = [uuid.uuid4().hex for _ in fits]
             for key, fit in zip(keys, fits, strict=True):
-                event = _events.to_json(_events.event_of(fit))
                 values = {
-                    "key": key, "dataset": number, "model": model, "plan": plan, "event": json.dumps(event),
+                    "key": key, "dataset": number, "model": model, "plan": plan, "event": json.dumps(_event(fit)),
                     "sampler": fit.sampler, "relation": fit.relation, "guarantee": json.dumps(fit.to_dict()), "seed": seed,
                     "planned": fit.steps, "seen": 0, "reached": 0, "taken": None, "state": "reserved", "rule": rule,
                     "why": over_cap if rule == OVERRIDE else "", "who": _user(), "version": __version__, "owner": owner,
@@ -486,16 +486,13 @@ def _entries(database: sqlite3.Connection) -> dict[int, Entry]:
 
 def _spends(database: sqlite3.Connection) -> list[Spend]:
     rows = database.execute("SELECT * FROM spends ORDER BY number")
-    return [
-        Spend(
-            **{
-                **dict(row),
-                "event": json.loads(row["event"]),
-                "guarantee": Guarantee.from_dict(json.loads(row["guarantee"])),
-            }
-        )
-        for row in rows
-    ]
+    promises = [Guarantee.from_dict(json.loads(row["guarantee"])) for row in rows]
+    return [Spend(**{**dict(row), "event": _event(fit), "guarantee": fit}) for row, fit in zip(rows, promises, strict=True)]
+
+
+def _event(fit: Guarantee) -> dict[str, Any]:
+    """Made anew for each reader: events that early versions wrote have their noise in units of C."""
+    return _events.to_json(_events.event_of(fit))
 
 
 def _write_ahead(database: sqlite3.Connection) -> None:

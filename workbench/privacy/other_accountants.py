@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dp_accounting import NeighboringRelation, dp_event
+from dp_accounting import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from workbench import _validate
-from workbench.privacy import accounting
-from workbench.privacy.accounting import Phase, Steps
+from workbench.privacy import _events, accounting
+from workbench.privacy.accounting import Steps
 
 __all__ = ["epsilon"]
 
@@ -39,12 +39,12 @@ def epsilon(plan: Steps, delta: float, accountant: str) -> float:
     if accountant == "fourier":
         return _fourier(plan, delta)
     if plan.sampler == "shuffle":
-        squares = sum(plan.uses_of_a_record(phase) / phase.noise_multiplier**2 for phase in plan.phases)
+        squares = sum(phase.steps / phase.noise_multiplier**2 for phase in plan.uses_of_a_record)
         return _of_gaussian(plan.sensitivity**2 * squares / 2, delta, accountant)
     renyi = RdpAccountant(neighboring_relation=_RELATIONS[plan.relation])
     with _quiet():
         for phase in plan.phases:
-            renyi.compose(_event(plan, phase), phase.steps)
+            renyi.compose(_events.of_step(plan.sampler, plan.relation, phase), phase.steps)
     if accountant == "rdp":
         return float(renyi.get_epsilon(delta))
     return float(min(_classic(cost, order, delta) for order, cost in zip(renyi._orders, renyi._rdp, strict=True)))
@@ -80,15 +80,6 @@ def _of_gaussian(rho: float, delta: float, accountant: str) -> float:
         0.0,
         min(rho * a + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in orders),
     )
-
-
-def _event(plan: Steps, phase: Phase) -> dp_event.DpEvent:
-    if plan.sampler == "poisson":
-        return dp_event.PoissonSampledDpEvent(phase.sampling_rate, dp_event.GaussianDpEvent(phase.noise_multiplier))
-    # its event takes whole numbers, of which only the quotient counts; rounded up. Its sensitivity is that of one record
-    size = 10**9
-    noise = dp_event.GaussianDpEvent(phase.noise_multiplier / plan.sensitivity)
-    return dp_event.SampledWithoutReplacementDpEvent(size, math.ceil(size * phase.sampling_rate), noise)
 
 
 def _fourier(plan: Steps, delta: float) -> float:

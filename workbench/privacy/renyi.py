@@ -36,14 +36,14 @@ def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
     if changes == 2:
         first, second = renyi_loss(plan, 2 * order), renyi_loss(plan, 2 * order - 1)
         return ((order - 0.5) / (order - 1) * first + second) * _SLACK
-    total = math.fsum(_of_phase(plan, phase, order) for phase in plan.phases)
+    total = math.fsum(_of_phase(plan, phase, order) for phase in plan.uses_of_a_record)
     return total * _SLACK
 
 
 def _of_phase(plan: Steps, phase: Phase, order: int) -> float:
     mu = SENSITIVITY[plan.relation] / phase.noise_multiplier
     if plan.sampler == "shuffle" or phase.sampling_rate == 1:
-        return plan.uses_of_a_record(phase) * order * mu**2 / 2
+        return phase.steps * order * mu**2 / 2
     one_step = _poisson if plan.sampler == "poisson" else _without_replacement
     return phase.steps * one_step(phase.sampling_rate, mu, order)
 

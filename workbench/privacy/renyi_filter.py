@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 from workbench import _validate
 from workbench.privacy import accounting
-from workbench.privacy.accounting import SENSITIVITY, Steps, round_up
+from workbench.privacy.accounting import SENSITIVITY, Steps
 from workbench.privacy.composition import implementation_delta, total
-from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.guarantee import Guarantee, epsilon_of_steps
 from workbench.privacy.renyi import MAX_ORDER, renyi_loss
 
 __all__ = ["Cap", "Loss", "RelationError", "taken_part"]
@@ -179,9 +179,7 @@ def taken_part(fit: Guarantee, steps: int) -> Guarantee:
     """``fit`` as if it had been planned with the first ``steps`` of its steps, all of them taken."""
     if steps == fit.steps and math.isfinite(fit.epsilon):
         return fit
-    plan = Steps.checked(fit.sampler, fit.relation, fit.sampling_rate, fit.noise_multiplier, steps)
-    delta = fit.delta - fit.overflow_delta - fit.truncation_delta
-    epsilon = min(fit.epsilon, round_up(accounting.bound(plan, delta), 4))
+    epsilon = min(fit.epsilon, epsilon_of_steps(fit, steps))
     return replace(fit, steps=steps, steps_taken=steps, epsilon=epsilon, epsilon_taken=epsilon)
 
 
