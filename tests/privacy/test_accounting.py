@@ -13,6 +13,7 @@ from workbench._validate import ArgumentError
 from workbench.privacy import accounting
 from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy._loss_distribution import ComposedLoss, SampledGaussian
+from workbench.privacy.renyi import renyi_loss
 
 # Poisson, add_or_remove_one: (sigma, q, T, delta), epsilon by dp-accounting's PLD, by RDP, and the lower end of what
 # Microsoft's PRV accountant allows (eps_error .01) where it was run.
@@ -167,6 +168,45 @@ def test_a_begun_epoch_counts_as_a_whole_one():
         return accounting.epsilon(sampler="shuffle", **plan(10.0, 0.1, steps), delta=1e-5)
 
     assert of(1) == of(10) < of(11) == of(20)
+
+
+def uses_by_counting(phases):
+    """Sum of 1 / sigma^2 of the steps that can hold a record at worst: step by step, an epoch at a time."""
+    total, epoch, rate = 0.0, [], None
+    for q, sigma, count in phases:
+        for _ in range(count):
+            if q != rate or len(epoch) == math.floor(1 / q + 1e-9):
+                total, epoch, rate = total + max(epoch, default=0.0), [], q
+            epoch.append(sigma**-2)
+    return total + max(epoch, default=0.0)
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        [(0.1, 10.0, 5), (0.1, 1.0, 10)],
+        [(0.1, 1.0, 5), (0.1, 10.0, 10)],
+        [(0.25, 3.0, 1), (0.25, 2.0, 1), (0.25, 5.0, 1), (0.25, 4.0, 6), (0.25, 1.5, 3)],
+        [(0.1, 8.0, 23), (0.1, 2.0, 7), (0.1, 4.0, 1)],
+        [(0.1, 8.0, 5), (0.2, 2.0, 7), (0.1, 4.0, 5)],
+        [(1.0, 2.0, 3), (1.0, 4.0, 2)],
+    ],
+)
+@pytest.mark.parametrize("relation", ["replace_one", "replace_special"])
+def test_shuffled_epochs_go_on_from_phase_to_phase(phases, relation):
+    rates, sigmas, steps = (list(column) for column in zip(*phases, strict=True))
+    settings = {"sampler": "shuffle", "relation": relation, **plan(sigmas, rates, steps), "delta": 1e-5}
+    mu = accounting.SENSITIVITY[relation] * math.sqrt(uses_by_counting(phases))
+    assert accounting.epsilon(**settings) == pytest.approx(GaussianLoss(mu).epsilon(1e-5), rel=1e-9)
+    for accountant in ("rdp", "rdp_classic"):
+        assert accounting.epsilon(**settings, accountant=accountant) >= accounting.epsilon(**settings)
+    steps_of_one = accounting.Steps.checked("shuffle", relation, rates, sigmas, steps)
+    assert renyi_loss(steps_of_one, 8) == pytest.approx(8 * mu**2 / 2, rel=1e-8)
+
+
+def test_less_noise_from_mid_epoch_on_costs_what_it_is_worth():
+    settings = {"sampler": "shuffle", "relation": "replace_special", **plan([10.0, 1.0], 0.1, [5, 10]), "delta": 1e-5}
+    assert accounting.epsilon(**settings) == pytest.approx(6.57, abs=0.01)
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 49, 128, 60_000])

@@ -206,6 +206,15 @@ def test_a_forged_number_on_disk_is_not_believed(searches, tmp_path, forged):
     assert calibrated(*SETTINGS) == sigma
 
 
+def test_what_a_wrong_accountant_stored_is_found_out(searches, tmp_path):
+    plan = {"sampler": "without_replacement", "epsilon": 1.0, "delta": 1e-5, "sampling_rate": 0.1, "steps": 100_000}
+    _cache.write(["noise_multiplier", 1.0, 1e-5, "without_replacement", "replace_one", 0.1, 100_000], 102.25)
+    sigma = noise_multiplier(**plan)
+    assert 225 < sigma < 245
+    forget()
+    assert noise_multiplier(**plan) == sigma
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"key": 1, "value": 2.0}', '{"value": 2.0}'])
 def test_a_damaged_file_is_no_error(searches, tmp_path, content):
     sigma = calibrated(*SETTINGS)

@@ -7,6 +7,7 @@ from scipy.stats import norm
 
 from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
+from workbench.privacy.composition import total
 from workbench.privacy.guarantee import Guarantee
 
 DONE = Guarantee(
@@ -34,6 +35,20 @@ STOPPED = dataclasses.replace(DONE, steps_taken=300, epsilon_taken=0.625)
 @pytest.mark.parametrize("guarantee", [DONE, STOPPED])
 def test_survives_json(guarantee):
     assert Guarantee.from_dict(json.loads(json.dumps(guarantee.to_dict()))) == guarantee
+
+
+def test_a_promise_that_an_early_version_got_wrong_is_read_as_what_holds():
+    plan = {"sampler": "without_replacement", "relation": "replace_one", "noise_multiplier": 102.25, "steps": 100_000}
+    wrong = dataclasses.replace(DONE, **plan, epsilon=1.0, delta=1e-5, steps_taken=50_000, epsilon_taken=0.7)
+    read = Guarantee.from_dict(json.loads(json.dumps(wrong.to_dict())))
+    assert 2.53 < read.epsilon < 2.57
+    assert 1.5 < read.epsilon_taken < 2.0
+    assert "meant to keep epsilon = 1" in read.caveats[0]
+    assert read.caveats[1:] == DONE.caveats
+    assert Guarantee.from_dict(read.to_dict()) == read
+    kept = dataclasses.replace(wrong, epsilon=3.0, epsilon_taken=2.0)
+    assert Guarantee.from_dict(kept.to_dict()) == kept
+    assert total([read] * 2).epsilon > total([read]).epsilon == read.epsilon
 
 
 def test_headline_states_epsilon_delta_and_the_unit():

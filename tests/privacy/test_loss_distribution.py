@@ -128,3 +128,37 @@ def test_losses_over_a_range_of_thousands_stay_ordered(direction):
     values = [composed(0.1, mu, 500, direction).epsilon(1e-3) for mu in (3.0, 5.0, 10.0)]
     floor = 0.0 if direction == "add" else 100.0
     assert floor < values[0] < values[1] < values[2]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("near", [3.0, 30.0, 60.0])
+def test_a_window_placed_too_high_says_too_much_and_never_too_little(direction, near):
+    loss = composed(0.1, 0.02, 100_000, direction)
+    window = loss._around(near)
+    for delta in (1e-9, 1e-3):
+        assert window.epsilon(delta) >= loss.epsilon(delta) * (1 - 1e-3)
+    for epsilon in (0.0, 0.5, 2.0):
+        assert window.delta(epsilon) >= loss.delta(epsilon) * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("q", "mu"), [(0.1, 0.02), (0.9, 20.0), (1e-4, 2.0), (1.0, 0.1)])
+def test_the_quadrature_that_places_windows_counts_every_node_once(q, mu, direction):
+    step = SampledGaussian(q, mu, direction)
+    _, weights = step._quadrature
+    assert np.exp(weights).sum() == pytest.approx(1, abs=1e-12)
+    width = math.sqrt(step.cumulant(0.0)[2]) / 100
+    first, probabilities, _ = step.on_grid(width)
+    points = (first + np.arange(len(probabilities))) * width
+    _, mean, variance = step.cumulant(0.0)
+    assert mean == pytest.approx(probabilities @ points, rel=1e-2)
+    assert variance == pytest.approx(probabilities @ (points - mean) ** 2, rel=1e-2)
+
+
+def test_one_step_is_bounded_where_few_transforms_are_large():
+    """The transform of one step is not small anywhere: its rounding counts at every frequency."""
+    for q, mu in ((0.5, 1.0), (0.01, 3.0)):
+        for epsilon in (0.1, 1.0, 3.0):
+            exact = max(exact_delta(q, mu, epsilon, direction) for direction in ("remove", "add"))
+            bound = max(composed(q, mu, 1, direction).delta(epsilon) for direction in ("remove", "add"))
+            assert exact <= bound <= exact * 1.01 + 1e-12

@@ -107,8 +107,7 @@ class SampledGaussian:
         above = slice(_NODES // 2 + 1, None)  # the node in the middle has loss 0, up to rounding: it is on neither side
         weights = np.concatenate([log_mixed[above], log_absent[above]]) + scale
         rest = max(1 - float(np.exp(weights).sum()), 1e-300)
-        weights = np.append(weights, math.log(rest))
-        return np.concatenate([losses[above], -losses[above], [0.0]]), weights - math.log(float(np.exp(weights).sum()))
+        return np.concatenate([losses[above], -losses[above], [0.0]]), np.append(weights, math.log(rest))
 
     def cumulant(self, tilt: float) -> tuple[float, float, float]:
         """log E[e^(tilt l)] and the mean and variance of the tilted loss, by quadrature."""
