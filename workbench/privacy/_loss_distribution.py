@@ -480,7 +480,7 @@ class ComposedLoss:
         return math.inf
 
     def deltas(self, epsilons: np.ndarray) -> np.ndarray:
-        """``delta`` at many epsilons at once, float[n], accurate to about 1e-12 (not relatively, in the far tail)."""
+        """``delta`` at many epsilons at once, float[n], accurate to about 1e-8 (not relatively, in the far tail)."""
         return self._window(0.0).deltas(epsilons)
 
 
