@@ -420,7 +420,7 @@ class ComposedLoss:
         steps = [_GridStep.of(step, count, width, tilt) for step, count in self.phases]
         log_moment = sum(step.log_moment(tilt) for step in steps)
         spectrum = np.ones(size // 2 + 1, np.complex128)
-        error = _FFT_ERROR * math.log2(size)  # of each entry of a transform
+        error = float(_FFT_ERROR * math.log2(size))  # of each entry of a transform
         sensitivity = np.ones(size // 2 + 1)  # how much such errors, those of the last transform too, move the product,
         most = np.zeros(size // 2 + 1)  # relatively, and the logarithm of what they make of it at most
         for step in steps:
