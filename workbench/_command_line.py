@@ -218,9 +218,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="give the mean of the iterates of the second half (default), or the last one",
     )
-    fit.add_argument(
-        "--strategy", default="auto", help="of clipping, speed only: auto (default), bookkeeping, two_pass, vmap, loop"
-    )
+    fit.add_argument("--strategy", default="auto", help="of clipping, speed only: auto (default), bookkeeping, vmap, loop")
     fit.add_argument(
         "--physical-size", type=_whole, metavar="B", help="records held at once; larger minibatches are summed in parts"
     )

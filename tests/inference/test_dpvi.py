@@ -15,7 +15,9 @@ from tests import zoo
 from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.inference import DPVI, dpvi, run
+from workbench.inference.lanes import LaneProgram, stacked, starting_states
 from workbench.inference.records import PrivacyModelError
+from workbench.inference.training import compile_ahead
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import key_from_seed, new_key
 from workbench.sampling import Minibatch, PoissonSampler
@@ -410,7 +412,7 @@ def test_an_unknown_sampler_is_named():
         ({"physical_size": 0}, "physical_size"),
         ({"strategy": "ghost"}, "strategy"),
         ({"clipping": "ghost"}, "clipping"),
-        ({"clipping": "per_leaf", "strategy": "two_pass"}, "strategy"),
+        ({"strategy": "two_pass"}, "strategy"),
         ({"average_from": -1}, "average_from"),
         ({"optim": Minimize()}, "optim"),
         ({"optim": "adam"}, "optim"),
@@ -503,7 +505,7 @@ def test_parts_of_a_minibatch_give_the_same_step(size):
         np.testing.assert_allclose(value, after(3)[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", some_of(["bookkeeping", "two_pass", "vmap", "loop"], 4, first=2))
+@pytest.mark.parametrize("strategy", some_of(["bookkeeping", "vmap", "loop"], 3, first=2))
 def test_strategies_take_the_same_steps(strategy):
     for name, value in after(3, logistic(strategy=strategy)).items():
         np.testing.assert_allclose(value, after(3)[name], rtol=1e-4, atol=1e-6)
@@ -580,3 +582,81 @@ def test_small_models_update_as_leaf_by_leaf(optim):
     """numpyro's optimisers see one vector, optax's a tree: Adam is the same."""
     for name, value in after(4, logistic(optim=optim)).items():
         np.testing.assert_allclose(value, after(4)[name], rtol=1e-4, atol=1e-6)
+
+
+# --- other records than init saw ----------------------------------------------------------------------------------------
+
+
+def others():
+    """RECORDS with something changed, ``{what: arrays}``."""
+    x, y = (jnp.asarray(array) for array in RECORDS)
+    return {
+        "a minibatch": (x[:12], y[:12]),
+        "one less": (x[:-1], y[:-1]),
+        "one more": (jnp.concatenate([x, x[:1]]), jnp.concatenate([y, y[:1]])),
+        "arrays that differ": (x, y[:-1]),
+        "other features": (x[:, :2], y),
+        "another type": (x.astype(jnp.float16), y),
+        "one array": (x,),
+        "none": (),
+    }
+
+
+@pytest.mark.parametrize("what", others())
+def test_other_records_than_init_saw_are_refused_while_the_step_is_traced(what):
+    """JAX would read places beyond the end as the last record, which moved the parameters 443 times as far as 2 C allows."""
+    state = USUAL.init(key_from_seed(0), *RECORDS)
+    calls = {
+        "update": lambda: jax.jit(USUAL.update).lower(state, *others()[what]),
+        "step": lambda: USUAL.step(state, others()[what], USUAL.draw(state.key, state.step)),
+        "run": lambda: USUAL.run(key_from_seed(0), 1, *others()[what], init_state=state, progress_bar=False),
+        "training.run": lambda: next(run(USUAL, state, others()[what], 1)),
+        "compile_ahead": lambda: compile_ahead(USUAL, state, others()[what], 1),
+    }
+    for call in calls.values():
+        with pytest.raises(ArgumentError, match=r"^records="):
+            call()
+
+
+def test_who_gives_update_a_minibatch_reads_what_to_give_instead():
+    x, y = RECORDS
+    with pytest.raises(ArgumentError) as refusal:
+        USUAL.update(USUAL.init(key_from_seed(0), x, y), x[:12], y[:12])
+    assert str(refusal.value) == (
+        "records=12: init saw 60 records, and each step draws its minibatch from all of them: give the whole arrays that "
+        "init saw, not a minibatch."
+    )
+
+
+def test_records_are_the_same_in_whatever_width_they_were_written():
+    """JAX itself takes float64 for float32."""
+    x, y = RECORDS
+    state = USUAL.init(key_from_seed(0), x.astype(np.float32), y)
+    jax.eval_shape(USUAL.update, state, x.astype(np.float64), y)
+
+
+def test_evaluate_takes_other_records_of_the_same_shape():
+    x, y = (jnp.asarray(array) for array in RECORDS)
+    state = USUAL.init(key_from_seed(0), x, y)
+    assert np.isfinite(float(USUAL.evaluate(state, x[:12], y[:12])))
+    for bad in ((x[:12], y), (x[:, :2], y), (x,)):
+        with pytest.raises(ArgumentError, match=r"^records="):
+            USUAL.evaluate(state, *bad)
+
+
+def test_lanes_take_a_number_of_each_kind_for_every_lane():
+    """Places beyond the end would be read as the last lane's: another fit's records, clip or noise."""
+    x, y = (jnp.asarray(array) for array in RECORDS)
+    state = USUAL.init(key_from_seed(0), x, y)
+    states = starting_states(USUAL, [state.key, key_from_seed(1)], {})
+    program = LaneProgram(USUAL, 2, shared=False, device=jax.devices()[0])
+    records, numbers = stacked([(x, y)] * 2), stacked([USUAL.numbers] * 2)
+    wrong = [
+        (states, stacked([(x, y)]), numbers, "records"),
+        (states, records, stacked([USUAL.numbers]), "numbers"),
+        (states, stacked([(x[:12], y[:12])] * 2), numbers, "records"),
+        (starting_states(USUAL, [state.key] * 9, {}), stacked([(x, y)] * 9), stacked([USUAL.numbers] * 9), "state"),
+    ]
+    for begun, arrays, given, argument in wrong:
+        with pytest.raises(ArgumentError, match=f"^{argument}="):
+            program.run(begun, arrays, given, 1)

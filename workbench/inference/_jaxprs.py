@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,8 @@ from jax.interpreters.partial_eval import dce_jaxpr
 __all__ = [
     "Environment",
     "aval",
+    "constants",
+    "equations",
     "evaluate",
     "flat_jaxpr",
     "is_literal",
@@ -103,15 +105,37 @@ def scan_again(
     return [*carry, *stacked], besides
 
 
+def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """All equations of ``jaxpr`` and of what is nested in it."""
+    yield from jaxpr.eqns
+    for inner in _nested(jaxpr):
+        yield from equations(inner.jaxpr)
+
+
 def primitives(jaxpr: Jaxpr) -> set[str]:
     """Names of all operations in ``jaxpr`` and in what is nested in it."""
-    names = set()
+    return {equation.primitive.name for equation in equations(jaxpr)}
+
+
+def constants(closed: ClosedJaxpr) -> list[Any]:
+    """All constants, arrays and scalars, that the results of ``closed`` depend on, also those nested in it."""
+    needed, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    used = {atom for equation in needed.eqns for atom in equation.invars if not is_literal(atom)}
+    used.update(atom for atom in needed.outvars if not is_literal(atom))
+    found = [value for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True) if variable in used]
+    found += [atom.val for equation in needed.eqns for atom in equation.invars if is_literal(atom)]
+    return found + [value for inner in _nested(needed) for value in constants(inner)]
+
+
+def _nested(jaxpr: Jaxpr) -> list[ClosedJaxpr]:
+    """The jaxprs right below the equations of ``jaxpr``."""
+    found = []
     for equation in jaxpr.eqns:
-        names.add(equation.primitive.name)
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
-            if _is_jaxpr(value):
-                names |= primitives(value.jaxpr if isinstance(value, ClosedJaxpr) else value)
-    return names
+        values = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
+        found += [
+            value if isinstance(value, ClosedJaxpr) else ClosedJaxpr(value, ()) for value in values if _is_jaxpr(value)
+        ]
+    return found
 
 
 def _is_jaxpr(value: Any) -> bool:

@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
+from jax.extend.core import jaxpr_as_fun
 
 from workbench import _validate
 from workbench.inference import taps
+from workbench.inference._separation import require_separate
 from workbench.inference.taps import LeafRule
 from workbench.privacy.mechanism import CLIPPINGS
 
@@ -74,24 +76,27 @@ def clipped_sum(
     *,
     clipping: str = "flat",
     rules: Mapping[str, str] | None = None,
+    num_records: int | None = None,
     explain: bool = False,
 ) -> Any:
     """sum_i mask_i clip_C(grad_u loss(u, record_i)) and the norms before clipping.
 
     Each record's gradient is scaled to an l2 norm (over all leaves of u together) of at most C; shorter ones pass
     unchanged up to a factor 1 - 4e-6 that keeps floating-point rounding below C. So adding or removing one record moves
-    the sum by at most C, replacing one by at most 2 C, whichever ``clipping`` is chosen. A record whose gradient has a NaN
-    or infinite entry contributes zero, and so does padding (mask False). An empty minibatch gives zeros.
+    the sum by at most C, replacing one by at most 2 C, whichever ``clipping`` is chosen, apart from the rounding of the
+    sum itself: its terms are at most C each (64 C in all where a record's terms for one leaf cancel), in float32 at least,
+    whatever the precision of loss and parameters. A record whose gradient has a NaN or infinite entry contributes zero,
+    and so does padding (mask False). An empty minibatch gives zeros.
 
     :param loss: ``loss(u, record) -> scalar`` for one record (leaves of ``records`` without their first axis). Any JAX
-        function will do; it need not come from NumPyro.
+        function will do that calls nothing outside JAX and brings no rule of its own for many records at once (custom_vmap,
+        say); it need not come from NumPyro. It must not use other records: what it closes over is up to the caller.
     :param u: pytree of float arrays.
     :param records: pytree of arrays with a first axis of length M.
     :param mask: bool[M], False on padding.
     :param clip: C >= 1e-12 (``inf`` switches flat clipping off: no guarantee then).
     :param strategy: how the same result is reached:
         "bookkeeping" takes norms and sum from one backward pass without forming gradients of tapped leaves (``taps``);
-        "two_pass" takes norms so and runs a second, ordinary backward pass of the reweighted loss (Lee and Kifer 2021);
         "vmap" materialises M gradients (Subramani et al. 2021);
         "loop" goes one record at a time;
         "auto" is book-keeping where it finds a tap and vmap otherwise.
@@ -100,14 +105,17 @@ def clipped_sum(
         "automatic" by C / (|g| + .01), which makes nearly all norms C, so that C only scales the learning rate (Bu et al.
         2023, arXiv 2206.07136);
         "per_leaf" each of the L leaves of u by min(1, (C / sqrt(L)) / its own norm), so that together they keep C (McMahan
-        et al. 2018, arXiv 1710.06963). "two_pass", which weighs whole records, cannot do that.
+        et al. 2018, arXiv 1710.06963).
     :param rules: ``{leaf: rule}`` for book-keeping, where another than the chosen one is wanted: as ``explain`` names both.
+    :param num_records: how many records there are in all, where ``records`` are some of them; M by default. Arrays with an
+        axis of that length which ``loss`` closes over are refused as records.
     :param explain: compute nothing and return an ``Explanation``: a table of leaf, shape, rule, bytes. ``u``, ``records``
         and ``mask`` may then be ``jax.ShapeDtypeStruct``.
     :return: (pytree like u, in float32 at least, float[M] norms). The norms come from records without noise: never
         release them.
     :raises ArgumentError: for an unknown strategy, clipping or rule, a clip out of range, or leaves of u that are not
         floating-point.
+    :raises PrivacyModelError: if ``loss`` may see other records or show its own (``_separation``).
     """
     check_clipping(clipping, strategy, rules)
     if not isinstance(clip, jax.Array) and not (clip == math.inf and clipping == "flat"):
@@ -118,17 +126,35 @@ def clipped_sum(
     if explain:
         return _explanation(loss, u, records, mask.shape[0], strategy, rules)
     u, records, mask = jax.tree.map(jnp.asarray, (u, records, mask))
-    weigh = functools.partial(_WEIGHTS[clipping], clip)
-    clipped = _STRATEGIES[strategy](functools.partial(_plan, loss, u, records, rules), loss, u, records, mask, weigh)
+    require_separate(loss, u, _one(records), mask.shape[0] if num_records is None else num_records)
+    clipped = _clipped_sum(loss, u, records, mask, clip, strategy, clipping, rules)
     return clipped.total, clipped.norms
+
+
+def _clipped_sum(
+    loss: Loss,
+    u: Any,
+    records: Any,
+    mask: jax.Array,
+    clip: float | jax.Array,
+    strategy: str,
+    clipping: str,
+    rules: Mapping[str, str] | None,
+) -> _Clipped:
+    """``clipped_sum`` of arguments that were checked."""
+    weigh = functools.partial(_WEIGHTS[clipping], clip)
+    return _STRATEGIES[strategy](functools.partial(_plan, loss, u, records, rules), loss, u, records, mask, weigh)
 
 
 def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None = None) -> None:
     """:raises ArgumentError: naming ``clipping``, ``strategy`` or ``rules``: no such one, or they do not go together."""
+    if strategy == "two_pass":
+        raise _validate.ArgumentError(
+            "strategy", strategy, "was taken out: its second backward pass rounds otherwise than the norms, and so did not "
+            "keep C. Leave strategy out, or take 'bookkeeping', which is faster."
+        )  # fmt: skip
     _validate.choice("strategy", strategy, STRATEGIES)
     _validate.choice("clipping", clipping, CLIPPINGS)
-    if strategy == "two_pass" and clipping == "per_leaf":
-        raise _validate.ArgumentError("strategy", strategy, "weighs whole records: it cannot clip per leaf.")
     for rule in (rules or {}).values():
         _validate.choice("rules", rule, taps.RULES)
     if rules and strategy in ("vmap", "loop"):
@@ -148,6 +174,8 @@ def clipped_sum_in_parts(
 ) -> Any:
     """The sum of ``clipped_sum`` over a minibatch that is brought in by parts of ``physical_size`` records.
 
+    The loss must have passed ``require_separate``: it is not looked at again for every step that is traced.
+
     :param chosen: ``chosen(places)`` gives the records at these places of the minibatch, int32[B] -> pytree.
     :param mask: bool[M] for the whole minibatch. :param physical_size: None takes it in one part.
     """
@@ -155,7 +183,7 @@ def clipped_sum_in_parts(
     width = size if physical_size is None else min(physical_size, size)
 
     def part(places: jax.Array, counted: jax.Array) -> Any:
-        return clipped_sum(loss, u, chosen(places), counted, clip, strategy, clipping=clipping, rules=rules)[0]
+        return _clipped_sum(loss, u, chosen(places), counted, clip, strategy, clipping, rules).total
 
     first = part(jnp.arange(width), mask[:width])
     more = -(-size // width) - 1
@@ -251,31 +279,14 @@ MakePlan = Callable[[], taps.Plan]
 def _bookkeeping(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     leaves, treedef = jax.tree.flatten(u)
     plan = make_plan()
-    backward = plan.backward(leaves, records)
+    backward = _computed_once(mask, lambda: plan.backward(leaves, records))
     weights = weigh(mask, plan.squared_norms(backward))
     total = _where_sound(weights.norms, lambda out: plan.weighted_sum(out(backward, backward.without), weights.of_leaf))
     return _Clipped(jax.tree.unflatten(treedef, total), weights.norms)
 
 
-def _two_pass(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
-    plan = make_plan()
-    weights = weigh(mask, plan.squared_norms(plan.backward(jax.tree.leaves(u), records)))
-    factors = weights.of_leaf[0]
-    # zero times a gradient that is not finite is not zero: such records, and padding, lend their place to one that counts
-    counted = factors > 0
-    places = jnp.where(counted, jnp.arange(factors.shape[0]), jnp.argmax(counted))
-    sound = jax.tree.map(lambda array: array[places], records)
-
-    def reweighted(u: Any) -> jax.Array:
-        losses = jax.vmap(loss, in_axes=(None, 0))(u, sound)
-        return jnp.sum(losses * factors.astype(losses.dtype))
-
-    gradient = _as_single(jax.grad(reweighted)(u))
-    return _Clipped(jax.tree.map(lambda leaf: jnp.where(jnp.any(counted), leaf, 0), gradient), weights.norms)
-
-
 def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
-    gradients = _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records))
+    gradients = _computed_once(mask, lambda: _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
     leaves, treedef = jax.tree.flatten(gradients)
     weights = weigh(mask, [taps.squares_of(leaf) for leaf in leaves])
 
@@ -284,6 +295,26 @@ def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array
 
     without = functools.partial(taps.without, leaves)
     return _Clipped(_where_sound(weights.norms, lambda out: total(out(leaves, without))), weights.norms)
+
+
+def _computed_once(mask: jax.Array, compute: Callable[[], Any]) -> Any:
+    """``compute()``, a pytree of arrays, in such a way that all who read it read the same numbers; zeros if mask is False.
+
+    XLA may evaluate an expression again wherever it is used, and join a product and a sum to one operation (FMA) in one of
+    these places only. Where large terms cancel, the gradient that was measured would then be another than the one that is
+    summed, which was seen to move the sum by 417 C. Results of a branch are computed once, and the barrier keeps XLA from
+    knowing beforehand which branch it is: ``optimization_barrier`` around the gradients themselves does not do it on CPUs.
+    """
+    computation, shapes = jax.make_jaxpr(compute, return_shape=True)()
+    leaves, treedef = jax.tree.flatten(shapes)
+    return jax.tree.unflatten(
+        treedef,
+        lax.cond(
+            lax.optimization_barrier(_in_any_lane(jnp.any(mask))),
+            jaxpr_as_fun(computation),
+            lambda: [jnp.zeros(leaf.shape, leaf.dtype) for leaf in leaves],
+        ),
+    )
 
 
 def _where_sound(norms: jax.Array, total: Callable[[Callable], Any]) -> Any:
@@ -316,7 +347,7 @@ def _in_any_of(size: int, in_batched: list[bool], needed: jax.Array) -> tuple[ja
 def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
-        gradient = jax.tree.leaves(_as_single(jax.grad(loss)(u, record)))
+        gradient = _computed_once(mask[place], lambda: jax.tree.leaves(_as_single(jax.grad(loss)(u, record))))
         weights = weigh(mask[place][None], [taps.squares_of(leaf[None]) for leaf in gradient])
         clipped = [
             jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
@@ -337,7 +368,6 @@ def _auto(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array
 _STRATEGIES: dict[str, Callable[..., _Clipped]] = {
     "auto": _auto,
     "bookkeeping": _bookkeeping,
-    "two_pass": _two_pass,
     "vmap": _vmap,
     "loop": _loop,
 }

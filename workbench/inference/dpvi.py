@@ -13,9 +13,10 @@ import numpy as np
 
 from workbench import _validate
 from workbench.inference._optimizers import Optimizer
+from workbench.inference._separation import BY_POSITION, has_axis_of_records, require_no_records, require_separate
 from workbench.inference.clipping import SMALLEST_CLIP, check_clipping, clipped_sum_in_parts
 from workbench.inference.gradients import ESTIMATORS, RecordLoss
-from workbench.inference.records import Record, RecordModel, record_keys, split
+from workbench.inference.records import Record, RecordModel, common_length, record_keys, split
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import fast_key, is_secret, require_secure, stream
 from workbench.sampling.minibatch import Minibatch, Sampler
@@ -283,18 +284,18 @@ class DPVI:
         :param key: the run's key, from ``workbench.privacy.randomness.new_key`` or ``key_from_seed``.
         :param init_params: constrained starting values of some parameters, public.
         :param kwargs: ``num_records`` and further static arguments, as in the constructor.
-        :raises PrivacyModelError: if the model cannot be fitted privately.
+        :raises PrivacyModelError: if the model cannot be fitted privately (``records.split``, ``_separation``).
         """
         require_secure(key)
-        size = _common_length(records)
+        size = common_length(records)
         if "num_records" in kwargs:
             self.num_records = _validate.integer("num_records", kwargs.pop("num_records"), at_least=2)
         self.static_kwargs = {**self.static_kwargs, **kwargs}
-        for name, value in self.static_kwargs.items():
-            if getattr(value, "ndim", 0) > 0 and value.shape[0] == size:
-                raise _validate.ArgumentError(
-                    name, value.shape, f"has a first axis of {size} as the records have: give record arrays by position."
-                )
+        for path, value in jax.tree_util.tree_flatten_with_path(self.static_kwargs)[0]:
+            shape = getattr(value, "shape", ())
+            if has_axis_of_records(shape, size):
+                name = jax.tree_util.keystr(path, simple=True, separator=".")
+                raise _validate.ArgumentError(name, shape, f"has an axis of {size}, the number of records. {BY_POSITION}")
         if self._sampler is None:
             self._calibrate(size)
         if self.sampler.num_records != size:
@@ -309,6 +310,7 @@ class DPVI:
             num_records=self.num_records,
             static=self.static_kwargs,
         )
+        self._require_separate_records(size)
         start = dict(self.split.initial)
         for name, value in (init_params or {}).items():
             if name not in start:
@@ -317,6 +319,35 @@ class DPVI:
         start = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), start)
         average = None if self.average_from is None else jax.tree.map(jnp.array, start)
         return DPVIState(self.optim.init(start), jnp.zeros((), jnp.int32), key, average)
+
+    def _require_separate_records(self, size: int) -> None:
+        """Look at what a step computes: a record's loss is of that record alone, and nothing else is of any record."""
+
+        def without_records(params: Any, key: jax.Array) -> Any:
+            def release(loss: RecordLoss, u: Any) -> Any:
+                require_separate(loss, u, (self.split.blank_record, key), size)
+                return jax.tree.map(jnp.zeros_like, u)
+
+            return self.estimator.gradient(self.split, params, key, 1.0, release)
+
+        base_noise = jax.eval_shape(fast_key, jax.ShapeDtypeStruct((2,), jnp.uint32))
+        require_no_records(jax.make_jaxpr(without_records)(self.split.initial, base_noise), size)
+
+    def require_records(self, records: Record) -> None:
+        """:raises ArgumentError: naming ``records``, unless they are as many as ``init`` saw, of those shapes and types.
+
+        Only shapes count, so a step asks while it is traced. JAX reads beyond the end of an array as its last entry: of
+        fewer records the last one would enter many times.
+        """
+        size, planned = self.split.require_like(records), self.sampler.num_records
+        if size != planned:
+            raise _validate.ArgumentError(
+                "records", size, f"init saw {planned} records, and each step draws its minibatch from all of them: give the "
+                "whole arrays that init saw, not a minibatch."
+            )  # fmt: skip
+        for array, seen in zip(records, self.split.blank_record, strict=True):
+            if jax.dtypes.canonicalize_dtype(array.dtype) != seen.dtype:
+                raise _validate.ArgumentError("records", str(array.dtype), f"init saw {seen.dtype} in this array.")
 
     def start(self, key: jax.Array, constants: Any = None) -> tuple[Any, Any]:
         """(state of the optimiser, average) before the first step of a run with ``key``, for jit and vmap; after ``init``.
@@ -343,7 +374,11 @@ class DPVI:
         return Draws(self.sampler.draw_from(for_minibatch, key, step), noise, fast_key(for_base_noise))
 
     def step(self, state: DPVIState, records: Record, draws: Draws) -> DPVIState:
-        """One step of the optimiser on the noised gradient divided by N."""
+        """One step of the optimiser on the noised gradient divided by N.
+
+        :raises ArgumentError: as ``require_records`` does.
+        """
+        self.require_records(records)
         params = self.optim.get_params(state.optim_state)
         minibatch, own_keys = draws.minibatch, self.estimator.base_noise(self.split)
         clip: Any = self._clip
@@ -392,7 +427,11 @@ class DPVI:
         )
 
     def update(self, state: DPVIState, *records: jax.Array) -> tuple[DPVIState, None]:
-        """Draw and take one step, as ``numpyro.infer.SVI.update``; the place of the loss is None."""
+        """Draw and take one step, as ``numpyro.infer.SVI.update``; the place of the loss is None.
+
+        :param records: all records, as ``init`` saw them: the step draws its minibatch from them itself.
+        :raises ArgumentError: if they are others than ``init`` saw, a minibatch for example.
+        """
         return self.step(state, records, self.draw(state.key, state.step)), None
 
     def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
@@ -482,15 +521,6 @@ def _there(value: Any) -> Any:
     if value is None:
         raise RuntimeError("call init(key, *records) first: it reads the model and calibrates the noise.")
     return value
-
-
-def _common_length(records: tuple[Any, ...]) -> int:
-    if not records:
-        raise _validate.ArgumentError("records", (), "give the record arrays by position, first axis: records.")
-    sizes = [array.shape[0] if getattr(array, "ndim", 0) else 0 for array in records]
-    if min(sizes) != max(sizes) or sizes[0] < 1:
-        raise _validate.ArgumentError("records", tuple(sizes), "must have the same first axis, one entry a record.")
-    return sizes[0]
 
 
 def held_out(

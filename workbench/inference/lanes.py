@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from workbench import _validate
 from workbench.inference.dpvi import DPVI, DPVIState, Numbers
 from workbench.inference.records import Record
 from workbench.inference.training import chunk_of
@@ -113,10 +114,13 @@ class LaneProgram:
         :param state: stacked, ``step`` a scalar. :param records: [lanes, N, ...], or [N, ...] where shared.
         :param numbers: stacked. :param stop: asked about every .5 s.
         :param on_step: called in this thread, with the number of steps that all lanes have taken.
+        :raises ArgumentError: if there are more lanes than places for them, if ``records`` or ``numbers`` have another
+            number of lanes than ``state``, or if the records are not such as ``dpvi.init`` saw.
         :raises jax.errors.JaxRuntimeError: as JAX does, such as RESOURCE_EXHAUSTED.
         """
         began = time.perf_counter()
         lanes, first_step = state.key.shape[0], int(state.step)
+        self._require_lanes(lanes, records, numbers)
         parts = [self._part(state, records, numbers, number) for number in range(self._parts)]
         if self._chunk is None:
             self._chunk = self._compiled(*parts[0])
@@ -157,6 +161,17 @@ class LaneProgram:
         end = DPVIState(of_lanes[0], jnp.int32(min(taken)), *of_lanes[1:])
         on_step(min(taken))
         return LanesResult(end, min(taken) == steps, time.perf_counter() - compiled, compiled - began)
+
+    def _require_lanes(self, lanes: int, records: Record, numbers: Numbers) -> None:
+        """Places beyond the end of an array are read as its last: a lane would have another's records, clip or noise."""
+        if lanes > self._parts * self._width:
+            raise _validate.ArgumentError("state", lanes, f"lanes, but there are places for {self._parts * self._width}.")
+        for name, stacked in (("records", () if self._shared else records), ("numbers", numbers)):
+            for leaf in jax.tree.leaves(stacked):
+                if leaf.shape[:1] != (lanes,):
+                    raise _validate.ArgumentError(name, leaf.shape, f"must have a first axis of {lanes}, an entry a lane.")
+        each = [jax.ShapeDtypeStruct(array.shape if self._shared else array.shape[1:], array.dtype) for array in records]
+        self._dpvi.require_records(tuple(each))
 
     def _part(self, state: DPVIState, records: Record, numbers: Numbers, number: int) -> Any:
         """(state, records, numbers) of a core's lanes, on the device; the state in memory of its own."""

@@ -26,15 +26,27 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.util import transform_fn
 
+from workbench import _validate
 from workbench.inference._modules import NetworkWatch, PrivacyModelError
+from workbench.inference._separation import require_plain
 from workbench.inference._threads import separate_handler_stacks
 
-__all__ = ["PrivacyModelError", "RecordModel", "record_keys", "split"]
+__all__ = ["PrivacyModelError", "RecordModel", "common_length", "record_keys", "split"]
 
 separate_handler_stacks()
 
 Array = jax.Array
 Record = tuple[Array, ...]
+
+
+def common_length(records: tuple[Any, ...]) -> int:
+    """How many records the arrays hold. :raises ArgumentError: naming ``records``: none, or first axes that differ."""
+    if not records:
+        raise _validate.ArgumentError("records", (), "give the record arrays by position, first axis: records.")
+    sizes = [array.shape[0] if getattr(array, "ndim", 0) else 0 for array in records]
+    if min(sizes) != max(sizes) or sizes[0] < 1:
+        raise _validate.ArgumentError("records", tuple(sizes), "must have the same first axis, one entry a record.")
+    return sizes[0]
 
 
 def _one_record(record: Record) -> Record:
@@ -129,6 +141,7 @@ def _used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
     Read off the jaxpr, not off values, so a dependence that happens to vanish at some point is found too.
     """
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
+    require_plain(closed)  # what calls Python would seem to be needed by every output
     names = list(jax.tree.unflatten(jax.tree.structure(shapes), range(len(closed.jaxpr.outvars))).items())
     used = {}
     for name, position in names:
@@ -199,6 +212,14 @@ class RecordModel:
         """The same model with other values of some keyword arguments, of the same shapes; they may be traced."""
         return replace(self, static={**self.static, **values})
 
+    def require_like(self, records: tuple[Any, ...]) -> int:
+        """How many ``records`` there are. :raises ArgumentError: unless each is shaped as the model was split for."""
+        size, seen = common_length(records), [array.shape for array in self.blank_record]
+        given = [array.shape[1:] for array in records]
+        if given != seen:
+            raise _validate.ArgumentError("records", given, f"are the shapes of one record, but init saw {seen}.")
+        return size
+
     def constrain(self, params: dict[str, Any]) -> dict[str, Any]:
         """psi in the space where the model and guide declare it."""
         return transform_fn(self.inverse_transforms, params)
@@ -256,7 +277,8 @@ class RecordModel:
 
     def record_losses(self, shared: dict[str, Any], records: Record, key: Array) -> Array:
         """l_i(u) for each of ``records`` (first axis B), float[B], with base noise of its own for each."""
-        keys = record_keys(key, jnp.arange(records[0].shape[0])) if self.uses_base_noise else None
+        size = self.require_like(records)
+        keys = record_keys(key, jnp.arange(size)) if self.uses_base_noise else None
         return jax.vmap(
             lambda record, own: self.record_loss(shared, record, key if own is None else own),
             in_axes=(0, None if keys is None else 0),
@@ -305,7 +327,7 @@ def split(
     :raises PrivacyModelError: no or several record plates; an observed site outside the plate; a local latent whose guide
         is not inside the plate; a guide that is not reparametrised; a discrete latent for an automatic guide; a global
         quantity that depends on the records; batch statistics or other mutable state, with the layer's name; dropout
-        without a key; use of the plate's index, parameters per record included.
+        without a key; use of the plate's index, parameters per record included; what ``_separation`` finds.
     """
     static = dict(static or {})
     kwargs = {"num_records": num_records, **static}

@@ -18,6 +18,7 @@ The idea, for layers of a network: Goodfellow 2015 (arXiv 1510.01799); Rochette 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -42,6 +43,11 @@ _PRECISION = lax.Precision.HIGHEST
 
 OUTER, GRAM, ROWS, FORMED, MATERIALISED = "outer product", "Gram matrix", "rows", "instantiated", "materialised"
 RULES = (OUTER, GRAM, ROWS, FORMED, MATERIALISED)
+
+# Where the places of a record cancel, what they add to a leaf is taken to be no shorter than this part of their lengths
+# together: else its terms, each far longer than C, would round off what others add to the sum. It leaves alone what adds up
+# like a random walk of up to 4096 places.
+_CANCELS = 64
 
 _ROWS_A_MENTION = 100  # up to here a table with a place for each row is quicker than sorting the mentions
 _FEW_ROWS = 64  # up to here a one-hot matrix product sums rows faster than a scatter
@@ -269,7 +275,8 @@ class Plan:
     def squared_norms(self, backward: Backward) -> list[Array]:
         """Squared l2 norm of each record's gradient for each leaf, float[M] each; rounding may only enlarge it.
 
-        Squares under the smallest normal number are flushed to zero, and a Gram matrix may cancel: both are made up for.
+        Squares under the smallest normal number are flushed to zero, and a Gram matrix or a sum of rows may cancel: both
+        are made up for.
         """
         squares = []
         for number in range(self.num_leaves):
@@ -361,9 +368,12 @@ def _squared_norm(group: _Group, blocks: Sequence[tuple[Array, Array]]) -> Array
         for second, (b, h) in enumerate(blocks[: first + 1]):
             crossing = jnp.sum(_overlap(a, b) * jnp.einsum("mstd,msud->mstu", g, h, precision=_PRECISION), axis=(1, 2, 3))
             square = square + (crossing if first == second else 2 * crossing)
-    whole = jnp.sum(jnp.concatenate(lengths, axis=2), axis=2)
-    slack = 4 * jnp.finfo(whole.dtype).eps * jnp.sum(jnp.square(whole), axis=1)
-    return jnp.maximum(square, 0) + slack
+    whole = jnp.concatenate(lengths, axis=2)
+    longest = jnp.sum(jnp.square(jnp.sum(whole, axis=2)), axis=1)
+    # products of p and d terms, added up in the order of the machine: 1.9 eps sqrt(p + d + T) was the most in search of more
+    _, _, p, d = group.sites[0].shape
+    slack = 4 * jnp.finfo(whole.dtype).eps * math.sqrt(p + d + whole.shape[2]) * longest
+    return jnp.maximum(jnp.maximum(square, 0) + slack, longest / _CANCELS**2)
 
 
 def _overlap(a: Array, b: Array) -> Array:
@@ -389,7 +399,8 @@ def _squared_norm_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
     terms = jnp.zeros((size * s * t, d), g.dtype).at[places].add(g.reshape(-1, d)[order])
     lengths, counts = empty.at[places].add(_length(g).reshape(-1)[order]), empty.at[places].add(1)
     slack = jnp.finfo(g.dtype).eps * jnp.maximum(counts - 1, 0) * lengths
-    return jnp.sum(jnp.square(_length(terms) + slack).reshape(size, s * t), axis=1)
+    added = jnp.maximum(_length(terms) + slack, lengths / _CANCELS)
+    return jnp.sum(jnp.square(added).reshape(size, s * t), axis=1)
 
 
 def _places_of_rows(rows: Array, num_rows: int) -> tuple[Array, Any]:

@@ -166,7 +166,10 @@ def compile_ahead(dpvi: DPVI, state: DPVIState, records: Record, steps: int) -> 
     """Begin to compile the steps of a run to step number ``steps`` in a thread of its own, for ``run(compiled=)``.
 
     Only shapes, types and devices of ``state`` and ``records`` count.
+
+    :raises ArgumentError: if ``records`` are not such as ``dpvi.init`` saw.
     """
+    dpvi.require_records(records)
 
     def work() -> Compilation:
         began = time.perf_counter()
@@ -215,8 +218,10 @@ def run(
     :param before_chunk: called with the state before each chunk and the step that it goes to, to write them down. If that
         fails, with an OSError or a ValueError, the run is cancelled before the chunk, with the error as its message.
     :return: the state at the end, as the generator's value, for going on or saving.
+    :raises ArgumentError: before the first snapshot, if ``records`` are not such as ``dpvi.init`` saw.
     """
     records, numbers = tuple(jnp.asarray(array) for array in records), dpvi.numbers
+    dpvi.require_records(records)
     constrain = jax.jit(functools.partial(dpvi.get_params, averaged=averaged))
     interval = _interval(steps)
     status: Status = "running"

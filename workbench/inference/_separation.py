@@ -1,0 +1,89 @@
+"""What a record's loss must not do: see other records, or show its own to somebody. It is read off the loss's jaxpr.
+
+Everything else in this package relies on it: a gradient that is clipped record by record bounds what a record does to its
+own term, and nothing bounds what it does to the terms of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+
+from workbench.inference._jaxprs import aval, constants, equations
+from workbench.inference._modules import PrivacyModelError
+
+__all__ = ["BY_POSITION", "has_axis_of_records", "require_no_records", "require_plain", "require_separate"]
+
+BY_POSITION = (
+    "Give record arrays by position, so that each record sees its own row. An array that is public and has this length by "
+    "chance can come in with an axis of one in front: array[None] outside the model, [0] inside it."
+)
+
+_RANDOM = (
+    "draws all records' random numbers from the first one's key, as JAX does for keys of type 'rbg': use keys of type "
+    "'threefry2x32' (the usual ones)"
+)
+_CALLS_PYTHON = (
+    "calls Python, as jax.debug.print, pure_callback and io_callback do: it would see all records of a minibatch, and could "
+    "show them. Take it out"
+)
+# operations whose rule for a whole minibatch, or whatever runs behind them, is known to mix records or is not known
+_REFUSED = {
+    "custom_vmap_call": "has a rule of its own for many records at once (jax.custom_batching), which may mix them: call the "
+    "function itself, without custom_vmap or sequential_vmap",
+    "ffi_call": "calls foreign code (jax.ffi), which may see all records of a minibatch: write it in JAX",
+    "rng_bit_generator": _RANDOM,
+    "debug_print": _CALLS_PYTHON,
+}
+_SOUND_KEYS = ("key<fry>", "key<cc20>")  # threefry and privacy.randomness.CHACHA20
+
+
+def require_separate(loss: Callable[[Any, Any], jax.Array], u: Any, record: Any, num_records: int) -> None:
+    """Trace the gradient of ``loss(u, record)`` in u, and look at its operations and constants.
+
+    What cannot be found so: statistics of the records that were computed outside and have another shape than they have, and
+    primitives of the caller's own (``jax.extend.core.Primitive``).
+
+    :param u: pytree of float arrays, or their shapes and types. :param record: of one record, likewise.
+    :param num_records: see ``require_no_records``.
+    :raises PrivacyModelError: naming what was found, and what to write instead.
+    """
+    closed = jax.make_jaxpr(jax.grad(loss))(u, record)
+    require_plain(closed)
+    require_no_records(closed, num_records)
+
+
+def require_plain(closed: ClosedJaxpr) -> None:
+    """:raises PrivacyModelError: naming an operation that may mix or show records, or if something outside is written to."""
+    for equation in equations(closed.jaxpr):
+        name = equation.primitive.name
+        reason = _CALLS_PYTHON if "callback" in name else _REFUSED.get(name)
+        types = {str(getattr(aval(atom), "dtype", "")) for atom in (*equation.invars, *equation.outvars)}
+        if reason is None and any(each.startswith("key<") and each not in _SOUND_KEYS for each in types):
+            reason = _RANDOM
+        if reason is not None:
+            raise PrivacyModelError(f"the model, guide or loss {reason} (operation {name}).")
+    if closed.effects:
+        raise PrivacyModelError(
+            "the model, guide or loss writes to an array outside itself (a jax.new_ref, say), which would carry records "
+            "from one to another: return values instead."
+        )
+
+
+def require_no_records(closed: ClosedJaxpr, num_records: int) -> None:
+    """:raises PrivacyModelError: if what ``closed`` computes depends on a constant that looks like all of the records."""
+    for constant in constants(closed):
+        shape = tuple(getattr(constant, "shape", ()))
+        if has_axis_of_records(shape, num_records):
+            raise PrivacyModelError(
+                f"an array of shape {shape} that the model, guide or loss closes over has an axis of {num_records}, "
+                f"which is the number of records: every record would see all of them. {BY_POSITION}"
+            )
+
+
+def has_axis_of_records(shape: tuple[int, ...], num_records: int) -> bool:
+    """Whether an array looks like all of the records: an axis of ``num_records``, and none of one in front."""
+    return num_records > 1 and num_records in shape and shape[0] != 1
