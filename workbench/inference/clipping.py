@@ -129,6 +129,8 @@ def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None
     _validate.choice("clipping", clipping, CLIPPINGS)
     if strategy == "two_pass" and clipping == "per_leaf":
         raise _validate.ArgumentError("strategy", strategy, "weighs whole records: it cannot clip per leaf.")
+    if not isinstance(rules, Mapping | None):
+        raise _validate.ArgumentError("rules", rules, "must be a mapping of leaves to rules.")
     for rule in (rules or {}).values():
         _validate.choice("rules", rule, taps.RULES)
     if rules and strategy in ("vmap", "loop"):
