@@ -136,19 +136,23 @@ def test_waiting_for_another_sweep_ends_with_a_stop(make, quick, tmp_path):
 # --- a sweep that is gone ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def killed(make, quick, tmp_path):
-    """What a process leaves that was killed when one of its four fits was done and one had begun: the keys of these."""
-    prepared = make()
+def leave(prepared, tmp_path, begun):
+    """What a process leaves that was killed when ``begun`` of its four fits had begun and the first was done."""
     runs = list(prepared.runs)
     prepared._claim({}, sweeping._Report(lambda progress: None, 4, 4))
     prepared._reserve(runs)
-    prepared._mark(runs[:2])
+    prepared._mark(runs[:begun])
     prepared._settle(runs[0].key, 30)
     prepared.store.add([prepared._row(runs[0], Outcome(runs[0].key, "done"))])
     by_sqlite(tmp_path / "fits.sqlite", "UPDATE claims SET owner = 'gone'")
     by_sqlite(tmp_path / "book.sqlite", "UPDATE spends SET owner = 'gone'")
     return runs[0].key, runs[1].key
+
+
+@pytest.fixture
+def killed(make, quick, tmp_path):
+    """Keys of the fit that was done and of the one that had begun."""
+    return leave(make(), tmp_path, 2)
 
 
 def test_a_fit_that_a_killed_sweep_had_begun_counts_and_is_run_again(make, quick, killed, tmp_path):
@@ -170,6 +174,26 @@ def test_a_fit_that_a_killed_sweep_had_begun_counts_also_where_nobody_runs_it_ag
     assert make(epsilons=[2.0], seeds=1).total.fits == 3  # done, begun, planned
     with pytest.raises(ArgumentError, match="3 fits together"):
         make(epsilons=[2.0], seeds=1).accept(2.0)
+
+
+@pytest.mark.parametrize("begun", [1, 2])
+def test_under_a_cap_what_a_killed_sweep_had_reserved_and_not_begun_is_not_reserved_again(
+    make, quick, tmp_path, private_data, begun
+):
+    """The cap allows the sweep as a whole: the three that are left may run, but not one more than was planned."""
+    from workbench.spending import records_of
+
+    book, prepared = Ledger(tmp_path / "book.sqlite"), make()
+    book.set_cap(book.add(records_of(private_data)).number, prepared.total.epsilon, 1e-3)
+    leave(prepared, tmp_path, begun)
+    again = make()
+    if begun == 2:
+        with pytest.raises(ArgumentError, match="above its cap"):
+            again.run()
+    else:
+        assert (again.run().state, len(quick.ran)) == ("done", 3)
+    assert not [spend for spend in book.spends() if spend.state == "reserved"]
+    assert book.standing(1).total.fits == (2 if begun == 2 else 4)
 
 
 def test_a_sweep_whose_claims_were_taken_over_takes_no_further_step(make, quick, tmp_path):

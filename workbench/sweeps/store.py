@@ -73,7 +73,7 @@ LOST = "its process or its worker ended before it was over; its steps count as t
 # "begun" is set before a fit's first step; the guarantee is empty for baselines
 _CLAIMS = """CREATE TABLE IF NOT EXISTS claims (
     key TEXT PRIMARY KEY, sweep TEXT NOT NULL, owner TEXT NOT NULL, begun INTEGER NOT NULL, row TEXT NOT NULL,
-    time TEXT NOT NULL)"""
+    entry TEXT NOT NULL, time TEXT NOT NULL)"""
 _DAMAGES = (
     sqlite3.Error, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, RecursionError,
     OverflowError, zipfile.BadZipFile,
@@ -84,6 +84,7 @@ class Claim(NamedTuple):
     """A fit that a sweep is about to run, or runs. :param row: what ``Store.add`` will be given of it, as far as known.
 
     :param alive: whether the sweep's process is there. :param begun: whether steps may have been taken.
+    :param entry: key of its reservation in the ledger; "" where there is none.
     """
 
     key: str
@@ -91,6 +92,7 @@ class Claim(NamedTuple):
     alive: bool
     begun: bool
     row: Mapping[str, Any]
+    entry: str
 
 
 class Store:
@@ -134,21 +136,23 @@ class Store:
     # ---- claims ---------------------------------------------------------------------------------------------------------
 
     @property
-    def _owners(self) -> Path | None:
+    def _folder(self) -> Path | None:
+        """Of the files by which processes are known to live."""
         return None if self.path is None else self.path.with_name(f"{self.path.name}.owners")
 
-    def claim(self, sweep: str, rows: Sequence[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
-        """Claim fits for ``sweep``: (keys of those that it has now, keys of those that were begun and lost by others).
+    def claim(self, sweep: str, rows: Sequence[Mapping[str, Any]]) -> tuple[set[str], list[Claim]]:
+        """Claim fits for ``sweep``: (keys of those that it has now, what sweeps that are gone had of them).
 
-        Fits that are done and those that a living sweep has are left out; of each lost one its row is written.
+        Fits that are done and those that a living sweep has are left out; of each one that had begun its row is written.
 
         :param rows: of the fits, as ``add`` takes them, each as that of a failed attempt. :raises OSError: as ``add``.
         """
-        owner = "" if self._owners is None else _owners.own(self._owners)
+        owner = "" if self._folder is None else _owners.own(self._folder)
         with self._writing() as database:
             done = {key for (key,) in database.execute("SELECT key FROM fits WHERE state = 'done'")}
             held = {claim.key: claim for claim in self.claims()}
-            mine, lost = set(), []
+            mine: set[str] = set()
+            former: list[Claim] = []
             for row in rows:
                 key = row["key"]
                 other = held.get(key)
@@ -157,12 +161,18 @@ class Store:
                 mine.add(key)
                 if other is not None and other.sweep == sweep:
                     continue
-                if other is not None and other.begun:
-                    lost.append(row)
-                values = key, sweep, owner, 0, json.dumps(_plain(row)), time.strftime("%Y-%m-%d %H:%M:%S %z")
-                database.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)", values)
-            self._insert(lost)
-        return mine, {row["key"] for row in lost}
+                if other is not None:
+                    former.append(other)
+                    self._insert([row] if other.begun else [])
+                values = key, sweep, owner, 0, json.dumps(_plain(row)), "", time.strftime("%Y-%m-%d %H:%M:%S %z")
+                database.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        return mine, former
+
+    def note(self, sweep: str, entries: Mapping[str, str]) -> None:
+        """The keys of claimed fits' reservations in the ledger. :raises OSError: if they cannot be written."""
+        with self._writing() as database:
+            places = [(entry, sweep, key) for key, entry in entries.items()]
+            database.executemany("UPDATE claims SET entry = ? WHERE sweep = ? AND key = ?", places)
 
     def begin(self, sweep: str, keys: Iterable[str]) -> None:
         """The first steps of claimed fits are about to be taken. :raises OSError: if that cannot be written."""
@@ -180,15 +190,18 @@ class Store:
     def claims(self) -> list[Claim]:
         """All claims. :raises ArgumentError: naming ``store``, if they cannot be read."""
         with self._reading() as database:
-            found = database.execute("SELECT key, sweep, owner, begun, row FROM claims").fetchall()
+            found = database.execute("SELECT key, sweep, owner, begun, row, entry FROM claims").fetchall()
             alive = {owner: self._is_alive(owner) for owner in {row[2] for row in found}}
-            return [Claim(key, sweep, alive[owner], bool(begun), json.loads(row)) for key, sweep, owner, begun, row in found]
+            return [
+                Claim(key, sweep, alive[owner], bool(begun), json.loads(row), entry)
+                for key, sweep, owner, begun, row, entry in found
+            ]
 
     def _is_alive(self, owner: str) -> bool:
-        if self._owners is None:
+        if self._folder is None:
             return True  # another sweep in this process
         try:
-            return _owners.is_alive(self._owners, Path(owner).name)
+            return _owners.is_alive(self._folder, Path(owner).name)
         except OSError:  # what cannot be told counts as running
             return True
 

@@ -28,7 +28,7 @@ from workbench.sweeps import executors
 from workbench.sweeps.grid import DP, POOLED, Cell, Grid
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Outcome, Run, groups_of, plan_of, run_group
-from workbench.sweeps.store import COLUMNS, LOST, Store
+from workbench.sweeps.store import COLUMNS, LOST, Claim, Store
 
 __all__ = ["BudgetError", "PreparedSweep", "Progress", "prepare", "sweep"]
 
@@ -218,10 +218,11 @@ class PreparedSweep:
 
         :param attempts: how often fits had been run when this run began; is written to.
         """
-        mine, lost = self.store.claim(self._name, [self._row(run, Outcome(run.key, "failed", LOST)) for run in self.runs])
+        mine, former = self.store.claim(self._name, [self._row(run, Outcome(run.key, "failed", LOST)) for run in self.runs])
+        self._adopt([claim for claim in former if not claim.begun])
         running = {claim.key for claim in self.store.claims() if claim.alive and claim.sweep != self._name}
         rows = self._rows_left()
-        attempts |= {key: rows[key]["attempts"] for key in lost}
+        attempts |= {claim.key: rows[claim.key]["attempts"] for claim in former if claim.begun}
         over = {key for key, row in rows.items() if row["state"] == "done" or row["attempts"] > attempts.get(key, 0)}
         self._end(over - running, report)
         return [run for run in self.runs if run.key in mine]
@@ -267,6 +268,17 @@ class PreparedSweep:
 
     # ---- the ledger -----------------------------------------------------------------------------------------------------
 
+    def _adopt(self, former: Sequence[Claim]) -> None:
+        """Take over what a sweep that is gone had reserved for fits that it had not begun, which a cap may count already."""
+        left = {run.key: run for run in self.runs}
+        reserved = {claim.entry: left[claim.key] for claim in former if claim.entry}
+        for spend in [] if self.account.ledger is None or not reserved else self.account.ledger.spends():
+            run = reserved.get(spend.key)
+            if run is not None and not spend.reached and spend.guarantee == self._guarantee(run):
+                account = self._account_of([run])
+                account.adopt(spend.key)
+                self._entries[run.key] = account, spend.key
+
     def _reserve(self, runs: Sequence[Run]) -> None:
         """Reserve private fits, all or none; of those that were reserved before and forgotten unseen, the same ones."""
         private = [run for run in runs if self._guarantee(run) is not None]
@@ -282,13 +294,14 @@ class PreparedSweep:
             account.begin()
             self._entries |= {run.key: (account, entry) for run, entry in zip(new, account.keys, strict=False)}
         self._reserved.update(run.key for run in new if run.key in self._entries)
+        self.store.note(self._name, {run.key: self._entries[run.key][1] for run in private if run.key in self._entries})
 
     def _mark(self, runs: Sequence[Run]) -> None:
         """The first steps of fits are about to be taken."""
         self._reserve([run for run in runs if run.key not in self._reserved])
+        self.store.begin(self._name, [run.key for run in runs])  # first: who has not begun has marked nothing
         for account, entry in (self._entries[run.key] for run in runs if run.key in self._reserved):
             account.mark(keys=[entry])
-        self.store.begin(self._name, [run.key for run in runs])
 
     def _lose(self, runs: Sequence[Run]) -> None:
         """The worker is gone that had begun with fits: what it may have taken is spent, and they are begun anew."""
@@ -300,7 +313,8 @@ class PreparedSweep:
     def _settle(self, key: str, taken: int) -> None:
         if key in self._reserved:
             account, entry = self._entries[key]
-            self.message = self.message or account.end(taken, entry)
+            problem = account.end(taken, entry)
+            self.message = self.message or problem
             self._reserved.discard(key)
 
     def _spent(self) -> TotalPrivacy | None:
