@@ -333,7 +333,7 @@ def test_a_sweep_that_is_killed_leaves_no_worker_and_another_one_finishes_it(pri
     """With -9 amid its fits; then one worker of the second sweep is killed, which goes on and counts."""
     private_frame.to_csv(tmp_path / "clinic.csv", index=False)
     (tmp_path / "plan.yaml").write_text(
-        "model: logistic\nepsilons: [0.5, 1]\nseeds: 2\niterations: 400000\nledger: book.sqlite\nstore: fits.sqlite\n"
+        "model: logistic\nepsilons: [0.5, 1]\nseeds: 2\niterations: 200000\nledger: book.sqlite\nstore: fits.sqlite\n"
         "data: {file: clinic.csv, target: ill, bounds: {dose: [0, 200], age: [0, 100]}}\n"
     )
     words = [sys.executable, "-m", "workbench.cli", "sweep", tmp_path / "plan.yaml", "--workers", "2", "--max-lanes", "1"]
