@@ -15,7 +15,7 @@ import pytest
 from workbench.models import registry
 
 import workbench as wb
-from workbench import cli, fitting
+from workbench import ArgumentError, cli, fitting
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
@@ -416,6 +416,18 @@ def test_account_finds_the_most_steps(command):
     assert answer["epsilon"] <= 1
     more = wb.privacy.epsilon(sampling_rate=0.05, noise_multiplier=2.0, steps=answer["steps"] + 1, delta=1e-5)
     assert more > 1
+
+
+@pytest.mark.parametrize(("steps", "is_said"), [(10**9, True), (1000, False)])
+def test_account_says_that_a_search_takes_long_before_it_begins(command, monkeypatch, steps, is_said):
+    from workbench.privacy import calibration
+
+    def find(**_):
+        raise ArgumentError("epsilon", 1, "looked for.")
+
+    monkeypatch.setattr(calibration, "max_sampling_rate", find)
+    _, _, err = command("account", "--epsilon", 1, "--delta", 1e-5, "--noise-multiplier", 2, "--iterations", steps)
+    assert ("1,000,000,000 steps: this may take some minutes." in err) == is_said
 
 
 def test_account_finds_the_largest_sampling_rate(command):

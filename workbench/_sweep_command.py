@@ -7,12 +7,9 @@ import contextlib
 import dataclasses
 import json
 import math
-import multiprocessing
-import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep"]
 
+_MOST_WORKERS = 1024
 _SECONDS = 10  # that a scheduler has to answer
 
 
@@ -73,31 +71,15 @@ def sweep(arguments: argparse.Namespace) -> int:
 def _executor(arguments: argparse.Namespace) -> Iterator[Any]:
     """What does the work: processes or a dask cluster, None for this process."""
     if arguments.workers is not None:
-        with _processes(integer("workers", arguments.workers, at_least=1)) as pool:
+        from workbench.sweeps.executors import Processes
+
+        with Processes(integer("workers", arguments.workers, at_least=1, at_most=_MOST_WORKERS)) as pool:
             yield pool
     elif arguments.scheduler is not None:
         with _client(arguments.scheduler) as client:
             yield client
     else:
         yield None
-
-
-@contextlib.contextmanager
-def _processes(number: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with the block, also amid a fit."""
-    others = multiprocessing.active_children()
-    pool = ProcessPoolExecutor(
-        number,
-        mp_context=multiprocessing.get_context("spawn"),  # a fork would share JAX's locks
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),  # Ctrl-C is for this process, which stops them
-    )
-    try:
-        yield pool
-    finally:
-        for process in set(multiprocessing.active_children()).difference(others):
-            process.terminate()
-        pool.shutdown(cancel_futures=True)
 
 
 def _client(address: str) -> Any:

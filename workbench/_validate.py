@@ -11,9 +11,13 @@ import math
 import numbers
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-__all__ = ["ArgumentError", "choice", "integer", "nearest", "number", "probability", "unknown_name"]
+__all__ = [
+    "ArgumentError", "choice", "flag", "function", "integer", "location", "nearest", "number", "probability", "text",
+    "unknown_name",
+]  # fmt: skip
 
 
 class ArgumentError(ValueError):
@@ -97,6 +101,39 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
     if whole < at_least or (at_most is not None and whole > at_most):
         raise ArgumentError(name, value, expectation)
     return whole
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, NumPy's too. Nothing else: the text "no", which plans in YAML hold, would count as true."""
+    if type(value).__name__ in ("bool", "bool_"):  # by name: this module does without NumPy
+        return bool(value)
+    hint = " (in a file true or false, without quotes)" if isinstance(value, str) else ""
+    raise ArgumentError(name, value, f"must be True or False{hint}.")
+
+
+def text(name: str, value: Any, expectation: str = "must be text that is not empty.", *, no_answer: bool = False) -> str:
+    """Text that is not blank; with ``no_answer`` neither "no", "off" and the like, which were meant to switch it off."""
+    is_answer = no_answer and isinstance(value, str) and value.strip().lower() in _ANSWERS
+    if not isinstance(value, str) or not value.strip() or "\0" in value or is_answer:
+        raise ArgumentError(name, value, expectation)
+    return str(value)
+
+
+_ANSWERS = ("yes", "no", "on", "off", "true", "false", "none", "null")
+
+
+def location(name: str, value: Any, expectation: str = "must be the path of a file or folder.") -> Path:
+    """A path, "~" expanded; a file that is called "no" is ``Path("no")`` or "./no"."""
+    return Path(
+        text(name, str(value) if isinstance(value, Path) else value, expectation, no_answer=not isinstance(value, Path))
+    ).expanduser()
+
+
+def function(name: str, value: Any) -> Any:
+    """Something that can be called."""
+    if not callable(value):
+        raise ArgumentError(name, value, "must be a function.")
+    return value
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:

@@ -27,18 +27,17 @@ from jax.flatten_util import ravel_pytree
 
 from workbench import _validate
 from workbench.data import Dataset
-from workbench.data import load as load_data
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.dpvi import DPVI, DPVIState, Draws
 from workbench.inference.gradients import RecordLoss
 from workbench.models import Model
-from workbench.models import get as get_model
 from workbench.privacy import accounting
 from workbench.privacy.audit import epsilon_lower_bound, one_run_epsilon_lower_bound
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.randomness import key_from_seed, new_key
 from workbench.sampling import Minibatch, Sampler
+from workbench.settling import data_named, model_named
 
 __all__ = ["MODES", "PLANTED_BUGS", "AuditResult", "audit", "audit_release"]
 
@@ -567,13 +566,15 @@ def audit(
     """
     _validate.choice("mode", mode, MODES)
     count = 1 if mode == "many_runs" else _validate.integer("num_canaries", num_canaries, at_least=20)
-    chosen = get_model(model) if isinstance(model, str) else model
+    chosen = model_named(model)
+    if learning_rate is not None:
+        learning_rate = _validate.number("learning_rate", learning_rate, above=0)
     num_others = _validate.integer("num_others", num_others, at_least=1)
     if data is None:
         dataset, made = _made_table(num_others, count)
         chosen.check(dataset)
     else:
-        dataset = load_data(data) if isinstance(data, str) else data
+        dataset = data_named(data)
         chosen.check(dataset)
         made = _table_canaries(dataset, count) if canaries is None else canaries
     others = tuple(array[:num_others] for array in dataset.train)

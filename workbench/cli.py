@@ -40,6 +40,8 @@ from workbench._validate import ArgumentError, integer
 
 __all__ = ["main"]
 
+_MANY_STEPS = 10**7  # beyond which a bound takes seconds, and a search many of them
+
 
 def _model(arguments: argparse.Namespace) -> Any:
     return _sources.model(arguments.model, model_options(arguments.option))
@@ -291,6 +293,8 @@ def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
         "sampling_rate": calibration.max_sampling_rate,
     }
     known = {name: value for name, value in plan.items() if name != missing[0]}
+    if (plan["steps"] or 0) >= _MANY_STEPS:
+        print(f"workbench account: {plan['steps']:,} steps: this may take some minutes.", file=sys.stderr)
     plan[missing[0]] = find[missing[0]](epsilon=arguments.epsilon, **known)
     return plan
 

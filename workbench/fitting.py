@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from workbench import _validate
 from workbench._validate import ArgumentError
 from workbench.checkpoints import Checkpoint
 from workbench.data import Dataset
@@ -235,6 +236,7 @@ class PreparedFit:
         :raises CapError: if a cap on what is spent on the records does not allow it. :raises LedgerError: if the ledger
             cannot be written.
         """
+        _validate.function("stop", stop)
         if self._last is not None and not self.can_resume:
             raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
         self.recording.begin()
@@ -359,7 +361,7 @@ class PreparedFit:
         last = self._last
         if last is None or last.status == "running":
             raise RuntimeError("result() is there when run() has ended.")
-        if last_iterate and self._end is not None and last.status != "failed":
+        if _validate.flag("last_iterate", last_iterate) and self._end is not None and last.status != "failed":
             evaluate = self.evaluator
             last = dataclasses.replace(
                 last,
@@ -500,6 +502,9 @@ def fit(
     :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not allow the fit.
     :raises PrivacyModelError: naming the site.
     """
+    if on_snapshot is not None:
+        _validate.function("on_snapshot", on_snapshot)
+    _validate.function("stop", stop)
     prepared = prepare(
         model,
         data,

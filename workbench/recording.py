@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench._validate import ArgumentError
+from workbench._validate import ArgumentError, location
 from workbench.checkpoints import FORMAT, Checkpoint, Checkpoints, new_folder, plan_digest, repeats_exactly
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.models.registry import source_file
@@ -42,8 +42,10 @@ class Recording:
         checkpoint: bool | str | Path = True,
         origin: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(checkpoint, (bool, str, Path)):
-            raise ArgumentError("checkpoint", checkpoint, "must be True, False or a folder.")
+        if not isinstance(checkpoint, bool):
+            checkpoint = location("checkpoint", checkpoint, "must be True, False or a folder.")
+        if not isinstance(origin, Mapping | None):
+            raise ArgumentError("origin", origin, "must be a mapping that JSON can hold, or None.")
         self._settled, self._plan, self._dpvi = settled, plan, dpvi
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
@@ -78,7 +80,7 @@ class Recording:
 
     def _folder(self, key: str | None) -> Path:
         chosen = self._checkpoint
-        return new_folder(key) if isinstance(chosen, bool) else Path(chosen).expanduser().absolute()
+        return new_folder(key) if isinstance(chosen, bool) else chosen.absolute()
 
     def begin(self) -> None:
         """Reserve what the run spends, or the rest of it; before its first step.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import checkpoints, fitting
+from workbench import _validate, checkpoints, fitting
 from workbench import data as data_room
 from workbench import models as models_room
 from workbench._validate import ArgumentError
@@ -130,6 +130,9 @@ def resume(
     :param on_snapshot: called with every ``Snapshot``. :param stop: asked between chunks; True keeps the partial result.
     :raises ArgumentError: naming the argument; ``path`` where the checkpoint is of another fit.
     """
+    if on_snapshot is not None:
+        _validate.function("on_snapshot", on_snapshot)
+    _validate.function("stop", stop)
     prepared = prepare(path, model=model, data=data, optimizer=optimizer, over_cap=over_cap)
     if prepared.can_resume:
         for snapshot in prepared.run(stop):

@@ -18,17 +18,18 @@ from workbench import _validate, defaults
 from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.data.fingerprint import fingerprint
+from workbench.inference._optimizers import check_optimizer
 from workbench.inference.clipping import check_clipping
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.gradients import ESTIMATORS
 from workbench.models import Model
 from workbench.models import get as get_model
-from workbench.privacy.accounting import MAX_EPSILON
+from workbench.privacy.accounting import MAX_EPSILON, SAMPLERS
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
 from workbench.privacy.randomness import key_from_seed, new_key
 
-__all__ = ["RunSettings", "Settled", "device_named", "is_array", "settle"]
+__all__ = ["RunSettings", "Settled", "data_named", "device_named", "is_array", "model_named", "settle"]
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,30 @@ def device_named(name: Any) -> jax.Device:
         return name
     if name is None:
         return jax.devices()[0]
-    kind, _, number = str(name).partition(":")
+    kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
     try:
+        if not kind:  # which JAX takes for its first one
+            raise ValueError
         return {device.id: device for device in jax.devices(kind)}[int(number or 0)]
     except (RuntimeError, KeyError, ValueError):
         known = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
         raise _validate.ArgumentError("device", name, f"no such device; JAX sees {known}.") from None
+
+
+def model_named(model: Any) -> Model:
+    """The model of a name, or the one that was given. :raises ArgumentError: naming ``model``."""
+    chosen = get_model(model) if isinstance(model, str) else model
+    if not isinstance(chosen, Model):
+        raise _validate.ArgumentError("model", model, "must be a name or a workbench.models.Model.")
+    return chosen
+
+
+def data_named(data: Any) -> Dataset:
+    """The data set of a name, or the one that was given. :raises ArgumentError: naming ``data``."""
+    source = load_data(data) if isinstance(data, str) else data
+    if not isinstance(source, Dataset):
+        raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
+    return source
 
 
 @dataclass(frozen=True, repr=False)
@@ -181,20 +200,23 @@ def settle(
     :raises ArgumentError: naming the argument and its value.
     """
     _validate.choice("gradient", gradient, ESTIMATORS)
+    _validate.choice("sampler", sampler, SAMPLERS)
     check_clipping(clipping, strategy)
     draws = _validate.integer("draws", draws, at_least=2)
     epsilon = _validate.number("epsilon", epsilon, above=0, at_most=MAX_EPSILON)
     if iterations is not None:
         iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
-    if optimizer is not None and learning_rate is not None:
-        raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
+    if physical_size is not None:
+        physical_size = _validate.integer("physical_size", physical_size, at_least=1)
+    evaluate_private = _validate.flag("evaluate_private", evaluate_private)
+    if average is not None:
+        average = _validate.flag("average", average)
+    if optimizer is not None:
+        check_optimizer("optimizer", optimizer)
+        if learning_rate is not None:
+            raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
     where = device_named(device)
-    chosen = get_model(model) if isinstance(model, str) else model
-    if not isinstance(chosen, Model):
-        raise _validate.ArgumentError("model", model, "must be a name or a workbench.models.Model.")
-    source = load_data(data) if isinstance(data, str) else data
-    if not isinstance(source, Dataset):
-        raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
+    chosen, source = model_named(model), data_named(data)
     dataset = chosen.view(source)
     constants = dict(chosen.constants(dataset))
 
@@ -230,11 +252,11 @@ def settle(
     settings = RunSettings(
         gradient=gradient,
         learning_rate=learning_rate,
-        average=bool(chosen_settings["average"]),
+        average=_validate.flag("average", chosen_settings["average"]),
         strategy=strategy,
         physical_size=physical_size,
         draws=draws,
         device=f"{where.platform}:{where.id} ({where.device_kind})",
-        evaluate_private=bool(evaluate_private),
+        evaluate_private=evaluate_private,
     )
     return Settled(chosen, dataset, source, constants, privacy, settings, optimizer, where)

@@ -31,8 +31,8 @@ def records_of(dataset: Dataset, fingerprint: str | None = None) -> Records:
 
 def check_ledger(ledger: Any) -> None:
     """:raises ArgumentError: naming ``ledger``, if it is neither None, False, a path nor a ``Ledger``."""
-    if not (ledger is None or ledger is False or isinstance(ledger, (str, Path, Ledger))):
-        raise _validate.ArgumentError("ledger", ledger, "must be a path, a Ledger, or False to enter fits nowhere.")
+    if not (ledger is None or ledger is False or isinstance(ledger, Ledger)):
+        _validate.location("ledger", ledger, "must be a path, a Ledger, or False to enter fits nowhere.")
 
 
 def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
@@ -67,6 +67,8 @@ class Account:
         over_cap: str | None = None,
         run: Callable[[str], Path] | None = None,
     ) -> None:
+        if over_cap is not None:
+            _validate.text("over_cap", over_cap, "must say why, in words that others will read.", no_answer=True)
         self.ledger = ledger
         self.keys: list[str] = []
         self._records, self._fits = functools.cache(records), fits

@@ -1,6 +1,8 @@
 """Plans of sweeps in files: what each form means, and which line or argument is wrong."""
 
+import itertools
 import json
+import time
 
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ from workbench.models import Model
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.sweeps import plan_file
+from workbench.sweeps import plan_file, sweeping
+from workbench.sweeps.grid import Grid
 
 YAML = """
 model: logistic
@@ -232,3 +235,74 @@ def test_epsilons_are_asked_for(plan):
 )
 def test_what_cannot_be_used_is_named_with_what_is_nearest(plan, table, arguments, line):
     assert line in refused(plan, **arguments)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("deep.json", '{"model": ' + "[" * 200_000 + "]" * 200_000 + "}"),
+        ("deeper.json", '{"model": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}"),
+        ("deep.yaml", "model: " + "[" * 5000 + "]" * 5000),
+        ("deep.toml", "model = " + "[" * 5000 + "]" * 5000),
+        ("few.yaml", "model: " + "[" * 60 + "]" * 60),
+    ],
+)
+def test_a_plan_that_is_nested_too_deep_is_one_sentence(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ArgumentError, match=r"^plan=.*: (is nested more than 50 times\.|cannot be read as)") as error:
+        plan_file.read(tmp_path / name)
+    assert len(str(error.value)) < 1000
+
+
+def test_a_few_lines_that_stand_for_thousands_of_millions_of_values_are_refused(tmp_path):
+    lines = ["a: &a [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
+    lines += [f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]" for old, new in itertools.pairwise("abcdefghij")]
+    (tmp_path / "plan.yaml").write_text("\n".join([*lines, "epsilons: *j"]))
+    began = time.monotonic()
+    with pytest.raises(ArgumentError, match="it holds more than 1,000,000 values"):
+        plan_file.read(tmp_path / "plan.yaml")
+    assert time.monotonic() - began < 30
+
+
+def test_a_plan_as_large_as_a_data_set_is_not_read(tmp_path):
+    with open(tmp_path / "plan.json", "wb") as file:
+        file.truncate(2**26)
+    with pytest.raises(ArgumentError, match="it is larger than 32 MiB"):
+        plan_file.read(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seeds": 10**9}, r"^seeds=1000000000: must be a whole number of at least 1 and at most 20000"),
+        ({"seeds": range(10**9)}, r"^seeds='range': holds more than 20,000 values"),
+        ({"seeds": itertools.count()}, r"^seeds='count': holds more than 20,000 values"),
+        (
+            {"epsilons": (0.001 * (1 + number) for number in itertools.count())},
+            "^epsilons='generator': holds more than 20,000",
+        ),
+        (
+            {"epsilons": range(1, 101), "iterations": range(1, 1001)},
+            r"^seeds=1: the lists make 100,000 fits; a sweep has at most 20,000\.",
+        ),
+        ({"seeds": 20_000, "baselines": ["non-private"]}, r"^seeds=20000: the lists make 40,000 fits"),
+    ],
+)
+def test_the_number_of_fits_is_found_before_any_is_made(settings, message, monkeypatch):
+    monkeypatch.setattr(Grid, "cells", lambda self: pytest.fail("made the fits"))
+    began = time.process_time()
+    with pytest.raises(ArgumentError, match=message):
+        sweeping.prepare("logistic", "breast_cancer", **{"epsilons": [1.0], **settings})
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("data", ["breast_cancer", wb.data.hierarchical])
+@pytest.mark.parametrize("baselines", [[], ["non-private"], ["scikit-learn"], ["non-private", "scikit-learn"]])
+@pytest.mark.parametrize("seeds", [3, [4, 5]])
+def test_fits_are_counted_as_they_are_made(data, baselines, seeds):
+    axes = {"iterations": [10, 20], "clips": [1, 2, 3], "num_records": [50, None], "gradients": ["aligned", "vanilla"]}
+    grid = Grid(["hierarchical_logistic"], data, [1.0, 2.0], seeds=seeds, baselines=baselines, **axes)
+    assert grid.number == len(grid.cells())

@@ -71,6 +71,16 @@ class Dataset:
     is_public: bool = False
     vocabulary_size: int = 0
 
+    def __post_init__(self) -> None:
+        """Check what labels and guarantees are made of.
+
+        :raises ArgumentError: naming the flag, ``name`` or ``unit``, and its value.
+        """
+        for flag in ("evaluation_is_public", "private_scaling", "is_public"):
+            object.__setattr__(self, flag, _validate.flag(flag, getattr(self, flag)))
+        for word in ("name", "unit"):
+            _validate.text(word, getattr(self, word))
+
     def __repr__(self) -> str:
         """Public facts only: a notebook prints whatever stands on a cell's last line."""
         if self.image_shape:

@@ -39,6 +39,8 @@ def from_images(
     :param evaluation_is_public: True declares the evaluation records public. :param unit: what one image is, in words.
     :raises ArgumentError: naming ``images``, ``labels``, ``classes`` or ``evaluation``, and the value or shape.
     """
+    if classes is not None and (isinstance(classes, (str, bytes)) or not np.ndim(classes)):
+        raise _validate.ArgumentError("classes", classes, "must be the names of all classes, declared publicly.")
     x = unit_interval(images)
     y = None if labels is None else _checked_labels("labels", labels, len(x), classes)
     if evaluation is None:
@@ -65,7 +67,7 @@ def from_images(
         target_name="label" if y is not None else "",
         classes=names,
         unit=unit,
-        evaluation_is_public=bool(evaluation_is_public),
+        evaluation_is_public=evaluation_is_public,
         arrays=("x", "y") if y is not None else ("x",),
         image_shape=shape,
     )

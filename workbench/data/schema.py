@@ -37,7 +37,7 @@ class Numeric:
 
     def __post_init__(self) -> None:
         low, high = preprocessing.checked_pair("bounds", (self.low, self.high))
-        whole = _flag("whole", self.whole)
+        whole = _validate.flag("whole", self.whole)
         if whole and not (math.ceil(low) <= math.floor(high) and max(-low, high) <= _LARGEST_WHOLE):
             raise _validate.ArgumentError(
                 "bounds", (low, high), "must hold a whole number, and reach no further than 2**53, where whole=True."
@@ -90,7 +90,7 @@ class Categorical:
         repeated = [category for category in categories if categories.count(category) > 1]
         if repeated:
             raise _validate.ArgumentError("categories", repeated[0], "occurs more than once as text.")
-        other = _flag("other", self.other)
+        other = _validate.flag("other", self.other)
         if other and OTHER in categories:
             raise _validate.ArgumentError("categories", OTHER, "is the name of the undeclared values where other=True.")
         object.__setattr__(self, "categories", categories)
@@ -326,12 +326,6 @@ def _column_from_dict(given: Mapping[str, Any]) -> Column:
     except TypeError:
         known = ", ".join(each.name for each in fields(kind)) or "nothing else"
         raise _validate.ArgumentError("schema", given, f"a {kind.kind} column is declared by kind, {known}.") from None
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise _validate.ArgumentError(name, value, "must be True or False.")
-    return bool(value)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -66,7 +66,7 @@ def from_tokens(
         target_name="class" if y is not None else "",
         classes=names,
         unit=unit,
-        evaluation_is_public=bool(evaluation_is_public),
+        evaluation_is_public=evaluation_is_public,
         arrays=tuple(given),
         vocabulary_size=size,
     )

@@ -64,6 +64,7 @@ def from_frame(
     :param unit: what one row is, in words.
     :raises ArgumentError: naming the argument or column and the value.
     """
+    _validate.flag("evaluation_is_public", evaluation_is_public)
     frame, names, held_out = _checked_frame(frame, evaluation, evaluation_fraction, split_seed)
     _check_scaling(bounds, schema, private_scaling)
     columns = list(frame.columns)
@@ -122,7 +123,7 @@ def from_frame(
         classes=classes,
         schema=declared,
         unit=unit,
-        evaluation_is_public=bool(evaluation_is_public),
+        evaluation_is_public=evaluation_is_public,
         private_scaling=private_scaling,
         arrays=tuple(arrays),
         group_name=group or "",
@@ -157,7 +158,10 @@ def from_arrays(
     given = {"x": x, "group": group, "y": y}
     present = [each for each in given if given[each] is not None]
     width = np.shape(x)[1] if np.ndim(x) == 2 else 0
+    if feature_names is not None and (isinstance(feature_names, (str, bytes)) or not np.ndim(feature_names)):
+        raise _validate.ArgumentError("feature_names", feature_names, "must be a list of names, one a column of x.")
     feature_names = [f"x{number + 1}" for number in range(width)] if feature_names is None else list(feature_names)
+    _validate.text("target_name", target_name)
     frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
     held_out = None
     if evaluation is not None:
@@ -243,8 +247,7 @@ def _checked_frame(frame: Any, evaluation: Any, fraction: Any, seed: Any) -> tup
 
 def _check_scaling(bounds: Any, schema: Any, private_scaling: Any) -> None:
     """That the user chose one way of scaling, and knowingly."""
-    if not isinstance(private_scaling, bool):
-        raise _validate.ArgumentError("private_scaling", private_scaling, "must be True or False.")
+    _validate.flag("private_scaling", private_scaling)
     if bounds is not None and schema is not None:
         raise _validate.ArgumentError("schema", schema, "takes the place of bounds: give one of the two.")
     for argument, value in (("bounds", bounds), ("schema", schema)):

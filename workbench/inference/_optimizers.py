@@ -12,7 +12,7 @@ from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from workbench import _validate
 
-__all__ = ["Optimizer"]
+__all__ = ["Optimizer", "check_optimizer"]
 
 # each treats every entry by itself, so it may see all parameters as one vector
 _ELEMENTWISE = (
@@ -27,6 +27,14 @@ _ELEMENTWISE = (
 _FEW = 2**14  # entries up to which one vector is quicker: a step of a small model is as slow as it has kernels
 
 
+def check_optimizer(argument: str, optim: Any) -> None:
+    """:raises ArgumentError: naming ``argument``, if it is no optimiser, or needs the loss, which stays in the core."""
+    if isinstance(optim, numpyro.optim.Minimize):
+        raise _validate.ArgumentError(argument, type(optim).__name__, "needs the loss, an un-noised function of records.")
+    if not isinstance(optim, _NumPyroOptim) and not (hasattr(optim, "init") and hasattr(optim, "update")):
+        raise _validate.ArgumentError(argument, optim, "must be an optimiser of numpyro.optim or optax.")
+
+
 class Optimizer:
     """init / update / get_params of an optimiser, on small models over one vector of all parameters.
 
@@ -34,13 +42,8 @@ class Optimizer:
     """
 
     def __init__(self, optim: Any) -> None:
-        if isinstance(optim, numpyro.optim.Minimize):
-            raise _validate.ArgumentError("optim", type(optim).__name__, "needs the loss, an un-noised function of records.")
-        if not isinstance(optim, _NumPyroOptim):
-            if not (hasattr(optim, "init") and hasattr(optim, "update")):
-                raise _validate.ArgumentError("optim", optim, "must be an optimiser of numpyro.optim or optax.")
-            optim = optax_to_numpyro(optim)
-        self._optim = optim
+        check_optimizer("optim", optim)
+        self._optim = optim if isinstance(optim, _NumPyroOptim) else optax_to_numpyro(optim)
         self._unravel: Callable[[jax.Array], Any] | None = None
 
     def like(self, optim: Any) -> Optimizer:

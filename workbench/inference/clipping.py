@@ -155,6 +155,8 @@ def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None
         )  # fmt: skip
     _validate.choice("strategy", strategy, STRATEGIES)
     _validate.choice("clipping", clipping, CLIPPINGS)
+    if not isinstance(rules, Mapping | None):
+        raise _validate.ArgumentError("rules", rules, "must be a mapping of leaves to rules.")
     for rule in (rules or {}).values():
         _validate.choice("rules", rule, taps.RULES)
     if rules and strategy in ("vmap", "loop"):

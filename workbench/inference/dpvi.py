@@ -165,6 +165,8 @@ class DPVI:
         self.guide = guide
         self.learning_rate = None if learning_rate is None else _validate.number("learning_rate", learning_rate, above=0)
         self.given_optim = optim
+        if learning_rate is not None and not callable(optim):
+            raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
         self.optim = Optimizer(optim if learning_rate is None else optim(self.learning_rate))
         self._numbers: Numbers | None = None
         self.estimator = ESTIMATORS[_validate.choice("gradient", gradient, ESTIMATORS)]
@@ -178,6 +180,10 @@ class DPVI:
         self._plan = plan
         name = sampler if isinstance(sampler, str) else None
         self._sampler, self._mechanism = None if isinstance(sampler, str) else sampler, mechanism
+        if self._sampler is not None and not hasattr(self._sampler, "num_records"):
+            raise _validate.ArgumentError("sampler", sampler, "must be a name or a workbench.sampling.Sampler.")
+        if clip_schedule is not None and not callable(clip_schedule):
+            raise _validate.ArgumentError("clip_schedule", clip_schedule, "must be a function of the step's number.")
         if self._sampler is not None and num_records is None:
             self.num_records = self._sampler.num_records
         targets = {"epsilon": epsilon, "guarantee": guarantee, "plan": plan, "mechanism": mechanism}
@@ -207,7 +213,7 @@ class DPVI:
                 "delta": delta,
                 "iterations": iterations,
                 "sampling_rate": sampling_rate,
-                "sampler": name or "poisson",
+                "sampler": "poisson" if name is None else name,
                 "clip": 1.0 if clip is None else clip,
                 "clipping": "flat" if clipping is None else clipping,
             }
@@ -437,7 +443,7 @@ class DPVI:
     def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates once there is one."""
         last = self.optim.get_params(state.optim_state)
-        if not averaged:
+        if not _validate.flag("averaged", averaged):
             return last
         if self.average_from is None:
             raise _validate.ArgumentError("averaged", averaged, "no average was kept: give average_from to DPVI.")
@@ -473,6 +479,7 @@ class DPVI:
         from workbench.inference.training import run as training_run
 
         num_steps = _validate.integer("num_steps", num_steps, at_least=1, at_most=2**31 - 1)
+        progress_bar = _validate.flag("progress_bar", progress_bar)
         if init_state is None:
             if self._target and self._target["iterations"] is None:
                 self._target["iterations"] = num_steps
@@ -496,10 +503,11 @@ class DPVI:
         No noise is added. :param public: whether ``records`` are public, which only the caller can know; the label says
         it. :param num_draws: draws of the latents.
         """
+        label = "public data" if _validate.flag("public", public) else "outside the guarantee"
         key = fast_key(jax.random.fold_in(jax.random.fold_in(state.key, _EVALUATION), state.step))
         records = tuple(jnp.asarray(array) for array in records)
         elbo = elbo_per_record(self.split, self.unconstrained(state), key, records, num_draws)
-        return Evaluation(-elbo * self.split.num_records, "public data" if public else "outside the guarantee")
+        return Evaluation(-elbo * self.split.num_records, label)
 
     def guarantee(self, state: DPVIState, unit: str = "record") -> Guarantee:
         """What is promised for a run that is at ``state``.

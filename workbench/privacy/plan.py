@@ -63,7 +63,7 @@ class PrivacySettings:
             "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, above=0, at_most=1),
             "clip": _validate.number("clip", self.clip, at_least=1e-12),
             "num_records": _validate.integer("num_records", self.num_records, at_least=2),
-            "relation": _validate.choice("relation", self.relation or relations[0], relations),
+            "relation": _validate.choice("relation", relations[0] if self.relation is None else self.relation, relations),
             "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),
             "seed": None if self.seed is None else _validate.integer("seed", self.seed, at_least=0),
         }

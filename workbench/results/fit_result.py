@@ -251,7 +251,8 @@ class FitResult:
         """
         from workbench.data import Dataset
 
-        known_public = records.evaluation_is_public if isinstance(records, Dataset) else records is None or public
+        declared = _validate.flag("public", public)
+        known_public = records.evaluation_is_public if isinstance(records, Dataset) else records is None or declared
         scores = self.predictor.score(self.predictor.all_arrays(records))
         return Scores(scores, EVALUATION_LABELS[known_public])
 

@@ -20,13 +20,15 @@ from workbench.models import Model
 from workbench.models import get as get_model
 from workbench.privacy.accounting import MAX_EPSILON, SAMPLERS
 
-__all__ = ["BASELINES", "METHODS", "Cell", "Grid"]
+__all__ = ["BASELINES", "METHODS", "MOST_FITS", "Cell", "Grid"]
 
 DP, NON_PRIVATE, POOLED = METHODS = ("dp-vi", "non-private", "scikit-learn")
 BASELINES = {
     NON_PRIVATE: "the same steps with neither clipping nor noise",
     POOLED: "scikit-learn's logistic regression on all records, groups ignored",
 }
+
+MOST_FITS = 20_000  # of a sweep: planning takes some milliseconds each
 
 _SPEED_ONLY = ("strategy", "physical_size", "device")
 
@@ -92,7 +94,7 @@ class Grid:
         if isinstance(self.seeds, (str, bytes)) or (not isinstance(self.seeds, int) and not _is_list(self.seeds)):
             raise _validate.ArgumentError("seeds", self.seeds, "must be a number of repetitions, or a list of seeds.")
         if isinstance(self.seeds, int):
-            self.seeds = _validate.integer("seeds", self.seeds, at_least=1)
+            self.seeds = _validate.integer("seeds", self.seeds, at_least=1, at_most=MOST_FITS)
         else:
             self.seeds = self._axis("seeds", lambda name, value: _validate.integer(name, value, at_least=0))
         self.models = self._axis("models", lambda name, value: get_model(value) if isinstance(value, str) else _model(value))
@@ -114,12 +116,19 @@ class Grid:
         self.baselines = self._axis(
             "baselines", lambda name, value: _validate.choice(name, value, BASELINES), may_be_empty=True
         )
+        if self.number > MOST_FITS:
+            raise _validate.ArgumentError(
+                "seeds", self.seeds, f"the lists make {self.number:,} fits; a sweep has at most {MOST_FITS:,}."
+            )
         if self.batch_sizes != (None,) and self.sampling_rates != (None,):
             raise _validate.ArgumentError("batch_sizes", self.batch_sizes, "give either it or sampling_rates.")
         if not (isinstance(self.data, (str, Dataset)) or callable(self.data)):
             raise _validate.ArgumentError(
                 "data", type(self.data).__name__, "must be a name, a workbench.data.Dataset or a function that makes one."
             )
+        flags = {name: self.constant.get(name) for name in ("evaluate_private", "average")}
+        checked = {name: _validate.flag(name, value) for name, value in flags.items() if value is not None}
+        self.constant = {**self.constant, **checked}
         if isinstance(self.data, str):
             self.data = load_data(self.data)
         if not self.is_public and not isinstance(self.seeds, int):
@@ -138,12 +147,30 @@ class Grid:
                 "of private ones holds would depend on the others, which no guarantee here covers."
             )  # fmt: skip
 
+    @property
+    def number(self) -> int:
+        """How many cells there are, without making them."""
+        repeated = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
+        axes = [
+            values for name, values in vars(self).items() if isinstance(values, tuple) and name not in ("seeds", "baselines")
+        ]
+        sizes = len(self.models) * len(self.num_records)
+        return (
+            repeated * math.prod(map(len, axes))
+            + (NON_PRIVATE in self.baselines) * repeated * sizes * len(self.iterations)
+            + (POOLED in self.baselines) * sizes * (repeated if callable(self.data) else 1)
+        )
+
     def _axis(
         self, name: str, check: Callable[[str, Any], Any], *, optional: bool = False, may_be_empty: bool = False
     ) -> tuple[Any, ...]:
         """The values of an axis, checked and without repetitions; a single value is a list of one."""
         given = getattr(self, name)
-        values = tuple(given) if _is_list(given) else (given,)
+        values = tuple(itertools.islice(given, MOST_FITS + 1)) if _is_list(given) else (given,)
+        if len(values) > MOST_FITS:
+            raise _validate.ArgumentError(
+                name, type(given).__name__, f"holds more than {MOST_FITS:,} values, the most of a sweep."
+            )
         if not values and not may_be_empty:
             raise _validate.ArgumentError(name, given, "is empty: a sweep needs one value at least.")
         checked = (None if value is None and optional else check(name, value) for value in values)
@@ -284,7 +311,8 @@ class Grid:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, Dataset))
+    is_scalar = getattr(value, "ndim", 1) == 0  # an array of no axes cannot be iterated over
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, Dataset)) and not is_scalar
 
 
 def _model(value: Any) -> Model:

@@ -92,23 +92,51 @@ def _mapping(argument: str, file: Path) -> dict[str, Any]:
     if reader is None:
         raise _validate.ArgumentError(argument, str(file), f"the suffix must be one of {', '.join(_FORMATS)}.")
     try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
         found = reader(file.read_text(encoding="utf-8"))
+        _check_size(found)
+    except RecursionError:
+        raise _validate.ArgumentError(argument, str(file), _TOO_DEEP) from None
     except (ValueError, OSError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
         raise _validate.ArgumentError(
-            argument, str(file), f"cannot be read as {file.suffix[1:].upper()}: {error}."
+            argument, str(file), f"cannot be read as {file.suffix[1:].upper()}: {reason}."
         ) from None
     if not isinstance(found, dict):
         raise _validate.ArgumentError(argument, str(file), "must be a mapping, such as 'epsilons: [1, 2]'.")
     return found
 
 
+_MOST_BYTES, _MOST_VALUES, _DEEPEST = 2**25, 10**6, 50
+_TOO_DEEP = f"is nested more than {_DEEPEST} times."
+
+
+def _check_size(found: Any) -> None:
+    """That a message can show a value: a YAML file of a few lines may stand for thousands of millions of them.
+
+    :raises ValueError: saying what there is too much of. :raises RecursionError: if it is nested too deep.
+    """
+    layer, number = [found], 0
+    for _ in range(_DEEPEST + 1):
+        inner: list[Any] = []
+        for value in layer:
+            if isinstance(value, (dict, list)):
+                number += len(value)
+                if number > _MOST_VALUES:
+                    raise ValueError(f"it holds more than {_MOST_VALUES:,} values")
+                inner += [*value, *value.values()] if isinstance(value, dict) else value
+        if not inner:
+            return
+        layer = inner
+    raise RecursionError
+
+
 # ---- values ---------------------------------------------------------------------------------------------------------------
 
 
 def _path(argument: str, value: Any) -> Path:
-    if not isinstance(value, str):
-        raise _validate.ArgumentError(argument, value, "must be the path of a file.")
-    return Path(value).expanduser()
+    return _validate.location(argument, value, "must be the path of a file.")
 
 
 def _models(given: Any, folder: Path) -> list[Any]:

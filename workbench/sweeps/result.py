@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from workbench import _validate
+from workbench import _csv, _validate
 from workbench.privacy.composition import TotalPrivacy
 from workbench.sweeps.grid import DP, Cell, Grid
 from workbench.sweeps.store import COLUMNS, Store
@@ -185,9 +185,9 @@ class SweepResult:
         return [int(number) for number in table.index]
 
     def to_csv(self, path: str | Path) -> Path:
-        """Write the table."""
+        """Write the table; texts that a spreadsheet would compute as formulas begin with an apostrophe."""
         target = Path(path).expanduser()
-        self.table.to_csv(target, index_label="number")
+        target.write_text(_csv.to_csv(self.table, index_label="number"), encoding="utf-8")
         return target
 
     def _row(self, number: int) -> dict[str, Any]:

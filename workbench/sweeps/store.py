@@ -1,30 +1,40 @@
 """Finished fits of sweeps in one SQLite file: written at once, found again by any later sweep.
 
+Sweeps that run at the same time claim their fits here, so that none is run twice. A claim holds for as long as its process
+lives; when that is gone, another sweep takes it over and counts the fit as one that was run, if it had begun.
+
 The file holds releases, labelled metrics and guarantees, never records; it is readable for its owner alone, because metrics
 on private evaluation records are outside the guarantee. Table ``fits`` has a row a fit, table ``columns`` says what its
-columns mean.
+columns mean, table ``claims`` has what sweeps are about.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
 import sqlite3
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench import _databases, _validate
+from workbench.privacy import _owners
+from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["COLUMNS", "Store"]
+__all__ = ["COLUMNS", "LOST", "Claim", "Store"]
 
 _APPLICATION = 0x44505649  # "DPVI", in the file's header
 _FORMAT = 1
+_LONGEST_REASON = 200  # characters
+_MOST_ATTEMPTS = 10**6
 
 COLUMNS = {
     "key": ("TEXT PRIMARY KEY", "digest of the model, the records' fingerprint and the settings: equal for the same fit"),
@@ -58,6 +68,33 @@ COLUMNS = {
 }
 
 
+LOST = "its process or its worker ended before it was over; its steps count as taken."
+
+# "begun" is set before a fit's first step; the guarantee is empty for baselines
+_CLAIMS = """CREATE TABLE IF NOT EXISTS claims (
+    key TEXT PRIMARY KEY, sweep TEXT NOT NULL, owner TEXT NOT NULL, begun INTEGER NOT NULL, row TEXT NOT NULL,
+    entry TEXT NOT NULL, time TEXT NOT NULL)"""
+_DAMAGES = (
+    sqlite3.Error, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, RecursionError,
+    OverflowError, zipfile.BadZipFile,
+)  # fmt: skip
+
+
+class Claim(NamedTuple):
+    """A fit that a sweep is about to run, or runs. :param row: what ``Store.add`` will be given of it, as far as known.
+
+    :param alive: whether the sweep's process is there. :param begun: whether steps may have been taken.
+    :param entry: key of its reservation in the ledger; "" where there is none.
+    """
+
+    key: str
+    sweep: str
+    alive: bool
+    begun: bool
+    row: Mapping[str, Any]
+    entry: str
+
+
 class Store:
     """Rows of finished fits by key. Safe to use from several threads; several processes may write to one file.
 
@@ -66,7 +103,7 @@ class Store:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self.path = None if path is None else Path(path).expanduser()
+        self.path = None if path is None else _validate.location("store", path, "must be the path of a SQLite file.")
         self._lock = threading.RLock()
         try:
             if self.path is not None:
@@ -76,6 +113,7 @@ class Store:
             )
             weakref.finalize(self, self._database.close)
             self._prepare()
+            self._database.execute(_CLAIMS)  # which stores of former versions lack
         except (OSError, sqlite3.Error) as error:
             raise _validate.ArgumentError("store", str(path), f"cannot be used as the file of a sweep ({error}).") from None
 
@@ -95,13 +133,95 @@ class Store:
             ],
         )
 
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    # ---- claims ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _folder(self) -> Path | None:
+        """Of the files by which processes are known to live."""
+        return None if self.path is None else self.path.with_name(f"{self.path.name}.owners")
+
+    def claim(self, sweep: str, rows: Sequence[Mapping[str, Any]]) -> tuple[set[str], list[Claim]]:
+        """Claim fits for ``sweep``: (keys of those that it has now, what sweeps that are gone had of them).
+
+        Fits that are done and those that a living sweep has are left out; of each one that had begun its row is written.
+
+        :param rows: of the fits, as ``add`` takes them, each as that of a failed attempt. :raises OSError: as ``add``.
+        """
+        owner = "" if self._folder is None else _owners.own(self._folder)
+        with self._writing() as database:
+            done = {key for (key,) in database.execute("SELECT key FROM fits WHERE state = 'done'")}
+            held = {claim.key: claim for claim in self.claims()}
+            mine: set[str] = set()
+            former: list[Claim] = []
+            for row in rows:
+                key = row["key"]
+                other = held.get(key)
+                if key in done or (other is not None and other.alive and other.sweep != sweep):
+                    continue
+                mine.add(key)
+                if other is not None and other.sweep == sweep:
+                    continue
+                if other is not None:
+                    former.append(other)
+                    self._insert([row] if other.begun else [])
+                values = key, sweep, owner, 0, json.dumps(_plain(row)), "", time.strftime("%Y-%m-%d %H:%M:%S %z")
+                database.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        return mine, former
+
+    def note(self, sweep: str, entries: Mapping[str, str]) -> None:
+        """The keys of claimed fits' reservations in the ledger. :raises OSError: if they cannot be written."""
+        with self._writing() as database:
+            places = [(entry, sweep, key) for key, entry in entries.items()]
+            database.executemany("UPDATE claims SET entry = ? WHERE sweep = ? AND key = ?", places)
+
+    def begin(self, sweep: str, keys: Iterable[str]) -> None:
+        """The first steps of claimed fits are about to be taken. :raises OSError: if that cannot be written."""
+        places = [(sweep, key) for key in keys]
+        with self._writing() as database:
+            changed = database.executemany("UPDATE claims SET begun = 1 WHERE sweep = ? AND key = ?", places).rowcount
+            if places and changed != len(places):
+                raise sqlite3.DatabaseError("claims are gone")
+
+    def release(self, sweep: str) -> None:
+        """Give back all claims of ``sweep``: of fits that nobody saw anything of. :raises OSError: as ``add``."""
+        with self._writing() as database:
+            database.execute("DELETE FROM claims WHERE sweep = ?", (sweep,))
+
+    def claims(self) -> list[Claim]:
+        """All claims. :raises ArgumentError: naming ``store``, if they cannot be read."""
+        with self._reading() as database:
+            found = database.execute("SELECT key, sweep, owner, begun, row, entry FROM claims").fetchall()
+            alive = {owner: self._is_alive(owner) for owner in {row[2] for row in found}}
+            return [
+                Claim(key, sweep, alive[owner], bool(begun), json.loads(row), entry)
+                for key, sweep, owner, begun, row, entry in found
+            ]
+
+    def _is_alive(self, owner: str) -> bool:
+        if self._folder is None:
+            return True  # another sweep in this process
+        try:
+            return _owners.is_alive(self._folder, Path(owner).name)
+        except OSError:  # what cannot be told counts as running
+            return True
+
+    # ---- rows -----------------------------------------------------------------------------------------------------------
+
+    def add(self, rows: Iterable[Mapping[str, Any]], *, again: bool = False) -> None:
         """Write rows, all or none; a row of the same key is replaced, unless it is done and the new one is not.
+
+        The fits' claims end, or with ``again`` go back to where nothing had begun.
 
         :param rows: values by column; metrics, options and guarantee as mappings, parameters as ``{name: array}``.
         :raises OSError: if they cannot be written, with the file's name.
         """
-        values = [_encoded(row) for row in rows]
+        given = list(rows)
+        with self._writing() as database:
+            self._insert(given)
+            end = "UPDATE claims SET begun = 0 WHERE key = ?" if again else "DELETE FROM claims WHERE key = ?"
+            database.executemany(end, [(row["key"],) for row in given])
+
+    def _insert(self, rows: Sequence[Mapping[str, Any]]) -> None:
         names = ", ".join(COLUMNS)
         kept = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name not in ("key", "attempts"))
         statement = (
@@ -109,32 +229,55 @@ class Store:
             f"ON CONFLICT (key) DO UPDATE SET attempts = fits.attempts + excluded.attempts, {kept} "
             "WHERE fits.state != 'done' OR excluded.state = 'done'"
         )
+        self._database.executemany(statement, [_encoded(row) for row in rows])
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction. :raises OSError: if it cannot be written, with the file's name."""
         with self._lock:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
-                self._database.executemany(statement, values)
+                yield self._database
                 self._database.execute("COMMIT")
             except sqlite3.Error as error:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise OSError(f"{self.path}: finished fits could not be written ({error}).") from error
+                raise OSError(f"{self.path}: the sweep's fits could not be written ({error}).") from error
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    if self._database.in_transaction:
+                        self._database.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """:raises ArgumentError: naming ``store``, if what it holds cannot be read."""
+        with self._lock:
+            try:
+                yield self._database
+            except _DAMAGES as error:
+                raise self.damaged(error) from error
+
+    def damaged(self, error: BaseException) -> _validate.ArgumentError:
+        """The error for a file whose content is not what this class wrote."""
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
+        return _validate.ArgumentError(
+            "store", str(self.path), f"is damaged ({reason}); it was left as it is: move it away, or restore a copy."
+        )
 
     def rows(self, keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Rows in the order of ``keys``, where they are there; all without. Parameters are left out."""
         names = [name for name in COLUMNS if name != "parameters"]
-        with self._lock:
-            found = self._database.execute(f"SELECT {', '.join(names)} FROM fits").fetchall()
-        rows = {values[0]: _decoded(dict(zip(names, values, strict=True))) for values in found}
+        with self._reading() as database:
+            found = database.execute(f"SELECT {', '.join(names)} FROM fits").fetchall()
+            rows = {values[0]: _decoded(dict(zip(names, values, strict=True))) for values in found}
         return list(rows.values()) if keys is None else [rows[key] for key in keys if key in rows]
 
     def parameters(self, key: str) -> dict[str, np.ndarray] | None:
         """The released parameters of a fit, None where they were not kept."""
-        with self._lock:
-            found = self._database.execute("SELECT parameters FROM fits WHERE key = ?", (key,)).fetchone()
-        if found is None or found[0] is None:
-            return None
-        with np.load(io.BytesIO(found[0]), allow_pickle=False) as file:
-            return dict(file)
+        with self._reading() as database:
+            found = database.execute("SELECT parameters FROM fits WHERE key = ?", (key,)).fetchone()
+            if found is None or found[0] is None:
+                return None
+            with np.load(io.BytesIO(found[0]), allow_pickle=False) as file:
+                return dict(file)
 
     def close(self) -> None:
         """Close the file."""
@@ -156,7 +299,30 @@ def _encoded(row: Mapping[str, Any]) -> list[Any]:
     return [values[name] for name in COLUMNS]
 
 
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a row says whose fit it is, JSON-ready."""
+    return {name: row[name] for name in ("fingerprint", "model", "guarantee")}
+
+
+_NUMBERS = ("epsilon", "delta", "sampling_rate", "clip", "learning_rate", "noise_multiplier", "seconds")
+_WHOLE = ("seed", "repetition", "iterations", "num_records", "attempts")
+_MAY_BE_EMPTY = ("seed", "iterations", "num_records", "sampler", "gradient", "guarantee", *_NUMBERS[:-1])
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    """That every value has its column's type, which SQLite does not ask for. :raises TypeError: naming the column."""
+    for name, value in values.items():
+        kind = (int, float) if name in _NUMBERS else int if name in _WHOLE else str
+        if not isinstance(value, kind) and not (value is None and name in _MAY_BE_EMPTY):
+            raise TypeError(f"column {name} holds {type(value).__name__}")
+    if not 0 <= values["attempts"] <= _MOST_ATTEMPTS:
+        raise TypeError(f"column attempts holds {values['attempts']}")
+
+
 def _decoded(values: dict[str, Any]) -> dict[str, Any]:
+    _check(values)
     metrics = {name: math.nan if value is None else value for name, value in json.loads(values["metrics"]).items()}
     guarantee = None if values["guarantee"] is None else json.loads(values["guarantee"])
+    if guarantee is not None:
+        Guarantee.from_dict(guarantee)
     return {**values, "metrics": metrics, "options": json.loads(values["options"]), "guarantee": guarantee}

@@ -7,8 +7,9 @@ import functools
 import math
 import sys
 import time
+import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,11 @@ from workbench.sweeps import executors
 from workbench.sweeps.grid import DP, POOLED, Cell, Grid
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Outcome, Run, groups_of, plan_of, run_group
-from workbench.sweeps.store import COLUMNS, Store
+from workbench.sweeps.store import COLUMNS, LOST, Claim, Store
 
 __all__ = ["BudgetError", "PreparedSweep", "Progress", "prepare", "sweep"]
+
+_POLL_SECONDS = 0.5  # how often the store is asked for fits that another sweep runs
 
 
 class BudgetError(_validate.ArgumentError):
@@ -48,6 +51,7 @@ class Progress:
     :param fits: that are over, those found in the store included. :param planned: fits in all.
     :param step: steps taken by the fits under way, of ``steps``; 0 between batches, and where others do the work.
     :param seconds: since the run began. :param newest: keys of fits that ended since the last one of these.
+    :param elsewhere: fits that another sweep with the same store runs, which are waited for.
     """
 
     fits: int
@@ -56,6 +60,19 @@ class Progress:
     steps: int = 0
     seconds: float = 0.0
     newest: tuple[str, ...] = ()
+    elsewhere: int = 0
+
+
+class _Report:
+    """Tells how far a run is: ``over`` fits of ``planned``."""
+
+    def __init__(self, on_progress: Callable[[Progress], None], planned: int, left: int) -> None:
+        self._on_progress, self._began = on_progress, time.perf_counter()
+        self.planned, self.over = planned, planned - left
+
+    def tell(self, step: int = 0, steps: int = 0, newest: Iterable[str] = (), elsewhere: int = 0) -> None:
+        seconds = time.perf_counter() - self._began
+        self._on_progress(Progress(self.over, self.planned, step, steps, seconds, tuple(newest), elsewhere))
 
 
 @dataclass
@@ -65,7 +82,8 @@ class PreparedSweep:
     :param grid: what was asked for. :param cells: by key, all of them. :param runs: those still to be done.
     :param refused: rows of those that cannot be run as asked; ``run`` writes them.
     :param total: what all fits over private records spend together, those of the same records in the store included; None
-        for public records. :param account: of the fits to be done, in the ledger.
+        for public records. Once the sweep ran, that is what was spent, and what the fits still to be done will.
+    :param account: of the fits to be done, in the ledger; it only looks. :param _account_of: makes that of some of them.
     """
 
     grid: Grid
@@ -74,14 +92,17 @@ class PreparedSweep:
     store: Store
     total: TotalPrivacy | None
     account: Account
+    _account_of: Callable[[Sequence[Run]], Account] = field(repr=False)
     _facts: Mapping[str, Mapping[str, Any]] = field(repr=False)
     refused: Sequence[Mapping[str, Any]] = field(repr=False)
     state: str = "planned"
     message: str = ""
 
     def __post_init__(self) -> None:
-        """The account's fits are those of the private runs, in their order."""
-        self._private = [run.key for run in self.runs if self._guarantee(run) is not None]
+        """Name this sweep among those with the same store."""
+        self._name = uuid.uuid4().hex
+        self._entries: dict[str, tuple[Account, str]] = {}  # of private fits in the ledger, by the keys of their cells
+        self._reserved: set[str] = set()  # those of them that are reserved now
 
     def statement(self) -> str:
         """In plain words what the sweep spends, and what looking for its best fit means."""
@@ -155,69 +176,153 @@ class PreparedSweep:
         """
         if max_lanes is not None:
             max_lanes = _validate.integer("max_lanes", max_lanes, at_least=1)
-        began, planned = time.perf_counter(), len(self.cells)
-        by_key = {run.key: run for run in self.runs}
-        over = planned - len(by_key)
-        groups = groups_of(self.runs)
-        ended: set[str] = set()
-        entries = self._entries()
+        _validate.function("stop", stop)
+        _validate.function("on_progress", on_progress)
+        workers = None if executor is None else executors.as_workers(executor)
+        report = _Report(on_progress, len(self.cells), len(self.runs))
         self.state, self.message = "running", ""
-
-        def tell(step: int = 0, steps: int = 0, newest: Sequence[str] = ()) -> None:
-            on_progress(Progress(over, planned, step, steps, time.perf_counter() - began, tuple(newest)))
-
-        def here() -> Iterator[list[Outcome]]:
-            for group in groups:
-                tell_step = functools.partial(tell, steps=group[0].settled.privacy.iterations)
-                yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=tell_step, before=mark)
-
-        def mark(runs: Sequence[Run]) -> None:
-            self.account.mark(keys=[entries[run.key] for run in runs if run.key in entries])
-
-        tell()
-        self.store.add(self.refused)
+        report.tell()
         try:
-            batches = here()
-            if executor is not None:
-                others, device = executors.as_workers(executor), self.grid.constant.get("device")
-                mark(self.runs)
-                batches = executors.run_on(others, groups, max_lanes=max_lanes, stop=stop, device=device)
-            for outcomes in batches:
-                for outcome in outcomes:  # before anybody can read what came of them
-                    planned_steps = by_key[outcome.key].settled.privacy.iterations
-                    self._settle(entries, outcome.key, 0 if outcome.state == "refused" else planned_steps)
-                self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
-                over += len(outcomes)
-                ended.update(outcome.key for outcome in outcomes)
-                tell(newest=[outcome.key for outcome in outcomes])
-            self.state = "stopped" if over < planned else "done"
+            self.store.add(self.refused)
+            if self.account.ledger is not None:
+                self.account.ledger.recover()  # sweeps that were killed leave reservations
+            attempts = {key: row["attempts"] for key, row in self._rows_left().items()}
+            while self.runs and not stop():
+                mine = self._claim(attempts, report)
+                if mine and not self._run_claimed(mine, stop, report, workers, max_lanes):
+                    break
+                if not mine and self.runs:
+                    report.tell(elsewhere=len(self.runs))
+                    time.sleep(_POLL_SECONDS)
+            self.state = "stopped" if self.runs else "done"
         except executors.LostExecutorError as error:
             self.state = "interrupted"
-            self.message = f"the executor was lost when {over} of {planned} fits were done ({error}); they are kept."
+            self.message = (
+                f"the executor was lost when {report.over} of {report.planned} fits were done ({error}); they are kept."
+            )
         except KeyboardInterrupt:
             self.state = "stopped"
         except BaseException as error:
             self.state, self.message = "failed", f"{type(error).__name__}: {error}"
             raise
         finally:
-            for key in entries.keys() - ended:
-                self._settle(entries, key, 0)  # forgotten unseen
-            self.runs = [run for run in self.runs if run.key not in ended]
-        tell()
+            for key in list(self._reserved):
+                self._settle(key, 0)  # forgotten unseen
+            self.store.release(self._name)
+        self.total = None if self.grid.is_public else self._spent()
+        report.tell()
         return self.result()
 
-    def _entries(self) -> dict[str, str]:
-        """Reserve the private fits to be done: their keys in the ledger by those of their cells; empty without a ledger."""
-        left = {run.key for run in self.runs}
-        if not left.intersection(self._private):
-            return {}
-        going_on = [entry for key, entry in zip(self._private, self.account.keys, strict=False) if key in left]
-        self.account.begin(going_on)
-        return {key: entry for key, entry in zip(self._private, self.account.keys, strict=False) if key in left}
+    def _claim(self, attempts: dict[str, int], report: _Report) -> list[Run]:
+        """The fits to be done that no other sweep has; those that others have ended since are over here too.
 
-    def _settle(self, entries: Mapping[str, str], key: str, taken: int) -> None:
-        problem = self.account.end(taken, entries[key]) if key in entries else ""
-        self.message = self.message or problem
+        :param attempts: how often fits had been run when this run began; is written to.
+        """
+        mine, former = self.store.claim(self._name, [self._row(run, Outcome(run.key, "failed", LOST)) for run in self.runs])
+        self._adopt([claim for claim in former if not claim.begun])
+        running = {claim.key for claim in self.store.claims() if claim.alive and claim.sweep != self._name}
+        rows = self._rows_left()
+        attempts |= {claim.key: rows[claim.key]["attempts"] for claim in former if claim.begun}
+        over = {key for key, row in rows.items() if row["state"] == "done" or row["attempts"] > attempts.get(key, 0)}
+        self._end(over - running, report)
+        return [run for run in self.runs if run.key in mine]
+
+    def _rows_left(self) -> dict[str, dict[str, Any]]:
+        """What the store has of the fits to be done, by key."""
+        return {row["key"]: row for row in self.store.rows([run.key for run in self.runs])}
+
+    def _run_claimed(
+        self, runs: Sequence[Run], stop: Callable[[], bool], report: _Report, workers: Any, max_lanes: int | None
+    ) -> bool:
+        """Reserve fits and run them; whether all of them are over."""
+        by_key, groups = {run.key: run for run in runs}, groups_of(runs)
+        self._reserve(runs)
+        if workers is None:
+            batches = self._here(groups, stop, report, max_lanes)
+        else:
+            device = self.grid.constant.get("device")
+            batches = executors.run_on(
+                workers, groups, max_lanes=max_lanes, stop=stop, device=device, before=self._mark, lost=self._lose
+            )
+        for outcomes in batches:
+            for outcome in outcomes:  # before anybody can read what came of them
+                planned_steps = by_key[outcome.key].settled.privacy.iterations
+                self._settle(outcome.key, 0 if outcome.state == "refused" else planned_steps)
+            self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
+            self._end([outcome.key for outcome in outcomes], report)
+        return by_key.keys().isdisjoint(run.key for run in self.runs)
+
+    def _here(
+        self, groups: Sequence[Sequence[Run]], stop: Callable[[], bool], report: _Report, max_lanes: int | None
+    ) -> Iterator[list[Outcome]]:
+        for group in groups:
+            steps = functools.partial(report.tell, steps=group[0].settled.privacy.iterations)
+            yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=steps, before=self._mark)
+
+    def _end(self, keys: Collection[str], report: _Report) -> None:
+        """Fits are over."""
+        if keys:
+            self.runs = [run for run in self.runs if run.key not in keys]
+            report.over += len(keys)
+            report.tell(newest=keys)
+
+    # ---- the ledger -----------------------------------------------------------------------------------------------------
+
+    def _adopt(self, former: Sequence[Claim]) -> None:
+        """Take over what a sweep that is gone had reserved for fits that it had not begun, which a cap may count already."""
+        left = {run.key: run for run in self.runs}
+        reserved = {claim.entry: left[claim.key] for claim in former if claim.entry}
+        for spend in [] if self.account.ledger is None or not reserved else self.account.ledger.spends():
+            run = reserved.get(spend.key)
+            if run is not None and not spend.reached and spend.guarantee == self._guarantee(run):
+                account = self._account_of([run])
+                account.adopt(spend.key)
+                self._entries[run.key] = account, spend.key
+
+    def _reserve(self, runs: Sequence[Run]) -> None:
+        """Reserve private fits, all or none; of those that were reserved before and forgotten unseen, the same ones."""
+        private = [run for run in runs if self._guarantee(run) is not None]
+        new = [run for run in private if run.key not in self._entries]
+        known: dict[Account, list[str]] = {}
+        for account, entry in (self._entries[run.key] for run in private if run.key in self._entries):
+            known.setdefault(account, []).append(entry)
+        for account, entries in known.items():
+            account.begin(entries)
+        self._reserved.update(run.key for run in private if run.key in self._entries)
+        if new:
+            account = self._account_of(new)
+            account.begin()
+            self._entries |= {run.key: (account, entry) for run, entry in zip(new, account.keys, strict=False)}
+        self._reserved.update(run.key for run in new if run.key in self._entries)
+        self.store.note(self._name, {run.key: self._entries[run.key][1] for run in private if run.key in self._entries})
+
+    def _mark(self, runs: Sequence[Run]) -> None:
+        """The first steps of fits are about to be taken."""
+        self._reserve([run for run in runs if run.key not in self._reserved])
+        self.store.begin(self._name, [run.key for run in runs])  # first: who has not begun has marked nothing
+        for account, entry in (self._entries[run.key] for run in runs if run.key in self._reserved):
+            account.mark(keys=[entry])
+
+    def _lose(self, runs: Sequence[Run]) -> None:
+        """The worker is gone that had begun with fits: what it may have taken is spent, and they are begun anew."""
+        for run in runs:
+            self._settle(run.key, run.settled.privacy.iterations)
+            self._entries.pop(run.key, None)
+        self.store.add([self._row(run, Outcome(run.key, "failed", LOST)) for run in runs], again=True)
+
+    def _settle(self, key: str, taken: int) -> None:
+        if key in self._reserved:
+            account, entry = self._entries[key]
+            problem = account.end(taken, entry)
+            self.message = self.message or problem
+            self._reserved.discard(key)
+
+    def _spent(self) -> TotalPrivacy | None:
+        return _spent(
+            self.store,
+            map(self.grid.fingerprint_of, self.cells.values()),
+            {run.key: self._facts[run.key] for run in self.runs},
+        )
 
     def result(self) -> SweepResult:
         """The table so far."""
@@ -226,7 +331,8 @@ class PreparedSweep:
     def _row(self, run: Run, outcome: Outcome) -> dict[str, Any]:
         return {
             **self._facts[run.key], "state": outcome.state, "message": outcome.message, "metrics": outcome.metrics,
-            "seconds": outcome.seconds, "attempts": 1, "parameters": outcome.params, "finished": _now(),
+            "seconds": outcome.seconds, "attempts": int(outcome.state != "refused"),
+            "parameters": outcome.params, "finished": _now(),
         }  # fmt: skip
 
 
@@ -255,7 +361,10 @@ def prepare(
 
     The arguments are those of ``sweep``.
     """
-    chosen = [*([] if model is None else [model]), *([models] if isinstance(models, (str, Model)) else models)]
+    more = [models] if isinstance(models, (str, Model)) else models
+    if not isinstance(more, (list, tuple)):
+        raise _validate.ArgumentError("models", models, "must be a list of names or workbench.models.Model objects.")
+    chosen = [*([] if model is None else [model]), *more]
     if not chosen:
         raise _validate.ArgumentError("model", None, "name a model, or several with models=.")
     if data is None:
@@ -288,8 +397,9 @@ def prepare(
             refused.append(_refused(grid, key, cell, str(error)))
     if first_error is not None and not runs and not done:
         raise first_error  # nothing of the sweep can be run
-    spent = None if grid.is_public else _spent(kept, [grid.fingerprint_of(cell) for cell in cells.values()], facts)
-    return PreparedSweep(grid, cells, runs, kept, spent, _account(grid, runs, facts, ledger, over_cap), facts, refused)
+    spent = None if grid.is_public else _spent(kept, map(grid.fingerprint_of, cells.values()), facts)
+    account_of = functools.partial(_account, grid, facts, ledger, over_cap)
+    return PreparedSweep(grid, cells, runs, kept, spent, account_of(runs), account_of, facts, refused)
 
 
 def _settled(grid: Grid, cell: Cell, plans: dict) -> tuple[Settled, Any]:
@@ -307,7 +417,7 @@ def _settled_at(grid: Grid, cell: Cell, epsilon: float, plans: dict) -> tuple[Se
 
 
 def _account(
-    grid: Grid, runs: Sequence[Run], facts: Mapping[str, Mapping[str, Any]], ledger: Any, over_cap: str | None
+    grid: Grid, facts: Mapping[str, Mapping[str, Any]], ledger: Any, over_cap: str | None, runs: Sequence[Run]
 ) -> Account:
     """What ``runs`` would spend. Those of private records are on one data set."""
     cell = next(iter(grid.cells()))
@@ -375,11 +485,19 @@ def _dimension(settled: Settled, plan: Any, known: dict[Any, int]) -> int:
 
 
 def _spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str, Mapping[str, Any]]) -> TotalPrivacy | None:
-    """What ``planned`` fits and all that the store has of the same private records spend together; None for no fit."""
+    """What ``planned`` fits and all that the store has of the same private records spend together; None for no fit.
+
+    Of other sweeps with this store, what they are about to run, and what they had begun when their process ended.
+    """
     records = set(fingerprints)
-    found = [row for row in store.rows() if row["fingerprint"] in records for _ in range(row["attempts"])]
-    promises = [Guarantee.from_dict(row["guarantee"]) for row in (*found, *planned.values()) if row["guarantee"] is not None]
-    return total(promises) if promises else None
+    found = [row for row in store.rows() for _ in range(row["attempts"])]
+    claimed = [claim for claim in store.claims() if (claim.key not in planned if claim.alive else claim.begun)]
+    try:
+        spent = [row for row in (*found, *(claim.row for claim in claimed)) if row["fingerprint"] in records]
+        promises = [Guarantee.from_dict(row["guarantee"]) for row in (*spent, *planned.values()) if row["guarantee"]]
+        return total(promises) if promises else None
+    except (TypeError, KeyError, ValueError) as error:  # the planned ones were made here
+        raise store.damaged(error) from error
 
 
 def _now() -> str:
@@ -473,6 +591,8 @@ def progress_bar(quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
 
         def show(progress: Progress) -> None:
             bar.total = progress.planned
+            if progress.elsewhere:
+                bar.set_postfix_str(f"{progress.elsewhere} run by another sweep with this store", refresh=False)
             if progress.steps:
                 bar.set_postfix({"step": f"{progress.step:,} of {progress.steps:,}"}, refresh=False)
             bar.update(progress.fits - bar.n)
