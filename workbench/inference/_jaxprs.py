@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 from jax.extend.core.primitives import scan_p
@@ -14,6 +15,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 __all__ = [
     "Environment",
     "aval",
+    "constants",
     "evaluate",
     "flat_jaxpr",
     "is_literal",
@@ -105,13 +107,25 @@ def scan_again(
 
 def primitives(jaxpr: Jaxpr) -> set[str]:
     """Names of all operations in ``jaxpr`` and in what is nested in it."""
-    names = set()
+    nested = (primitives(inner) for equation in jaxpr.eqns for inner, _ in _nested(equation))
+    return {equation.primitive.name for equation in jaxpr.eqns}.union(*nested)
+
+
+def constants(jaxpr: Jaxpr, consts: Sequence[Any]) -> list[Any]:
+    """All arrays that a closed jaxpr and what is nested in it hold on to, in the order of its operations."""
+    found = list(consts)
     for equation in jaxpr.eqns:
-        names.add(equation.primitive.name)
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
-            if _is_jaxpr(value):
-                names |= primitives(value.jaxpr if isinstance(value, ClosedJaxpr) else value)
-    return names
+        found += [atom.val for atom in equation.invars if isinstance(atom, Literal) and np.ndim(atom.val)]
+        for inner, held in _nested(equation):
+            found += constants(inner, held)
+    return found
+
+
+def _nested(equation: JaxprEqn) -> Iterator[tuple[Jaxpr, Sequence[Any]]]:
+    """The jaxprs among an operation's parameters, with their constants."""
+    for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+        if _is_jaxpr(value):
+            yield (value.jaxpr, value.consts) if isinstance(value, ClosedJaxpr) else (value, ())
 
 
 def _is_jaxpr(value: Any) -> bool:
