@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-import types
+from concurrent.futures import Future
 
 import jax
 import numpy as np
@@ -381,8 +381,9 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
                 leaf.delete()
             raise KeyboardInterrupt
 
-        future = compiled(dpvi, state, records, steps)
-        return types.SimpleNamespace(result=lambda: training.Compilation(chunk, future.result().seconds))
+        compiling, interrupting = compiled(dpvi, state, records, steps), Future()
+        interrupting.set_result(training.Compilation(chunk, compiling.compiled.result().seconds))
+        return compiling._replace(compiled=interrupting)
 
     monkeypatch.setattr(fitting, "compile_ahead", compile_ahead)
     last = list(prepared.run())[-1]

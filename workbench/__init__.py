@@ -17,6 +17,7 @@ _NAMES = {
     "audit": "workbench.auditing",
     "PrivacyModelError": "workbench.inference",
     "fit": "workbench.fitting",
+    "forget": "workbench.resuming",
     "load": "workbench.results",
     "prepare": "workbench.fitting",
     "resume": "workbench.resuming",

@@ -313,6 +313,11 @@ def _add_resume(commands: Any) -> None:
         "model that it had, from the files that it read: a model's file is run again. A finished run gives its result.",
     )
     resume.add_argument("path", nargs="?", metavar="PATH", help="folder of a run; without one, all of them are listed")
+    resume.add_argument(
+        "--forget",
+        action="store_true",
+        help="delete the run's checkpoints and its secret key instead; it cannot be resumed then",
+    )
     _add_run(resume)
     resume.add_argument("--json", action="store_true", help="print one JSON object on standard output")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workbench.privacy.ledger import Ledger, Spend, Standing
     from workbench.results import FitResult
 
-__all__ = ["after_fit", "in_one_line", "ledger", "saved_runs"]
+__all__ = ["after_fit", "forget", "in_one_line", "ledger", "saved_runs"]
 
 Answer = tuple[dict[str, Any], list[str]]  # for --json, and lines for people
 
@@ -203,7 +203,24 @@ def saved_runs(*, as_json: bool) -> int:
         steps = "finished" if run["is_finished"] else f"{run['step']:,} of {run['steps']:,}"
         rows.append((run["model"], run["data"], f"{run['epsilon']:g}", steps, run["written"], shlex.quote(run["path"])))
     lines = _table(("model", "data", "epsilon", "steps", "written", "path"), rows)
-    _say(({"runs": found}, lines if found else ["No run has left checkpoints."]), as_json=as_json)
+    unusable = [str(folder) for folder in resuming.unusable_runs()]
+    lines = lines if found else ["No run has left checkpoints."]
+    if unusable:
+        lines += ["", "Damaged, edited or of another version; to delete the keys in them: workbench resume --forget PATH"]
+        lines += map(shlex.quote, unusable)
+    _say(({"runs": found, "unusable": unusable}, lines), as_json=as_json)
+    return DONE
+
+
+def forget(path: str, *, as_json: bool) -> int:
+    """``workbench resume --forget``."""
+    from workbench import resuming
+
+    spend = resuming.forget(path)
+    lines = ["Deleted: its checkpoints and the secret key in them. It cannot be resumed."]
+    if spend is not None:
+        lines.append(f"Ledger: fit {spend.number} counts {spend.counted:,} of {spend.planned:,} planned steps.")
+    _say(({"forgotten": path, "fit": None if spend is None else _fit_facts(spend)}, lines), as_json=as_json)
     return DONE
 
 

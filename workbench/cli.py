@@ -122,7 +122,11 @@ def _resume(arguments: argparse.Namespace) -> int:
     if arguments.path is None:
         if arguments.out is not None or arguments.over_cap is not None:
             raise ArgumentError("path", None, "name the run to go on with; workbench resume alone lists them.")
+        if arguments.forget:
+            raise ArgumentError("path", None, "name the run to forget; workbench resume alone lists them.")
         return _ledger_command.saved_runs(as_json=arguments.json)
+    if arguments.forget:
+        return _ledger_command.forget(arguments.path, as_json=arguments.json)
     words = checkpoints.newest(arguments.path).facts["origin"].get("arguments")
     former = None if words is None else fit_arguments(words)
     out = former.out if arguments.out is None and former is not None else arguments.out

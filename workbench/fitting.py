@@ -13,7 +13,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,12 @@ import numpy as np
 
 from workbench import _validate
 from workbench._validate import ArgumentError
-from workbench.checkpoints import Checkpoint
+from workbench.checkpoints import Checkpoint, plan_digest
 from workbench.data import Dataset
 from workbench.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
-from workbench.inference.checkpoint import load_state
+from workbench.inference.checkpoint import state_of
 from workbench.inference.dpvi import DPVI, DPVIState
-from workbench.inference.training import Compilation, Snapshot, compile_ahead
+from workbench.inference.training import Compiling, Snapshot, compile_ahead, lower
 from workbench.inference.training import run as run_training
 from workbench.models import Model
 from workbench.privacy.guarantee import Guarantee
@@ -81,7 +80,7 @@ class _Program:
 
     def __init__(self, dpvi: DPVI, model: Model, num_evaluation: int) -> None:
         self._dpvi, self._model, self._num_evaluation = dpvi, model, num_evaluation
-        self.steps: Future[Compilation] | None = None
+        self.steps: Compiling | None = None
         self.lock = threading.Lock()
 
     @functools.cached_property
@@ -187,7 +186,7 @@ class PreparedFit:
             if self.evaluator is not None:
                 with contextlib.suppress(Exception):  # a score that fails is told by ``run``, which goes on without it
                     self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
-            compiled.result()
+            compiled.compiled.result()
             program.steps = compiled
 
     def share(self, other: PreparedFit) -> None:
@@ -239,16 +238,14 @@ class PreparedFit:
         _validate.function("stop", stop)
         if self._last is not None and not self.can_resume:
             raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
-        self.recording.begin()
+        records, start = self.on_device
+        compiling = self._compiling()
+        self.recording.begin(self._digest)
         taken: int | None = 0  # None: as many as were marked
         try:
-            records, start = self.on_device
             before = 0.0
             if self._last is not None and self._end is not None:
                 start, before, taken = self._end, self._last.seconds, self._last.step
-            program = self._program
-            if program.steps is None:
-                program.steps = compile_ahead(self.dpvi, start, records, self.privacy.iterations)
             snapshots = run_training(
                 self.dpvi,
                 start,
@@ -258,7 +255,7 @@ class PreparedFit:
                 evaluate=self.evaluator,
                 epsilon_at=self.plan.epsilon_so_far(),
                 averaged=self.settings.average,
-                compiled=program.steps,
+                compiled=compiling,
                 before_chunk=lambda state, limit: self.recording.before_chunk(state, limit, self._progress),
             )
             while True:
@@ -282,6 +279,22 @@ class PreparedFit:
                 yield snapshot
         finally:
             self._write_end(taken)
+
+    def _compiling(self) -> Compiling:
+        """The steps, which somebody has begun to compile."""
+        if self._program.steps is None:
+            records, start = self.on_device
+            self._program.steps = compile_ahead(self.dpvi, start, records, self.privacy.iterations)
+        return self._program.steps
+
+    def _digest(self, *, to_run: bool = True) -> str:
+        """Of all that decides the result but records and a secret key; to be asked for while ``state`` is the first one.
+
+        :param to_run: whether the steps are to be compiled too.
+        """
+        records, start = self.on_device
+        steps = self._compiling().lowered.result() if to_run else lower(self.dpvi, start, records, self.privacy.iterations)
+        return plan_digest(self.settled, self.plan, self.dpvi, steps.digest, self.state)
 
     def _progress(self) -> dict[str, Any]:
         """What a checkpoint says about the run so far; metrics with their label."""
@@ -310,7 +323,7 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run; prepare another one.")
-        self.recording.adopt(checkpoint)
+        self.recording.adopt(checkpoint, functools.partial(self._digest, to_run=not checkpoint.is_finished))
         facts = checkpoint.facts
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
@@ -318,7 +331,7 @@ class PreparedFit:
             self.adopt(checkpoint.arrays(), last, facts["seconds"])
             self._history = history
             return
-        state = load_state(checkpoint.path, self.state)
+        state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
         self.key, self.state, self._end = state.key, state, jax.device_put(state, self.device)
         vars(self).pop("on_device", None)
         params = jax.tree.map(np.asarray, self.dpvi.get_params(state, averaged=self.settings.average))

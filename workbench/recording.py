@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench._validate import ArgumentError, location
-from workbench.checkpoints import FORMAT, Checkpoint, Checkpoints, new_folder, plan_digest, repeats_exactly
+from workbench.checkpoints import FORMAT, Checkpoint, Checkpoints, forget, holds_fit, holds_key, new_folder, repeats_exactly
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.models.registry import source_file
 from workbench.privacy.plan import PrivacyPlan
@@ -49,6 +50,7 @@ class Recording:
         self._settled, self._plan, self._dpvi = settled, plan, dpvi
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
+        self._digest = ""  # of the plan (``checkpoints.plan_digest``), from ``begin`` or ``adopt`` on
         book = ledger_for(settled.source, ledger)
         self._again = functools.partial(
             Recording, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
@@ -58,7 +60,7 @@ class Recording:
             lambda: records_of(settled.source, settled.fingerprint),
             lambda: [settled.guarantee(plan, plan.settings.iterations, dpvi.noise_size)],
             model=settled.model.name,
-            plan=lambda: self.digest,
+            plan=self._entered_plan,
             seed=plan.settings.seed,
             over_cap=over_cap,
             run=self._folder if checkpoint else None,
@@ -68,10 +70,9 @@ class Recording:
         """That of another run of the same plan, with nothing written yet."""
         return self._again(self._settled, self._plan, dpvi)
 
-    @functools.cached_property
-    def digest(self) -> str:
-        """Of all that decides the result but records and randomness (``checkpoints.plan_digest``)."""
-        return plan_digest(self._settled, self._plan, self._dpvi)
+    def _entered_plan(self) -> str:
+        """The plan's digest in the ledger: fits of one plan with one seed count as the same, where they repeat exactly."""
+        return self._digest if repeats_exactly(self._settled.device) else f"{self._digest} {uuid.uuid4().hex}"
 
     @property
     def folder(self) -> Path | None:
@@ -82,11 +83,26 @@ class Recording:
         chosen = self._checkpoint
         return new_folder(key) if isinstance(chosen, bool) else chosen.absolute()
 
-    def begin(self) -> None:
+    def begin(self, digest: Callable[[], str]) -> None:
         """Reserve what the run spends, or the rest of it; before its first step.
 
+        :param digest: of the plan, asked for once where something is written down.
         :raises CapError: if a cap does not allow it. :raises LedgerError: if it could not be written.
+        :raises ArgumentError: naming ``checkpoint``, if the secret key cannot be read that files are sealed with, or the
+            folder holds another fit.
         """
+        if self._keeper is None and not isinstance(self._checkpoint, bool) and holds_fit(self._folder(None)):
+            raise ArgumentError(
+                "checkpoint", str(self._checkpoint), "holds another fit: name another folder, or resume or delete that fit."
+            )  # fmt: skip
+        if not self._digest and (self._checkpoint or self.account.ledger is not None):
+            try:
+                self._digest = digest()
+            except OSError as error:
+                raise ArgumentError(
+                    "checkpoint", self._checkpoint, f"needs the user's secret key, which cannot be read or made ({error}): "
+                    "set $WORKBENCH_STATE to a folder that can be written."
+                ) from error  # fmt: skip
         self.account.begin()
         if self._keeper is None and self._checkpoint:
             key = self.account.keys[0] if self.account.keys else None
@@ -99,8 +115,9 @@ class Recording:
         file = source_file(settled.model)
         return {
             "format": FORMAT,
-            "plan": self.digest,
+            "plan": self._digest,
             "fingerprint": settled.fingerprint,
+            "is_public": settled.source.is_public,
             "spend": key,
             "ledger": None if ledger is None else str(ledger.path),
             "model": {
@@ -141,7 +158,7 @@ class Recording:
 
         :param taken: steps; None for all that were marked. :param state: to go on from. :param params: released, after all
             steps.
-        :return: what could not be written, "" where everything was.
+        :return: what could not be written, and where the run's key stays; "" where there is neither.
         """
         problems = []
         try:
@@ -149,31 +166,37 @@ class Recording:
                 self._keeper.finish(params, progress)
             elif self._keeper is not None and state is not None:
                 self._keeper.write(state, int(state.step), progress)
-        except OSError as error:
+        except (OSError, ArgumentError) as error:
             problems.append(str(error))
         problems.append(self.account.end(taken))
+        settled = self._settled
+        is_secret = settled.privacy.seed is None and not settled.source.is_public
+        if is_secret and self.folder is not None and params is None and holds_key(self.folder):
+            problems.append(
+                f"The run's secret key stays in {self.folder} until it is resumed or forgotten (workbench resume --forget)."
+            )
         return " ".join(problem for problem in problems if problem)
 
-    def adopt(self, checkpoint: Checkpoint) -> None:
+    def adopt(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> None:
         """Go on with the run that ``checkpoint`` is of.
 
+        :param digest: as for ``begin``.
         :raises ArgumentError: naming ``path``, if it is of other records or another plan.
         """
         facts = checkpoint.facts
-        for name, own, reason in (
-            (
-                "fingerprint",
-                self._settled.fingerprint,
-                "is of other records, for which its noise must not be drawn again",
-            ),
-            (
-                "plan",
-                self.digest,
-                "is of another plan, version, model or kind of machine, which gives other numbers",
-            ),
-        ):
-            if facts[name] != own:
-                raise ArgumentError("path", str(checkpoint.path), f"{reason}; begin a new fit.")
+        if facts["fingerprint"] != self._settled.fingerprint:
+            raise ArgumentError(
+                "path",
+                str(checkpoint.path),
+                "is of other records, for which its noise must not be drawn again; begin a new fit.",
+            )
+        self._digest = digest()
+        if facts["plan"] != self._digest:
+            raise ArgumentError(
+                "path",
+                str(checkpoint.path),
+                "is of another plan, version, model or kind of machine, which gives other numbers; begin a new fit.",
+            )
         if checkpoint.repeats and not repeats_exactly(self._settled.device):
             raise ArgumentError(
                 "path",
@@ -181,6 +204,8 @@ class Recording:
                 f"is of a fit that ended without a stop on {self._settled.device}, which may not repeat steps to the last "
                 "bit, so that noise which was seen would be drawn for other sums; begin a new fit.",
             )
+        if checkpoint.is_finished:
+            forget(checkpoint.path.parent)  # a kill may have come between the release and this
         if facts["spend"] is not None:
             self.account.adopt(facts["spend"], facts["step"] if checkpoint.is_finished else None)
         self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.account.mark)

@@ -1,4 +1,4 @@
-"""Going on with a fit whose process has ended: ``resume`` of a checkpoint, and the list of what can be resumed."""
+"""Fits whose process has ended: ``resume`` of a checkpoint, the list of what can be resumed, and ``forget``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from workbench.checkpoints import Checkpoint
 from workbench.data import Dataset
 from workbench.inference.training import Snapshot
 from workbench.models import Model
+from workbench.privacy.ledger import Ledger
+from workbench.privacy.standing import Spend
 from workbench.results import FitResult
 
-__all__ = ["SavedRun", "prepare", "resume", "saved_runs"]
+__all__ = ["SavedRun", "forget", "prepare", "resume", "saved_runs", "unusable_runs"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,37 @@ def saved_runs() -> list[SavedRun]:
             )
         )
     return found
+
+
+def unusable_runs() -> list[Path]:
+    """Folders of runs in the workbench's own folder that may hold a secret key, but no checkpoint that can be resumed."""
+    usable = {run.path for run in saved_runs()}
+    return [folder for folder in checkpoints.saved_runs() if folder not in usable and checkpoints.holds_key(folder)]
+
+
+def forget(path: str | Path) -> Spend | None:
+    """Delete the checkpoints of a fit that is not to be resumed, with its secret key; what it released stays.
+
+    In the ledger the fit counts the steps that it may have taken, instead of all that were planned.
+
+    :param path: of the run's folder.
+    :return: what the ledger says of the fit; None where it is in none.
+    :raises ArgumentError: naming ``path``, if it is no such folder, or the fit is running.
+    :raises LedgerError: if its ledger cannot be used; nothing is deleted then.
+    """
+    folder = Path(path).expanduser().absolute()
+    if not checkpoints.holds_key(folder):
+        raise ArgumentError("path", str(path), "is no folder of a fit with checkpoints that hold a key.")
+    spend = None
+    entered = checkpoints.spend_of(folder)
+    if entered is not None:
+        ledger, key = Ledger(entered[0]), entered[1]
+        ledger.recover([key])
+        spend = ledger.spend(key)
+        if spend is not None and spend.state == "reserved":
+            raise ArgumentError("path", str(path), "is of a fit that is running: stop it first.")
+    checkpoints.forget(folder)
+    return spend
 
 
 def prepare(

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import types
 from itertools import pairwise
 
 import jax
@@ -62,7 +63,8 @@ def instead_of_chunks(monkeypatch, error, compiles=True):
     def failing(*arguments):
         raise error
 
-    monkeypatch.setattr(training, "compiled_chunk", (lambda *arguments: failing) if compiles else failing)
+    lowered = types.SimpleNamespace(compile=(lambda: failing) if compiles else failing)
+    monkeypatch.setattr(training, "lowered_chunk", lambda *arguments: lowered)
 
 
 @pytest.fixture
@@ -348,7 +350,7 @@ def test_convolutions_are_stepped_outside_of_a_loop_and_take_the_same_steps():
             wide=wide,
         )
         state = dpvi.init(key_from_seed(0), images)
-        kinds.append(isinstance(training.compiled_chunk(dpvi, 5, state, (jnp.asarray(images),)), jax.stages.Compiled))
+        kinds.append(not training.lower(dpvi, state, (jnp.asarray(images),), 5).is_single)
         ends.append(snapshots_of(25, dpvi, (images,))[-1])
     assert kinds == [False, True]
     assert [end.step for end in ends] == [25, 25]

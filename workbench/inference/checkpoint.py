@@ -16,11 +16,22 @@ import numpy as np
 
 from workbench import _validate
 from workbench.inference.dpvi import DPVIState
+from workbench.privacy import _key_use
 from workbench.privacy.randomness import CHACHA20
 
-__all__ = ["load_arrays", "load_facts", "load_state", "save_arrays", "save_state"]
+__all__ = ["arrays_of", "load_arrays", "load_facts", "load_state", "save_arrays", "save_state", "state_of"]
 
 _FACTS = "facts"
+_KEY = ".key"  # of ``arrays_of``
+
+
+class _Hidden(np.ndarray):
+    """The words of a secret key, which tracebacks with local variables do not show."""
+
+    def __repr__(self) -> str:
+        return "<secret key>"
+
+    __str__ = __repr__
 
 
 def _is_key(leaf: jax.Array) -> bool:
@@ -29,6 +40,10 @@ def _is_key(leaf: jax.Array) -> bool:
 
 def _plain(leaf: jax.Array) -> jax.Array:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _form(array: Any) -> tuple[Any, ...]:
+    return tuple(array.shape), np.dtype(array.dtype)
 
 
 def save_arrays(path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> Path:
@@ -68,7 +83,7 @@ def _opened(path: str | Path) -> Iterator[Any]:
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 yield archive
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
         raise _validate.ArgumentError("path", str(path), f"holds no saved state ({error}).") from None
 
 
@@ -78,7 +93,9 @@ def load_arrays(path: str | Path) -> dict[str, np.ndarray]:
     :raises ArgumentError: naming ``path``, if the file is missing or damaged.
     """
     with _opened(path) as archive:
-        return {name: archive[name] for name in archive.files if name != _FACTS}
+        return {
+            name: archive[name].view(_Hidden) if name == _KEY else archive[name] for name in archive.files if name != _FACTS
+        }
 
 
 def load_facts(path: str | Path) -> dict[str, Any]:
@@ -91,14 +108,44 @@ def load_facts(path: str | Path) -> dict[str, Any]:
         return dict(found)
 
 
+def arrays_of(state: DPVIState) -> dict[str, np.ndarray]:
+    """``state`` as arrays by name, the words of the secret key among them."""
+    named, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {
+        jax.tree_util.keystr(place): np.asarray(_plain(leaf)).view(_Hidden) if _is_key(leaf) else np.asarray(leaf)
+        for place, leaf in named
+    }
+
+
+def state_of(arrays: Mapping[str, np.ndarray], like: DPVIState, path: str | Path) -> DPVIState:
+    """The inverse of ``arrays_of``; ``like`` as for ``load_state``.
+
+    :raises ArgumentError: naming ``path``, where the arrays came from, if they are no such state.
+    """
+    named, treedef = jax.tree_util.tree_flatten_with_path(like)
+    wanted = {jax.tree_util.keystr(place): leaf for place, leaf in named}
+    for name, leaf in wanted.items():
+        if name not in arrays or _form(arrays[name]) != _form(_plain(leaf)):
+            raise _validate.ArgumentError("path", str(path), f"is of another model or optimiser: {name} differs.")
+    if len(arrays) != len(wanted):
+        raise _validate.ArgumentError("path", str(path), "is of another model or optimiser, with more in it.")
+    leaves = [
+        jax.random.wrap_key_data(jnp.asarray(arrays[name]), impl=CHACHA20) if _is_key(leaf) else jnp.asarray(arrays[name])
+        for name, leaf in wanted.items()
+    ]
+    state: DPVIState = jax.tree.unflatten(treedef, leaves)
+    _key_use.note_loaded(state.key)
+    return state
+
+
 def save_state(state: DPVIState, path: str | Path, facts: Mapping[str, Any] | None = None) -> Path:
     """Write ``state`` to ``path``, as ``save_arrays`` does.
 
     The file holds the run's secret key: whoever has it can compute the noise of every step, past and future, and take it
-    off again. Keep it as you keep the records, and delete it when the run is over.
+    off again. Keep it as you keep the records, and delete it when the run is over. Go on from it once, with the same records
+    and the same model: two runs from one state have the same noise, which only calls in one process can be checked for.
     """
-    named, _ = jax.tree_util.tree_flatten_with_path(state)
-    return save_arrays(path, {jax.tree_util.keystr(place): np.asarray(_plain(leaf)) for place, leaf in named}, facts)
+    return save_arrays(path, arrays_of(state), facts)
 
 
 def load_state(path: str | Path, like: DPVIState) -> DPVIState:
@@ -107,16 +154,4 @@ def load_state(path: str | Path, like: DPVIState) -> DPVIState:
     :param like: a state of the same model, guide and optimiser, from ``DPVI.init`` with any key.
     :raises ArgumentError: if the file holds no state, or one of another shape.
     """
-    named, treedef = jax.tree_util.tree_flatten_with_path(like)
-    arrays = load_arrays(path)
-    leaves = []
-    for place, leaf in named:
-        name = jax.tree_util.keystr(place)
-        expected = _plain(leaf)
-        if name not in arrays or arrays[name].shape != expected.shape or arrays[name].dtype != expected.dtype:
-            raise _validate.ArgumentError("path", str(path), f"is of another model or optimiser: {name} differs.")
-        value = jnp.asarray(arrays[name])
-        leaves.append(jax.random.wrap_key_data(value, impl=CHACHA20) if _is_key(leaf) else value)
-    if len(arrays) != len(leaves):
-        raise _validate.ArgumentError("path", str(path), "is of another model or optimiser, with more in it.")
-    return jax.tree.unflatten(treedef, leaves)
+    return state_of(load_arrays(path), like, path)

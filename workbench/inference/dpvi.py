@@ -17,6 +17,7 @@ from workbench.inference._separation import BY_POSITION, has_axis_of_records, re
 from workbench.inference.clipping import SMALLEST_CLIP, check_clipping, clipped_sum_in_parts
 from workbench.inference.gradients import ESTIMATORS, RecordLoss
 from workbench.inference.records import Record, RecordModel, common_length, record_keys, split
+from workbench.privacy import _key_use
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import fast_key, is_secret, require_secure, stream
 from workbench.sampling.minibatch import Minibatch, Sampler
@@ -30,6 +31,11 @@ __all__ = ["DPVI", "DPVIRunResult", "DPVIState", "Draws", "Evaluation", "Numbers
 # One key serves a whole run; a step's draws come from the key's stream of that number, what happens once from fold_in(key,
 # purpose). Chunking, stopping and resuming therefore change no draw.
 _STARTING_VALUES, _LARGE_NOISE, _EVALUATION = range(3)
+
+_OF_THE_KEY = (
+    "No step's noise may be drawn twice: that this run's key and states were not used again was checked for calls in the "
+    "process that began it, not under jit and not in other processes (a fork, a saved state)."
+)
 
 
 class DPVIState(NamedTuple):
@@ -287,10 +293,12 @@ class DPVI:
     def init(self, key: jax.Array, /, *records: Any, init_params: dict[str, Any] | None = None, **kwargs: Any) -> DPVIState:
         """The state before the first step. Only shapes and types of ``records`` (first axis: records) are used.
 
-        :param key: the run's key, from ``workbench.privacy.randomness.new_key`` or ``key_from_seed``.
+        :param key: the run's key, from ``workbench.privacy.randomness.new_key`` or ``key_from_seed``. A secret key begins
+            one run: a second one would have the same noise.
         :param init_params: constrained starting values of some parameters, public.
         :param kwargs: ``num_records`` and further static arguments, as in the constructor.
         :raises PrivacyModelError: if the model cannot be fitted privately (``records.split``, ``_separation``).
+        :raises ArgumentError: naming ``key``, if it began a run in this process.
         """
         require_secure(key)
         size = common_length(records)
@@ -324,6 +332,7 @@ class DPVI:
             start[name] = self.split.unconstrain({name: jax.tree.map(jnp.asarray, value)})[name]
         start = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), start)
         average = None if self.average_from is None else jax.tree.map(jnp.array, start)
+        _key_use.begin_run(key)  # last: what was refused above may begin with the same key
         return DPVIState(self.optim.init(start), jnp.zeros((), jnp.int32), key, average)
 
     def _require_separate_records(self, size: int) -> None:
@@ -382,9 +391,12 @@ class DPVI:
     def step(self, state: DPVIState, records: Record, draws: Draws) -> DPVIState:
         """One step of the optimiser on the noised gradient divided by N.
 
-        :raises ArgumentError: as ``require_records`` does.
+        :raises ArgumentError: as ``require_records`` does, or naming ``state``, if a later one was reached already; the
+            latter not under jit, which cannot see it.
         """
         self.require_records(records)
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in (state.key, state.step)):
+            _key_use.draw_steps(state.key, int(state.step), int(state.step) + 1)
         params = self.optim.get_params(state.optim_state)
         minibatch, own_keys = draws.minibatch, self.estimator.base_noise(self.split)
         clip: Any = self._clip
@@ -471,8 +483,9 @@ class DPVI:
         """``num_steps`` steps in compiled chunks, as ``numpyro.infer.SVI.run``.
 
         :param key: as in ``init``; not used where ``init_state`` is given. :param records: all records, first axis N.
-        :param progress_bar: show one on standard error. :param init_state: go on from here.
+        :param progress_bar: show one on standard error. :param init_state: go on from here; the newest state of its run.
         :return: ``DPVIRunResult``; a failed or interrupted run keeps what it has.
+        :raises ArgumentError: naming ``key`` or ``state``, if noise would be drawn that this process has drawn before.
         """
         from tqdm import tqdm
 
@@ -488,7 +501,11 @@ class DPVI:
         planned = self._plan.settings.iterations if self._plan is not None else None
         if planned is not None and first + num_steps > planned:
             raise _validate.ArgumentError("num_steps", num_steps, f"{planned} were planned and {first} are taken.")
-        snapshots = training_run(self, init_state, records, first + num_steps)
+        _key_use.check_steps(init_state.key, first)
+        snapshots = training_run(
+            self, init_state, records, first + num_steps,
+            before_chunk=lambda state, limit: _key_use.draw_steps(state.key, int(state.step), limit),
+        )  # fmt: skip
         with tqdm(total=num_steps, disable=not progress_bar, unit="step") as bar:
             while True:
                 try:
@@ -519,8 +536,13 @@ class DPVI:
         taken, planned = int(state.step), self._plan.settings.iterations
         if taken > planned:
             raise _validate.ArgumentError("state", taken, f"steps were taken, but noise was planned for {planned}.")
-        secret = is_secret(state.key)
-        caveats = () if secret else ("The noise is predictable to whoever knows the key that the caller gave.",)
+        secret = is_secret(state.key) and _key_use.has_begun(state.key)
+        if secret:
+            caveats = (_OF_THE_KEY,)
+        elif is_secret(state.key):
+            caveats = ("The run began inside a JAX transformation, where it is not seen whether others had the same key.",)
+        else:
+            caveats = ("The noise is predictable to whoever knows the key that the caller gave.",)
         promise = self._plan.guarantee(steps_taken=taken, unit=unit, dimension=self.noise_size, caveats=caveats)
         return dataclasses.replace(promise, secure_randomness=secret)
 

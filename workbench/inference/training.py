@@ -6,6 +6,7 @@ Command line, notebooks, widgets and sweeps all consume the iterator that ``run`
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import time
 import traceback
@@ -20,11 +21,11 @@ import numpy as np
 from jax import lax
 
 from workbench.inference._hoisting import hoist
-from workbench.inference._jaxprs import primitives
+from workbench.inference._jaxprs import constants, primitives
 from workbench.inference.dpvi import DPVI, DPVIState, Numbers
 from workbench.inference.records import Record
 
-__all__ = ["Compilation", "Snapshot", "all_finite", "chunk_of", "compile_ahead", "run"]
+__all__ = ["Compilation", "Compiling", "Lowered", "Snapshot", "all_finite", "chunk_of", "compile_ahead", "lower", "run"]
 
 Status = Literal["running", "done", "cancelled", "failed"]
 
@@ -67,11 +68,56 @@ class Snapshot:
     details: str = ""
 
 
+Chunk = Callable[[DPVIState, Record, jax.Array, Numbers], DPVIState]
+
+
 class Compilation(NamedTuple):
     """Compiled steps, ``chunk(state, records, limit, numbers)`` as of ``jitted_chunk``, and the seconds it took."""
 
-    chunk: Callable[[DPVIState, Record, jax.Array, Numbers], DPVIState]
+    chunk: Chunk
     seconds: float
+
+
+@dataclass(frozen=True, repr=False)
+class Lowered:
+    """The steps of a run as XLA is given them, with everything that model, guide and optimiser read while they were traced.
+
+    :param program: a chunk, or where ``is_single`` one step. :param constants: arrays that the program closes over.
+    """
+
+    program: jax.stages.Lowered
+    constants: tuple[Any, ...]
+    is_single: bool
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """32 hexadecimal digits: equal in all processes for programs that do the same with equal arguments."""
+        digest = hashlib.blake2b(self.program.as_text().encode(), digest_size=16)
+        for constant in self.constants:  # also in the text, but for where a later JAX makes arguments of them
+            is_key = jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
+            array = np.asarray(jax.random.key_data(constant) if is_key else constant)
+            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        return digest.hexdigest()
+
+    def compile(self) -> Chunk:
+        """``chunk`` as of ``jitted_chunk``."""
+        compiled = self.program.compile()
+        if not self.is_single:
+            return compiled
+
+        def chunk(state: DPVIState, records: Record, limit: jax.Array, numbers: Numbers) -> DPVIState:
+            for _ in range(int(limit) - int(state.step)):
+                state = compiled(state, records, numbers)
+            return state
+
+        return chunk
+
+
+class Compiling(NamedTuple):
+    """Steps that are being compiled; both futures fail as the model does."""
+
+    lowered: Future[Lowered]
+    compiled: Future[Compilation]
 
 
 def steps_drawn_ahead(dpvi: DPVI, interval: int, lanes: int = 1) -> int:
@@ -93,31 +139,23 @@ def jitted_chunk(dpvi: DPVI, interval: int) -> jax.stages.Wrapped:
     return jax.jit(chunk_of(dpvi, interval), donate_argnums=0)
 
 
-def compiled_chunk(
-    dpvi: DPVI, interval: int, state: DPVIState, records: Record
-) -> Callable[[DPVIState, Record, jax.Array, Numbers], DPVIState]:
-    """``jitted_chunk``, compiled for arguments like these; or single compiled steps where its loop would slow them down.
+def lowered_chunk(dpvi: DPVI, interval: int, state: DPVIState, records: Record) -> Lowered:
+    """``jitted_chunk`` for arguments like these; or a single step where its loop would slow it down.
 
     That is so for convolutions on CPUs: in a loop XLA takes a slower way through them (2.4 times the time of a step of a
     network for CIFAR-10 on two cores), which is more than what calling each step costs.
     """
     traced = jitted_chunk(dpvi, interval).trace(state, records, jnp.int32(0), dpvi.numbers)
     on_cpu = all(device.platform == "cpu" for leaf in jax.tree.leaves(records) for device in leaf.devices())
-    if not (on_cpu and "conv_general_dilated" in primitives(traced.jaxpr.jaxpr)):
-        return traced.lower().compile()
+    is_single = on_cpu and "conv_general_dilated" in primitives(traced.jaxpr.jaxpr)
+    if is_single:
 
-    def one_step(state: DPVIState, records: Record, numbers: Numbers) -> DPVIState:
-        own = dpvi.with_numbers(numbers)
-        return own.step(state, records, own.draw(state.key, state.step))
+        def one_step(state: DPVIState, records: Record, numbers: Numbers) -> DPVIState:
+            own = dpvi.with_numbers(numbers)
+            return own.step(state, records, own.draw(state.key, state.step))
 
-    step = jax.jit(one_step, donate_argnums=0).lower(state, records, dpvi.numbers).compile()
-
-    def chunk(state: DPVIState, records: Record, limit: jax.Array, numbers: Numbers) -> DPVIState:
-        for _ in range(int(limit) - int(state.step)):
-            state = step(state, records, numbers)
-        return state
-
-    return chunk
+        traced = jax.jit(one_step, donate_argnums=0).trace(state, records, dpvi.numbers)
+    return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single)
 
 
 def chunk_of(dpvi: DPVI, interval: int, lanes: int = 1) -> Callable[[DPVIState, Record, jax.Array, Numbers], DPVIState]:
@@ -162,24 +200,33 @@ def _interval(steps: int) -> int:
     return max(1, math.ceil(steps / _EVALUATIONS))
 
 
-def compile_ahead(dpvi: DPVI, state: DPVIState, records: Record, steps: int) -> Future[Compilation]:
-    """Begin to compile the steps of a run to step number ``steps`` in a thread of its own, for ``run(compiled=)``.
+def lower(dpvi: DPVI, state: DPVIState, records: Record, steps: int) -> Lowered:
+    """The steps of a run to step number ``steps``. Only shapes, types and devices of ``state`` and ``records`` count."""
+    return lowered_chunk(dpvi, _interval(steps), state, records)
 
-    Only shapes, types and devices of ``state`` and ``records`` count.
+
+def compile_ahead(dpvi: DPVI, state: DPVIState, records: Record, steps: int) -> Compiling:
+    """Begin to compile what ``lower`` gives in a thread of its own, for ``run(compiled=)``.
 
     :raises ArgumentError: if ``records`` are not such as ``dpvi.init`` saw.
     """
     dpvi.require_records(records)
+    lowered: Future[Lowered] = Future()
 
     def work() -> Compilation:
         began = time.perf_counter()
-        chunk = compiled_chunk(dpvi, _interval(steps), state, records)
+        try:
+            lowered.set_result(lower(dpvi, state, records, steps))
+        except BaseException as error:
+            lowered.set_exception(error)
+            raise
+        chunk = lowered.result().compile()
         return Compilation(chunk, time.perf_counter() - began)
 
     compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpvi-compile")
     compiling = compiler.submit(work)
     compiler.shutdown(wait=False)
-    return compiling
+    return Compiling(lowered, compiling)
 
 
 def all_finite(params: Any) -> bool:
@@ -197,7 +244,7 @@ def run(
     evaluate: Callable[[dict[str, jax.Array]], dict[str, float]] | None = None,
     epsilon_at: Callable[[int], float] | None = None,
     averaged: bool = False,
-    compiled: Future[Compilation] | None = None,
+    compiled: Compiling | None = None,
     before_chunk: Callable[[DPVIState, int], None] | None = None,
 ) -> Generator[Snapshot, None, DPVIState]:
     """Train until step number ``steps`` and yield a ``Snapshot`` before the first chunk and after each.
@@ -275,7 +322,7 @@ def run(
     try:
         measure(state)
         yield snapshot("running")
-        chunk, compile_seconds = compiling.result()
+        chunk, compile_seconds = compiling.compiled.result()
         while step < steps:
             if stop():
                 status = "cancelled"

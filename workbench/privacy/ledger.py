@@ -22,7 +22,7 @@ import platform
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -335,18 +335,22 @@ class Ledger:
             )
         return spend
 
-    def recover(self) -> list[Spend]:
-        """Settle the reservations of processes that are gone to the steps that may have been taken; those that changed."""
+    def recover(self, keys: Collection[str] | None = None) -> list[Spend]:
+        """Settle the reservations of processes that are gone to the steps that may have been taken; those that changed.
+
+        :param keys: of the fits to look at, by default all.
+        """
         if not self.path.exists():
             return []
         with self._open(write=True) as database:
-            gone = [spend for spend in _spends(database) if spend.state == "reserved" and self._is_gone(spend)]
+            asked = [spend for spend in _spends(database) if keys is None or spend.key in keys]
+            gone = [spend for spend in asked if spend.state == "reserved" and self._is_gone(spend)]
             for spend in gone:
                 database.execute(
                     "UPDATE spends SET state = 'recovered', taken = reached, ended = ? WHERE key = ?", (_now(), spend.key)
                 )
-            keys = {spend.key for spend in gone}
-            return [spend for spend in _spends(database) if spend.key in keys]
+            changed = {spend.key for spend in gone}
+            return [spend for spend in _spends(database) if spend.key in changed]
 
     # ---- caps and relatives ---------------------------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ from jax.custom_batching import custom_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.random import define_prng_impl
 
+from workbench.privacy import _key_use
+
 __all__ = [
     "CHACHA20",
     "NORMAL_BOUND",
@@ -213,6 +215,23 @@ CHACHA20 = define_prng_impl(
 )
 
 
+@functools.cache
+def _hide_keys(key_type: Any) -> None:
+    """Keep ChaCha20 keys out of what JAX prints.
+
+    ``repr`` of a typed key shows its bits, and notebooks, logs and tracebacks with local variables store ``repr``. JAX has
+    one class for keys of all kinds, so its ``__repr__`` is replaced by one that leaves keys of other kinds as they are.
+    """
+    shown = key_type.__repr__
+
+    def hidden(self: Any) -> str:
+        if jax.random.key_impl(self) != CHACHA20:
+            return str(shown(self))
+        return f"<secret key{f's of shape {self.shape}' if self.shape else ''}>"
+
+    key_type.__repr__ = key_type.__str__ = hidden
+
+
 def key_from_bytes(secret: bytes) -> jax.Array:
     """A typed JAX key, shape (), from exactly 32 bytes.
 
@@ -221,23 +240,22 @@ def key_from_bytes(secret: bytes) -> jax.Array:
     if len(secret) != 32:
         raise ValueError(f"secret: a ChaCha20 key takes 32 bytes, not {len(secret)}.")
     words = np.frombuffer(secret, dtype="<u4").astype(np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl=CHACHA20)
-
-
-_fingerprints_of_secret_keys: set[bytes] = set()  # SHA-256 of the keys made by new_key in this process
+    key = jax.random.wrap_key_data(jnp.asarray(words), impl=CHACHA20)
+    kind: Any = type(key)
+    _hide_keys(kind)  # with the first key: to ask for its class any earlier would start JAX's devices
+    return key
 
 
 def new_key() -> jax.Array:
-    """A secret key with 256 bits from the operating system (``os.urandom``)."""
-    secret = os.urandom(32)
-    _fingerprints_of_secret_keys.add(hashlib.sha256(secret).digest())
-    return key_from_bytes(secret)
+    """A secret key with 256 bits from the operating system (``os.urandom``), for one run."""
+    key = key_from_bytes(os.urandom(32))
+    _key_use.note_made(key, secret=True)
+    return key
 
 
 def is_secret(key: jax.Array) -> bool:
     """Whether ``new_key`` made ``key`` in this process: of any other key, nobody here knows who else has it."""
-    words = np.asarray(jax.random.key_data(key)).astype("<u4")
-    return hashlib.sha256(words.tobytes()).digest() in _fingerprints_of_secret_keys
+    return _key_use.is_secret(key)
 
 
 def key_from_seed(seed: int) -> jax.Array:
@@ -246,7 +264,9 @@ def key_from_seed(seed: int) -> jax.Array:
     Whoever knows the seed can compute every noise draw and subtract it: a run made with such a key carries that caveat
     on its guarantee.
     """
-    return key_from_bytes(hashlib.sha256(b"dpvi-workbench seed " + str(int(seed)).encode()).digest())
+    key = key_from_bytes(hashlib.sha256(b"dpvi-workbench seed " + str(int(seed)).encode()).digest())
+    _key_use.note_made(key, secret=False)
+    return key
 
 
 def require_secure(key: jax.Array) -> None:

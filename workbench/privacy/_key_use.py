@@ -1,0 +1,99 @@
+"""What this process knows of keys: which are secret, and which steps' noise was drawn with them.
+
+The noise of a step follows from its run's key and its number. Two runs with one key, or one step taken twice with other
+records or another model, have the same noise, and the difference of what they release shows what it hides. So a secret key
+begins one run, and no step is drawn again, as far as this process can see: not in other processes, and not of traced keys.
+
+Only digests are kept. Keys from seeds promise nothing and are exempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+
+import jax
+import numpy as np
+
+from workbench import _validate
+
+__all__ = ["begin_run", "check_steps", "draw_steps", "has_begun", "is_secret", "note_loaded", "note_made"]
+
+_secret: set[bytes] = set()
+_from_seeds: set[bytes] = set()
+_drawn: dict[bytes, int] = {}  # keys that began a run, and the number of the step up to which its noise was drawn
+_lock = threading.RLock()
+
+if hasattr(os, "register_at_fork"):  # a forked child has its parent's keys, and neither sees what the other draws
+    os.register_at_fork(after_in_child=_secret.clear)
+
+
+def _digest(key: jax.Array) -> bytes:
+    """SHA-256 of one concrete key; empty, which is no key's, for traced keys and for arrays of keys."""
+    if isinstance(key, jax.core.Tracer) or key.shape != ():
+        return b""
+    return hashlib.sha256(np.asarray(jax.random.key_data(key)).astype("<u4").tobytes()).digest()
+
+
+def note_made(key: jax.Array, *, secret: bool) -> None:
+    """A concrete key was made, by the operating system or from a seed."""
+    (_secret if secret else _from_seeds).add(_digest(key))
+
+
+def is_secret(key: jax.Array) -> bool:
+    """Whether the operating system made ``key`` in this process."""
+    return _digest(key) in _secret
+
+
+def has_begun(key: jax.Array) -> bool:
+    """Whether this process saw a run begin with ``key``; it does not look at those of seeds."""
+    return _digest(key) in _drawn
+
+
+def begin_run(key: jax.Array) -> None:
+    """A run begins with ``key``.
+
+    :raises ArgumentError: naming ``key``, if a run began with it before.
+    """
+    digest = _digest(key)
+    with _lock:
+        if digest in _drawn:
+            raise _validate.ArgumentError(
+                "key", key, "began a run in this process already, and a second one would have the same noise: give "
+                "new_key(), or the first one's state as init_state."
+            )  # fmt: skip
+        if digest in _secret:
+            _drawn[digest] = 0
+
+
+def note_loaded(key: jax.Array) -> None:
+    """A saved state was read: a run began with its ``key``, here or elsewhere."""
+    digest = _digest(key)
+    if digest and digest not in _from_seeds:
+        _drawn.setdefault(digest, 0)
+
+
+def check_steps(key: jax.Array, first: int) -> None:
+    """Refuse to draw the noise of step number ``first`` (from 0) of the run with ``key`` again.
+
+    :raises ArgumentError: naming ``state``.
+    """
+    drawn = _drawn.get(_digest(key), 0)
+    if first < drawn:
+        raise _validate.ArgumentError(
+            "state", f"step {first}", f"this run went on to step {drawn} already, and steps from here would have the same "
+            "noise with whatever records and model they are given: use its newest state, or begin a run with new_key()."
+        )  # fmt: skip
+
+
+def draw_steps(key: jax.Array, first: int, last: int) -> None:
+    """Steps from number ``first`` up to ``last``, that one excluded, of the run with ``key`` are about to be taken.
+
+    :raises ArgumentError: as ``check_steps``.
+    """
+    digest = _digest(key)
+    with _lock:
+        if digest in _drawn or digest in _secret:
+            check_steps(key, first)
+            _drawn[digest] = last
