@@ -3,12 +3,11 @@
 import csv
 import json
 import os
-import sqlite3
 import warnings
 
 import pytest
 
-from tests.conftest import refused
+from tests.conftest import refused, rewrite
 from workbench.privacy.ledger import Ledger, LedgerError
 from workbench.spending import records_of
 
@@ -249,11 +248,7 @@ def gone():
     """Turns the fits of a ledger into those of a process that is gone."""
 
     def put(path, reached):
-        with sqlite3.connect(path) as database:
-            database.execute(
-                "UPDATE spends SET state = 'reserved', owner = 'gone', taken = NULL, ended = NULL, reached = ?", (reached,)
-            )
-        database.close()
+        rewrite(path, state="reserved", owner="gone", taken=None, ended=None, reached=reached)
 
     return put
 

@@ -53,7 +53,7 @@ class Recording:
         )
         self.account = Account(
             book,
-            lambda: records_of(settled.source, settled.fingerprint),
+            lambda: records_of(settled.source),
             lambda: [settled.guarantee(plan, plan.settings.iterations, dpvi.noise_size)],
             model=settled.model.name,
             plan=lambda: self.digest,

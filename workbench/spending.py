@@ -21,12 +21,17 @@ class LedgerWarning(UserWarning):
     """Something could not be written into the ledger; what it says is more than was spent, never less."""
 
 
-def records_of(dataset: Dataset, fingerprint: str | None = None) -> Records:
-    """What a ledger is told about ``dataset``, whose sketch is made once. :param fingerprint: where it is known already."""
-    from workbench.data.fingerprint import fingerprint as digest
+def records_of(dataset: Dataset) -> Records:
+    """What a ledger is told about ``dataset``; fingerprint and sketch are made once for each key."""
+    from workbench.data.fingerprint import fingerprint
     from workbench.data.sketch import sketch
 
-    return Records(dataset.name, fingerprint or digest(dataset), dataset.unit, functools.cache(lambda: sketch(dataset)))
+    return Records(
+        dataset.name,
+        dataset.unit,
+        functools.cache(lambda key: fingerprint(dataset, key)),
+        functools.cache(lambda key: sketch(dataset, key)),
+    )
 
 
 def check_ledger(ledger: Any) -> None:
@@ -83,6 +88,8 @@ class Account:
         if self.ledger is None:
             return
         if not self.keys:
+            for line in self.ledger.standing(self._records()).mix_ups():
+                warnings.warn(line, LedgerWarning, stacklevel=2)
             self.keys = self.ledger.reserve(self._records(), self._fits(), plan=self._plan(), **self._details)
             self._held.update(self.keys)
             return
