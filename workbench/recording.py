@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from workbench._validate import ArgumentError
-from workbench.checkpoints import FORMAT, Checkpoint, Checkpoints, new_folder, plan_digest, repeats_exactly
+from workbench.checkpoints import FORMAT, Checkpoint, Checkpoints, new_folder, plan_digest, repeats_exactly, runs
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.models.registry import source_file
 from workbench.privacy.plan import PrivacyPlan
 from workbench.settling import Settled
-from workbench.spending import Account, ledger_for, records_of
+from workbench.spending import Account, LedgerWarning, ledger_for, records_of
 
 __all__ = ["Recording"]
 
@@ -84,12 +86,29 @@ class Recording:
         """Reserve what the run spends, or the rest of it; before its first step.
 
         :raises CapError: if a cap does not allow it. :raises LedgerError: if it could not be written.
+        :raises ArgumentError: naming ``key file``, for a folder of one's own where checkpoints could not name their records.
         """
+        if self._keeper is None and self._checkpoint:
+            self._check_place()
         self.account.begin()
         if self._keeper is None and self._checkpoint:
             key = self.account.keys[0] if self.account.keys else None
             iterations = self._plan.settings.iterations
             self._keeper = Checkpoints(self._folder(key), self._facts(key), iterations, self.account.mark)
+
+    def _check_place(self) -> None:
+        """Go without checkpoints where the workbench's own folder cannot be used, as in a container: the fit needs none."""
+        try:
+            self._settled.fingerprint  # noqa: B018 - which may need the user's key
+            if self._checkpoint is True:
+                runs().mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not os.access(runs(), os.W_OK):
+                    raise PermissionError(f"{runs()} cannot be written")
+        except (OSError, ArgumentError) as error:
+            if self._checkpoint is not True:
+                raise
+            self._checkpoint = False
+            warnings.warn(f"No checkpoints are written, so a crash would lose the fit: {error}", LedgerWarning, stacklevel=4)
 
     def _facts(self, key: str | None) -> dict[str, Any]:
         """What ``resuming`` needs to ask for this fit again; nothing that came from a record but the keyed fingerprint."""

@@ -18,7 +18,7 @@ __all__ = ["Account", "LedgerWarning", "check_ledger", "ledger_for", "note_saved
 
 
 class LedgerWarning(UserWarning):
-    """Something could not be written into the ledger; what it says is more than was spent, never less."""
+    """Something could not be written into the ledger or beside it; what it says is more than was spent, never less."""
 
 
 def records_of(dataset: Dataset) -> Records:
@@ -88,9 +88,8 @@ class Account:
         if self.ledger is None:
             return
         if not self.keys:
-            for line in self.ledger.standing(self._records()).mix_ups():
-                warnings.warn(line, LedgerWarning, stacklevel=2)
-            self.keys = self.ledger.reserve(self._records(), self._fits(), plan=self._plan(), **self._details)
+            tell = functools.partial(warnings.warn, category=LedgerWarning, stacklevel=4)
+            self.keys = self.ledger.reserve(self._records(), self._fits(), plan=self._plan(), tell=tell, **self._details)
             self._held.update(self.keys)
             return
         for key in self.keys if keys is None else keys:

@@ -252,13 +252,14 @@ class Ledger:
         seed: int | None = None,
         over_cap: str | None = None,
         run: Callable[[str], Path] | None = None,
+        tell: Callable[[str], None] = lambda sentence: None,
     ) -> list[str]:
         """Reserve all planned steps of fits that were settled together, all or none, before the first step of any.
 
         :param model: what is fitted. :param plan: digest of all that decides the result but data and randomness.
         :param seed: of the noise, None where it is secret.
         :param over_cap: why caps are not to be kept this time, which is recorded; None to keep them.
-        :param run: folder of a fit's checkpoints, from its key.
+        :param run: folder of a fit's checkpoints, from its key. :param tell: called with each of ``Standing.mix_ups``.
         :return: a key for each.
         :raises CapError: if a cap would not be kept. :raises LedgerError: if it could not be written.
         """
@@ -283,7 +284,9 @@ class Ledger:
                 }  # fmt: skip
                 places = ", ".join(f":{name}" for name in values)
                 database.execute(f"INSERT INTO spends ({', '.join(values)}) VALUES ({places})", values)
-            return keys
+        for sentence in standing.mix_ups():
+            tell(sentence)
+        return keys
 
     def mark(self, keys: Iterable[str], step: int | None = None) -> None:
         """Write down that fits may come as far as ``step`` (None: to their end) from here on; before they go there."""
