@@ -48,12 +48,12 @@ def user(tmp_path, monkeypatch):
 
 
 def content_of(book):
-    """Everything that counts, and what is said of it."""
+    """Everything that counts: totals follow from it."""
     exported = book.export()
     for spend in exported["spends"]:
         del spend["owner"]
-    said = [(standing.statement(), standing.used()) for standing in map(book.standing, range(1, len(book.datasets()) + 1))]
-    return json.dumps(exported), said
+    standings = [book.standing(entry.number) for entry in book.datasets()]
+    return json.dumps(exported), [(standing.parts, standing.caps, standing.cautions()) for standing in standings]
 
 
 # --- accidents -------------------------------------------------------------------------------------------------------------

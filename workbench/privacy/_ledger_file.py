@@ -27,7 +27,7 @@ __all__ = ["LedgerError", "LedgerFile", "LostLedgerError", "check_pages", "diges
 
 _APPLICATION = 0x4450564C  # "DPVL", in the file's header
 _FORMAT = 2  # 1 had neither facts, seal nor the column datasets.key
-_BUSY_SECONDS = 30
+_BUSY_SECONDS = 60
 _LEAST_BYTES = 512  # a database's smallest page
 _MODULUS = 2**128
 _FACTS = "facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
@@ -183,13 +183,13 @@ class LedgerFile:
         """
         if not self.exists():
             self._make()
-        with self.open(write=False) as database:
-            digest, is_known = fact(database, "key"), not _unknown(database)
-        key = self._kept_key()
-        if key is not None and digest == digest_of(key) and is_known:
-            return key
         with self.open(write=True) as database:
             return self._agreed_key(database)
+
+    def key_in(self, database: sqlite3.Connection) -> bytes | None:
+        """The key, where the ledger has it and knows by which key each data set was entered; else ``key`` finds out."""
+        key, digest = self._kept_key(), fact(database, "key")
+        return None if key is None or digest != digest_of(key) or _unknown(database) else key
 
     def new_key(self) -> None:
         """Another key where the old one is lost. Data sets entered before are not known again by it.

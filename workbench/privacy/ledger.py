@@ -155,17 +155,22 @@ class Ledger:
             return self._standing(database, number, related, known)
 
     def _known(self, records: Records) -> _Known:
-        """What the ledger knows a data set by. It may take seconds, so no transaction is open meanwhile."""
-        key, own = self._file.key(), own_key()
+        """What the ledger knows a data set by. It may take seconds, so nobody is kept from writing meanwhile."""
+        if self.exists():
+            with self._file.open(write=False) as database:
+                key = self._file.key_in(database)
+                if key is not None:
+                    return self._told(database, records, key)
+        key = self._file.key()
         with self._file.open(write=False) as database:
-            known = _Known(records.name, records.unit, (records.fingerprint(key),), key, None)
-            if own is not None and any(
-                entry.key == digest_of(own) != digest_of(key) for entry in _entries(database).values()
-            ):
-                # entered when each user had a key of one's own
-                known = known._replace(fingerprints=(*known.fingerprints, records.fingerprint(own)))
-            is_new = _number_of(database, known) is None
-        return known._replace(sketch=records.sketch(key)) if is_new else known
+            return self._told(database, records, key)
+
+    def _told(self, database: sqlite3.Connection, records: Records, key: bytes) -> _Known:
+        known, own = _Known(records.name, records.unit, (records.fingerprint(key),), key, None), own_key()
+        keys = {entry.key for entry in _entries(database).values()}
+        if own is not None and digest_of(own) in keys - {digest_of(key)}:  # from when each user had a key
+            known = known._replace(fingerprints=(*known.fingerprints, records.fingerprint(own)))
+        return known if _number_of(database, known) is not None else known._replace(sketch=records.sketch(key))
 
     def _standing(
         self,
