@@ -13,6 +13,7 @@ import pytest
 
 import workbench as wb
 from workbench import cli, fitting
+from workbench.privacy._ledger_file import LedgerFile
 
 # no test reads the developer's own key and ledger or writes them, by subprocesses neither
 STATES = Path(tempfile.mkdtemp(prefix="workbench-tests-state-"))
@@ -126,6 +127,13 @@ def place(private_frame, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "state"))
     return tmp_path
+
+
+def rewrite(path, **values):
+    """Have all fits in a ledger's file so, with its checksum."""
+    with LedgerFile(Path(path).absolute()).open(write=True) as database:
+        for name, value in values.items():
+            database.execute(f"UPDATE spends SET {name} = ?", (value,))
 
 
 def refused(answer):

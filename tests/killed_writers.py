@@ -19,7 +19,7 @@ from promises import promise
 from workbench.privacy.ledger import Ledger, Records
 
 FIT = promise(0.2)
-CLINIC = Records("clinic", f"{'clinic':0<32}", "patient", lambda: b"")
+CLINIC = Records("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
 
 
 def write_for_ever(book, said):

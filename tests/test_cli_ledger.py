@@ -3,12 +3,12 @@
 import csv
 import json
 import os
-import sqlite3
 import warnings
 
 import pytest
 
-from tests.conftest import refused
+from tests.conftest import refused, rewrite
+from tests.privacy.promises import promise
 from workbench.privacy.ledger import Ledger, LedgerError
 from workbench.spending import records_of
 
@@ -249,11 +249,7 @@ def gone():
     """Turns the fits of a ledger into those of a process that is gone."""
 
     def put(path, reached):
-        with sqlite3.connect(path) as database:
-            database.execute(
-                "UPDATE spends SET state = 'reserved', owner = 'gone', taken = NULL, ended = NULL, reached = ?", (reached,)
-            )
-        database.close()
+        rewrite(path, state="reserved", owner="gone", taken=None, ended=None, reached=reached)
 
     return put
 
@@ -285,3 +281,69 @@ def test_a_ledger_that_breaks_under_a_fit_is_told_and_the_result_kept(fit, place
     lines = err.splitlines()
     assert len(lines) == 3
     assert all(line.startswith(f"workbench fit: warning: ledger={str(place / 'book.sqlite')!r}: the disk") for line in lines)
+
+
+# ---- names that would do something, files that are lost -------------------------------------------------------------------
+
+
+HOSTILE = "=1+1\x1b[2J\x1b]0;owned\x07\n\u202e"
+
+
+@pytest.fixture
+def hostile(place, private_data):
+    book = Ledger("book.sqlite")
+    known = records_of(private_data)._replace(name=HOSTILE, unit="\x1b[31mpatient")
+    book.reserve(known, [promise()], model="@model")
+    book.set_cap(1, 3.0, 1e-5, why="\x1b[5m")
+    return book
+
+
+def test_names_do_not_steer_the_terminal(command, hostile):
+    for arguments in (["list"], ["show", "1"], ["cap", "1"], ["recover"], ["show", "2"]):
+        _, out, err = command("ledger", *arguments, "--ledger", "book.sqlite")
+        assert all(line.isprintable() for line in (out + err).splitlines())
+        if arguments != ["recover"]:
+            assert r"=1+1\x1b[2J\x1b]0;owned\x07\n\u202e" in out + err
+
+
+def test_names_are_no_formulas_in_an_exported_table(command, hostile, place):
+    assert command("ledger", "export", "--out", "spends.csv", "--ledger", "book.sqlite")[0] == 0
+    with open(place / "spends.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["name"], row["model"], row["epsilon"]) == (f"'{HOSTILE}", "'@model", "1.0")
+
+
+def test_a_lost_ledger_is_refused_until_it_is_begun_anew(command, hostile, place):
+    (place / "book.sqlite").write_bytes(b"")
+    line = refused(command("ledger", "list", "--ledger", "book.sqlite"))
+    assert "is damaged or no ledger" in line
+    assert "workbench ledger begin-anew" in line
+    code, out, _ = command("ledger", "begin-anew", "--ledger", "book.sqlite")
+    assert code == 0
+    assert "An empty ledger begins in" in out
+    assert "The damaged file was moved to" in out
+    assert "Nothing has been entered" in command("ledger", "list", "--ledger", "book.sqlite")[1]
+    assert "is in order" in refused(command("ledger", "begin-anew", "--ledger", "book.sqlite"))
+
+
+def test_a_lost_key_is_replaced_on_demand(command, hostile, place, fit):
+    (place / "book.sqlite.key").unlink()
+    line = refused(fit())
+    assert "its key, book.sqlite.key beside it, is missing" in line
+    assert command("ledger", "new-key", "--ledger", "book.sqlite")[0] == 0
+    assert "has its key" in refused(command("ledger", "new-key", "--ledger", "book.sqlite"))
+
+
+@pytest.mark.parametrize("what", ["file", "key"])
+def test_a_folder_that_cannot_be_used_is_said_on_one_line(fit, place, what):
+    """Of the workbench's own; a fit that was to be entered nowhere does without it."""
+    if what == "file":
+        (place / "state").write_text("no folder")
+    else:
+        (place / "state" / "ledger.sqlite.key").mkdir(parents=True)
+        (place / "state" / "fingerprint.key").mkdir()
+    assert "workbench fit: ledger=" in refused(fit(ledger=[]))
+    code, _, err = fit(ledger=["--no-ledger"])
+    assert code == 0
+    assert "warning: No checkpoints are written, so a crash would lose the fit: " in err
+    assert fit("--no-checkpoint", ledger=["--no-ledger"])[2] == ""

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import shlex
-import sqlite3
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ import pytest
 from workbench.models import registry
 
 import workbench as wb
-from tests.conftest import refused
+from tests.conftest import refused, rewrite
 from workbench import _command_line, cli, fitting
 from workbench.privacy.ledger import Ledger
 
@@ -252,9 +251,7 @@ def test_a_damaged_run_is_refused(command, paused, no_steps):
 
 
 def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
-    with sqlite3.connect(place / "state" / "ledger.sqlite") as database:
-        database.execute("UPDATE spends SET state = 'reserved', taken = NULL, owner = 'another'")
-    database.close()
+    rewrite(place / "state" / "ledger.sqlite", state="reserved", taken=None, owner="another")
     with open(place / "state" / "ledger.sqlite.owners" / "another", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert "says that fit 1 is running in another process" in refused(command("resume", paused))

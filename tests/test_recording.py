@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shutil
-import sqlite3
 import stat
 import warnings
 
@@ -16,7 +15,7 @@ import pytest
 from numpyro.optim import Adam
 
 import workbench as wb
-from tests.conftest import some_of
+from tests.conftest import rewrite, some_of
 from workbench import ArgumentError, checkpoints, fitting, recording, resuming
 from workbench.data.fingerprint import key_file
 from workbench.privacy import ledger as ledger_module
@@ -342,8 +341,7 @@ def test_steps_that_a_crash_may_have_shown_count_however_the_fit_goes_on(private
     """Here it is stopped at once, where it was taken up."""
     _, folder = stopped(private_data, after=20)
     (spend,) = Ledger().spends()
-    with contextlib.closing(sqlite3.connect(Ledger().path)) as database, database:
-        database.execute("UPDATE spends SET state = 'reserved', owner = 'gone', taken = NULL, reached = 300")
+    rewrite(Ledger().path, state="reserved", owner="gone", taken=None, reached=300)
     rewritten(folder, reached=300)
     assert wb.resume(folder, data=private_data, stop=lambda: True).state == "cancelled"
     assert Ledger().spend(spend.key).counted == 300

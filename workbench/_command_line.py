@@ -20,7 +20,7 @@ from workbench._validate import ArgumentError
 
 __all__ = [
     "DONE", "FAILED", "STOPPED", "UNUSABLE", "bounds", "check_out", "fit_arguments", "fit_words", "in_options",
-    "model_options", "parser", "schema", "stopped_by_interrupt", "written",
+    "model_options", "parser", "printable", "schema", "stopped_by_interrupt", "written",
 ]  # fmt: skip
 
 DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, 130  # exit codes
@@ -119,6 +119,11 @@ def check_out(out: str | None) -> None:
     """Refuse a file for output where there is no folder for it."""
     if out is not None and not Path(out).expanduser().parent.is_dir():
         raise ArgumentError("out", out, "cannot write there.")
+
+
+def printable(line: str) -> str:
+    """A line with control characters written out: a terminal would obey those in the name of a data set."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def written(text: str, out: str | None) -> None:
@@ -336,6 +341,8 @@ def _add_ledger(commands: Any) -> None:
     relate = actions.add_parser("relate", help="count two data sets together that share records")
     separate = actions.add_parser("separate", help="count two data sets apart that share no records after all")
     actions.add_parser("recover", help="settle fits that ended without a word to the steps that they may have taken")
+    actions.add_parser("begin-anew", help="begin an empty ledger where the file is gone or damaged and there is no copy")
+    actions.add_parser("new-key", help="make another key, by which records are known again, where the old one is lost")
     export = actions.add_parser("export", help="write everything as JSON, or the fits as CSV")
     for action in (show, cap):
         action.add_argument("dataset", metavar="DATASET")

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench._command_line import DONE, check_out, written
+from workbench._command_line import DONE, check_out, printable, written
+from workbench._csv import inert
 from workbench._validate import ArgumentError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def ledger(arguments: argparse.Namespace) -> int:
     if arguments.action == "export":
         _export(book, arguments.out)
         return DONE
-    if arguments.action in ("show", "cap", "relate", "separate") and not book.path.exists():
+    if arguments.action in ("show", "cap", "relate", "separate") and not book.exists():
         raise ArgumentError("ledger", str(book.path), "no such file; the first fit on private records makes it.")
     _say(_ACTIONS[arguments.action](book, arguments), as_json=arguments.json)
     return DONE
@@ -43,7 +44,8 @@ def ledger(arguments: argparse.Namespace) -> int:
 
 def _say(answer: Answer, *, as_json: bool) -> None:
     facts, lines = answer
-    written(json.dumps(facts, allow_nan=False) + "\n" if as_json else "".join(f"{line}\n" for line in lines), None)
+    texts = [json.dumps(facts, allow_nan=False)] if as_json else map(printable, lines)
+    written("".join(f"{text}\n" for text in texts), None)
 
 
 def _list(book: Ledger, arguments: argparse.Namespace) -> Answer:
@@ -71,7 +73,7 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         f"{_called(facts)}: each record is a {facts['unit']}; first seen {facts['first_seen']}.",
         standing.statement(),
         *_cap_lines(facts),
-        *(f"Fits on {_called(other)} count too: the two have {other['how']} in common." for other in facts["relatives"]),
+        *(f"Fits on {_called(other)} count too: {_shared(other['how'])}." for other in facts["relatives"]),
     ]
     if fits:
         header = ("fit", "data", "model", "epsilon", "delta", "steps", "state", "rule", "began", "who", "result")
@@ -134,6 +136,19 @@ def _recover(book: Ledger, arguments: argparse.Namespace) -> Answer:
     return {"recovered": [_fit_facts(spend) for spend in found]}, lines or ["No fit has ended without a word."]
 
 
+def _begin_anew(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    moved = book.begin_anew()
+    lines = [f"An empty ledger begins in {book.path}: what was spent before, and every cap, is not known to it."]
+    lines += [] if moved is None else [f"The damaged file was moved to {moved}."]
+    return {"ledger": str(book.path), "moved": None if moved is None else str(moved)}, lines
+
+
+def _new_key(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    book.new_key()
+    lines = [f"{book.path} has another key. Data sets entered before count with all others, until they are separated."]
+    return {"ledger": str(book.path)}, lines
+
+
 def _export(book: Ledger, out: str | None) -> None:
     check_out(out)
     kind = ".json" if out is None else Path(out).suffix
@@ -150,7 +165,7 @@ def _as_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     for spend in tables["spends"]:
         plain = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in spend.items()}
         promised = {name: spend["guarantee"][name] for name in ("epsilon", "delta")}
-        rows.append({**plain, "name": names[spend["dataset"]], **promised})
+        rows.append({name: inert(value) for name, value in {**plain, "name": names[spend["dataset"]], **promised}.items()})
     text = io.StringIO()
     if rows:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -161,7 +176,7 @@ def _as_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 _ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], Answer]] = {
     "list": _list, "show": _show, "cap": _cap, "relate": _relate, "separate": _separate,
-    "recover": _recover,
+    "recover": _recover, "begin-anew": _begin_anew, "new-key": _new_key,
 }  # fmt: skip
 
 
@@ -190,7 +205,7 @@ def in_one_line(facts: Mapping[str, Any]) -> str:
         line += f" (if {' and '.join(words for words, holds in conditions.items() if holds)})"
     if facts["caps"]:
         line += f"; of the cap {_used(facts)} is used, and {facts['how_many_more']:,} more like this would keep it"
-    return f"{line}."
+    return printable(f"{line}.")
 
 
 def saved_runs(*, as_json: bool) -> int:
@@ -287,6 +302,12 @@ def _how_to_go_on(run: str | None) -> str:
     return f"To go on with it: workbench resume {shlex.quote(run)}"
 
 
+def _shared(how: str) -> str:
+    from workbench.privacy.standing import NOT_COMPARED
+
+    return f"the two were entered with {how}" if how == NOT_COMPARED else f"the two have {how} in common"
+
+
 def _called(facts: Mapping[str, Any]) -> str:
     return f"{facts['number']} ({facts['name']})"
 
@@ -309,6 +330,6 @@ def _finite(value: float | None) -> float | None:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    texts = [tuple(header), *(tuple(map(str, row)) for row in rows)]
+    texts = [tuple(header), *(tuple(printable(str(cell)) for cell in row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in texts]

@@ -32,6 +32,7 @@ from workbench._command_line import (
     in_options,
     model_options,
     parser,
+    printable,
     schema,
     stopped_by_interrupt,
     written,
@@ -479,7 +480,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(parsed.run(parsed))
     except ArgumentError as error:
-        message = in_options(str(error))
+        message = printable(in_options(str(error)))
     except KeyboardInterrupt:
         spent = "no further epsilon spent" if parsed.command == "resume" else "no epsilon spent"
         print(f"workbench {parsed.command}: interrupted before there was a result; {spent}.", file=sys.stderr)

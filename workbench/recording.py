@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import uuid
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,23 @@ from typing import Any
 import numpy as np
 
 from workbench._validate import ArgumentError, location
-from workbench.checkpoints import FORMAT, Checkpoint, Checkpoints, forget, holds_fit, holds_key, new_folder, repeats_exactly
+from workbench.checkpoints import (
+    FORMAT,
+    Checkpoint,
+    Checkpoints,
+    forget,
+    holds_fit,
+    holds_key,
+    new_folder,
+    repeats_exactly,
+    runs,
+)
+from workbench.data.fingerprint import secret_key
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.models.registry import source_file
 from workbench.privacy.plan import PrivacyPlan
 from workbench.settling import Settled
-from workbench.spending import Account, ledger_for, records_of
+from workbench.spending import Account, LedgerWarning, ledger_for, records_of
 
 __all__ = ["Recording"]
 
@@ -57,7 +70,7 @@ class Recording:
         )
         self.account = Account(
             book,
-            lambda: records_of(settled.source, settled.fingerprint),
+            lambda: records_of(settled.source),
             lambda: [settled.guarantee(plan, plan.settings.iterations, dpvi.noise_size)],
             model=settled.model.name,
             plan=self._entered_plan,
@@ -88,26 +101,41 @@ class Recording:
 
         :param digest: of the plan, asked for once where something is written down.
         :raises CapError: if a cap does not allow it. :raises LedgerError: if it could not be written.
-        :raises ArgumentError: naming ``checkpoint``, if the secret key cannot be read that files are sealed with, or the
-            folder holds another fit.
+        :raises ArgumentError: naming ``checkpoint``, if the folder holds another fit; or ``key file``, for a folder of one's
+            own, where checkpoints could neither name their records nor be sealed.
         """
         if self._keeper is None and not isinstance(self._checkpoint, bool) and holds_fit(self._folder(None)):
             raise ArgumentError(
                 "checkpoint", str(self._checkpoint), "holds another fit: name another folder, or resume or delete that fit."
             )  # fmt: skip
-        if not self._digest and (self._checkpoint or self.account.ledger is not None):
+        if self._keeper is None and self._checkpoint:
+            self._check_place()
+        if not self._digest and self._checkpoint:
+            self._digest = digest()
+        elif not self._digest and self.account.ledger is not None:
             try:
                 self._digest = digest()
-            except OSError as error:
-                raise ArgumentError(
-                    "checkpoint", self._checkpoint, f"needs the user's secret key, which cannot be read or made ({error}): "
-                    "set $WORKBENCH_STATE to a folder that can be written."
-                ) from error  # fmt: skip
+            except ArgumentError:  # no key to make it with: a plan of its own, which is never taken for another's
+                self._digest = uuid.uuid4().hex
         self.account.begin()
         if self._keeper is None and self._checkpoint:
             key = self.account.keys[0] if self.account.keys else None
             iterations = self._plan.settings.iterations
             self._keeper = Checkpoints(self._folder(key), self._facts(key), iterations, self.account.mark)
+
+    def _check_place(self) -> None:
+        """Go without checkpoints where the workbench's own folder cannot be used, as in a container: the fit needs none."""
+        try:
+            secret_key()  # seals them
+            if self._checkpoint is True:
+                runs().mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not os.access(runs(), os.W_OK):
+                    raise PermissionError(f"{runs()} cannot be written")
+        except (OSError, ArgumentError) as error:
+            if self._checkpoint is not True:
+                raise
+            self._checkpoint = False
+            warnings.warn(f"No checkpoints are written, so a crash would lose the fit: {error}", LedgerWarning, stacklevel=4)
 
     def _facts(self, key: str | None) -> dict[str, Any]:
         """What ``resuming`` needs to ask for this fit again; nothing that came from a record but the keyed fingerprint."""

@@ -18,15 +18,20 @@ __all__ = ["Account", "LedgerWarning", "check_ledger", "ledger_for", "note_saved
 
 
 class LedgerWarning(UserWarning):
-    """Something could not be written into the ledger; what it says is more than was spent, never less."""
+    """Something could not be written into the ledger or beside it; what it says is more than was spent, never less."""
 
 
-def records_of(dataset: Dataset, fingerprint: str | None = None) -> Records:
-    """What a ledger is told about ``dataset``, whose sketch is made once. :param fingerprint: where it is known already."""
-    from workbench.data.fingerprint import fingerprint as digest
+def records_of(dataset: Dataset) -> Records:
+    """What a ledger is told about ``dataset``; fingerprint and sketch are made once for each key."""
+    from workbench.data.fingerprint import fingerprint
     from workbench.data.sketch import sketch
 
-    return Records(dataset.name, fingerprint or digest(dataset), dataset.unit, functools.cache(lambda: sketch(dataset)))
+    return Records(
+        dataset.name,
+        dataset.unit,
+        functools.cache(lambda key: fingerprint(dataset, key)),
+        functools.cache(lambda key: sketch(dataset, key)),
+    )
 
 
 def check_ledger(ledger: Any) -> None:
@@ -85,7 +90,8 @@ class Account:
         if self.ledger is None:
             return
         if not self.keys:
-            self.keys = self.ledger.reserve(self._records(), self._fits(), plan=self._plan(), **self._details)
+            tell = functools.partial(warnings.warn, category=LedgerWarning, stacklevel=4)
+            self.keys = self.ledger.reserve(self._records(), self._fits(), plan=self._plan(), tell=tell, **self._details)
             self._held.update(self.keys)
             return
         for key in self.keys if keys is None else keys:

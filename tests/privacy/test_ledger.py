@@ -24,7 +24,7 @@ from workbench.spending import records_of
 
 def records(name="clinic", fingerprint=None, unit="patient"):
     """A data set that is no other's relative."""
-    return Records(name, fingerprint or f"{name:0<32}", unit, lambda: b"")
+    return Records(name, unit, lambda key: fingerprint or f"{name:0<32}", lambda key: b"")
 
 
 @pytest.fixture
@@ -331,7 +331,7 @@ import sys
 from promises import promise
 from workbench.privacy.ledger import CapError, Ledger, Records
 book = Ledger(sys.argv[1])
-clinic = Records("clinic", f"{'clinic':0<32}", "patient", lambda: b"")
+clinic = Records("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
 """
 
 
@@ -426,7 +426,7 @@ def test_the_owner_alone_may_read(book):
         database.execute("BEGIN")
         database.execute("SELECT * FROM spends").fetchall()
         beside = sorted(path.name for path in book.path.parent.iterdir() if path.is_file())
-        assert beside == ["ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal"]
+        assert beside == ["ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal", "ledger.sqlite.key"]
         for name in beside:
             assert permissions(book.path.with_name(name)) == 0o600
     assert permissions(book.path.parent) == 0o700

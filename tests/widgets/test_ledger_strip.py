@@ -4,7 +4,6 @@ import dataclasses
 import html
 import os
 import re
-import sqlite3
 import time
 
 import ipywidgets
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from tests.conftest import some_of
+from tests.conftest import rewrite, some_of
 from tests.widget_tree import inside
 from workbench import ArgumentError, fitting, resuming
 from workbench.privacy import ledger as books
@@ -90,13 +89,6 @@ def stopped(data, iterations=4000, **options):
         steps.append(snapshot.step)
     assert 0 < steps[-1] < iterations
     return fit
-
-
-def changed(book, **values):
-    """Have all fits in the file so."""
-    with sqlite3.connect(book.path) as database:
-        for name, value in values.items():
-            database.execute(f"UPDATE spends SET {name} = ?", (value,))
 
 
 # ---- what is said ---------------------------------------------------------------------------------------------------
@@ -216,11 +208,11 @@ def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(book, p
 
 def test_a_fit_that_a_process_runs_is_not_offered_but_one_whose_process_is_gone(book, private_data):
     stopped(private_data)
-    changed(book, state="reserved", taken=None, ended=None)
+    rewrite(book.path, state="reserved", taken=None, ended=None)
     assert looked(prepared(private_data))[0].runs == ()
-    changed(book, owner="gone")
+    rewrite(book.path, owner="gone")
     (run,) = looked(prepared(private_data))[0].runs
-    changed(book, owner=books._owners.own(book._owners))
+    rewrite(book.path, owner=books._owners.own(book._owners))
     with pytest.raises(ArgumentError, match="is running") as caught:
         prepare_saved(run, private_data, None)
     assert caught.value.argument == "run"

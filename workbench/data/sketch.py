@@ -5,8 +5,8 @@ some of these in common, and hashes of whole columns in whatever order. With eac
 data; what chance does not explain is a relation. Tables of a dozen records, or of a few columns with few values, tell too
 little to be known again, and data sets may share columns that are nobody's secret, such as a list of countries.
 
-Everything is encrypted with the user's secret key: a file that holds a sketch gives nothing away about records, not even how
-many there are.
+Everything is encrypted with the key of the fingerprints: a file that holds a sketch and not the key gives nothing away about
+records, not even how many there are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workbench.data.dataset import Dataset
 from workbench.data.fingerprint import secret_key
 from workbench.data.schema import Categorical, Numeric
 
-__all__ = ["Overlap", "overlap", "sketch"]
+__all__ = ["Overlap", "is_of", "overlap", "sketch"]
 
 _DIGITS = (4, 6)  # significant digits: few of them survive other bounds, many tell more values apart
 _EMPTY = np.uint32(2**32 - 1)  # fills up a set that is kept whole
@@ -58,13 +58,13 @@ class Overlap(NamedTuple):
     how: Literal["records", "columns"]
 
 
-def sketch(dataset: Dataset) -> bytes:
+def sketch(dataset: Dataset, key: bytes | None = None) -> bytes:
     """What ``overlap`` compares: made of the training records alone, always of one size, other bytes at each call.
 
-    :param dataset: one that its own ``check`` finds no fault with.
+    :param dataset: one that its own ``check`` finds no fault with. :param key: 32 bytes; None for the user's own.
     :raises ArgumentError: naming ``key file``, if that is damaged.
     """
-    key = secret_key()
+    key = key or secret_key()
     keyed = _Keyed(_subkey(key, b"sketch hashes"))
     summary = np.zeros((), _LAYOUT)
     for field in ("records", "columns"):
@@ -89,12 +89,18 @@ def sketch(dataset: Dataset) -> bytes:
     return sealed + _tag(sealed, key)
 
 
-def overlap(one: bytes, other: bytes) -> Overlap | None:
+def is_of(blob: bytes, key: bytes) -> bool:
+    """Whether ``blob`` is a sketch that was made with this key."""
+    return _opened(blob, key) is not None
+
+
+def overlap(one: bytes, other: bytes, key: bytes | None = None) -> Overlap | None:
     """What the data sets of two sketches share; None where nothing is seen, or a sketch is damaged or of another key.
 
+    :param key: of both; None for the user's own.
     :raises ArgumentError: naming ``key file``, if that is damaged.
     """
-    key = secret_key()
+    key = key or secret_key()
     first, second = _opened(one, key), _opened(other, key)
     if first is None or second is None:
         return None

@@ -1,82 +1,76 @@
-"""The ledger: what was spent on which records, by whom, kept in one SQLite file on the user's machine.
+"""The ledger: what was spent on which records, by whom, kept in one SQLite file (``_ledger_file``) on the user's machine.
 
 A fit on private records reserves its planned steps in one transaction before the first of them, writes down how far it may
 have come before it goes there, and settles to the steps that it took at the end. A crash leaves the reservation standing,
 counted whole; ``Ledger.recover`` settles it to the steps that may have been taken.
 
 A data set is known by its keyed fingerprint, its relatives by their keyed and encrypted sketch (``data.sketch``): data sets
-that share records share what is spent on them. Caps are kept by a filter that holds for fits chosen one after the other
-(``privacy.renyi_filter``); beside it stands the tighter total for plans settled beforehand (``privacy.composition``).
+that share records share what is spent on them. The key belongs to the ledger, so all who write to it know the same data
+sets. Those that were entered with another key cannot be compared and count too, until they are separated. Caps are kept by a
+filter that holds for fits chosen one after the other (``privacy.renyi_filter``); beside it there is the tighter total for
+plans settled beforehand (``privacy.composition``).
 
 The file holds plans, promises, names and times, and nothing that came from records.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import getpass
 import json
 import os
 import platform
 import sqlite3
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workbench import __version__, _databases, _folders, _validate
+from workbench import __version__, _folders, _validate
 from workbench.privacy import _events, _owners
+from workbench.privacy._ledger_file import (
+    LedgerError,
+    LedgerFile,
+    LostLedgerError,
+    check_pages,
+    digest_of,
+    fact,
+    now,
+    own_key,
+)
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.renyi_filter import Cap
-from workbench.privacy.standing import OVERRIDE, CapError, Entry, Spend, Standing
+from workbench.privacy.standing import NOT_COMPARED, OVERRIDE, CapError, Entry, Spend, Standing
 
-__all__ = ["CapError", "Entry", "Ledger", "LedgerError", "Records", "Spend", "Standing", "default_path"]
-
-_APPLICATION = 0x4450564C  # "DPVL", in the file's header
-_FORMAT = 1
-_BUSY_SECONDS = 30
-
-_TABLES = (
-    """CREATE TABLE IF NOT EXISTS datasets (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, fingerprint TEXT NOT NULL UNIQUE, unit TEXT NOT NULL,
-        sketch BLOB NOT NULL, time TEXT NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS relatives (
-        one INTEGER NOT NULL, other INTEGER NOT NULL, how TEXT NOT NULL, counted INTEGER NOT NULL, why TEXT NOT NULL,
-        who TEXT NOT NULL, time TEXT NOT NULL, PRIMARY KEY (one, other))""",
-    # the newest of a data set counts, an empty epsilon takes it away; "after" is the last spend's number by then
-    """CREATE TABLE IF NOT EXISTS caps (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NULL, epsilon REAL, delta REAL, relation TEXT,
-        filter_order INTEGER, after INTEGER NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, time TEXT NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS spends (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, dataset INTEGER NOT NULL, model TEXT NOT NULL,
-        plan TEXT NOT NULL, event TEXT NOT NULL, sampler TEXT NOT NULL, relation TEXT NOT NULL, guarantee TEXT NOT NULL,
-        seed INTEGER, planned INTEGER NOT NULL, seen INTEGER NOT NULL, reached INTEGER NOT NULL, taken INTEGER,
-        state TEXT NOT NULL,
-        rule TEXT NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, version TEXT NOT NULL, owner TEXT NOT NULL,
-        began TEXT NOT NULL, ended TEXT, run TEXT, result TEXT)""",
-)
-
-
-class LedgerError(_validate.ArgumentError):
-    """The ledger's file cannot be used; nothing that it holds was changed."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__("ledger", str(path), reason)
+__all__ = ["CapError", "Entry", "Ledger", "LedgerError", "LostLedgerError", "Records", "Spend", "Standing", "default_path"]
 
 
 class Records(NamedTuple):
     """What a ledger is told about a data set.
 
-    :param name: short name. :param fingerprint: of ``data.fingerprint``. :param unit: what one record is, in words.
-    :param sketch: makes the data set's ``data.sketch``, called only where the fingerprint is new.
+    :param name: short name. :param unit: what one record is, in words.
+    :param fingerprint: makes the data set's ``data.fingerprint`` with a key. :param sketch: makes its ``data.sketch`` with a
+        key, called only where the fingerprint is new.
     """
 
     name: str
-    fingerprint: str
     unit: str
-    sketch: Callable[[], bytes]
+    fingerprint: Callable[[bytes], str]
+    sketch: Callable[[bytes], bytes]
+
+
+class _Known(NamedTuple):
+    """A data set as one ledger knows it.
+
+    :param fingerprints: by any of which it may have been entered; by the first it will be. :param key: of the ledger.
+    :param sketch: None where it is entered already.
+    """
+
+    name: str
+    unit: str
+    fingerprints: tuple[str, ...]
+    key: bytes
+    sketch: bytes | None
 
 
 def default_path() -> Path:
@@ -92,46 +86,42 @@ class Ledger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = (default_path() if path is None else Path(path).expanduser()).absolute()
+        self._file = LedgerFile(self.path)
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
 
-    @property
-    def _owners(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.owners")
+    def exists(self) -> bool:
+        """Whether anything was ever entered.
 
-    # ---- the file -------------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _open(self, *, write: bool) -> Iterator[sqlite3.Connection]:
-        """The database, in one transaction where it is written to: all of what is done inside, or nothing.
-
-        :raises LedgerError: if it cannot be used.
+        :raises LostLedgerError: if the file was there and is gone. :raises LedgerError: if that cannot be found out.
         """
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _databases.create_file(self.path)
-            with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
-                database.row_factory = sqlite3.Row
-                _databases.prepare(database, application=_APPLICATION, version=_FORMAT, statements=_TABLES)
-                _write_ahead(database)
-                database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                try:
-                    yield database
-                    database.execute("COMMIT")
-                finally:
-                    if database.in_transaction:
-                        database.execute("ROLLBACK")
-        except (OSError, sqlite3.Error) as error:
-            raise LedgerError(self.path, f"{_meaning(error)} ({error}).") from error
+        return self._file.exists()
+
+    def begin_anew(self) -> Path | None:
+        """Begin an empty ledger where the file is gone or damaged: all that was spent before, and caps, is unknown to it.
+
+        :return: where a damaged file was moved to; None where there was none.
+        :raises LedgerError: if the ledger is in order.
+        """
+        return self._file.begin_anew()
+
+    def new_key(self) -> None:
+        """Make another key, by which records are known again, where the file with the old one is lost.
+
+        Data sets entered before cannot be compared with others any more: they count together, until they are separated.
+
+        :raises LedgerError: if the ledger has its key.
+        """
+        self._file.new_key()
 
     # ---- looking --------------------------------------------------------------------------------------------------------
 
     def datasets(self) -> list[Entry]:
         """All data sets, in the order in which they were first seen."""
-        if not self.path.exists():
+        if not self.exists():
             return []
-        with self._open(write=False) as database:
+        with self._file.open(write=False) as database:
             return list(_entries(database).values())
 
     def entry(self, dataset: int | str) -> Entry:
@@ -153,26 +143,43 @@ class Ledger:
     def standing(self, dataset: int | str | Records) -> Standing:
         """What was spent on a data set and on those that share records with it; nothing is written."""
         if not isinstance(dataset, Records):
-            number = self.entry(dataset).number
-            with self._open(write=False) as database:
-                return self._standing(database, number)
-        if not self.path.exists():
+            entry = self.entry(dataset)
+            with self._file.open(write=False) as database:
+                return self._standing(database, entry.number)
+        if not self.datasets():
             return Standing(None)
-        sketch = self._sketch_if_new(dataset)
-        with self._open(write=False) as database:
-            known = _number_of(database, dataset.fingerprint)
-            related = _relatives_of(database, sketch) if known is None and sketch is not None else {}
-            return self._standing(database, known, related, dataset.name)
+        known = self._known(dataset)
+        with self._file.open(write=False) as database:
+            number = _number_of(database, known)
+            related = _relatives_of(database, known) if number is None else {}
+            return self._standing(database, number, related, known)
 
-    def _sketch_if_new(self, records: Records) -> bytes | None:
-        with self._open(write=False) as database:
-            known = _number_of(database, records.fingerprint) is not None
-        return None if known else records.sketch()
+    def _known(self, records: Records) -> _Known:
+        """What the ledger knows a data set by. It may take seconds, so nobody is kept from writing meanwhile."""
+        if self.exists():
+            with self._file.open(write=False) as database:
+                key = self._file.key_in(database)
+                if key is not None:
+                    return self._told(database, records, key)
+        key = self._file.key()
+        with self._file.open(write=False) as database:
+            return self._told(database, records, key)
+
+    def _told(self, database: sqlite3.Connection, records: Records, key: bytes) -> _Known:
+        known, own = _Known(records.name, records.unit, (records.fingerprint(key),), key, None), own_key()
+        keys = {entry.key for entry in _entries(database).values()}
+        if own is not None and digest_of(own) in keys - {digest_of(key)}:  # from when each user had a key
+            known = known._replace(fingerprints=(*known.fingerprints, records.fingerprint(own)))
+        return known if _number_of(database, known) is not None else known._replace(sketch=records.sketch(key))
 
     def _standing(
-        self, database: sqlite3.Connection, number: int | None, related: Mapping[int, str] | None = None, name: str = ""
+        self,
+        database: sqlite3.Connection,
+        number: int | None,
+        related: Mapping[int, str] | None = None,
+        known: _Known | None = None,
     ) -> Standing:
-        """:param related: numbers and how, and :param name: of a data set that is not in the ledger."""
+        """:param related: numbers and how, and :param known: of a data set that is not in the ledger."""
         entries, links = _entries(database), _links(database)
         found = dict(related or {})
         waiting = [number] if number is not None else list(found)
@@ -183,33 +190,40 @@ class Ledger:
                     reached.add(other)
                     waiting.append(other)
                     found.setdefault(other, how)
+        entry = None if number is None else entries[number]
+        apart = _separated_from(database, number)
+        own_key = entry.key if entry is not None else "" if known is None else digest_of(known.key)
+        for other, its in entries.items():
+            if other not in reached | apart and not its.key == own_key != "":
+                reached.add(other)
+                found[other] = NOT_COMPARED
         spends = [spend for spend in _spends(database) if spend.dataset in reached]
         gone = tuple(spend.number for spend in spends if spend.state == "reserved" and self._is_gone(spend))
         others = tuple((entries[other], found[other]) for other in sorted(reached - {number}))
-        entry = None if number is None else entries[number]
-        called = name if entry is None else entry.name
-        apart = reached.union(_separated_from(database, number))
-        namesakes = tuple(other for other in entries.values() if other.name == called and other.number not in apart)
-        return Standing(entry, others, tuple(spends), gone, namesakes)
+        called = entry.name if entry is not None else "" if known is None else known.name
+        namesakes = tuple(
+            its for other, its in entries.items() if its.name == called and other not in reached | apart | {number}
+        )
+        return Standing(entry, others, tuple(spends), gone, namesakes, fact(database, "begun anew") or "")
 
     def _own(self) -> str:
         """This process, as reservations name it."""
         try:
-            return _owners.own(self._owners)
+            return _owners.own(self._file.owners)
         except OSError as error:
-            raise LedgerError(self.path, f"{_meaning(error)} ({error}).") from error
+            raise self._file.error(error) from error
 
     def _is_gone(self, spend: Spend) -> bool:
         try:
-            return not _owners.is_alive(self._owners, spend.owner)
+            return not _owners.is_alive(self._file.owners, spend.owner)
         except OSError:  # what cannot be told counts as running
             return False
 
     def spends(self) -> list[Spend]:
         """All fits, in the order in which they were reserved."""
-        if not self.path.exists():
+        if not self.exists():
             return []
-        with self._open(write=False) as database:
+        with self._file.open(write=False) as database:
             return _spends(database)
 
     def spend(self, key: str) -> Spend | None:
@@ -218,9 +232,9 @@ class Ledger:
 
     def export(self) -> dict[str, Any]:
         """Everything but sketches, JSON-ready."""
-        if not self.path.exists():
+        if not self.exists():
             return {"datasets": [], "relatives": [], "caps": [], "spends": []}
-        with self._open(write=False) as database:
+        with self._file.open(write=False) as database:
             tables = {
                 name: [dict(row) for row in database.execute(f"SELECT * FROM {name} ORDER BY rowid")]
                 for name in ("datasets", "relatives", "caps", "spends")
@@ -244,25 +258,24 @@ class Ledger:
         seed: int | None = None,
         over_cap: str | None = None,
         run: Callable[[str], Path] | None = None,
+        tell: Callable[[str], None] = lambda sentence: None,
     ) -> list[str]:
         """Reserve all planned steps of fits that were settled together, all or none, before the first step of any.
 
         :param model: what is fitted. :param plan: digest of all that decides the result but data and randomness.
         :param seed: of the noise, None where it is secret.
         :param over_cap: why caps are not to be kept this time, which is recorded; None to keep them.
-        :param run: folder of a fit's checkpoints, from its key.
+        :param run: folder of a fit's checkpoints, from its key. :param tell: called with each of ``Standing.mix_ups``.
         :return: a key for each.
         :raises CapError: if a cap would not be kept. :raises LedgerError: if it could not be written.
         """
         if over_cap is not None and not str(over_cap).strip():
             raise _validate.ArgumentError("over_cap", over_cap, "must say why, in words that others will read.")
-        sketch = self._sketch_if_new(records)
+        known = self._known(records)
         owner = self._own()
-        with self._open(write=True) as database:
-            (sound,) = database.execute("PRAGMA quick_check(1)").fetchone()
-            if sound != "ok":
-                raise sqlite3.DatabaseError(f"malformed: {sound}")
-            number = _enter(database, records, sketch)
+        with self._file.open(write=True) as database:
+            check_pages(database)
+            number = _enter(database, known)
             standing = self._standing(database, number)
             rule = _rule(lambda: standing.check(fits, seed), over_cap)
             keys = [uuid.uuid4().hex for _ in fits]
@@ -272,20 +285,24 @@ class Ledger:
                     "sampler": fit.sampler, "relation": fit.relation, "guarantee": json.dumps(fit.to_dict()), "seed": seed,
                     "planned": fit.steps, "seen": 0, "reached": 0, "taken": None, "state": "reserved", "rule": rule,
                     "why": over_cap if rule == OVERRIDE else "", "who": _user(), "version": __version__, "owner": owner,
-                    "began": _now(), "ended": None, "run": None if run is None else str(run(key)), "result": None,
+                    "began": now(), "ended": None, "run": None if run is None else str(run(key)), "result": None,
                 }  # fmt: skip
                 places = ", ".join(f":{name}" for name in values)
                 database.execute(f"INSERT INTO spends ({', '.join(values)}) VALUES ({places})", values)
-            return keys
+        for sentence in standing.mix_ups():
+            tell(sentence)
+        return keys
 
     def mark(self, keys: Iterable[str], step: int | None = None) -> None:
         """Write down that fits may come as far as ``step`` (None: to their end) from here on; before they go there."""
-        with self._open(write=True) as database:
-            for key in keys:
+        marked = list(keys)
+        self._must_exist(marked)
+        with self._file.open(write=True, whole=False) as database:
+            for key in marked:
                 changed = database.execute(
                     "UPDATE spends SET reached = max(reached, min(planned, coalesce(?, planned))) "
-                    "WHERE key = ? AND state = 'reserved'",
-                    (step, key),
+                    "WHERE number = ? AND state = 'reserved'",
+                    (step, _number_of_fit(database, key)),
                 ).rowcount
                 if not changed:
                     raise LedgerError(self.path, f"has no reservation of fit {key} any more; no further step is taken.")
@@ -295,20 +312,27 @@ class Ledger:
 
         What may have been seen of it before it was resumed counts in any case.
         """
-        with self._open(write=True) as database:
+        self._must_exist([key])
+        with self._file.open(write=True, whole=False) as database:
+            number = _number_of_fit(database, key)
+            if number is None:
+                raise LedgerError(self.path, f"has no fit {key} any more, which spent {taken} steps: restore a copy.")
             database.execute(
                 "UPDATE spends SET state = 'settled', taken = min(planned, max(seen, coalesce(:taken, reached))), "
                 "reached = min(planned, max(reached, coalesce(:taken, 0))), ended = :ended "
-                "WHERE key = :key AND state = 'reserved'",
-                {"taken": taken, "ended": _now(), "key": key},
+                "WHERE number = :number AND state = 'reserved'",
+                {"taken": taken, "ended": now(), "number": number},
             )
-            if not database.execute("SELECT 1 FROM spends WHERE key = ?", (key,)).fetchone():
-                raise LedgerError(self.path, f"has no fit {key} any more, which spent {taken} steps: restore a copy.")
 
     def note_result(self, key: str, path: str | Path) -> None:
         """Where the result of a fit was saved."""
-        with self._open(write=True) as database:
-            database.execute("UPDATE spends SET result = ? WHERE key = ?", (str(Path(path).absolute()), key))
+        with self._file.open(write=True, whole=False) as database:
+            values = str(Path(path).absolute()), _number_of_fit(database, key)
+            database.execute("UPDATE spends SET result = ? WHERE number = ?", values)
+
+    def _must_exist(self, keys: Sequence[str]) -> None:
+        if not self.exists():
+            raise LedgerError(self.path, f"is not there, and does not know {', '.join(keys)}: use the one they began with.")
 
     def resume(self, key: str, over_cap: str | None = None, *, held: bool = False) -> Spend:
         """Reserve the rest of a fit that was stopped or interrupted, and count nothing twice.
@@ -317,8 +341,9 @@ class Ledger:
         :raises CapError: if a cap does not allow the rest.
         :raises LedgerError: if the fit is not in this ledger, or is running.
         """
+        self._must_exist([key])
         owner = self._own()
-        with self._open(write=True) as database:
+        with self._file.open(write=True) as database:
             spend = next((spend for spend in _spends(database) if spend.key == key), None)
             if spend is None:
                 raise LedgerError(self.path, f"does not know the fit {key}; resume it with the ledger that it began with.")
@@ -330,35 +355,38 @@ class Ledger:
             why = spend.why if rule == spend.rule else over_cap if rule == OVERRIDE else ""
             database.execute(
                 "UPDATE spends SET state = 'reserved', seen = coalesce(taken, reached), taken = NULL, ended = NULL, "
-                "owner = ?, rule = ?, why = ? WHERE key = ?",
-                (owner, rule, why, key),
+                "owner = ?, rule = ?, why = ? WHERE number = ?",
+                (owner, rule, why, spend.number),
             )
         return spend
 
-    def recover(self, keys: Collection[str] | None = None) -> list[Spend]:
+    def recover(self, keys: Iterable[str] | None = None) -> list[Spend]:
         """Settle the reservations of processes that are gone to the steps that may have been taken; those that changed.
 
-        :param keys: of the fits to look at, by default all.
+        :param keys: of the fits to be looked at; by default all.
         """
-        if not self.path.exists():
+        if not self.exists():
             return []
-        with self._open(write=True) as database:
-            asked = [spend for spend in _spends(database) if keys is None or spend.key in keys]
-            gone = [spend for spend in asked if spend.state == "reserved" and self._is_gone(spend)]
-            for spend in gone:
-                database.execute(
-                    "UPDATE spends SET state = 'recovered', taken = reached, ended = ? WHERE key = ?", (_now(), spend.key)
-                )
-            changed = {spend.key for spend in gone}
-            return [spend for spend in _spends(database) if spend.key in changed]
+        chosen = None if keys is None else set(keys)
+        with self._file.open(write=True) as database:
+            gone = {
+                spend.number
+                for spend in _spends(database)
+                if spend.state == "reserved" and (chosen is None or spend.key in chosen) and self._is_gone(spend)
+            }
+            database.executemany(
+                "UPDATE spends SET state = 'recovered', taken = reached, ended = ? WHERE number = ?",
+                [(now(), number) for number in gone],
+            )
+            return [spend for spend in _spends(database) if spend.number in gone]
 
     # ---- caps and relatives ---------------------------------------------------------------------------------------------
 
     def add(self, records: Records) -> Entry:
         """Enter a data set on which nothing has been spent, to give it a cap."""
-        sketch = self._sketch_if_new(records)
-        with self._open(write=True) as database:
-            number = _enter(database, records, sketch)
+        known = self._known(records)
+        with self._file.open(write=True) as database:
+            number = _enter(database, known)
             return _entries(database)[number]
 
     def set_cap(
@@ -386,11 +414,11 @@ class Ledger:
 
     def _set_cap(self, dataset: int | str, values: tuple[Any, ...], why: str) -> Entry:
         number = self.entry(dataset).number
-        with self._open(write=True) as database:
+        with self._file.open(write=True) as database:
             database.execute(
                 "INSERT INTO caps (dataset, epsilon, delta, relation, filter_order, after, why, who, time) "
                 "VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(number), 0) FROM spends), ?, ?, ?)",
-                (number, *values, why, _user(), _now()),
+                (number, *values, why, _user(), now()),
             )
             return _entries(database)[number]
 
@@ -408,31 +436,30 @@ class Ledger:
         first, second = sorted((self.entry(one).number, self.entry(other).number))
         if first == second:
             raise _validate.ArgumentError("other", other, "is the same data set.")
-        with self._open(write=True) as database:
+        with self._file.open(write=True) as database:
             database.execute(
                 "INSERT INTO relatives VALUES (?, ?, 'records', ?, ?, ?, ?) ON CONFLICT (one, other) DO UPDATE SET "
                 "counted = excluded.counted, why = excluded.why, who = excluded.who, time = excluded.time",
-                (first, second, counted, why, _user(), _now()),
+                (first, second, counted, why, _user(), now()),
             )
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------------------
 
 
-def _enter(database: sqlite3.Connection, records: Records, sketch: bytes | None) -> int:
+def _enter(database: sqlite3.Connection, known: _Known) -> int:
     """The number of a data set, entered with its relatives where it is new."""
-    number = _number_of(database, records.fingerprint)
+    number = _number_of(database, known)
     if number is not None:
         return number
-    assert sketch is not None
-    related = _relatives_of(database, sketch)
+    related = _relatives_of(database, known)
     number = database.execute(
-        "INSERT INTO datasets (name, fingerprint, unit, sketch, time) VALUES (?, ?, ?, ?, ?)",
-        (records.name, records.fingerprint, records.unit, sketch, _now()),
+        "INSERT INTO datasets (name, fingerprint, unit, sketch, time, key) VALUES (?, ?, ?, ?, ?, ?)",
+        (known.name, known.fingerprints[0], known.unit, known.sketch, now(), digest_of(known.key)),
     ).lastrowid
     assert number is not None
     for other, how in related.items():
-        database.execute("INSERT INTO relatives VALUES (?, ?, ?, 1, '', '', ?)", (other, number, how, _now()))
+        database.execute("INSERT INTO relatives VALUES (?, ?, ?, 1, '', '', ?)", (other, number, how, now()))
     return number
 
 
@@ -446,17 +473,32 @@ def _rule(check: Callable[[], str], over_cap: str | None) -> str:
         return OVERRIDE
 
 
-def _number_of(database: sqlite3.Connection, fingerprint: str) -> int | None:
-    found = database.execute("SELECT number FROM datasets WHERE fingerprint = ?", (fingerprint,)).fetchone()
-    return None if found is None else int(found[0])
+def _number_of(database: sqlite3.Connection, known: _Known) -> int | None:
+    """Of the table itself: an index that is damaged would make one data set two."""
+    rows = database.execute("SELECT fingerprint, number FROM datasets NOT INDEXED")
+    numbers = {row["fingerprint"]: row["number"] for row in rows}
+    return next((int(numbers[each]) for each in known.fingerprints if each in numbers), None)
 
 
-def _relatives_of(database: sqlite3.Connection, sketch: bytes) -> dict[int, str]:
-    """Numbers of the data sets that share records with the one that ``sketch`` is of, and how that is known."""
+def _number_of_fit(database: sqlite3.Connection, key: str) -> int | None:
+    """By the index, and proved by the table."""
+    found = database.execute("SELECT number FROM spends WHERE key = ?", (key,)).fetchone()
+    if found is None:
+        return None
+    row = database.execute("SELECT key FROM spends WHERE number = ?", (found["number"],)).fetchone()
+    if row is None or row["key"] != key:
+        raise sqlite3.DatabaseError("malformed: the index of fits is wrong")
+    return int(found["number"])
+
+
+def _relatives_of(database: sqlite3.Connection, known: _Known) -> dict[int, str]:
+    """Numbers of the data sets that share records with one that is not entered, and how that is known."""
     from workbench.data.sketch import overlap
 
+    assert known.sketch is not None
     found = {
-        row["number"]: overlap(sketch, row["sketch"]) for row in database.execute("SELECT number, sketch FROM datasets")
+        row["number"]: overlap(known.sketch, row["sketch"], known.key)
+        for row in database.execute("SELECT number, sketch FROM datasets")
     }
     return {number: shared.how for number, shared in found.items() if shared is not None}
 
@@ -477,7 +519,7 @@ def _separated_from(database: sqlite3.Connection, number: int | None) -> set[int
 
 def _entries(database: sqlite3.Connection) -> dict[int, Entry]:
     entries = {
-        row["number"]: Entry(*(row[name] for name in ("number", "name", "fingerprint", "unit", "time")))
+        row["number"]: Entry(**{name: row[name] for name in ("number", "name", "fingerprint", "unit", "time", "key")})
         for row in database.execute("SELECT * FROM datasets ORDER BY number")
     }
     for row in database.execute("SELECT * FROM caps ORDER BY number"):
@@ -497,37 +539,6 @@ def _spends(database: sqlite3.Connection) -> list[Spend]:
 def _event(fit: Guarantee) -> dict[str, Any]:
     """Made anew for each reader: events that early versions wrote have their noise in units of C."""
     return _events.to_json(_events.event_of(fit))
-
-
-def _write_ahead(database: sqlite3.Connection) -> None:
-    """Readers and a writer at once, and nothing lost that was committed."""
-    for attempt in range(100):  # the change of mode does not wait for others
-        try:
-            database.execute("PRAGMA journal_mode = WAL")
-            break
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or attempt == 99:
-                raise
-            time.sleep(0.02)
-    database.execute("PRAGMA synchronous = FULL")
-
-
-def _meaning(error: OSError | sqlite3.Error) -> str:
-    """What to do about an error of SQLite or of the file system."""
-    text = str(error)
-    if "full" in text or "No space" in text:
-        return "the disk is full: nothing was recorded, and what was recorded before is safe; make room"
-    if "readonly" in text or isinstance(error, PermissionError) or "Read-only" in text:
-        return "cannot be written: name another file with ledger= or $WORKBENCH_LEDGER, or make it writable"
-    if "malformed" in text or "not a database" in text or "something else" in text:
-        return "is damaged or no ledger: it was left as it is; move it away or restore a copy, for what it records is spent"
-    if "format" in text:
-        return "was written by another version"
-    return "cannot be used"
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _user() -> str:

@@ -14,10 +14,12 @@ from workbench.privacy.composition import TotalPrivacy, total
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.renyi_filter import Cap, taken_part
 
-__all__ = ["FILTER", "NO_CAP", "OVERRIDE", "PLAN", "CapError", "Entry", "Spend", "Standing"]
+__all__ = ["FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "CapError", "Entry", "Spend", "Standing"]
 
 # by which a fit was allowed
 NO_CAP, FILTER, PLAN, OVERRIDE = "no cap", "filter", "plan", "override"
+
+NOT_COMPARED = "another key"  # how data sets are related of which nobody can tell whether they share records
 
 _OVERRIDE = " To go over it on purpose, which is recorded, give over_cap= with the reason."
 
@@ -36,6 +38,7 @@ class Entry:
 
     :param number: by which it may be named. :param cap: None where there is none. :param why: that the cap was given.
     :param after: number of the last fit in the ledger when the cap was set. :param time: when it was first seen.
+    :param key: digest of the key that it was entered with, "" where that is not known.
     """
 
     number: int
@@ -46,6 +49,7 @@ class Entry:
     cap: Cap | None = None
     why: str = ""
     after: int = 0
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ class Standing:
 
     :param entry: the data set; None where the ledger has never seen it. :param relatives: ``(entry, how)`` of those whose
         fits count too. :param spends: of all of them, in order. :param interrupted: numbers of reservations whose process is
-        gone. :param namesakes: data sets of the same name that are counted apart.
+        gone. :param namesakes: data sets of the same name that are counted apart. :param begun_anew: when the ledger was, ""
+        for never.
     """
 
     entry: Entry | None
@@ -117,6 +122,7 @@ class Standing:
     spends: tuple[Spend, ...] = ()
     interrupted: tuple[int, ...] = ()
     namesakes: tuple[Entry, ...] = ()
+    begun_anew: str = ""
 
     @property
     def caps(self) -> tuple[Entry, ...]:
@@ -258,15 +264,28 @@ class Standing:
         if self.repeated_seeds:
             seeds = ", ".join(map(str, self.repeated_seeds))
             lines.append(f"Several fits drew their noise from one seed ({seeds}): together they promise nothing.")
-        for entry in self.namesakes:
-            lines.append(
-                f"Data set {entry.number} is called {entry.name!r} too and is counted apart: relate the two in the ledger "
-                "if they share records, or separate them."
-            )
+        lines += self.mix_ups()
+        if self.begun_anew:
+            lines.append(f"The ledger was begun anew on {self.begun_anew[:10]}: what was spent before is not known to it.")
         if self.interrupted:
             lines.append(
                 f"{_count(len(self.interrupted), 'fit')} ended without a word, and all planned steps count: resume what was "
                 "interrupted, or let the ledger recover."
+            )
+        return tuple(lines)
+
+    def mix_ups(self) -> tuple[str, ...]:
+        """Where people have to say whether records are shared: a sentence for each case, until they have."""
+        lines = [
+            f"Data set {entry.number} is called {entry.name!r} too and is counted apart: relate the two in the ledger "
+            "if they share records, or separate them."
+            for entry in self.namesakes
+        ]
+        others = ", ".join(f"{entry.number} ({entry.name})" for entry, how in self.relatives if how == NOT_COMPARED)
+        if others:
+            lines.append(
+                "Entered with another key, so that nobody can tell whether they share these records, and counted too: "
+                f"{others}. Separate those in the ledger that share none."
             )
         return tuple(lines)
 

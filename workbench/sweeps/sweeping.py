@@ -421,11 +421,11 @@ def _account(
 ) -> Account:
     """What ``runs`` would spend. Those of private records are on one data set."""
     cell = next(iter(grid.cells()))
-    source, fingerprint = grid.records_of(cell), grid.fingerprint_of(cell)
+    source = grid.records_of(cell)
     private = [facts[run.key]["guarantee"] for run in runs if facts[run.key]["guarantee"] is not None]
     return Account(
         ledger_for(source, ledger),
-        lambda: records_of(source, fingerprint),
+        lambda: records_of(source),
         lambda: [Guarantee.from_dict(promised) for promised in private],
         model=" and ".join(dict.fromkeys(model.name for model in grid.models)),
         over_cap=over_cap,

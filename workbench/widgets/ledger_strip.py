@@ -17,7 +17,7 @@ from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.ledger import Records
-from workbench.privacy.standing import CapError, Standing
+from workbench.privacy.standing import NOT_COMPARED, CapError, Standing
 from workbench.widgets import _html, fields
 from workbench.widgets import ledger_words as words
 
@@ -30,7 +30,11 @@ PROBLEMS = ("ledger", "over_cap", "run")  # arguments whose problems stand here
 _MANY = 1_000_000
 _SHOWN_RUNS = 3
 _QUIET_SECONDS = 120  # after which a run that is in no ledger, and writes no checkpoint, is taken to have ended
-_SHARED = {"records": "they have records in common", "columns": "they have values of columns in common"}
+_SHARED = {
+    "records": "they have records in common",
+    "columns": "they have values of columns in common",
+    NOT_COMPARED: "it was entered with another key, so that nobody can tell whether they share records",
+}
 
 
 class Seen(NamedTuple):
@@ -63,7 +67,7 @@ class LedgerStrip:
         self._on_resume = on_resume
         self._forgetting = False
         self._key: Hashable = None  # of the data source that all this is about
-        self._source: tuple[Dataset, Records] | None = None
+        self._source: tuple[Dataset, Records, str] | None = None
         self._listed: tuple[Any, list[SavedRun]] = (None, [])
         self._enabled, self._closed = True, False
         self._refused_before = False
@@ -114,9 +118,9 @@ class LedgerStrip:
 
     def _look(self, prepared: Any, over_cap: str | None, own: Path | None) -> Seen:
         dataset, account = prepared.settled.source, prepared.recording.account
-        records = self._records(dataset)
+        records, fingerprint = self._records(dataset)
         standing = None if account.ledger is None else account.ledger.standing(records)
-        runs = self._runs(records.fingerprint, standing, own)
+        runs = self._runs(fingerprint, standing, own)
         if standing is None:
             why = (
                 "These records are public: no privacy is spent."
@@ -139,16 +143,17 @@ class LedgerStrip:
             refused,
         )
 
-    def _records(self, dataset: Dataset) -> Records:
-        """What a ledger is told about ``dataset``; the last one's fingerprint and sketch are kept."""
+    def _records(self, dataset: Dataset) -> tuple[Records, str]:
+        """What a ledger is told about ``dataset``, and the user's own fingerprint of it; the last one's are kept."""
+        from workbench.data.fingerprint import fingerprint
         from workbench.spending import records_of
 
-        if self._source is None or self._source[0] is not dataset:
-            records = records_of(dataset)
-            if self._closed:
-                return records
-            self._source = dataset, records
-        return self._source[1]
+        source = self._source
+        if source is None or source[0] is not dataset:
+            source = dataset, records_of(dataset), fingerprint(dataset)
+            if not self._closed:
+                self._source = source
+        return source[1:]
 
     def _runs(self, fingerprint: str, standing: Standing | None, own: Path | None) -> tuple[SavedRun, ...]:
         """Those of the same records that can be gone on with."""
