@@ -86,8 +86,8 @@ def _encode(result: FitResult) -> dict[str, Any]:
 def save(result: FitResult, folder: str | Path) -> Path:
     """Write ``result`` into ``folder``: the numbers first, then the pictures and the report.
 
-    A result that was there before is replaced as a whole or stays as it was (``_whole``). Pictures or a report that cannot be
-    made are a ``SaveWarning``.
+    A result that was there before is replaced as a whole or stays as it was (``_whole``). A picture or a report that cannot
+    be made is a ``SaveWarning``.
 
     :raises ArgumentError: naming ``out``. :raises OSError: if the numbers cannot be written.
     """
@@ -95,7 +95,7 @@ def save(result: FitResult, folder: str | Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     values = _encode(result)
     draws = functools.partial(arviz_adapter.save_draws, result.posterior_of(result.draws))
-    numbers = {
+    numbers: dict[str, Callable[[Path], object]] = {
         "params.npz": lambda file: _write_arrays(file, result.params),
         # as the guide drew them, which is how predictions take them: sorted ones would be sorted once more after loading
         "posterior.nc": draws,
