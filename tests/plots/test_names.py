@@ -22,14 +22,14 @@ FIGURES = {
     "mixture": lambda: plots.mixture_figure(
         np.ones(2) / 2, DRAWS[:2], np.ones_like(DRAWS[:2]), "covered", names=NAMES, components=NAMES[:2]
     ),
-    "groups": lambda: plots.group_effects_figure(DRAWS, np.arange(len(NAMES)) * 1.0, "covered", names=NAMES, xlabel=NAMES[0]),
+    "groups": lambda: plots.group_effects_figure(DRAWS, np.arange(len(NAMES)) * 1.0, "covered", names=NAMES),
     "points": lambda: plots.points_check_figure(DRAWS[:20], DRAWS.reshape(3, 20, -1), NAMES, label="covered"),
     "utility": lambda: plots.utility_figure(
         TABLE, "auc", "public data", title=NAMES[0], ylabel=NAMES[0], baselines={NAMES[1]: 0.9}
     ),
     "trend": lambda: plots.trend_figure(TABLE, "epsilon", "auc", "method", "public data", title=NAMES[0]),
     "plates": lambda: plots.plate_figure(
-        {"sample_sample": {"a$b$": []}, "sample_param": {}, "sample_dist": {"a$b$": "Normal"},
+        {"sample_sample": {"a$b$": []}, "sample_param": {}, "param_constraint": {}, "sample_dist": {"a$b$": "Normal"},
          "plate_sample": {"p$q$": ["a$b$"]}, "observed": []}, "t$^{$"
     ),
     "plane": lambda: plots.latent_grid_figure(PLANE, "covered", names=NAMES[1:3], title=NAMES[0]),

@@ -163,7 +163,7 @@ def test_a_file_of_another_result_is_found_by_its_digest(quick, result_of, tmp_p
         result_of(epsilon).save(tmp_path / str(epsilon))
     content = (tmp_path / "8.0" / name).read_bytes()
     (tmp_path / "0.5" / name).write_bytes(content + b" ")
-    with pytest.raises(wb.ArgumentError, match=f"{name} is not the file that was saved with this result.json"):
+    with pytest.raises(wb.ArgumentError, match=f"{name} is damaged, or not the file that was saved"):
         wb.load(tmp_path / "0.5")
 
 

@@ -125,6 +125,6 @@ def _check_own(group: Any) -> None:
         is_own = isinstance(group.get(name, getlink=True), h5py.HardLink)
         entry = group[name] if is_own else None
         if entry is None or (isinstance(entry, h5py.Dataset) and (entry.external or entry.is_virtual)):
-            raise ValueError(f"{name!r} is in another file")
+            raise ValueError("it links to other files, which are not read")
         if isinstance(entry, h5py.Group):
             _check_own(entry)

@@ -170,7 +170,7 @@ def load(folder: str | Path) -> FitResult:
         raise refused("holds no saved result (result.json is missing).") from None
     except _whole.Torn as torn:
         remedy = "save the result again" if str(torn) not in _MADE else "delete it, or save the result again"
-        raise refused(f"{torn} is not the file that was saved with this result.json: {remedy}.") from None
+        raise refused(f"{torn} is damaged, or not the file that was saved with this result.json: {remedy}.") from None
     except (OSError, ValueError) as error:
         if isinstance(error, _validate.ArgumentError):
             raise
