@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["ArgumentError", "choice", "integer", "nearest", "number", "probability", "unknown_name"]
+__all__ = ["ArgumentError", "choice", "integer", "nearest", "number", "probability", "seed", "unknown_name"]
 
 
 class ArgumentError(ValueError):
@@ -33,7 +33,10 @@ def _shown(value: Any) -> str:
     """``repr(value)`` on one line and not too long; of an array or a table, type and shape alone."""
     if getattr(value, "ndim", 0):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    text = re.sub(r"\s*\n\s*", " ", repr(value))
+    try:
+        text = re.sub(r"\s*\n\s*", " ", repr(value))
+    except (ValueError, RecursionError):  # a whole number of thousands of digits; lists in lists in lists
+        text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -97,6 +100,11 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
     if whole < at_least or (at_most is not None and whole > at_most):
         raise ArgumentError(name, value, expectation)
     return whole
+
+
+def seed(name: str, value: Any) -> int:
+    """A whole number in 0 .. 2**63 - 1, which is what ledgers and stores can hold."""
+    return integer(name, value, at_least=0, at_most=2**63 - 1)
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:

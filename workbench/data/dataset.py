@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,6 +17,8 @@ __all__ = ["EVALUATION_LABELS", "Dataset", "evaluation_rows"]
 Visibility = Literal["public data", "outside the guarantee"]
 
 _HINTS = {"y": " (target= names its column)", "group": " (group= names its column)"}
+
+_NO_LETTERS = ("Cc", "Cs")  # Unicode's control characters, and halves of letters
 
 _SUBSET_SEED = 20_260_101  # public
 
@@ -70,6 +73,19 @@ class Dataset:
     image_shape: tuple[int, ...] = ()
     is_public: bool = False
     vocabulary_size: int = 0
+
+    def __post_init__(self) -> None:
+        """Names that no file or picture can hold are refused, before any epsilon is spent.
+
+        :raises ArgumentError: naming where they are; a class may be a private value and is not quoted.
+        """
+        for place in ("name", "target_name", "group_name", "feature_names", "group_feature_names", "groups", "classes"):
+            names = getattr(self, place)
+            for name in (names,) if isinstance(names, str) else names:
+                if any(unicodedata.category(letter) in _NO_LETTERS for letter in str(name)):
+                    raise _validate.ArgumentError(
+                        place, None if place == "classes" else name, "must not hold control characters, such as a null."
+                    )
 
     def __repr__(self) -> str:
         """Public facts only: a notebook prints whatever stands on a cell's last line."""

@@ -93,6 +93,8 @@ def _mapping(argument: str, file: Path) -> dict[str, Any]:
         raise _validate.ArgumentError(argument, str(file), f"the suffix must be one of {', '.join(_FORMATS)}.")
     try:
         found = reader(file.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise _validate.ArgumentError(argument, str(file), "is nested too deeply.") from None
     except (ValueError, OSError) as error:
         raise _validate.ArgumentError(
             argument, str(file), f"cannot be read as {file.suffix[1:].upper()}: {error}."
