@@ -5,9 +5,11 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import types
 
@@ -16,6 +18,8 @@ from workbench.models import registry
 
 import workbench as wb
 from workbench import ArgumentError, cli, fitting
+from workbench.privacy.ledger import Ledger
+from workbench.results import FitResult
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
@@ -725,3 +729,50 @@ def test_ctrl_c_keeps_the_partial_result(tmp_path):
     assert wb.load(folder).state == "cancelled"
     assert "the partial result is kept" in progress.read_text()
     assert "Traceback" not in progress.read_text()
+
+
+def test_a_result_that_cannot_be_saved_is_saved_elsewhere(command, finished, done, tmp_path, monkeypatch):
+    finished(done)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    save = FitResult.save
+
+    def full(self, folder):
+        if pathlib.Path(folder) == tmp_path / "run":
+            raise OSError(28, "No space left on device")
+        return save(self, folder)
+
+    monkeypatch.setattr(FitResult, "save", full)
+    code, out, err = command(*FIT, "--quiet", "--json", "--out", tmp_path / "run")
+    assert code == 1
+    assert json.loads(out)["out"] is None
+    assert err.startswith(
+        f"workbench fit: cannot save in {tmp_path / 'run'} (OSError: [Errno 28] No space left on device). "
+    )
+    place = re.search(r"It was saved in (\S+) instead", err)[1]
+    assert wb.load(place).guarantee == done.guarantee
+
+
+def test_a_result_that_cannot_be_saved_can_be_resumed_for(command, place, monkeypatch):
+    """The line that the error says gives the release, which was spent on, without spending again."""
+    save = FitResult.save
+    monkeypatch.setattr(FitResult, "save", lambda *_: (_ for _ in ()).throw(ValueError("a name\nthat breaks it")))
+    words = ["--data", "clinic.csv", "--target", "ill", "--bounds", "dose=0:200", "age=0:100", "--epsilon", "1"]
+    code, _, err = command("fit", *words, "--iterations", "20", "--quiet", "--out", place / "run")
+    assert code == 1
+    monkeypatch.setattr(FitResult, "save", save)
+    line = re.search(r"To save it: workbench (resume .*) --out FOLDER", err)[1]
+    spends = Ledger().spends()
+    code, _, err = command(*shlex.split(line), "--quiet", "--out", place / "other")
+    assert code == 0, err
+    assert wb.load(place / "other").state == "done"
+    assert Ledger().spends() == spends or [each.counted for each in Ledger().spends()] == [each.counted for each in spends]
+
+
+def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(command, finished, cancelled, done, tmp_path):
+    done.save(tmp_path)
+    guarantee = dataclasses.replace(cancelled.guarantee, steps_taken=0, epsilon_taken=0.0)
+    finished(dataclasses.replace(cancelled, guarantee=guarantee))
+    code, _, err = command(*FIT, "--quiet", "--out", tmp_path)
+    assert code == 130
+    assert "nothing is saved" in err
+    assert wb.load(tmp_path).state == "done"

@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -107,3 +110,87 @@ def test_what_cannot_be_used_is_refused_in_one_line(command, files, monkeypatch,
     assert (code, out) == (2, "")
     assert line in err
     assert err.count("\n") == 1
+
+
+def test_texts_of_records_are_no_formulas_in_a_spreadsheet(command, files, people, tmp_path):
+    note = ["=cmd|' /C calc'!A0", "+1+1", "@SUM(A1)", "-2+3", "-4", "fine"] * 50
+    people.assign(**{"=note": note}).to_csv(tmp_path / "notes.csv", index=False)
+    code, out, _ = command("predict", files / "run", tmp_path / "notes.csv")
+    table = pd.read_csv(io.StringIO(out), dtype=str)
+    assert code == 0
+    assert list(table["'=note"][:6]) == ["'=cmd|' /C calc'!A0", "'+1+1", "'@SUM(A1)", "'-2+3", "-4", "fine"]
+    assert not any(str(cell).startswith(("=", "+", "@")) for column in table for cell in (column, *table[column]))
+
+
+def test_drawn_records_with_a_class_like_a_formula_are_texts(command, people, tmp_path):
+    risky = people.assign(ill=np.where(people["ill"] == 1, "=1+1", "no"))
+    risky.to_csv(tmp_path / "risky.csv", index=False)
+    words = ["--data", tmp_path / "risky.csv", "--target", "ill", "--positive", "=1+1", "--features", "age"]
+    assert command("fit", *words, "--bounds", "0:100", *QUIET, "--out", tmp_path / "run")[0] == 0
+    given = tmp_path / "given.csv"
+    people[["age"]].to_csv(given, index=False)
+    code, out, err = command("sample", tmp_path / "run", "--given", given, "--seed", "1")
+    assert (code, err) == (0, "")
+    assert set(pd.read_csv(io.StringIO(out))["ill"]) <= {"'=1+1", "no"}
+    assert "'=1+1" in out
+
+
+@pytest.mark.parametrize("count", ["1e12", "1000000000000", "1e300", str(10**400)])
+def test_more_records_than_fit_into_memory_are_refused_at_once(command, files, count):
+    code, out, err = command("sample", files / "run", "--count", count)
+    assert (code, out) == (2, "")
+    assert err.startswith("workbench sample: count=")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("seed", [str(2**64), str(2**63), "1" * 5000])
+def test_a_seed_that_nothing_can_hold_is_refused(command, files, seed):
+    for words in (
+        ["sample", files / "run", "--given", files / "people.csv"],
+        ["fit", "--data", "breast_cancer", "--epsilon", "1"],
+    ):
+        code, out, err = command(*words, "--seed", seed)
+        assert (code, out) == (2, "")
+        assert "seed" in err
+        assert err.count("\n") == 1
+        assert len(err) < 1000
+
+
+def test_json_in_json_in_json_is_refused(command, tmp_path):
+    deep = "[" * 100_000
+    (tmp_path / "deep.json").write_text(deep)
+    (tmp_path / "people.csv").write_text("age,ill\n1,0\n")
+    table = ["fit", "--data", tmp_path / "people.csv", "--target", "ill", "--epsilon", "1"]
+    for words in (
+        [*table, "--schema", tmp_path / "deep.json"],
+        [*table, "--bounds", tmp_path / "deep.json"],
+        ["fit", "--data", "breast_cancer", "--epsilon", "1", "--option", f"prior_scale={deep}"],
+        ["sweep", tmp_path / "deep.json"],
+    ):
+        code, out, err = command(*words)
+        assert (code, out) == (2, "")
+        assert "is nested too deeply" in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_some_letters_gets_the_others(files, tmp_path, encoding):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C"}
+
+    def run(*words):
+        command = [sys.executable, "-m", "workbench", *map(str, words)]
+        return subprocess.run(command, capture_output=True, env=environment, timeout=300)
+
+    account = ["account", "--noise-multiplier", "2", "--delta", "1e-5", "--iterations", "100"]
+    for words in (account, ["models"], ["data"], ["fit", "--data", "né.csv", "--epsilon", "1"]):
+        answer = run(*words)
+        assert answer.returncode in (0, 2)
+        assert b"Traceback" not in answer.stderr
+    table = pd.DataFrame({"age": [30.0], "ward": ["a"], "név": ["∑"]})
+    table.to_csv(tmp_path / "given.csv", index=False)
+    answer = run("predict", files / "run", tmp_path / "given.csv")
+    assert answer.returncode == 2
+    assert b"standard output is" in answer.stderr
+    assert run("predict", files / "run", tmp_path / "given.csv", "--out", tmp_path / "out.csv").returncode == 0
+    assert "∑" in (tmp_path / "out.csv").read_text("utf-8")

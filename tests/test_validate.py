@@ -129,3 +129,10 @@ def test_every_check_refuses_what_holds_several_values_on_one_line(check, value)
         check(value)
     assert caught.value.value is value
     assert "\n" not in str(caught.value)
+
+
+def test_a_seed_fits_into_a_ledger():
+    assert _validate.seed("seed", 2**63 - 1) == 2**63 - 1
+    for value in (-1, 2**63, 2**64, 10**5000, 1.5):
+        with pytest.raises(_validate.ArgumentError, match=r"^seed="):
+            _validate.seed("seed", value)

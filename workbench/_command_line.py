@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench import __version__
+from workbench import __version__, _interrupt
 from workbench._sources import is_file
 from workbench._validate import ArgumentError
 
@@ -23,7 +23,7 @@ __all__ = [
     "model_options", "parser", "printable", "schema", "stopped_by_interrupt", "written",
 ]  # fmt: skip
 
-DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, 130  # exit codes
+DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, _interrupt.STOPPED  # exit codes
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -61,7 +61,9 @@ def _json_file(argument: str, text: str) -> Any:
     if not path.is_file():
         raise ArgumentError(argument, text, "no such file.")
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise ArgumentError(argument, text, "is nested too deeply.") from None
     except ValueError as error:
         raise ArgumentError(argument, text, f"is not JSON: {error}") from None
 
@@ -104,6 +106,8 @@ def model_options(texts: Sequence[str]) -> dict[str, Any]:
             options[name] = json.loads(value)
         except ValueError:
             options[name] = value
+        except RecursionError:
+            raise ArgumentError("option", text, "is nested too deeply.") from None
     return options
 
 
@@ -129,10 +133,16 @@ def printable(line: str) -> str:
 def written(text: str, out: str | None) -> None:
     """``text`` to a file, or to standard output."""
     if out is None:
+        try:
+            text.encode(sys.stdout.encoding or "utf-8")
+        except UnicodeEncodeError as error:
+            letter = text[error.start]
+            reason = f"standard output is {error.encoding}, which has no {letter!a}: set PYTHONIOENCODING=utf-8."
+            raise ArgumentError("out", None, reason) from None
         sys.stdout.write(text)
         return
     try:
-        Path(out).expanduser().write_text(text)
+        Path(out).expanduser().write_text(text, encoding="utf-8")
     except OSError as error:
         raise ArgumentError("out", out, f"cannot write there ({error.strerror}).") from None
     sys.stderr.write(f"Saved: {out}\n")
@@ -143,7 +153,10 @@ def written(text: str, out: str | None) -> None:
 
 @contextlib.contextmanager
 def stopped_by_interrupt(words: str) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed inside. It only asks, with ``words``: what epsilon is being spent on must be kept."""
+    """Whether Ctrl-C was pressed inside. It only asks, with ``words``: what epsilon is being spent on must be kept.
+
+    Afterwards, where it would have left at once before (``_interrupt``), it does nothing: the command is at its end.
+    """
     asked = threading.Event()
 
     def stop(*_: object) -> None:
@@ -154,7 +167,7 @@ def stopped_by_interrupt(words: str) -> Iterator[Callable[[], bool]]:
     try:
         yield asked.is_set
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if previous is _interrupt.leave else previous)
 
 
 # ---- options --------------------------------------------------------------------------------------------------------------

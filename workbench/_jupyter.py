@@ -40,18 +40,56 @@ def serve_app(page: str, *, no_browser: bool, further: Sequence[str]) -> int:
 
     Whoever opens it works as the user who serves it, so the address carries a token.
 
-    :param page: one of ``PAGES``.
-    :raises ArgumentError: for another.
+    Voilà serves pictures in its folder to everybody, without the token; here it serves no file at all.
+
+    :param page: one of ``PAGES``. :param further: arguments for Voilà.
+    :raises ArgumentError: for another page, or naming ``token`` where there would be none.
     """
     _validate.choice("page", page, PAGES)
+    _check_token(further)
     if not _is_installed("voila", "workbench app: Voilà is not installed; pip install voila."):
         return _FAILED
     command = [sys.executable, "-m", "voila", str(_notebook(PAGES[page]))]
-    if not any(argument.startswith(("--token", "--Voila.token")) for argument in further):
+    if _given(further, "token") is None:
         command.append("--Voila.auto_token=True")
+    if _given(further, "file_allowlist") is None:
+        command.append("--VoilaConfiguration.file_allowlist=[]")
+    _warn_of_exposure(further)
     if no_browser or _has_no_display():
         command.append("--no-browser")
     return _become([*command, *further])
+
+
+def _given(further: Sequence[str], option: str) -> str | None:
+    """The value of ``--option`` or ``--Class.option``, after = or as the next word; None where there is none."""
+    found = None
+    for place, argument in enumerate(further):
+        name, equals, value = argument.partition("=")
+        if name.startswith("--") and name.lstrip("-").rpartition(".")[2] == option:
+            following = further[place + 1 : place + 2]
+            found = value if equals else next((word for word in following if not word.startswith("--")), None)
+    return found
+
+
+def _check_token(further: Sequence[str]) -> None:
+    token, automatic = _given(further, "token"), _given(further, "auto_token")
+    if (token is not None and not token.strip("'\"")) or (token is None and (automatic or "true").lower() in ("false", "0")):
+        raise _validate.ArgumentError(
+            "token", "", "must not be empty: whoever opens the page works as you. Leave it out to have one made."
+        )
+
+
+def _warn_of_exposure(further: Sequence[str]) -> None:
+    """Say what it means where the page can be opened from other machines, or files are served."""
+    address = _given(further, "ip")
+    if address is not None and not (address in ("localhost", "::1") or address.startswith("127.")):
+        sys.stderr.write(
+            f"workbench app: warning: ip={address!r}: other machines can open the page, without encryption: who reads "
+            "the token on its way works as you. Safer: leave it out, and forward the port with ssh -L.\n"
+        )
+    files = _given(further, "file_allowlist")
+    if files is not None:
+        sys.stderr.write(f"workbench app: warning: files that match {files} are served without the token.\n")
 
 
 def _is_installed(package: str, otherwise: str) -> bool:

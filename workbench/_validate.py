@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "ArgumentError", "choice", "flag", "function", "integer", "location", "nearest", "number", "probability", "text",
+    "ArgumentError", "choice", "flag", "function", "integer", "location", "nearest", "number", "probability", "seed", "text",
     "unknown_name",
 ]  # fmt: skip
 
@@ -37,7 +37,10 @@ def _shown(value: Any) -> str:
     """``repr(value)`` on one line and not too long; of an array or a table, type and shape alone."""
     if getattr(value, "ndim", 0):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    text = re.sub(r"\s*\n\s*", " ", repr(value))
+    try:
+        text = re.sub(r"\s*\n\s*", " ", repr(value))
+    except (ValueError, RecursionError):  # a whole number of thousands of digits; lists in lists in lists
+        text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -134,6 +137,11 @@ def function(name: str, value: Any) -> Any:
     if not callable(value):
         raise ArgumentError(name, value, "must be a function.")
     return value
+
+
+def seed(name: str, value: Any) -> int:
+    """A whole number in 0 .. 2**63 - 1, which is what ledgers and stores can hold."""
+    return integer(name, value, at_least=0, at_most=2**63 - 1)
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:

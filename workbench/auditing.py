@@ -447,7 +447,7 @@ def audit_release(
             **(static or {}),
         )
 
-    key = new_key() if seed is None else key_from_seed(_validate.integer("seed", seed, at_least=0))
+    key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
     start_key, coin_key, first_key, second_key = jax.random.split(key, 4)
     expected = sampler.sampling_rate * num_records
     attack = _Attack(make_trainer, canaries, mechanism, bug, expected, iterations, start_key)

@@ -14,12 +14,13 @@ import math
 import os
 import shlex
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench import _jupyter, _ledger_command, _sources, _sweep_command
+from workbench import _interrupt, _jupyter, _ledger_command, _sources, _sweep_command
 from workbench._command_line import (
     DONE,
     FAILED,
@@ -37,6 +38,7 @@ from workbench._command_line import (
     stopped_by_interrupt,
     written,
 )
+from workbench._csv import to_csv
 from workbench._validate import ArgumentError, integer
 
 __all__ = ["main"]
@@ -155,14 +157,45 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
         warnings.simplefilter("always", LedgerWarning)
         if not is_finished:
             _show_progress(prepared, stop, quiet=arguments.quiet)
-        result = prepared.result()
-        if folder is not None:
-            result.save(folder)
+        result, run = prepared.result(), prepared.recording.folder
+        is_empty = result.state == "cancelled" and result.guarantee.steps_taken == 0
+        if is_empty and folder is not None:
+            print(f"{name}: stopped before the first step: nothing is saved in {folder}.", file=sys.stderr)
+        problem = "" if folder is None or is_empty else _saved(result, folder, run)
         ledger = _ledger_command.after_fit(result)
-    for warning in caught:
-        print(f"{name}: warning: {warning.message}", file=sys.stderr)
-    run = prepared.recording.folder if result.state == "cancelled" else None
-    if arguments.json:
+        for warning in caught:
+            print(f"{name}: warning: {warning.message}", file=sys.stderr)
+        if problem:
+            print(f"{name}: {problem}", file=sys.stderr)
+        _say(result, None if problem or is_empty else folder, run, ledger, as_json=arguments.json)
+    return FAILED if problem else {"done": DONE, "cancelled": STOPPED}.get(result.state, FAILED)
+
+
+def _saved(result: Any, folder: Path, run: Path | None) -> str:
+    """Save a result on which epsilon was spent; what went wrong and how to get it back, "" where nothing did.
+
+    :param run: folder of its checkpoints.
+    """
+    from workbench import checkpoints
+
+    try:
+        result.save(folder)
+        return ""
+    except Exception as error:  # whatever it is, the release must not be lost
+        failed = f"cannot save in {folder} ({' '.join(f'{type(error).__name__}: {error}'.split())})."
+    with contextlib.suppress(ArgumentError):
+        if run is not None and (checkpoints.newest(run).is_finished or result.state == "cancelled"):
+            return f"{failed} The release is kept. To save it: workbench resume {shlex.quote(str(run))} --out FOLDER"
+    try:
+        return f"{failed} It was saved in {result.save(tempfile.mkdtemp(prefix='workbench-result-'))} instead."
+    except Exception as error:
+        return f"{failed} Nor anywhere else ({error}): it is lost when this process ends."
+
+
+def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_json: bool) -> None:
+    """The answer of a fit on standard output."""
+    run = run if result.state == "cancelled" else None
+    if as_json:
         answer = {
             "state": result.state,
             "message": result.message,
@@ -178,7 +211,6 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
         _print_result(result, folder, run)
         if ledger is not None:
             print(_ledger_command.in_one_line(ledger))
-    return {"done": DONE, "cancelled": STOPPED}.get(result.state, FAILED)
 
 
 def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> None:
@@ -258,8 +290,9 @@ def _account(arguments: argparse.Namespace) -> int:
         print("\n".join(f"{name.replace('_', ' '):{width}}  {value}" for name, value in answer.items()))
         print(f"\n{'steps':>12}  epsilon (upper bound)")
         longest = curve[-1][1] if curve else 0.0
+        bar = "█" if (sys.stdout.encoding or "").lower().startswith("utf") else "#"
         for count, value in curve:
-            print(f"{count:>12,}  {value:<10.4g} {'█' * round(40 * value / longest) if longest > 0 else ''}")
+            print(f"{count:>12,}  {value:<10.4g} {bar * round(40 * value / longest) if longest > 0 else ''}")
     if figure is not None:
         from workbench.plots import epsilon_figure, png
 
@@ -434,19 +467,30 @@ def _predict(arguments: argparse.Namespace) -> int:
     else:
         columns = {f"prediction_{place}": predictions[:, place] for place in range(predictions.shape[1])}
         table = records.assign(**columns)
-    written(table.to_csv(index=False), arguments.out)
+    written(to_csv(table, index=False), arguments.out)
     return DONE
 
 
+_QUICKLY_DRAWN = 100_000  # records, within seconds
+
+
 def _sample(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
     from workbench import results
+    from workbench.results.synthesis import synthetic_records
 
     check_out(arguments.out)
     result = results.load(arguments.result)
     given = None if arguments.given is None else _sources.table("given", arguments.given)
-    drawn = result.sample(arguments.count, given, seed=arguments.seed)
+    total = len(given) if given is not None else integer("count", arguments.count, at_least=1)
+    hidden = total < _QUICKLY_DRAWN
+    with tqdm(
+        total=total, unit="record", unit_scale=True, desc="drawing", file=sys.stderr, delay=0.1, disable=hidden
+    ) as bar:
+        drawn = synthetic_records(result, arguments.count, given, arguments.seed, bar.update)
     if hasattr(drawn, "to_csv"):
-        written(drawn.to_csv(index=False), arguments.out)
+        written(to_csv(drawn, index=False), arguments.out)
         return DONE
     if arguments.out is None or not arguments.out.endswith(".npy"):
         raise ArgumentError("out", arguments.out, "these records are images: name a .npy file.")
@@ -473,6 +517,11 @@ def _apart(words: list[str]) -> tuple[list[str], list[str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if arguments is None:
+        _interrupt.leave_at_once()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that has no letter for something shows its number
+            stream.reconfigure(errors="backslashreplace")
     words, further = _apart(list(sys.argv[1:] if arguments is None else arguments))
     parsed = parser(_COMMANDS).parse_args(words)
     if parsed.command == "app":
@@ -482,8 +531,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ArgumentError as error:
         message = printable(in_options(str(error)))
     except KeyboardInterrupt:
-        spent = "no further epsilon spent" if parsed.command == "resume" else "no epsilon spent"
-        print(f"workbench {parsed.command}: interrupted before there was a result; {spent}.", file=sys.stderr)
+        print(_interrupt.sentence(parsed.command), file=sys.stderr)
         return STOPPED
     except ValueError as error:
         from workbench.inference import PrivacyModelError

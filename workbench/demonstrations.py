@@ -348,7 +348,7 @@ class Descent:
         shape = self.records.shape
         if len(shape) != 2 or shape[1] != 2 or not 1 <= shape[0] <= 1000 or not np.isfinite(self.records).all():
             raise _validate.ArgumentError("records", records, "must be finite numbers of shape (N, 2), N in 1 .. 1000.")
-        self._key = new_key() if seed is None else key_from_seed(_validate.integer("seed", seed, at_least=0))
+        self._key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
 
     def step(
         self,

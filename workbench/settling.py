@@ -31,6 +31,8 @@ from workbench.privacy.randomness import key_from_seed, new_key
 
 __all__ = ["RunSettings", "Settled", "data_named", "device_named", "is_array", "model_named", "settle"]
 
+_MOST_DRAWS = 1_000_000  # from the posterior, each as large as all global latents
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -202,7 +204,7 @@ def settle(
     _validate.choice("gradient", gradient, ESTIMATORS)
     _validate.choice("sampler", sampler, SAMPLERS)
     check_clipping(clipping, strategy)
-    draws = _validate.integer("draws", draws, at_least=2)
+    draws = _validate.integer("draws", draws, at_least=2, at_most=_MOST_DRAWS)
     epsilon = _validate.number("epsilon", epsilon, above=0, at_most=MAX_EPSILON)
     if iterations is not None:
         iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)

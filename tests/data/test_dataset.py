@@ -222,3 +222,14 @@ def test_images_declare_their_size():
     images = Dataset("images", "Images.", (np.zeros((3, 8, 9)),), (np.zeros((1, 8, 9)),), arrays=("x",), image_shape=(8, 9))
     assert images.declarations()[1] == "The size of the images is declared public."
     assert repr(images) == "Dataset('images', 8 x 9 images)"
+
+
+@pytest.mark.parametrize("place", ["name", "target_name", "group_name", "feature_names", "groups", "classes"])
+@pytest.mark.parametrize("letter", ["\0", "\x1b[31m", "\n", "\ud800"])
+def test_a_name_that_no_file_can_hold_is_refused_when_it_is_declared(place, letter):
+    names = f"fee{letter}" if place.endswith("name") else ("age", f"fee{letter}")
+    given = {"name": "clinic", "description": "", "train": (), "evaluation": ()} | {place: names}
+    with pytest.raises(ArgumentError, match="must not hold control characters") as caught:
+        Dataset(**given)
+    assert caught.value.argument == place
+    assert place != "classes" or "fee" not in str(caught.value)

@@ -2,9 +2,9 @@
 
 import dataclasses
 import json
-import os
 import re
 
+import h5py
 import jax
 import numpy as np
 import pytest
@@ -124,7 +124,7 @@ def test_a_folder_that_refuses_files_is_found(tmp_path, monkeypatch):
     def refuse(**_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(storage.tempfile, "NamedTemporaryFile", refuse)
+    monkeypatch.setattr(storage.tempfile, "TemporaryFile", refuse)
     with pytest.raises(ArgumentError, match=r"^out=.*cannot write there \(Permission denied\)"):
         storage.check_folder(tmp_path)
 
@@ -135,33 +135,6 @@ def test_checking_a_folder_leaves_no_trace(tmp_path):
     for folder in (tmp_path / "old", tmp_path / "old" / "a" / "b"):
         assert storage.check_folder(folder) == folder
     assert [file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*")] == ["old", "old/file"]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "params.npz",
-        "posterior.nc",
-        "curves.png",
-        "report.html",
-        "result.json",
-    ],
-)
-def test_a_file_that_cannot_be_put_in_place_leaves_the_old_one_and_no_rest(done, tmp_path, monkeypatch, name):
-    done.save(tmp_path)
-    before = (tmp_path / name).read_bytes()
-    replace = os.replace
-
-    def full_disk(source, target):
-        if os.path.basename(target) == name:
-            raise OSError(28, "No space left on device")
-        replace(source, target)
-
-    monkeypatch.setattr(storage.os, "replace", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        dataclasses.replace(done, state="cancelled").save(tmp_path)
-    assert (tmp_path / name).read_bytes() == before
-    assert {file.name for file in tmp_path.iterdir()} == FILES
 
 
 @pytest.mark.parametrize("missing", ["result.json", "params.npz", "posterior.nc"])
@@ -254,3 +227,80 @@ def files_with_key(folder, key):
     spellings = [f"{word}" for word in words] + [f"{word:08x}" for word in words]
     found = {name for name in TEXTS if any(re.search(rf"(?i)\b{text}\b", (folder / name).read_text()) for text in spellings)}
     return found | {file.name for file in folder.iterdir() if any(word.tobytes() in file.read_bytes() for word in words)}
+
+
+@pytest.mark.parametrize("name", ["result.json", "params.npz", "report.html"])
+def test_a_folder_that_holds_a_folder_of_a_files_name_is_found_before_the_fit(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(ArgumentError, match=f"{name} in it is a folder") as caught:
+        storage.check_folder(tmp_path)
+    assert caught.value.argument == "out"
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a" * 300])
+def test_a_folder_that_cannot_have_its_name_is_found(tmp_path, name):
+    with pytest.raises(ArgumentError, match=r"^out=.*cannot write there"):
+        storage.check_folder(tmp_path / name)
+
+
+def without_its_digests(saved, folder):
+    """A copy as versions before digests wrote it, so that damage reaches what reads the files."""
+    for name in FILES:
+        (folder / name).write_bytes((saved / name).read_bytes())
+    values = json.loads((folder / "result.json").read_text())
+    del values["files"], values["digest"]
+    (folder / "result.json").write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize("name", ["params.npz", "posterior.nc"])
+def test_whatever_is_damaged_in_a_file_of_arrays_is_one_sentence(saved, tmp_path, name):
+    without_its_digests(saved, tmp_path)
+    content = (saved / name).read_bytes()
+    random = np.random.default_rng(11)
+    said = []
+    for place in range(40):
+        damaged = bytearray(content[: len(content) if place % 2 else random.integers(len(content))])
+        first = int(random.integers(max(1, min(len(damaged), 3000))))
+        damaged[first : first + 40] = random.bytes(len(damaged[first : first + 40]))
+        (tmp_path / name).write_bytes(damaged)
+        try:
+            wb.load(tmp_path)
+        except ArgumentError as error:
+            said.append(str(error))
+    assert len(said) >= 20
+    assert all(f"{name} is damaged" in sentence and "\n" not in sentence for sentence in said)
+
+
+def test_json_in_json_in_json_is_damage(saved, tmp_path):
+    without_its_digests(saved, tmp_path)
+    (tmp_path / "result.json").write_text("[" * 100_000)
+    with pytest.raises(ArgumentError, match=r"result\.json is damaged"):
+        wb.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["link", "virtual"])
+def test_draws_in_other_files_are_not_read(saved, tmp_path, kind):
+    without_its_digests(saved, tmp_path)
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["secret"] = np.ones((1, 9))
+    with h5py.File(tmp_path / "posterior.nc", "a") as file:
+        if kind == "link":
+            file["posterior"]["more"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "secret")
+        else:
+            layout = h5py.VirtualLayout((1, 9))
+            layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "secret", (1, 9))
+            file["posterior"].create_virtual_dataset("more", layout)
+    with pytest.raises(ArgumentError, match="it links to other files"):
+        wb.load(tmp_path)
+
+
+def test_a_picture_that_cannot_be_drawn_takes_neither_the_numbers_nor_the_report(done, tmp_path, monkeypatch):
+    def breaks(*_):
+        raise ValueError("ParseFatalException:\n  Expected end of text")
+
+    monkeypatch.setattr("workbench.plots.png", breaks)
+    with pytest.warns(UserWarning, match="could not be") as caught:
+        done.save(tmp_path)
+    assert all("\n" not in str(warning.message) for warning in caught)
+    assert {file.name for file in tmp_path.iterdir()} == FILES - {"curves.png"}
+    assert wb.load(tmp_path).guarantee == done.guarantee

@@ -218,7 +218,7 @@ def load(name: str, *, evaluation_fraction: float = 0.2, split_seed: int = 0, pa
     """
     entry = _entry(name)
     fraction = _validate.probability("evaluation_fraction", evaluation_fraction)
-    seed = _validate.integer("split_seed", split_seed, at_least=0)
+    seed = _validate.seed("split_seed", split_seed)
     if path is not None and not entry.takes_path:
         raise _validate.ArgumentError("path", str(path), f"must be left out: {name} is not read from a file of yours.")
     dataset = entry.read(fraction, seed, path)

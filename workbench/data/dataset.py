@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,6 +17,8 @@ __all__ = ["EVALUATION_LABELS", "Dataset", "evaluation_rows"]
 Visibility = Literal["public data", "outside the guarantee"]
 
 _HINTS = {"y": " (target= names its column)", "group": " (group= names its column)"}
+
+_NO_LETTERS = ("Cc", "Cs")  # Unicode's control characters, and halves of letters
 
 _SUBSET_SEED = 20_260_101  # public
 
@@ -72,14 +75,21 @@ class Dataset:
     vocabulary_size: int = 0
 
     def __post_init__(self) -> None:
-        """Check what labels and guarantees are made of.
+        """Check what labels and guarantees are made of; names that no file or picture can hold are refused before any step.
 
-        :raises ArgumentError: naming the flag, ``name`` or ``unit``, and its value.
+        :raises ArgumentError: naming the flag or the name, and its value; a class may be a private value and is not quoted.
         """
         for flag in ("evaluation_is_public", "private_scaling", "is_public"):
             object.__setattr__(self, flag, _validate.flag(flag, getattr(self, flag)))
         for word in ("name", "unit"):
             _validate.text(word, getattr(self, word))
+        for place in ("name", "target_name", "group_name", "feature_names", "group_feature_names", "groups", "classes"):
+            names = getattr(self, place)
+            for name in (names,) if isinstance(names, str) else names:
+                if any(unicodedata.category(letter) in _NO_LETTERS for letter in str(name)):
+                    raise _validate.ArgumentError(
+                        place, None if place == "classes" else name, "must not hold control characters, such as a null."
+                    )
 
     def __repr__(self) -> str:
         """Public facts only: a notebook prints whatever stands on a cell's last line."""

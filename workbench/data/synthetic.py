@@ -35,7 +35,7 @@ def hierarchical(
     num_groups = _validate.integer("num_groups", num_groups, at_least=1)
     num_group_features = _validate.integer("num_group_features", num_group_features, at_least=1)
     num_evaluation = _evaluation_records(num_evaluation, num_records)
-    rng = np.random.default_rng(_validate.integer("seed", seed, at_least=0))
+    rng = np.random.default_rng(_validate.seed("seed", seed))
     effects = rng.normal(0, 4, (num_features, num_group_features))
     group_features = rng.normal(size=(num_groups, num_group_features))
     weights = group_features @ effects.T + rng.normal(size=(num_groups, num_features))
@@ -76,7 +76,7 @@ def mixture(num_records: int = 2000, num_evaluation: int = 100, seed: int = 0) -
     """
     num_records = _validate.integer("num_records", num_records, at_least=2)
     total = num_records + _evaluation_records(num_evaluation, num_records)
-    rng = np.random.default_rng(_validate.integer("seed", seed, at_least=0))
+    rng = np.random.default_rng(_validate.seed("seed", seed))
     centres = np.array([(0, 0), (2, 2), (2, -2), (-2, 2), (-2, -2)], float)
     x = centres[rng.integers(0, len(centres), total)] + rng.normal(0, np.sqrt(0.5), (total, 2))
     points = x.astype(np.float32)
@@ -117,7 +117,7 @@ def tokens(
     num_classes = _validate.integer("num_classes", num_classes, at_least=2)
     vocabulary_size = _validate.integer("vocabulary_size", vocabulary_size, at_least=num_classes + 1)
     total = num_records + _evaluation_records(num_evaluation, num_records)
-    rng = np.random.default_rng(_validate.integer("seed", seed, at_least=0))
+    rng = np.random.default_rng(_validate.seed("seed", seed))
     y = rng.integers(0, num_classes, total)
     x = rng.integers(0, vocabulary_size, (total, length))
     follows = rng.random((total, length)) < 0.5

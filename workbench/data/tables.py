@@ -202,7 +202,7 @@ def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str
 def split_rows(num_rows: int, fraction: Any, seed: Any) -> np.ndarray:
     """bool[num_rows], True for evaluation rows, as ``evaluation_rows``; refused where a side has too few."""
     fraction = _validate.probability("evaluation_fraction", fraction)
-    held_out = evaluation_rows(num_rows, fraction, _validate.integer("split_seed", seed, at_least=0))
+    held_out = evaluation_rows(num_rows, fraction, _validate.seed("split_seed", seed))
     if held_out.sum() < 1 or (~held_out).sum() < 2:
         raise _validate.ArgumentError(
             "evaluation_fraction", fraction, f"leaves too few records of {num_rows} on one side of the split."

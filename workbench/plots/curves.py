@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from workbench.plots.style import COLOURS, INK, LINES, MARKERS, WIDTH, dress, legend_above, new_figure, png
+from workbench.plots.style import COLOURS, INK, LINES, MARKERS, WIDTH, dress, legend_above, new_figure, plain, png
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult, HistoryPoint
@@ -119,7 +119,7 @@ class TrainingCurves:
         for point in history if not self._score else ():
             self._score = score_name(point.metrics)
             if self._score:
-                self._panels[1][0].set_title(_title(self._score), fontsize=9.5, loc="left", color=INK)
+                self._panels[1][0].set_title(plain(_title(self._score)), fontsize=9.5, loc="left", color=INK)
                 return
 
 
@@ -171,6 +171,6 @@ def two_runs_figure(results: Mapping[str, FitResult]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(5))
         if drawn:
             axes.set_ylim(*_limits(metric, drawn))
-        axes.set_title(_title(metric), fontsize=9.5, loc="left", color=INK, pad=20)
+        axes.set_title(plain(_title(metric)), fontsize=9.5, loc="left", color=INK, pad=20)
         legend_above(axes, width=WIDTH / 2)
     return figure

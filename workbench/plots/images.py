@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from workbench import _validate
 from workbench._validate import ArgumentError
 from workbench.plots._arrays import Shapes
-from workbench.plots.style import INK, QUIET, WIDTH, label_ticks, new_figure, use_line
+from workbench.plots.style import INK, QUIET, WIDTH, label_ticks, new_figure, plain, use_line
 
 __all__ = ["image_grid_figure", "latent_grid_figure", "reconstructions_figure"]
 
@@ -96,8 +96,8 @@ def latent_grid_figure(
         places = ((size + 1) * np.arange(len(values)) + (size - 1) / 2)[::every]
         label_ticks(axes, places.tolist(), [f"{value:.3g}" for value in values[::every]], which)
     axes.tick_params(labelsize=8.5)
-    axes.set_xlabel(names[0], fontsize=9, color=QUIET)
-    axes.set_ylabel(names[1], fontsize=9, color=QUIET)
+    axes.set_xlabel(plain(names[0]), fontsize=9, color=QUIET)
+    axes.set_ylabel(plain(names[1]), fontsize=9, color=QUIET)
     return figure
 
 

@@ -52,7 +52,7 @@ def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mappi
     signs = " · ".join(text for kind, text in _SIGNS.items() if kind in kinds)
     width = max(_WIDTH, layout.width + 2 * _MARGIN)
     height = layout.height + 2 * _MARGIN + (_TITLE if title else 0) + (_LEGEND if signs else 0)
-    figure = new_figure(width / 72, height / 72, title.replace("$", r"\$"))
+    figure = new_figure(width / 72, height / 72, title)
     figure.set_label(plate_words(relations, labels=labels))
     figure.set_layout_engine("none")  # everything has its place
     axes = figure.add_axes((0, 0, 1, 1))

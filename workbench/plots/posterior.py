@@ -26,6 +26,7 @@ from workbench.plots.style import (
     largest,
     legend_above,
     new_figure,
+    plain,
     short_names,
     use_line,
 )  # fmt: skip
@@ -77,7 +78,7 @@ def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior dr
     shapes = Shapes()
     columns = [shapes.array(f"draws[{name!r}]", value, "draws") for name, value in draws.items()]
     wide = 22 if len(columns) < 5 else 13  # characters beside a panel
-    names = [textwrap.fill(name, wide) for name in short_names(list(draws), 2 * wide)]
+    names = [plain(textwrap.fill(name, wide)) for name in short_names(list(draws), 2 * wide)]
     side = min(max(1.4 * len(columns), 4.2), 7.0)
     figure = new_figure(side, side + 0.4, title, use_line(label))
     grid: Any = figure.subplots(len(columns), len(columns), squeeze=False)

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import math
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ from workbench import _validate
 __all__ = [
     "BAND", "COLOURS", "DENSITY", "DIVERGING", "GRID", "INK", "LARGE_ENOUGH", "LEGEND", "LINES", "MARKERS",
     "QUIET", "SHADE", "WIDTH", "NotebookFigure", "annotate_apart", "decimals", "dress", "fixed", "label_ticks", "largest",
-    "legend_above", "legend_columns", "new_figure", "png", "png_tag", "short_names", "shortened", "use_line", "whole_ticks",
+    "legend_above", "legend_columns", "new_figure", "plain", "png", "png_tag", "short_names", "shortened", "use_line",
+    "whole_ticks",
 ]  # fmt: skip
 
 INK, QUIET, GRID, SHADE = "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
@@ -74,9 +76,9 @@ def new_figure(width: float, height: float, title: str = "", use: str = "") -> N
     figure = NotebookFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     if title:
-        figure.suptitle(textwrap.fill(title, int(12 * width)), fontsize=10.5, color=INK, x=0.01, ha="left")
+        figure.suptitle(plain(textwrap.fill(title, int(12 * width))), fontsize=10.5, color=INK, x=0.01, ha="left")
     if use:
-        use = textwrap.fill(use, int(14 * width))
+        use = plain(textwrap.fill(use, int(14 * width)))
         marked = "outside the guarantee" in use
         figure.supxlabel(
             use, fontsize=8, color=INK if marked else QUIET, x=0.01, ha="left", weight="bold" if marked else None
@@ -107,10 +109,18 @@ def dress(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> Ax
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if title:
-        axes.set_title(title, fontsize=9.5, loc="left", color=INK)
-    axes.set_xlabel(xlabel, fontsize=9, color=QUIET)
-    axes.set_ylabel(ylabel, fontsize=9, color=QUIET)
+        axes.set_title(plain(title), fontsize=9.5, loc="left", color=INK)
+    axes.set_xlabel(plain(xlabel), fontsize=9, color=QUIET)
+    axes.set_ylabel(plain(ylabel), fontsize=9, color=QUIET)
     return axes
+
+
+def plain(text: str) -> str:
+    """``text`` as it is to be read: matplotlib would take what is between two dollar signs for mathematics.
+
+    Whatever a figure shows of names goes through here, the last thing before matplotlib; twice is as good as once.
+    """
+    return re.sub(r"(?<!\\)\$", r"\\$", text)
 
 
 def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
@@ -151,7 +161,7 @@ def largest(sizes: np.ndarray, most: int = LARGE_ENOUGH) -> np.ndarray:
 
 def label_ticks(axes: Axes, places: Sequence[float], names: Sequence[str], which: str = "y") -> None:
     """Tick labels ``names`` in full ink, without ticks."""
-    (axes.set_yticks if which == "y" else axes.set_xticks)(list(places), list(names))
+    (axes.set_yticks if which == "y" else axes.set_xticks)(list(places), [plain(name) for name in names])
     axes.tick_params(axis=which, length=0, labelcolor=INK)  # type: ignore[arg-type]
 
 
@@ -167,6 +177,8 @@ def whole_ticks(axes: Axes, values: Sequence[float]) -> None:
 def legend_above(axes: Axes, handles: Sequence[Any] | None = None, width: float = WIDTH) -> None:
     """A legend between title and axes, in as many columns as fit into ``width`` inches."""
     found = list(handles) if handles is not None else axes.get_legend_handles_labels()[0]
+    for handle in found:
+        handle.set_label(plain(str(handle.get_label())))
     columns = legend_columns([str(handle.get_label()) for handle in found], width - 0.7)
     axes.legend(handles=found, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns, borderaxespad=0.2, **LEGEND)
 
@@ -211,7 +223,9 @@ def annotate_apart(
     frame = axes.get_window_extent()
     notes = []
     for place, name, size in zip(places, names, reach, strict=True):
-        note = axes.annotate(name, place, (0, 0), textcoords="offset points", fontsize=8, color=INK, annotation_clip=False)
+        note = axes.annotate(
+            plain(name), place, (0, 0), textcoords="offset points", fontsize=8, color=INK, annotation_clip=False
+        )
         note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         best: tuple[float, dict[str, Any]] = (np.inf, {})
         for across, up, more in sorted(_SIDES, key=lambda side: side[:2] != (0, 1)) if above else _SIDES:

@@ -65,7 +65,7 @@ class PrivacySettings:
             "num_records": _validate.integer("num_records", self.num_records, at_least=2),
             "relation": _validate.choice("relation", relations[0] if self.relation is None else self.relation, relations),
             "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),
-            "seed": None if self.seed is None else _validate.integer("seed", self.seed, at_least=0),
+            "seed": None if self.seed is None else _validate.seed("seed", self.seed),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -57,6 +57,7 @@ def to_posterior(draws: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]
     else:
         data = arviz.from_dict({"posterior": posterior}, coords=coords, dims=dims)
         data["posterior"].attrs.update(attributes)
+    data["posterior"].attrs.pop("created_at", None)  # one result gives the same file whenever it is saved
     return data
 
 
@@ -103,9 +104,27 @@ def save_draws(posterior: Any, path: Path) -> None:
     posterior.to_netcdf(str(path), engine=_ENGINE)
 
 
-def load_draws(path: Path) -> dict[str, np.ndarray]:
-    """``{site: array[draws, ...]}`` of a file that ``save_draws`` wrote."""
+def load_draws(file: Path | BinaryIO) -> dict[str, np.ndarray]:
+    """``{site: array[draws, ...]}`` of a file that ``save_draws`` wrote.
+
+    :raises ValueError: if it takes values from other files, which NetCDF's form (HDF5) lets it do by their names.
+    """
+    import h5py
     import xarray
 
-    with xarray.open_dataset(path, group="posterior", engine=_ENGINE) as group:
+    with h5py.File(file, "r") as content:
+        _check_own(content)
+    with xarray.open_dataset(file, group="posterior", engine=_ENGINE) as group:
         return {str(name): np.asarray(group[name].values)[0] for name in group.data_vars}
+
+
+def _check_own(group: Any) -> None:
+    import h5py
+
+    for name in group:
+        is_own = isinstance(group.get(name, getlink=True), h5py.HardLink)
+        entry = group[name] if is_own else None
+        if entry is None or (isinstance(entry, h5py.Dataset) and (entry.external or entry.is_virtual)):
+            raise ValueError("it links to other files, which are not read")
+        if isinstance(entry, h5py.Group):
+            _check_own(entry)

@@ -7,7 +7,6 @@ is spent. Scores on records that are private are outside the guarantee, as live 
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -205,10 +204,17 @@ class Predictor:
     def _unconstrained(self) -> dict[str, Any]:
         return self.split.unconstrain(self.params)
 
-    def sample(self, count: int, given: tuple[np.ndarray, ...], key: jax.Array) -> np.ndarray:
+    def sample(
+        self,
+        count: int,
+        given: tuple[np.ndarray, ...],
+        key: jax.Array,
+        on_progress: Callable[[int], object] = lambda _: None,
+    ) -> np.ndarray:
         """``count`` synthetic values of the observed site, each from a posterior draw of its own.
 
         :param given: inputs of the model, one row a record; () for a model of a single array.
+        :param on_progress: called with the number of records that have just been drawn.
         """
         site, params = self.split.observed, self.params
         if len(site) != 1:
@@ -224,13 +230,14 @@ class Predictor:
         chosen_key, sampling_key = jax.random.split(key)
         chosen = np.asarray(jax.random.randint(chosen_key, (count,), 0, len(places)))
         keys = jax.random.split(sampling_key, count)
-        values = self._values(places[chosen])
         draw = jax.jit(jax.vmap(one))
-        everything = (values, keys, tuple(map(jnp.asarray, given)))
-        parts = [
-            np.asarray(draw(*jax.tree.map(operator.itemgetter(slice(start, start + _AT_ONCE)), everything)))
-            for start in range(0, count, _AT_ONCE)
-        ]
+        parts = []
+        for start in range(0, count, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)  # a posterior draw for each record at once would fill the memory
+            parts.append(
+                np.asarray(draw(self._values(places[chosen[part]]), keys[part], tuple(array[part] for array in given)))
+            )
+            on_progress(len(parts[-1]))
         return np.concatenate(parts)
 
 
@@ -256,4 +263,4 @@ def _model_of(result: FitResult) -> Model:
 
 def synthetic_key(seed: int | None) -> jax.Array:
     """A quick key for draws from a posterior that is released already."""
-    return fast_key(new_key() if seed is None else key_from_seed(_validate.integer("seed", seed, at_least=0)))
+    return fast_key(new_key() if seed is None else key_from_seed(_validate.seed("seed", seed)))

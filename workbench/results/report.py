@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib.resources
+import warnings
 from typing import TYPE_CHECKING
 
 import jinja2
@@ -16,10 +17,9 @@ __all__ = ["render"]
 
 def render(result: FitResult) -> str:
     """The report of ``result`` as HTML; names and values from the user's data are escaped."""
-    from workbench.plots import png
     from workbench.results.arviz_adapter import INTERVAL
 
-    source = importlib.resources.files("workbench.results").joinpath("report.html").read_text()
+    source = importlib.resources.files("workbench.results").joinpath("report.html").read_text("utf-8")
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True).from_string(source)
     table = result.summary_table()
     return template.render(
@@ -29,21 +29,27 @@ def render(result: FitResult) -> str:
         bounds=result.guarantee.attack_bounds(),
         interval=f"{INTERVAL:.0%}",
         summary=[(name, *row) for name, row in zip(table.index, table.to_numpy(), strict=True)],
-        picture=_embedded(png(result.plot())),
+        picture=_picture(result, "curves"),
         own_picture=_own_picture(result),
     )
 
 
-def _embedded(picture: bytes) -> str:
-    return base64.b64encode(picture).decode()
+def _picture(result: FitResult, name: str) -> str:
+    """A picture of ``result`` in text; "" with a warning where it cannot be drawn, which must not take the report along."""
+    from workbench.plots import png
+
+    try:
+        return base64.b64encode(png(result.plot(name))).decode()
+    except Exception as error:  # whatever names and models do to matplotlib
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        warnings.warn(f"the report is without the picture {name!r}, which could not be drawn ({reason}).", stacklevel=2)
+        return ""
 
 
 def _own_picture(result: FitResult) -> str:
     """The first of the model's own pictures, of the release and public records alone; "" where it has none."""
-    from workbench.plots import png
-
     if not result.model_is_known:
         return ""
     for name in result.predictor.model.pictures:
-        return _embedded(png(result.plot(name)))
+        return _picture(result, name)
     return ""

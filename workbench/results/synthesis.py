@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,10 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["synthetic_records"]
 
 
-def synthetic_records(result: FitResult, count: int, given: Any, seed: int | None) -> Any:
-    """``FitResult.sample``."""
-    count = _validate.integer("count", count, at_least=1)
+_MOST_NUMBERS = 200_000_000  # of the records that are drawn: 1 GB, and some for the text of their table
+
+
+def synthetic_records(
+    result: FitResult, count: int, given: Any, seed: int | None, on_progress: Callable[[int], object] = lambda _: None
+) -> Any:
+    """``FitResult.sample``. :param on_progress: called with the number of records that have just been drawn."""
     predictor, facts = result.predictor, result.data
+    size = sum(math.prod(shape) for shape in facts["record_shapes"])
+    count = _validate.integer("count", count, at_least=1, at_most=_MOST_NUMBERS // max(1, size))
     key, choosing = jax.random.split(synthetic_key(seed))
     inputs: tuple[np.ndarray, ...] = ()
     if len(facts["arrays"]) > 1:
@@ -31,7 +39,7 @@ def synthetic_records(result: FitResult, count: int, given: Any, seed: int | Non
         count = len(inputs[0])
     elif given is not None:
         raise _validate.ArgumentError("given", given, "belongs to models of a target; this one draws whole records.")
-    drawn = predictor.sample(count, inputs, key)
+    drawn = predictor.sample(count, inputs, key, on_progress)
     if facts["image_shape"] or not facts["feature_names"]:
         return drawn
     return _table(predictor, facts, inputs, drawn)

@@ -217,7 +217,7 @@ class SamplersScreen(TeachingScreen):
     def __init__(self, *, batch_size: int, noise_multiplier: float, steps: int, delta: float, seed: int | None) -> None:
         _validate.integer("batch_size", batch_size, at_least=1)
         _validate.integer("steps", steps, at_least=1)
-        self._key = new_key() if seed is None else key_from_seed(_validate.integer("seed", seed, at_least=0))
+        self._key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
         self._draws = 0
         self.batch_size = slider(f"size (of {RECORDS} records)", SIZES, batch_size, name="batch_size")
         self.noise_multiplier = slider("noise sigma (times C)", NOISES, noise_multiplier, name="noise_multiplier")
