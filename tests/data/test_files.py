@@ -103,7 +103,7 @@ def test_adult_census_from_its_file():
         "age": (0, 100), "education_num": (1, 16), "capital_gain": (0, 100_000), "capital_loss": (0, 5000),
         "hours_per_week": (0, 100),
     }  # fmt: skip
-    dataset = wb.data.from_csv(ADULT, target="income", positive=">50K", bounds=bounds, features=list(bounds))
+    dataset = wb.data.from_csv(ADULT, target="income", classes=["<=50K", ">50K"], bounds=bounds, features=list(bounds))
     assert dataset.name == "adult"
     assert dataset.classes == ("<=50K", ">50K")
     assert dataset.num_train + dataset.num_evaluation > 30_000
@@ -172,7 +172,7 @@ def test_an_npz_may_hold_groups(tmp_path):
 def test_an_npz_may_hold_its_own_evaluation_records(tmp_path):
     images = np.zeros((5, 4, 4), np.uint8)
     np.savez(tmp_path / "images.npz", x_train=images, y_train=np.arange(5), x_test=images[:2], y_test=np.arange(2))
-    dataset = wb.data.from_npz(tmp_path / "images.npz")
+    dataset = wb.data.from_npz(tmp_path / "images.npz", classes=5)
     assert (dataset.num_train, dataset.num_evaluation, dataset.image_shape) == (5, 2, (4, 4))
 
 

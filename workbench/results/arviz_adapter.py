@@ -104,8 +104,33 @@ def save_draws(posterior: Any, path: Path) -> None:
 
 
 def load_draws(path: Path) -> dict[str, np.ndarray]:
-    """``{site: array[draws, ...]}`` of a file that ``save_draws`` wrote."""
+    """``{site: array[draws, ...]}`` of a file that ``save_draws`` wrote.
+
+    :raises ArgumentError: naming ``folder``, for one that reads from other files. :raises OSError: if it is damaged.
+    """
     import xarray
 
+    _check_own_content(path)
     with xarray.open_dataset(path, group="posterior", engine=_ENGINE) as group:
         return {str(name): np.asarray(group[name].values)[0] for name in group.data_vars}
+
+
+def _check_own_content(path: Path) -> None:
+    """Refuse a file that would show what is in others: a result that was sent to somebody must not read files of theirs."""
+    import h5py
+
+    def is_elsewhere(name: str, link: Any) -> bool | None:
+        """None for what is in the file itself, by which h5py's visit goes on."""
+        if isinstance(link, h5py.ExternalLink):
+            return True
+        found = file.get(name)
+        outside = isinstance(found, h5py.Dataset) and (found.is_virtual or found.external)
+        return True if outside else None
+
+    with h5py.File(path) as file:
+        if file.visititems_links(is_elsewhere):
+            raise _validate.ArgumentError(
+                "folder",
+                str(path.parent),
+                f"{path.name} links to other files, which are not read; no workbench wrote that.",
+            )
