@@ -91,6 +91,31 @@ def test_a_file_that_is_no_table_is_named(tmp_path, name, content):
     assert "cannot be read as CSV" in refused_file(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        # pandas makes an index of the first field, and shifts the others
+        ("age,dose,ill\n9,1,2,0\n9,3,4,1\n", "more fields than there are names"),
+        ("age,dose,ill\n1,2,0,9\n3,4,1\n", "more fields than there are names"),
+        # pandas names the second one age.1
+        ("age,age,ill\n1,2,0\n", "two of its columns are named 'age'"),
+        # pandas names it Unnamed: 0
+        (",age,dose,ill\n0,1,2,0\n", "its column 1 has no name"),
+        ("age,dose,ill, \n0,1,2,0\n", "its column 4 has no name"),
+    ],
+)
+def test_columns_of_a_csv_file_are_neither_shifted_nor_renamed(tmp_path, content, reason):
+    (tmp_path / "table.csv").write_text(content)
+    assert reason in refused_file(tmp_path / "table.csv")
+    with pytest.raises(ArgumentError, match=reason):
+        wb.data.from_csv(io.BytesIO(content.encode()), target="ill", bounds=BOUNDS)
+
+
+def test_the_last_comma_of_every_line_is_no_column(tmp_path):
+    (tmp_path / "table.csv").write_text("age,dose,ill\n" + "1,2,0,\n3,4,1,\n" * 20)
+    assert wb.data.from_csv(tmp_path / "table.csv", target="ill", bounds=BOUNDS).feature_names == ("age", "dose")
+
+
 def test_a_file_cut_short_is_named(frame, tmp_path):
     file = tmp_path / "short.csv.gz"
     file.write_bytes(gzip.compress(frame.to_csv(index=False).encode())[:-20])

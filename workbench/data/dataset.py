@@ -109,6 +109,8 @@ class Dataset:
         shapes = [np.shape(array) for array in arrays]
         if len(arrays) != len(self.arrays) or () in shapes:
             return f"they must be {len(self.arrays)} array(s), {', '.join(self.arrays)}"
+        if any(np.asarray(array).dtype.kind not in "biuf" for array in arrays):
+            return "they must be arrays of real numbers"
         if len({shape[0] for shape in shapes}) > 1:
             return f"the arrays {', '.join(self.arrays)} hold different numbers of records"
         for name, array, shape in zip(self.arrays, arrays, shapes, strict=True):

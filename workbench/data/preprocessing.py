@@ -63,13 +63,15 @@ def unfit(column: pd.Series, expectation: str) -> _validate.ArgumentError:
 
 
 def unmasked(argument: str, values: Any) -> np.ndarray:
-    """``values`` as an array. NumPy's masks, which would be lost, are refused with an ``ArgumentError``."""
+    """``values`` as an array; an ``ArgumentError`` for what is none, and for masks, which NumPy would forget."""
     parts = values if isinstance(values, (list, tuple)) else (values,)
     if any(np.ma.is_masked(part) for part in parts):
         raise _validate.ArgumentError(
             argument, type(values).__name__, "has masked entries, which stand for no value: fill or drop them first."
         )
-    return np.asarray(values)
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return np.asarray(values)
+    raise _validate.ArgumentError(argument, type(values).__name__, "must be an array, with rows of one length.")
 
 
 def numeric_features(frame: pd.DataFrame, features: list[str]) -> np.ndarray:
@@ -88,19 +90,21 @@ def finite_numbers(column: pd.Series) -> np.ndarray:
             "this feature holds no plain numbers; make some of it, such as days since a public date, or leave it out.",
         )
     values = numbers_in(column)
+    if np.all(np.isfinite(values)):
+        return values
     if np.any(np.isnan(values) & column.notna().to_numpy()):
         raise unfit(
             column,
             "this feature has text, or something else that is no number, in some row; declare its categories in schema=, "
             "encode it as numbers or leave it out.",
         )
-    if not np.all(np.isfinite(values)):
-        raise unfit(column, "this feature is missing or infinite in some row; fill or drop such rows first.")
-    return values
+    raise unfit(column, "this feature is missing or infinite in some row; fill or drop such rows first.")
 
 
 def numbers_in(column: pd.Series) -> np.ndarray:
     """float64[rows]; NaN for all that is no number, each cell by itself."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.to_numpy(np.float64)
     with contextlib.suppress(TypeError, ValueError, OverflowError):  # their words quote cells
         return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     return np.array([number_or_nan(cell) for cell in column.tolist()], np.float64)
@@ -160,6 +164,12 @@ def text_of(value: Any) -> str:
 
 
 def texts_of(column: pd.Series) -> list[str | None]:
-    """The text of each value by itself, None where it is missing."""
+    """The text of each value by itself, None where it is missing, or an object that has none."""
     missing = column.isna().to_numpy()
-    return [None if absent else text_of(value) for value, absent in zip(column.tolist(), missing, strict=True)]
+    return [None if absent else _text_or_none(value) for value, absent in zip(column.tolist(), missing, strict=True)]
+
+
+def _text_or_none(value: Any) -> str | None:
+    with contextlib.suppress(Exception):  # an object of the user's may raise anything, and quote itself
+        return text_of(value)
+    return None

@@ -51,9 +51,8 @@ class Numeric:
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """float32[B, 1] in [-1, 1]; missing, infinite and non-numeric values are refused."""
-        name = str(column.name)
-        values = preprocessing.numeric_features(column.to_frame(name), [name])
-        return preprocessing.scale_to_bounds(values, {name: (self.low, self.high)})
+        values = preprocessing.finite_numbers(column)[:, None]
+        return preprocessing.scale_to_bounds(values, {str(column.name): (self.low, self.high)})
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
         """float64[B], or int64[B] for whole numbers, within the bounds, from float64[B, 1]."""
@@ -136,8 +135,7 @@ class Boolean:
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """float32[B, 1] of -1 and 1; every other value than 0 and 1 is refused."""
-        name = str(column.name)
-        values = preprocessing.numeric_features(column.to_frame(name), [name])
+        values = preprocessing.finite_numbers(column)[:, None]
         if not np.all(np.isin(values, (0, 1))):
             raise preprocessing.unfit(column, "some row of this boolean column is neither 0 nor 1, False nor True.")
         return (2 * values - 1).astype(np.float32)

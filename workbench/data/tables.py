@@ -166,6 +166,7 @@ def from_arrays(
     :param evaluation: arrays of evaluation records in the order x, group, y, as far as they are given; else ``x`` is split.
     :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
     """
+    x = preprocessing.unmasked("x", x)
     given = {"x": x, "group": group, "y": y}
     present = [each for each in given if given[each] is not None]
     width = np.shape(x)[1] if np.ndim(x) == 2 else 0
