@@ -70,7 +70,7 @@ def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple
 
 def class_names(classes: Any) -> tuple[str, ...]:
     """The names of two or more classes as text, or an ``ArgumentError`` that names ``classes``; K stands for 0 .. K - 1."""
-    if isinstance(classes, numbers.Integral) and not isinstance(classes, bool) and 2 <= classes <= _MOST_CLASSES:
+    if isinstance(classes, numbers.Integral) and not isinstance(classes, bool) and 2 <= int(classes) <= _MOST_CLASSES:
         return tuple(map(str, range(int(classes))))
     if isinstance(classes, (str, Mapping, set, frozenset)) or not isinstance(classes, Iterable):
         raise _classes_needed(classes)
