@@ -167,9 +167,7 @@ def _check(dataset: Any, num_components: int) -> None:
     if len(dataset.train) != 1 or dataset.train[0].ndim != 2:
         raise _validate.ArgumentError("data", dataset.name, "the Gaussian mixture fits a table of numeric features.")
     if num_components > dataset.num_train:
-        raise _validate.ArgumentError(
-            "num_components", num_components, f"must be at most the number of records, {dataset.num_train}."
-        )
+        raise _validate.ArgumentError("num_components", num_components, "must be at most the number of records.")
 
 
 def _constants(dataset: Any) -> dict[str, Any]:

@@ -56,13 +56,22 @@ def shared_state(monkeypatch, own_state):
 
 @pytest.fixture(scope="session")
 def private_frame():
-    """240 made-up patients; the first training record's dose is ``PLANTED``."""
+    """240 made-up patients; the first training record's dose is ``PLANTED``, and it is the first row."""
     random = np.random.default_rng(7)
     dose, age = random.uniform(0, 200, 240), random.uniform(0, 100, 240)
     ill = random.random(240) < 1 / (1 + np.exp((dose - 100) / 20))
-    first = int(np.argmin(wb.data.dataset.evaluation_rows(240, 0.2, 0)))
-    dose[first] = PLANTED
-    return pd.DataFrame({"dose": dose, "age": age, "ill": ill})
+    dose[0] = PLANTED
+    frame = pd.DataFrame({"dose": dose, "age": age, "ill": ill})
+    while training_rows(frame)[0] != 0:  # a row's content decides its side
+        frame.loc[0, "age"] = random.uniform(0, 100)
+    return frame
+
+
+def training_rows(frame, evaluation=False):
+    """Places of the training rows of a frame like ``private_frame``, or of its evaluation rows."""
+    data = wb.data.from_frame(frame, target="ill", bounds=PRIVATE_BOUNDS)
+    kept = {row.tobytes() for row in (data.evaluation if evaluation else data.train)[0]}
+    return [place for place, row in enumerate(data.schema.encode(frame)) if row.tobytes() in kept]
 
 
 @pytest.fixture(scope="session")

@@ -253,7 +253,8 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         "--no-checkpoint", dest="checkpoint", action="store_false", help="write none of the files that resume goes on from"
     )
     fit.add_argument("--target", help="file: name of the target column; none for models of whole records")
-    fit.add_argument("--positive", help="file: the target value that counts as 1")
+    fit.add_argument("--positive", help="file: the target value that counts as 1; all others are one class")
+    fit.add_argument("--classes", nargs="+", metavar="NAME", help="file: all values that the target can have, public")
     fit.add_argument("--threshold", type=_number, help="file: a numeric target counts as 1 above this public number")
     fit.add_argument("--features", nargs="+", help="file: columns to use (all but target and group)")
     fit.add_argument(

@@ -24,19 +24,26 @@ class ArgumentError(ValueError):
     """An argument that cannot be used; ``argument`` is its name and the message fits on one line."""
 
     def __init__(self, argument: str, value: Any, expectation: str) -> None:
+        if getattr(value, "ndim", 0):  # an error is kept and logged: it must not take records with it
+            value = _Form(f"{type(value).__name__} of shape {tuple(value.shape)}")
         self.argument = argument
         self.value = value
         self.expectation = expectation
         super().__init__(f"{argument}={_shown(value)}: {expectation}")
 
 
+class _Form(str):
+    """What is shown of an array or a table: its type and shape."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 _LONGEST = 200  # characters of a value in a message
 
 
 def _shown(value: Any) -> str:
-    """``repr(value)`` on one line and not too long; of an array or a table, type and shape alone."""
-    if getattr(value, "ndim", 0):
-        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    """``repr(value)`` on one line and not too long."""
     try:
         text = re.sub(r"\s*\n\s*", " ", repr(value))
     except (ValueError, RecursionError):  # a whole number of thousands of digits; lists in lists in lists

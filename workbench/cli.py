@@ -69,6 +69,7 @@ def _dataset(arguments: argparse.Namespace) -> Any:
         schema=schema(arguments.schema) if arguments.schema else None,
         features=arguments.features,
         positive=arguments.positive,
+        classes=arguments.classes,
         threshold=arguments.threshold,
         group=arguments.group,
         groups=arguments.groups,

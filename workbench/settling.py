@@ -28,6 +28,7 @@ from workbench.privacy.accounting import MAX_EPSILON, SAMPLERS
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
 from workbench.privacy.randomness import key_from_seed, new_key
+from workbench.sampling.poisson import MOST_RECORDS
 
 __all__ = ["RunSettings", "Settled", "data_named", "device_named", "is_array", "model_named", "settle"]
 
@@ -222,7 +223,8 @@ def settle(
     dataset = chosen.view(source)
     constants = dict(chosen.constants(dataset))
 
-    declared = _validate.integer("num_records", dataset.num_train if num_records is None else num_records, at_least=2)
+    given = dataset.num_train if num_records is None else num_records
+    declared = _validate.integer("num_records", given, at_least=2, at_most=MOST_RECORDS)
     batched = declared if sampler == "poisson" else dataset.num_train
     chosen_settings = defaults.complete(
         {

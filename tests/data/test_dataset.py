@@ -1,5 +1,6 @@
 """The data set object and the split into training and evaluation records."""
 
+import collections
 import dataclasses
 import itertools
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench import ArgumentError
-from workbench.data.dataset import Dataset, evaluation_rows
+from workbench.data.dataset import Dataset
 from workbench.data.schema import Categorical, Numeric, Schema
 
 
@@ -23,26 +24,6 @@ def dataset():
         classes=("no", "yes"),
         schema=Schema({"a": Numeric(0, 1), "b": Numeric(0, 1)}),
     )
-
-
-def test_split_depends_on_position_only():
-    assert np.array_equal(evaluation_rows(50, 0.3, 4), evaluation_rows(50, 0.3, 4))
-
-
-@pytest.mark.parametrize("shorter", [1, 49, 99])
-def test_dropping_the_last_rows_moves_no_other_row(shorter):
-    assert np.array_equal(evaluation_rows(100, 0.3, 4)[:shorter], evaluation_rows(shorter, 0.3, 4))
-
-
-def test_split_seed_changes_the_split():
-    assert not np.array_equal(evaluation_rows(100, 0.3, 4), evaluation_rows(100, 0.3, 5))
-
-
-@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
-def test_fraction_is_the_share_of_evaluation_rows(fraction):
-    # six standard deviations of a binomial count: false alarms below 1e-8, and the seed is fixed
-    allowed = 6 * np.sqrt(fraction * (1 - fraction) / 10_000)
-    assert evaluation_rows(10_000, fraction, 0).mean() == pytest.approx(fraction, abs=allowed)
 
 
 def test_counts_of_records(dataset):
@@ -112,9 +93,21 @@ def test_smaller_subsets_are_part_of_larger_ones(numbered):
     assert np.array_equal(numbered.subset(300).train[1], np.arange(300))
 
 
-def test_which_records_a_subset_holds_depends_on_their_places_alone(numbered):
+def test_which_public_records_a_subset_holds_depends_on_their_places_alone(numbered):
+    numbered = dataclasses.replace(numbered, is_public=True)
     other = dataclasses.replace(numbered, train=tuple(-array for array in numbered.train))
     assert np.array_equal(other.subset(40).train[1], -numbered.subset(40).train[1])
+
+
+def test_a_private_record_moves_at_most_one_other_in_or_out_of_a_subset(numbered):
+    """Wherever it stood: places decide nothing, not even of records that are alike."""
+    alike = dataclasses.replace(numbered, train=tuple(np.asarray(array) // 3 for array in numbered.train))
+    for data in (numbered, alike):
+        whole = collections.Counter(data.subset(100).train[1].tolist())
+        for gone in (0, 17, 150, 299):
+            shorter = dataclasses.replace(data, train=tuple(np.delete(array, gone, axis=0) for array in data.train))
+            part = collections.Counter(shorter.subset(100).train[1].tolist())
+            assert (whole - part).total() == (part - whole).total() <= 1
 
 
 def test_records_of_a_subset_come_from_everywhere(numbered):
@@ -131,8 +124,9 @@ def test_a_subset_is_public_where_its_records_are_and_keeps_the_evaluation_recor
 
 @pytest.mark.parametrize("size", [1, 0, 301, 2.5, None])
 def test_an_impossible_size_of_a_subset_is_named(numbered, size):
-    with pytest.raises(ArgumentError, match=r"^num_records="):
+    with pytest.raises(ArgumentError, match=r"^num_records=") as caught:
         numbered.subset(size)
+    assert "300" not in str(caught.value)  # how many there are is private where another number is declared
 
 
 def test_training_records_are_private_unless_said_to_be_public(dataset):
@@ -167,7 +161,8 @@ X, GROUP, Y = grouped().train
     ("reason", "changes"),
     [
         ("train records do not fit: they must be 3 array(s), x, group, y", {"train": (X, Y)}),
-        ("3, 2, 3", {"train": (X, GROUP[:2], Y)}),
+        ("arrays x, group, y hold different numbers of records", {"train": (X, GROUP[:2], Y)}),
+        ("masked entries", {"train": (np.ma.masked_equal(X, 0), GROUP, Y)}),
         ("(3, 1), but there are 2 names", {"train": (X[:, :1], GROUP, Y)}),
         ("group must be in 0 .. 1", {"train": (X, GROUP + 1, Y)}),
         ("y must be in 0 .. 1", {"train": (X, GROUP, Y - 1)}),

@@ -91,6 +91,31 @@ def test_a_file_that_is_no_table_is_named(tmp_path, name, content):
     assert "cannot be read as CSV" in refused_file(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        # pandas makes an index of the first field, and shifts the others
+        ("age,dose,ill\n9,1,2,0\n9,3,4,1\n", "more fields than there are names"),
+        ("age,dose,ill\n1,2,0,9\n3,4,1\n", "more fields than there are names"),
+        # pandas names the second one age.1
+        ("age,age,ill\n1,2,0\n", "two of its columns are named 'age'"),
+        # pandas names it Unnamed: 0
+        (",age,dose,ill\n0,1,2,0\n", "its column 1 has no name"),
+        ("age,dose,ill, \n0,1,2,0\n", "its column 4 has no name"),
+    ],
+)
+def test_columns_of_a_csv_file_are_neither_shifted_nor_renamed(tmp_path, content, reason):
+    (tmp_path / "table.csv").write_text(content)
+    assert reason in refused_file(tmp_path / "table.csv")
+    with pytest.raises(ArgumentError, match=reason):
+        wb.data.from_csv(io.BytesIO(content.encode()), target="ill", bounds=BOUNDS)
+
+
+def test_the_last_comma_of_every_line_is_no_column(tmp_path):
+    (tmp_path / "table.csv").write_text("age,dose,ill\n" + "1,2,0,\n3,4,1,\n" * 20)
+    assert wb.data.from_csv(tmp_path / "table.csv", target="ill", bounds=BOUNDS).feature_names == ("age", "dose")
+
+
 def test_a_file_cut_short_is_named(frame, tmp_path):
     file = tmp_path / "short.csv.gz"
     file.write_bytes(gzip.compress(frame.to_csv(index=False).encode())[:-20])
@@ -103,7 +128,7 @@ def test_adult_census_from_its_file():
         "age": (0, 100), "education_num": (1, 16), "capital_gain": (0, 100_000), "capital_loss": (0, 5000),
         "hours_per_week": (0, 100),
     }  # fmt: skip
-    dataset = wb.data.from_csv(ADULT, target="income", positive=">50K", bounds=bounds, features=list(bounds))
+    dataset = wb.data.from_csv(ADULT, target="income", classes=["<=50K", ">50K"], bounds=bounds, features=list(bounds))
     assert dataset.name == "adult"
     assert dataset.classes == ("<=50K", ">50K")
     assert dataset.num_train + dataset.num_evaluation > 30_000
@@ -172,7 +197,7 @@ def test_an_npz_may_hold_groups(tmp_path):
 def test_an_npz_may_hold_its_own_evaluation_records(tmp_path):
     images = np.zeros((5, 4, 4), np.uint8)
     np.savez(tmp_path / "images.npz", x_train=images, y_train=np.arange(5), x_test=images[:2], y_test=np.arange(2))
-    dataset = wb.data.from_npz(tmp_path / "images.npz")
+    dataset = wb.data.from_npz(tmp_path / "images.npz", classes=5)
     assert (dataset.num_train, dataset.num_evaluation, dataset.image_shape) == (5, 2, (4, 4))
 
 

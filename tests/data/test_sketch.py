@@ -149,7 +149,7 @@ def test_images_are_known_again():
     random = np.random.default_rng(5)
     images, others = random.integers(0, 256, (2, 1500, 9, 7), dtype=np.uint8)
     order = random.permutation(1500)
-    whole = sketch(from_images(images, random.integers(0, 10, 1500), evaluation=(images[:1], np.array([0]))))
+    whole = sketch(from_images(images, random.integers(0, 10, 1500), classes=10, evaluation=(images[:1], np.array([0]))))
     for part in (images[order], images[order[:150]], images / 255.0):
         assert overlap(whole, sketch(from_images(part, evaluation=(images[:1],)))) == Overlap(1.0, "records")
     assert overlap(whole, sketch(from_images(others))) is None
@@ -241,8 +241,11 @@ def test_unrelated_data_are_not_related(kind):
     random = np.random.default_rng(8)
     for size, times in ((16, 8), (50, 8), (200, 6), (5000, 3)):
         tables = [UNRELATED[kind](random, number).astype(float) for number in (*[size] * times, 3 * size)]
-        # the same split in all, as by default
-        sketches = [sketch(from_arrays(x, random.integers(0, 2, len(x)), bounds=(x.min() - 1, x.max() + 1))) for x in tables]
+        targets = [random.integers(0, 2, len(x)) for x in tables]
+        sketches = [
+            sketch(from_arrays(x, y, bounds=(x.min() - 1, x.max() + 1), evaluation=(x[:1], y[:1])))
+            for x, y in zip(tables, targets, strict=True)
+        ]
         assert all(overlap(*pair) is None for pair in itertools.combinations(sketches, 2))
 
 

@@ -28,10 +28,8 @@ RANDOM = np.random.default_rng(5)
 def images(shape=(6, 5), classes=3, count=24):
     """A data set of noise."""
     rng = np.random.default_rng(0)
-    labels = np.arange(count) % classes
-    return wb.data.from_images(
-        rng.random((count, *shape)).astype(np.float32), labels, evaluation_is_public=True, name="noise", split_seed=1
-    )
+    x, y = rng.random((count, *shape)).astype(np.float32), np.arange(count) % classes
+    return wb.data.from_images(x, y, classes=classes, evaluation_is_public=True, name="noise", split_seed=1)
 
 
 def values_of(network, seed=0):

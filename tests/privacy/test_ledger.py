@@ -17,6 +17,7 @@ import workbench as wb
 from tests.privacy.promises import promise
 from workbench import ArgumentError
 from workbench.data.sketch import sketch
+from workbench.data.splits import by_place
 from workbench.privacy import _events, ledger
 from workbench.privacy.ledger import CapError, Ledger, LedgerError, Records
 from workbench.spending import records_of
@@ -241,6 +242,19 @@ def test_relatives_share_what_is_spent(book, private_frame):
     assert book.standing("clinic").total.fits == 1
     with pytest.raises(ArgumentError, match="is the same data set"):
         book.separate("clinic", "clinic", "itself")
+
+
+def test_a_table_that_an_earlier_version_split_by_place_is_known_again_with_its_cap(book, private_frame):
+    bounds = {"dose": (0, 200), "age": (0, 100)}
+    train, evaluation = by_place(private_frame, 0.2, 0)
+    earlier = wb.data.from_frame(train, evaluation=evaluation, target="ill", bounds=bounds, name="clinic")
+    book.reserve(records_of(earlier), [promise()], model="logistic")
+    book.set_cap("clinic", 1.2, 1e-5)
+    now = records_of(wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic"))
+    standing = book.standing(now)
+    assert (standing.entry, [entry.number for entry, _ in standing.relatives]) == (None, [1])
+    with pytest.raises(CapError, match="'clinic'"):
+        book.reserve(now, [promise()], model="logistic")
 
 
 def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_are(book):

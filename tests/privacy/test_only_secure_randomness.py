@@ -54,8 +54,8 @@ class Use(NamedTuple):
     generator: str
 
 
-_SPLIT_SEED = "which rows are evaluation records follows from a public seed and the row's place"
-_SUBSET_SEED = "which rows a subset takes follows from a public seed and the row's place"
+_SPLIT_SEED = "which published rows are evaluation records follows from a public seed and the row's place"
+_SUBSET_SEED = "which public rows a subset takes follows from a public seed and the row's place"
 _CHACHA20 = "its keys are of ChaCha20"
 _MADE_UP = "records that are made up from a public seed"
 _RELEASED = "draws from a posterior that is released already"
@@ -64,8 +64,8 @@ ALLOWED = {
     Use("workbench/privacy/randomness.py", "new_key", "os.urandom"): "the source of secret keys",
     Use("workbench/privacy/randomness.py", "_normal_chunk", "jax.random.bits"): _CHACHA20,
     Use("workbench/privacy/randomness.py", "normal.at_once", "jax.random.bits"): _CHACHA20,
-    Use("workbench/data/dataset.py", "evaluation_rows", "numpy.random.Generator"): _SPLIT_SEED,
-    Use("workbench/data/dataset.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
+    Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.Generator"): _SPLIT_SEED,
+    Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.Generator"): _SUBSET_SEED,
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.PCG64"): _SUBSET_SEED,
     Use("workbench/data/fingerprint.py", "_secret", "os.urandom"): "the key that keeps fingerprints from being guessed",

@@ -139,3 +139,11 @@ def test_unusable_sizes_are_named(sampling_rate, batch_size, message):
 def test_a_relation_that_is_not_the_samplers_is_refused(sampler, relation):
     with pytest.raises(ArgumentError, match=f"^relation='{relation}'"):
         dataclasses.replace(SETTINGS, sampler=sampler, relation=relation)
+
+
+@pytest.mark.parametrize(("argument", "value"), [("num_records", 2**30), ("num_records", 10**18), ("sampling_rate", 1e-15)])
+def test_more_records_than_can_be_sampled_are_refused(argument, value):
+    """The tables of a sampler of 1e18 records took 14 GB."""
+    with pytest.raises(ArgumentError, match=f"^{argument}=.* at (least|most) ") as caught:
+        settings(**{argument: value})
+    assert caught.value.argument == argument

@@ -178,6 +178,30 @@ def test_a_damaged_file_of_arrays_is_named(saved, tmp_path, name):
         wb.load(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["link", "group", "storage", "virtual"])
+def test_a_result_that_reads_other_files_is_refused(saved, tmp_path, kind):
+    """One that somebody sent would read files of whoever opens it."""
+    for file in FILES:
+        (tmp_path / file).write_bytes((saved / file).read_bytes())
+    with h5py.File(tmp_path / "elsewhere.h5", "w") as other:
+        other["posterior/secret"] = np.ones((1, 4))
+    (tmp_path / "elsewhere.raw").write_bytes(bytes(32))
+    with h5py.File(tmp_path / "posterior.nc", "a") as own:
+        if kind == "group":
+            del own["posterior"]
+            own["posterior"] = h5py.ExternalLink("elsewhere.h5", "/posterior")
+        elif kind == "link":
+            own["posterior/secret"] = h5py.ExternalLink("elsewhere.h5", "/posterior/secret")
+        elif kind == "storage":
+            own["posterior"].create_dataset("secret", (1, 4), "f8", external=str(tmp_path / "elsewhere.raw"))
+        else:
+            layout = h5py.VirtualLayout((1, 4), "f8")
+            layout[:] = h5py.VirtualSource(str(tmp_path / "elsewhere.h5"), "posterior/secret", (1, 4))
+            own["posterior"].create_virtual_dataset("secret", layout)
+    with pytest.raises(ArgumentError, match=r"^folder=.*posterior\.nc links to other files"):
+        wb.load(tmp_path)
+
+
 @pytest.mark.slow
 def test_constants_and_labels_of_matrices_come_back(tmp_path):
     result = wb.fit("hierarchical_logistic", "hierarchical", epsilon=8.0, iterations=5, seed=1)

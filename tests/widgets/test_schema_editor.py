@@ -103,6 +103,11 @@ def test_columns_that_are_left_out_are_not_among_the_features():
     assert declared.options(names_columns=True) == {"private_scaling": True, "features": ["age"]}
 
 
+@pytest.mark.parametrize(("text", "value"), [("a, b", ["a", "b"]), ("10", 10), ("1, 0", ["1", "0"])])
+def test_classes_are_names_or_their_number(text, value):
+    assert changed(ILL, classes=text).target_options() == {"classes": value}
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("1", 1), ("1.0", 1.0), ("01", "01"), ("yes", "yes"), ("1e4", "1e4"), (" b ", "b")]
 )
@@ -124,6 +129,8 @@ def test_positive_value_is_a_number_only_as_it_is_spelled(text, value):
         (table(changed(SEX, values=" , ")), "schema['sex']", "all values"),
         (table(changed(SEX, values="f, f")), "schema['sex']", "more than once"),
         (table(AGE, changed(ILL, positive="a", threshold="1")), "threshold", "not both"),
+        (table(AGE, changed(ILL, positive="a", classes="a, b")), "classes", "one of positive value"),
+        (table(AGE, changed(ILL, classes="a")), "classes", "two or more"),
         (table(AGE, changed(ILL, threshold="many")), "threshold", "finite number"),
         (table(AGE, ILL, changed(ILL, name="dead")), "schema['dead']", "only one column"),
         (table(AGE, changed(SCHOOL, groups="")), "groups", "all groups"),
@@ -178,7 +185,7 @@ def test_another_role_asks_for_other_things_and_keeps_what_was_typed(make):
         "number": ["lowest", "highest", "whole numbers"],
         "category": ["its values", "other values allowed"],
         "yes / no": [],
-        "target": ["positive value", "or threshold"],
+        "target": ["positive value", "or threshold", "or all classes"],
         "group": ["all groups"],
         "leave out": [],
     }

@@ -10,9 +10,10 @@ from typing import Literal
 import numpy as np
 
 from workbench import _validate
+from workbench.data import splits
 from workbench.data.schema import Categorical, Schema
 
-__all__ = ["EVALUATION_LABELS", "Dataset", "evaluation_rows"]
+__all__ = ["EVALUATION_LABELS", "Dataset"]
 
 Visibility = Literal["public data", "outside the guarantee"]
 
@@ -123,11 +124,15 @@ class Dataset:
 
     def _misfit(self, arrays: tuple[np.ndarray, ...]) -> str:
         """What does not fit about these records; "" where everything does."""
+        if any(np.ma.is_masked(array) for array in arrays):
+            return "masked entries stand for no value; fill them or drop the records"
         shapes = [np.shape(array) for array in arrays]
         if len(arrays) != len(self.arrays) or () in shapes:
             return f"they must be {len(self.arrays)} array(s), {', '.join(self.arrays)}"
+        if any(np.asarray(array).dtype.kind not in "biuf" for array in arrays):
+            return "they must be arrays of real numbers"
         if len({shape[0] for shape in shapes}) > 1:
-            return f"the arrays hold different numbers of records, {', '.join(str(shape[0]) for shape in shapes)}"
+            return f"the arrays {', '.join(self.arrays)} hold different numbers of records"
         for name, array, shape in zip(self.arrays, arrays, shapes, strict=True):
             if name == "x" and self.image_shape and shape[1:] != self.image_shape:
                 return f"x has shape {shape}, but the images are of shape {self.image_shape}"
@@ -161,15 +166,22 @@ class Dataset:
     def subset(self, num_records: int) -> Dataset:
         """``num_records`` of the training records, in their order; the evaluation records stay as they are.
 
-        Which ones follows from a public seed, their places and N alone. A smaller subset is part of every larger one. A
-        guarantee of a fit on it is about the records that are chosen, and takes their number as public.
+        Which ones follows from a public seed and, of private records, from each one's own content (``splits.coins``): one
+        that is added or removed moves at most one other into the subset or out of it. Of public records their places
+        decide. A smaller subset is part of every larger one. A guarantee of a fit on it is about the records that are
+        chosen, and takes their number as public: under add_or_remove_one a record of the whole set counts as two of them.
 
         :param num_records: in 2 .. N.
         :raises ArgumentError: naming ``num_records``.
         """
-        size = _validate.integer("num_records", num_records, at_least=2, at_most=self.num_train)
-        order = np.argsort(np.random.Generator(np.random.PCG64(_SUBSET_SEED)).random(self.num_train), kind="stable")
-        chosen = np.sort(order[:size])
+        size = _validate.integer("num_records", num_records, at_least=2)
+        if size > self.num_train:
+            raise _validate.ArgumentError("num_records", size, "there are fewer training records.")
+        if self.is_public:
+            drawn = np.random.Generator(np.random.PCG64(_SUBSET_SEED)).random(self.num_train)
+        else:
+            drawn = splits.coins(self.train, _SUBSET_SEED)
+        chosen = np.sort(np.argsort(drawn, kind="stable")[:size])
         return replace(self, train=tuple(np.asarray(array)[chosen] for array in self.train))
 
     @property
@@ -256,12 +268,3 @@ def _are_tokens(array: np.ndarray, vocabulary_size: int) -> bool:
 
 def _is(fact: str) -> str:
     return "are" if fact.startswith("Names") else "is"
-
-
-def evaluation_rows(num_rows: int, fraction: float, seed: int) -> np.ndarray:
-    """bool[num_rows], True for evaluation rows: an independent coin for each row, from its position alone.
-
-    A row's side depends neither on its values nor on how many rows there are, so taking one row from the end of a
-    table moves no other record across the split.
-    """
-    return np.random.Generator(np.random.PCG64(seed)).random(num_rows) < fraction

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import gzip
 import importlib
 import lzma
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -22,7 +25,8 @@ from workbench.data.tables import from_arrays, from_frame
 
 __all__ = ["empty_parquet", "from_csv", "from_file", "from_npz", "from_parquet", "read_csv", "read_npz"]
 
-_UNREADABLE = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_DAMAGED = (EOFError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+_UNREADABLE = (*_DAMAGED, ValueError, TypeError, OverflowError, OSError, pd.errors.ParserWarning)
 
 
 def from_file(path: str | Path, **options: Any) -> Dataset:
@@ -41,8 +45,9 @@ def from_file(path: str | Path, **options: Any) -> Dataset:
 def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
     """A data set from a CSV file (``.gz`` and the like are unpacked); the other arguments are those of ``from_frame``.
 
-    Columns that are declared categorical, and that of the groups, are read as text, so that "01" stays what it is whatever
-    the other rows hold. Empty cells, "NA" and the like are missing.
+    Columns that are declared categorical, that of the groups, and a target of declared classes are read as text, so that
+    "01" stays what it is whatever the other rows hold. Empty cells, "NA" and the like are missing. The first line names
+    the columns, each once; a row with more fields than it is an error.
 
     :param path: or an open binary file that is not packed; its data set is named "table" unless ``name`` says otherwise.
     :raises ArgumentError: if the file is missing or no table, naming ``path``.
@@ -106,13 +111,34 @@ def read_csv(path: str | Path | BinaryIO, text: tuple[str, ...] = (), rows: int 
     """The table of a CSV file or of an open binary file, with the columns ``text`` as text.
 
     :param rows: how many rows to read, from the first; None for all.
-    :raises ArgumentError: if the file is missing or no table, naming ``path``.
+    :raises ArgumentError: if the file is missing or no table, or two columns share a name or one has none, naming ``path``.
     """
     file = _existing(path) if isinstance(path, (str, Path)) else path
-    try:
-        return pd.read_csv(file, dtype=dict.fromkeys(text, str), nrows=rows)
-    except _UNREADABLE as error:
-        raise _unreadable(path if isinstance(path, (str, Path)) else "open file", "CSV", error) from error
+    shown = path if isinstance(path, (str, Path)) else "open file"
+
+    def read() -> pd.DataFrame:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # of fields that would be dropped
+            # pandas would give two columns of one name, and one without, names of its own
+            labels = pd.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False, index_col=False)
+            if not isinstance(file, Path):
+                file.seek(0)
+            _check_names(shown, labels.iloc[0].tolist())
+            # without index_col, fields that a row has too many would become an index, and shift the others
+            return pd.read_csv(file, dtype=dict.fromkeys(text, str), nrows=rows, index_col=False)
+
+    return _read(shown, "CSV", read)
+
+
+def _check_names(path: str | Path, labels: list[str]) -> None:
+    unnamed = [place for place, label in enumerate(labels, 1) if not label.strip()]
+    if unnamed:
+        raise _validate.ArgumentError(
+            "path", str(path), f"its column {unnamed[0]} has no name in the first line (pandas: save with index=False)."
+        )
+    repeated = [label for label, times in collections.Counter(labels).items() if times > 1]
+    if repeated:
+        raise _validate.ArgumentError("path", str(path), f"two of its columns are named {repeated[0]!r}: rename one.")
 
 
 def empty_parquet(path: str | Path) -> pd.DataFrame:
@@ -133,30 +159,58 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     :raises ArgumentError: if the file is missing or not of that kind, naming ``path``.
     """
     file = _existing(path)
-    try:
+
+    def read() -> dict[str, np.ndarray]:
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array; save several by name with numpy.savez")
+            raise _validate.ArgumentError(
+                "path", str(path), "cannot be read as .npz: it holds a single array; save several by name with numpy.savez."
+            )
         with archive:
             return {name: archive[name] for name in archive.files}
-    except _UNREADABLE as error:
-        raise _unreadable(path, ".npz", error) from error
+
+    return _read(path, ".npz", read)
 
 
 def _parquet(path: str | Path, read: Callable[[Path], pd.DataFrame]) -> pd.DataFrame:
     file = _existing(path)
     try:
-        pyarrow = importlib.import_module("pyarrow")
+        importlib.import_module("pyarrow")
     except ImportError:
         raise _validate.ArgumentError("path", str(path), "Parquet files need a package: pip install pyarrow.") from None
+    return _read(path, "Parquet", lambda: read(file))
+
+
+def _read(path: str | Path, kind: str, read: Callable[[], Any]) -> Any:
+    """What ``read`` returns; its errors in words of our own, because theirs quote cells of the file."""
     try:
-        return read(file)
-    except (*_UNREADABLE, pyarrow.ArrowException) as error:
-        raise _unreadable(path, "Parquet", error) from error
+        return read()
+    except _validate.ArgumentError:
+        raise
+    except _UNREADABLE as error:  # those of pyarrow among them
+        reason = _reason(error)
+    # outside of the handler, or the first error would be kept as the context of this one
+    raise _validate.ArgumentError("path", str(path), f"cannot be read as {kind}: {reason}.")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return "its text is not in UTF-8"
+    if isinstance(error, pd.errors.EmptyDataError):
+        return "it is empty"
+    if isinstance(error, (pd.errors.ParserError, pd.errors.ParserWarning)):
+        return "some row has more fields than there are names of columns, or a quotation mark is not closed"
+    if isinstance(error, _DAMAGED):
+        return "it is damaged or cut short"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "it is damaged or of another form, or holds objects"
 
 
 def _text_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
     columns = [] if options.get("group") is None else [str(options["group"])]
+    if options.get("classes") is not None and options.get("target") is not None:
+        columns.append(str(options["target"]))
     if options.get("schema") is not None:
         declared = Schema.from_declaration(options["schema"]).columns
         columns += [name for name, column in declared.items() if isinstance(column, Categorical)]
@@ -168,11 +222,6 @@ def _existing(path: str | Path) -> Path:
     if not file.is_file():
         raise _validate.ArgumentError("path", str(path), "no such file.")
     return file
-
-
-def _unreadable(path: str | Path, kind: str, error: Exception) -> _validate.ArgumentError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return _validate.ArgumentError("path", str(path), f"cannot be read as {kind}: {reason}")
 
 
 def _name(path: str | Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from workbench import _validate
 from workbench.data import preprocessing
-from workbench.data.schema import text_of, texts_of
+from workbench.data.preprocessing import text_of, texts_of
 
 __all__ = ["INTERCEPT", "checked_group_features", "checked_groups", "group_codes"]
 
@@ -50,20 +51,14 @@ def group_codes(column: pd.Series, groups: tuple[str, ...]) -> np.ndarray:
 
     A group without rows is fine: its effects come from the prior and its group features.
 
-    :raises ArgumentError: naming the column and the first group that is not declared, or is missing.
+    :raises ArgumentError: naming the column and its type, where a group is not declared or missing.
     """
-    texts = texts_of(column)
     place_of = {name: place for place, name in enumerate(groups)}
-    codes = np.array([-1 if text is None else place_of.get(text, -1) for text in texts], np.int32)
-    unknown = codes < 0
-    if unknown.any():
-        first = int(np.argmax(unknown))
-        nearest = [] if texts[first] is None else _validate.nearest(texts[first], groups)
-        hint = f" (is it {' or '.join(map(repr, nearest))}?)" if nearest else ""
-        raise _validate.ArgumentError(
-            str(column.name),
-            None if texts[first] is None else column.iloc[first],
-            f"is not among the {len(groups)} declared groups{hint}, in {int(unknown.sum())} row(s); add it to groups=.",
+    codes = np.array([-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], np.int32)
+    if np.any(codes < 0):
+        raise preprocessing.unfit(
+            column,
+            f"some row is of none of the {len(groups)} declared groups, or of none at all; add all there are to groups=.",
         )
     return codes
 
@@ -83,10 +78,11 @@ def checked_group_features(group_features: Any, groups: tuple[str, ...]) -> tupl
     index = [text_of(label) for label in table.index]
     names = [str(label) for label in table.columns]
     for what, found in (("group", index), ("feature", names)):
-        repeated = [each for each in found if found.count(each) > 1]
+        repeated = [each for each, times in collections.Counter(found).items() if times > 1]
         if repeated:
             raise _validate.ArgumentError("group_features", repeated[0], f"this {what} occurs more than once.")
-    missing = [group for group in groups if group not in index]
+    known = set(index)
+    missing = [group for group in groups if group not in known]
     if missing:
         raise _validate.ArgumentError("group_features", missing[0], f"{len(missing)} declared group(s) have no features.")
     table = table.set_axis(index, axis=0).set_axis(names, axis=1).loc[list(groups)]
@@ -94,7 +90,7 @@ def checked_group_features(group_features: Any, groups: tuple[str, ...]) -> tupl
         values = preprocessing.numeric_features(table, names)
     except _validate.ArgumentError as error:
         column = f"group_features[{error.argument!r}]"
-        raise _validate.ArgumentError(column, error.value, error.expectation.replace("row(s)", "group(s)")) from None
+        raise _validate.ArgumentError(column, error.value, error.expectation.replace("row", "group")) from None
     return values.astype(np.float32), tuple(names)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from workbench import _validate
 from workbench.data.dataset import Dataset
-from workbench.data.tables import evaluation_arrays, split_rows
+from workbench.data.preprocessing import unmasked
+from workbench.data.splits import by_record
+from workbench.data.tables import evaluation_arrays
+from workbench.data.targets import class_names
 
 __all__ = ["from_images", "unit_interval"]
 
@@ -18,7 +20,7 @@ def from_images(
     images: Any,
     labels: Any = None,
     *,
-    classes: Sequence[Any] | None = None,
+    classes: Any = None,
     evaluation: tuple[Any, ...] | None = None,
     evaluation_fraction: float = 0.2,
     split_seed: int = 0,
@@ -31,33 +33,31 @@ def from_images(
     :param images: array[N, height, width] or [N, height, width, channels], uint8 (divided by 255) or floating point
         in [0, 1].
     :param labels: whole numbers[N], 0 .. number of classes - 1, or None.
-    :param classes: names of the labels, public. By default they are numbered up to the largest label that occurs,
-        which is then read from the records.
+    :param classes: names of all labels, public, or their number K for 0 .. K - 1; needed with ``labels``.
     :param evaluation: ``(images, labels)``, or ``(images,)``, in the place of a split of ``images``.
-    :param evaluation_fraction: chance of each image to become an evaluation record, in (0, 1).
+    :param evaluation_fraction: chance of each image to become an evaluation record, in (0, 1), by its own content.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public. :param unit: what one image is, in words.
-    :raises ArgumentError: naming ``images``, ``labels``, ``classes`` or ``evaluation``, and the value or shape.
+    :raises ArgumentError: naming ``images``, ``labels``, ``classes`` or ``evaluation``, and the type or shape.
     """
     if classes is not None and (isinstance(classes, (str, bytes)) or not np.ndim(classes)):
         raise _validate.ArgumentError("classes", classes, "must be the names of all classes, declared publicly.")
     x = unit_interval(images)
-    y = None if labels is None else _checked_labels("labels", labels, len(x), classes)
+    names = () if labels is None else class_names(classes)
+    y = None if labels is None else _checked_labels("labels", labels, len(x), names)
     if evaluation is None:
-        held_out = split_rows(len(x), evaluation_fraction, split_seed)
-        both = [(array[~held_out], array[held_out]) for array in (x, y) if array is not None]
+        arrays = [array for array in (x, y) if array is not None]
+        held_out = by_record(arrays, evaluation_fraction, split_seed)
+        both = [(array[~held_out], array[held_out]) for array in arrays]
     else:
         held = evaluation_arrays(evaluation, ("images",) if y is None else ("images", "labels"))
         both = [(x, _held_out_images(held["images"], x.shape[1:]))]
         if y is not None:
-            both.append((y, _checked_labels("evaluation labels", held["labels"], len(both[0][1]), classes)))
+            both.append((y, _checked_labels("evaluation labels", held["labels"], len(both[0][1]), names)))
         if len(x) < 2 or not len(both[0][1]):
-            raise _validate.ArgumentError("images", x, "at least 2 training images and 1 evaluation image are needed.")
-    names: tuple[str, ...] = ()
-    if y is not None and classes is not None:
-        names = tuple(str(each) for each in classes)
-    elif y is not None:
-        names = tuple(str(number) for number in range(1 + max(int(part.max(initial=0)) for part in both[1])))
+            raise _validate.ArgumentError(
+                "images", type(images).__name__, "at least 2 training images and 1 evaluation image are needed."
+            )
     shape = tuple(int(side) for side in x.shape[1:])
     return Dataset(
         name=name,
@@ -76,13 +76,13 @@ def from_images(
 def unit_interval(images: Any, argument: str = "images") -> np.ndarray:
     """float32[N, *image_shape] in [0, 1] from uint8, which is divided by 255, or from floating point in [0, 1].
 
-    :raises ArgumentError: naming ``argument`` and its shape, type or first value outside.
+    :raises ArgumentError: naming ``argument`` and its shape or type.
     """
-    values = np.asarray(images)
+    values = unmasked(argument, images)
     if values.ndim not in (3, 4) or 0 in values.shape[1:]:
         raise _validate.ArgumentError(
             argument,
-            values if values.ndim else images,
+            values if values.ndim else type(images).__name__,
             "must have shape (images, height, width) or (images, height, width, channels); reshape flat rows first.",
         )
     if values.ndim == 4 and values.shape[3] not in (1, 3, 4):
@@ -94,9 +94,10 @@ def unit_interval(images: Any, argument: str = "images") -> np.ndarray:
             argument, str(values.dtype), "must be uint8 (0 .. 255) or floating point in [0, 1]; divide by the largest value."
         )
     if values.size and not (values.min() >= 0 and values.max() <= 1):  # NaN fails too
-        outside = values[~((values >= 0) & (values <= 1))][0]
         raise _validate.ArgumentError(
-            argument, float(outside), "pixels in floating point must be in [0, 1]; divide by the public largest value first."
+            argument,
+            str(values.dtype),
+            "pixels in floating point must be in [0, 1], none missing; divide by the public largest value first.",
         )
     return values.astype(np.float32)
 
@@ -110,16 +111,15 @@ def _held_out_images(images: Any, shape: tuple[int, ...]) -> np.ndarray:
     return x
 
 
-def _checked_labels(argument: str, labels: Any, num_images: int, classes: Any) -> np.ndarray:
-    """int32[N] of whole numbers that ``classes`` has names for."""
-    values = np.asarray(labels)
+def _checked_labels(argument: str, labels: Any, num_images: int, names: tuple[str, ...]) -> np.ndarray:
+    """int32[N] of whole numbers, the places of ``names``."""
+    values = unmasked(argument, labels)
     if values.shape != (num_images,):
         raise _validate.ArgumentError(argument, values, f"must have shape ({num_images},), one label an image.")
     if values.dtype.kind not in "iu":
         raise _validate.ArgumentError(argument, str(values.dtype), "must be whole numbers 0, 1, ... of an integer type.")
-    limit = np.iinfo(np.int32).max if classes is None else len(classes)
-    wrong = (values < 0) | (values >= limit)
-    if wrong.any():
-        names = "" if classes is None else f" .. {limit - 1}, the number of classes less 1"
-        raise _validate.ArgumentError(argument, int(values[wrong][0]), f"labels must be 0, 1, ...{names}.")
+    if values.size and not (values.min() >= 0 and values.max() < len(names)):
+        raise _validate.ArgumentError(
+            argument, str(values.dtype), f"labels must be in 0 .. {len(names) - 1}; declare all classes in classes=."
+        )
     return values.astype(np.int32)

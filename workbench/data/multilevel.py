@@ -17,6 +17,7 @@ from workbench import _validate
 from workbench.data.dataset import Dataset
 from workbench.data.groups import INTERCEPT
 from workbench.data.schema import Boolean, Categorical, Numeric, Schema
+from workbench.data.splits import by_place
 from workbench.data.tables import from_frame
 
 __all__ = ["contraception", "exam", "is_installed", "radon"]
@@ -41,15 +42,15 @@ def contraception(fraction: float, seed: int, path: Any = None) -> Dataset:
     """1934 women in 60 districts of Bangladesh, 1988: using contraception counts as 1. Age is centred, in years."""
     frame = _read("contraception", "mlmRev", "Contraception")
     frame = frame.assign(urban=(frame["urban"] == "Y").astype(int))
+    train, evaluation = by_place(frame, fraction, seed)
     return from_frame(
-        frame,
+        train,
+        evaluation=evaluation,
         target="use",
-        positive="Y",
+        classes=("N", "Y"),
         schema=Schema({"age": Numeric(-15, 20), "livch": Categorical(("0", "1", "2", "3+")), "urban": Boolean()}),
         group="district",
         groups=[number for number in range(1, 62) if number != 54],  # the survey has no district 54
-        evaluation_fraction=fraction,
-        split_seed=seed,
     )
 
 
@@ -60,15 +61,15 @@ def radon(fraction: float, seed: int, path: Any = None) -> Dataset:
         columns={"log.radon": "log_radon", "county.name": "county", "county": "number", "basement": "floor"}
     )
     counties = frame.groupby("county")["uranium"].first()
+    train, evaluation = by_place(frame, fraction, seed)
     dataset = from_frame(
-        frame,
+        train,
+        evaluation=evaluation,
         target="log_radon",
         threshold=math.log(4),
         schema=Schema({"floor": Boolean()}),  # measured in the basement (0) or on the first floor (1)
         group="county",
         group_features=pd.DataFrame({INTERCEPT: 1.0, "uranium": counties}),
-        evaluation_fraction=fraction,
-        split_seed=seed,
     )
     return replace(dataset, target_name="radon", classes=("up to 4 pCi/L", "above 4 pCi/L"))
 
@@ -88,13 +89,13 @@ def exam(fraction: float, seed: int, path: Any = None) -> Dataset:
             "verbal reasoning top 25%": (schools["vr"] == "top 25%").astype(float),
         }
     )
+    train, evaluation = by_place(frame, fraction, seed)
     return from_frame(
-        frame,
+        train,
+        evaluation=evaluation,
         target="normexam",
         threshold=0,
         schema=Schema({"standLRT": Numeric(-3.5, 3.5), "girl": Boolean()}),
         group="school",
         group_features=facts,
-        evaluation_fraction=fraction,
-        split_seed=seed,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,14 +13,11 @@ import pandas as pd
 from workbench import _validate
 
 __all__ = [
-    "binary_target",
-    "checked_bounds",
-    "checked_pair",
-    "numeric_features",
-    "scale_to_bounds",
-    "standardise",
-    "thresholded",
-]
+    "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "number_or_nan", "numbers_in", "numeric_features",
+    "scale_to_bounds", "standardise", "text_of", "texts_of", "unfit", "unmasked",
+]  # fmt: skip
+
+OTHER = "(other)"  # stands for every undeclared value of a target, and every undeclared or missing one of a category
 
 Bounds = dict[str, tuple[float, float]]
 
@@ -30,8 +29,9 @@ def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
     """
     if not isinstance(bounds, Mapping):
         bounds = dict.fromkeys(features, bounds)
+    known = set(features)
     for name in bounds:
-        if name not in features:
+        if name not in known:
             raise _validate.unknown_name("bounds", name, features)
     missing = [name for name in features if name not in bounds]
     if missing:
@@ -57,40 +57,64 @@ def checked_pair(argument: str, value: Any) -> tuple[float, float]:
     return low, high
 
 
-def numeric_features(frame: pd.DataFrame, features: list[str]) -> np.ndarray:
-    """float64[rows, features] of ``frame``.
+def unfit(column: pd.Series, expectation: str) -> _validate.ArgumentError:
+    """The error for a column whose cells cannot be used: its name and type, nothing that stands in a row or how many do."""
+    return _validate.ArgumentError(str(column.name), str(column.dtype), expectation)
 
-    :raises ArgumentError: naming the first column with text, dates or missing values, and one of them or its type.
+
+def unmasked(argument: str, values: Any) -> np.ndarray:
+    """``values`` as an array; an ``ArgumentError`` for what is none, and for masks, which NumPy would forget."""
+    parts = values if isinstance(values, (list, tuple)) else (values,)
+    if any(np.ma.is_masked(part) for part in parts):
+        raise _validate.ArgumentError(
+            argument, type(values).__name__, "has masked entries, which stand for no value: fill or drop them first."
+        )
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return np.asarray(values)
+    raise _validate.ArgumentError(argument, type(values).__name__, "must be an array, with rows of one length.")
+
+
+def numeric_features(frame: pd.DataFrame, features: list[str]) -> np.ndarray:
+    """float64[rows, features] of ``frame``, finite.
+
+    :raises ArgumentError: naming the first column with text, dates or missing values, and its type; never a cell.
     """
-    columns = []
-    for name in features:
-        kind = frame[name].dtype
-        if not _may_hold_numbers(kind):  # pandas would count dates in nanoseconds
-            raise _validate.ArgumentError(
-                name,
-                str(kind),
-                "this feature holds no plain numbers; make some of it, such as days since a public date, or leave it out.",
-            )
-        numbers = pd.to_numeric(frame[name], errors="coerce")
-        others = frame[name][numbers.isna() & frame[name].notna()]
-        if len(others):
-            first = others.iloc[0]
-            what = "text" if isinstance(first, str) else f"a {type(first).__name__}"
-            raise _validate.ArgumentError(
-                name,
-                first,
-                f"this feature has {what} in {len(others)} row(s); declare its categories "
-                "in schema=, encode it as numbers or leave it out.",
-            )
-        values = numbers.to_numpy(np.float64)
-        bad = int(np.sum(~np.isfinite(values)))
-        if bad:
-            first = values[~np.isfinite(values)][0]
-            raise _validate.ArgumentError(
-                name, float(first), f"this feature is missing or infinite in {bad} row(s); fill or drop them first."
-            )
-        columns.append(values)
-    return np.stack(columns, axis=1)
+    return np.stack([finite_numbers(frame[name]) for name in features], axis=1)
+
+
+def finite_numbers(column: pd.Series) -> np.ndarray:
+    """float64[rows]; refused as by ``numeric_features``."""
+    if not _may_hold_numbers(column.dtype):  # pandas would count dates in nanoseconds
+        raise unfit(
+            column,
+            "this feature holds no plain numbers; make some of it, such as days since a public date, or leave it out.",
+        )
+    values = numbers_in(column)
+    if np.all(np.isfinite(values)):
+        return values
+    if np.any(np.isnan(values) & column.notna().to_numpy()):
+        raise unfit(
+            column,
+            "this feature has text, or something else that is no number, in some row; declare its categories in schema=, "
+            "encode it as numbers or leave it out.",
+        )
+    raise unfit(column, "this feature is missing or infinite in some row; fill or drop such rows first.")
+
+
+def numbers_in(column: pd.Series) -> np.ndarray:
+    """float64[rows]; NaN for all that is no number, each cell by itself."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.to_numpy(np.float64)
+    with contextlib.suppress(TypeError, ValueError, OverflowError):  # their words quote cells
+        return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    return np.array([number_or_nan(cell) for cell in column.tolist()], np.float64)
+
+
+def number_or_nan(cell: Any) -> float:
+    """``cell`` as a number; NaN where it is none."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return float(cell) if pd.api.types.is_scalar(cell) else math.nan
+    return math.nan
 
 
 def _may_hold_numbers(kind: Any) -> bool:
@@ -129,44 +153,23 @@ def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
     return np.clip(scaled, -largest, largest).astype(np.float32)
 
 
-def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, tuple[str, str]]:
-    """(int32 target of 0 and 1, labels of the two classes).
+def text_of(value: Any) -> str:
+    """The text that a category, class or group is compared by; a whole number in floating point loses its ".0".
 
-    :param positive: the value that counts as 1; may be left out if the values are 0 and 1 or False and True.
-    :raises ArgumentError: if values are missing, are not exactly two, or ``positive`` is needed or not among them.
+    A column of whole numbers turns into floating point as soon as one of them is missing, and stays the same categories.
     """
-    name = str(column.name)
-    missing = int(column.isna().sum())
-    if missing:
-        raise _validate.ArgumentError("target", name, f"the target is missing in {missing} row(s); drop them first.")
-    values = sorted(column.unique().tolist(), key=str)
-    shown = ", ".join(map(repr, values[:4])) + (", ..." if len(values) > 4 else "")
-    if len(values) == 1:
-        raise _validate.ArgumentError(
-            "target", name, f"every row has the same class ({shown}): there is nothing to tell apart."
-        )
-    if len(values) != 2:
-        raise _validate.ArgumentError("target", name, f"the target must be binary but has {len(values)} values ({shown}).")
-    if positive is None:
-        if {float(value) if isinstance(value, (int, float)) else value for value in values} != {0.0, 1.0}:
-            raise _validate.ArgumentError("positive", None, f"say which value of {name!r} counts as 1: one of {shown}.")
-        positive = values[1]
-    if positive not in values:
-        # a command line hands over text
-        matching = [value for value in values if str(value) == str(positive)]
-        if not matching:
-            raise _validate.ArgumentError("positive", positive, f"not a value of {name!r}, which has {shown}.")
-        positive = matching[0]
-    negative = next(value for value in values if value != positive)
-    return (column == positive).to_numpy(np.int32), (str(negative), str(positive))
+    if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
 
 
-def thresholded(column: pd.Series, threshold: float) -> tuple[np.ndarray, tuple[str, str]]:
-    """(int32 target, labels of the two classes): whether each number is above the public ``threshold``.
+def texts_of(column: pd.Series) -> list[str | None]:
+    """The text of each value by itself, None where it is missing, or an object that has none."""
+    missing = column.isna().to_numpy()
+    return [None if absent else _text_or_none(value) for value, absent in zip(column.tolist(), missing, strict=True)]
 
-    :raises ArgumentError: naming the column, if a value is missing, infinite or no number.
-    """
-    name = str(column.name)
-    limit = _validate.number("threshold", threshold)
-    values = numeric_features(column.to_frame(name), [name])[:, 0]
-    return (values > limit).astype(np.int32), (f"<= {limit:g}", f"> {limit:g}")
+
+def _text_or_none(value: Any) -> str | None:
+    with contextlib.suppress(Exception):  # an object of the user's may raise anything, and quote itself
+        return text_of(value)
+    return None

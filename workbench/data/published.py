@@ -13,6 +13,7 @@ from workbench.data.dataset import Dataset
 from workbench.data.downloads import fetch_openml, find_in_folder
 from workbench.data.files import read_csv
 from workbench.data.schema import Categorical, Numeric, Schema
+from workbench.data.splits import by_place
 from workbench.data.tables import from_frame
 
 __all__ = ["abalone", "adult", "breast_cancer", "table_file"]
@@ -100,13 +101,9 @@ def breast_cancer(fraction: float, seed: int, path: Any = None) -> Dataset:
 
     bunch = load_breast_cancer(as_frame=True)
     frame = bunch.data.assign(diagnosis=np.where(bunch.target == 1, "benign", "malignant"))
+    train, evaluation = by_place(frame, fraction, seed)
     return from_frame(
-        frame,
-        target="diagnosis",
-        positive="malignant",
-        bounds=_BREAST_CANCER_BOUNDS,
-        evaluation_fraction=fraction,
-        split_seed=seed,
+        train, evaluation=evaluation, target="diagnosis", classes=("benign", "malignant"), bounds=_BREAST_CANCER_BOUNDS
     )
 
 
@@ -118,8 +115,8 @@ def adult(fraction: float, seed: int, path: Any = None) -> Dataset:
     income = frame["income"].astype("string").str.strip().str.rstrip(".")  # UCI's file of test rows ends them with a point
     text = [name for name, column in _ADULT.columns.items() if isinstance(column, Categorical)]
     trimmed = {name: frame[name].astype("string").str.strip() for name in text}
-    frame = frame.assign(income=income, **trimmed)
-    return from_frame(frame, target="income", positive=">50K", schema=_ADULT, evaluation_fraction=fraction, split_seed=seed)
+    train, evaluation = by_place(frame.assign(income=income, **trimmed), fraction, seed)
+    return from_frame(train, evaluation=evaluation, target="income", classes=("<=50K", ">50K"), schema=_ADULT)
 
 
 def abalone(fraction: float, seed: int, path: Any = None) -> Dataset:
@@ -127,7 +124,8 @@ def abalone(fraction: float, seed: int, path: Any = None) -> Dataset:
     frame = _table("abalone", path, "https://archive.ics.uci.edu/dataset/1/abalone", version=1)
     frame = frame.rename(columns={"class_number_of_rings": "rings"})
     _need_columns("abalone", frame, [*_ABALONE.columns, "rings"])
-    return from_frame(frame, target="rings", threshold=9, schema=_ABALONE, evaluation_fraction=fraction, split_seed=seed)
+    train, evaluation = by_place(frame, fraction, seed)
+    return from_frame(train, evaluation=evaluation, target="rings", threshold=9, schema=_ABALONE)
 
 
 def table_file(name: str) -> Path | None:

@@ -12,6 +12,7 @@ from workbench.data.dataset import Dataset
 from workbench.data.downloads import fetch_openml, find_in_folder
 from workbench.data.image_files import ImageSet, read_image_set
 from workbench.data.images import from_images
+from workbench.data.splits import by_place
 
 __all__ = ["DEBIAN_FASHION_MNIST", "cifar10", "digits", "fashion_mnist", "image_files", "mnist"]
 
@@ -28,13 +29,9 @@ def digits(fraction: float, seed: int, path: Any = None) -> Dataset:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    return from_images(
-        bunch.images / 16,
-        bunch.target.astype(np.int32),
-        classes=_DIGITS,
-        evaluation_fraction=fraction,
-        split_seed=seed,
-    )
+    parts = [by_place(array, fraction, seed) for array in (bunch.images / 16, bunch.target.astype(np.int32))]
+    (images, held_images), (labels, held_labels) = parts
+    return from_images(images, labels, classes=_DIGITS, evaluation=(held_images, held_labels))
 
 
 def mnist(fraction: float, seed: int, path: Any = None) -> Dataset:

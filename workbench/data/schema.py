@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import numbers
 from collections.abc import Iterable, Mapping
@@ -13,10 +14,9 @@ import pandas as pd
 
 from workbench import _validate
 from workbench.data import preprocessing
+from workbench.data.preprocessing import OTHER, text_of, texts_of
 
-__all__ = ["OTHER", "Boolean", "Categorical", "Column", "Numeric", "Schema", "text_of", "texts_of"]
-
-OTHER = "(other)"  # stands for every undeclared or missing value of a categorical column
+__all__ = ["Boolean", "Categorical", "Column", "Numeric", "Schema"]
 
 _LARGEST_WHOLE = 2.0**53  # beyond it float64 skips whole numbers
 
@@ -51,9 +51,8 @@ class Numeric:
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """float32[B, 1] in [-1, 1]; missing, infinite and non-numeric values are refused."""
-        name = str(column.name)
-        values = preprocessing.numeric_features(column.to_frame(name), [name])
-        return preprocessing.scale_to_bounds(values, {name: (self.low, self.high)})
+        values = preprocessing.finite_numbers(column)[:, None]
+        return preprocessing.scale_to_bounds(values, {str(column.name): (self.low, self.high)})
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
         """float64[B], or int64[B] for whole numbers, within the bounds, from float64[B, 1]."""
@@ -87,7 +86,7 @@ class Categorical:
         if not values or any(not _is_scalar(value) or pd.isna(value) for value in values):
             raise _validate.ArgumentError("categories", values, "must be at least one value, none of them missing.")
         categories = tuple(text_of(value) for value in values)
-        repeated = [category for category in categories if categories.count(category) > 1]
+        repeated = [category for category, times in collections.Counter(categories).items() if times > 1]
         if repeated:
             raise _validate.ArgumentError("categories", repeated[0], "occurs more than once as text.")
         other = _validate.flag("other", self.other)
@@ -107,17 +106,14 @@ class Categorical:
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """float32[B, number of labels], a single 1 in each row."""
-        texts = texts_of(column)
         place_of = {category: place for place, category in enumerate(self.categories)}
-        places = np.array([-1 if text is None else place_of.get(text, -1) for text in texts], int)
+        places = np.array([-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], int)
         unknown = places < 0
         if unknown.any() and not self.other:
-            first = int(np.argmax(unknown))
-            raise _validate.ArgumentError(
-                str(column.name),
-                None if texts[first] is None else column.iloc[first],
-                f"is not among the declared categories ({_listed(self.categories)}), in {int(unknown.sum())} row(s); "
-                "declare it, or take undeclared and missing values as one more category with Categorical(..., other=True).",
+            raise preprocessing.unfit(
+                column,
+                f"some row has none of the declared categories ({_listed(self.categories)}); declare all that there can be, "
+                "or take undeclared and missing values as one more category with Categorical(..., other=True).",
             )
         places[unknown] = len(self.categories)
         return np.eye(len(self.labels), dtype=np.float32)[places]
@@ -139,13 +135,9 @@ class Boolean:
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """float32[B, 1] of -1 and 1; every other value than 0 and 1 is refused."""
-        name = str(column.name)
-        values = preprocessing.numeric_features(column.to_frame(name), [name])
-        others = ~np.isin(values[:, 0], (0, 1))
-        if others.any():
-            raise _validate.ArgumentError(
-                name, float(values[others, 0][0]), f"is neither 0 nor 1, in {int(others.sum())} row(s) of a boolean column."
-            )
+        values = preprocessing.finite_numbers(column)[:, None]
+        if not np.all(np.isin(values, (0, 1))):
+            raise preprocessing.unfit(column, "some row of this boolean column is neither 0 nor 1, False nor True.")
         return (2 * values - 1).astype(np.float32)
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
@@ -182,8 +174,7 @@ class Schema:
             if not isinstance(column, Column):
                 raise _validate.ArgumentError(f"schema[{name!r}]", column, "must be Numeric, Categorical or Boolean.")
         object.__setattr__(self, "columns", columns)
-        features = self.feature_names
-        repeated = sorted({feature for feature in features if features.count(feature) > 1})
+        repeated = sorted(feature for feature, times in collections.Counter(self.feature_names).items() if times > 1)
         if repeated:
             raise _validate.ArgumentError("schema", repeated[0], "two encoded features have this name; rename a column.")
 
@@ -224,18 +215,20 @@ class Schema:
 
         Columns of ``frame`` that the schema does not know are left out.
 
-        :raises ArgumentError: naming ``frame`` for a missing or repeated column, or the column and the first value that
-            is missing, infinite, text, a date or an undeclared category.
+        :raises ArgumentError: naming ``frame`` for a missing or repeated column, or the column and its type where a value is
+            missing, infinite, text, a date or an undeclared category; a value is never quoted.
         """
         if not isinstance(frame, pd.DataFrame):
             raise _validate.ArgumentError("frame", type(frame).__name__, "must be a pandas DataFrame.")
         labels = [str(label) for label in frame.columns]
+        occurs = collections.Counter(labels)
+        place_of = {label: place for place, label in enumerate(labels)}
         encoded = []
         for name, column in self.columns.items():
-            if labels.count(name) != 1:
-                reason = "more than once." if name in labels else f"not at all; the table has {_listed(labels)}."
+            if occurs[name] != 1:
+                reason = "more than once." if occurs[name] else f"not at all; the table has {_listed(labels)}."
                 raise _validate.ArgumentError("frame", name, f"this column of the schema occurs {reason}")
-            encoded.append(column.encode(frame.iloc[:, labels.index(name)].rename(name)))
+            encoded.append(column.encode(frame.iloc[:, place_of[name]].rename(name)))
         return np.concatenate(encoded, axis=1)
 
     def decode(self, x: Any) -> pd.DataFrame:
@@ -277,22 +270,6 @@ class Schema:
         :raises ArgumentError: as ``from_declaration``.
         """
         return cls.from_declaration(declared)
-
-
-def text_of(value: Any) -> str:
-    """The text that a category or group is compared by; a whole number in floating point loses its ".0".
-
-    A column of whole numbers turns into floating point as soon as one of them is missing, and stays the same categories.
-    """
-    if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def texts_of(column: pd.Series) -> list[str | None]:
-    """The text of each value by itself, None where it is missing."""
-    missing = column.isna().to_numpy()
-    return [None if absent else text_of(value) for value, absent in zip(column.tolist(), missing, strict=True)]
 
 
 def _column(given: Any) -> Column:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from workbench import _validate
 from workbench.data.dataset import Dataset
-from workbench.data.tables import evaluation_arrays, split_rows
+from workbench.data.preprocessing import unmasked
+from workbench.data.splits import by_record
+from workbench.data.tables import evaluation_arrays
+from workbench.data.targets import class_names
 
 __all__ = ["from_tokens"]
 
@@ -19,7 +21,7 @@ def from_tokens(
     y: Any = None,
     *,
     vocabulary_size: int,
-    classes: Sequence[Any] | None = None,
+    classes: Any = None,
     evaluation: tuple[Any, ...] | None = None,
     evaluation_fraction: float = 0.2,
     split_seed: int = 0,
@@ -30,32 +32,33 @@ def from_tokens(
     """A data set of token sequences of one length, one a record; its arrays are "x", int32[N, T], and "y" with ``y``.
 
     The vocabulary is public and declared: which words are tokens must not be read off private texts. Cut or fill up
-    sequences to one length beforehand, with a token of its own for the filling, and give rare words one token together.
+    sequences to one public length beforehand, with a token of its own for the filling, and give rare words one
+    token together.
 
     :param x: whole numbers[N, T], ids of tokens in 0 .. V - 1. :param y: whole numbers[N], 0 .. number of classes - 1.
     :param vocabulary_size: V >= 2, public.
-    :param classes: names of the classes, public; needed with ``y``.
+    :param classes: names of all classes, public, or their number K for 0 .. K - 1; needed with ``y``.
     :param evaluation: ``(x, y)``, or ``(x,)``, in the place of a split of ``x``.
-    :param evaluation_fraction: chance of each sequence to become an evaluation record, in (0, 1).
+    :param evaluation_fraction: chance of each sequence to become an evaluation record, in (0, 1), by its own content.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public. :param unit: what one sequence is, in words.
     :raises ArgumentError: naming ``x``, ``y``, ``vocabulary_size``, ``classes`` or ``evaluation``, with the shape or type,
         never with a token or class of a record.
     """
     size = _validate.integer("vocabulary_size", vocabulary_size, at_least=2, at_most=np.iinfo(np.int32).max)
-    names = _class_names(classes, y is not None)
+    names = () if y is None else class_names(classes)
     given = {"x": x} if y is None else {"x": x, "y": y}
     arrays = _checked(given, size, len(names))
     length = arrays[0].shape[1]
     if evaluation is None:
-        held_out = split_rows(len(arrays[0]), evaluation_fraction, split_seed)
+        held_out = by_record(arrays, evaluation_fraction, split_seed)
         both = [(array[~held_out], array[held_out]) for array in arrays]
     else:
         held = _checked(evaluation_arrays(evaluation, tuple(given)), size, len(names), "evaluation ")
         if held[0].shape[1] != length:
             raise _validate.ArgumentError("evaluation x", held[0], f"must hold sequences of {length} tokens as the others.")
         if len(arrays[0]) < 2 or not len(held[0]):
-            raise _validate.ArgumentError("x", arrays[0], "at least 2 training and 1 evaluation sequence are needed.")
+            raise _validate.ArgumentError("x", type(x).__name__, "at least 2 training and 1 evaluation sequence are needed.")
         both = list(zip(arrays, held, strict=True))
     return Dataset(
         name=name,
@@ -72,24 +75,14 @@ def from_tokens(
     )
 
 
-def _class_names(classes: Any, labelled: bool) -> tuple[str, ...]:
-    if not labelled:
-        return ()
-    if isinstance(classes, str) or not isinstance(classes, Sequence) or len(classes) < 2:
-        raise _validate.ArgumentError(
-            "classes", classes, "must be the names of all classes, two or more, declared publicly."
-        )
-    return tuple(str(each) for each in classes)
-
-
 def _checked(given: dict[str, Any], vocabulary_size: int, num_classes: int, prefix: str = "") -> list[np.ndarray]:
     """int32 arrays of tokens, and of classes; no value of a record is shown where one does not fit."""
     limits = {"x": (vocabulary_size, "tokens; declare a larger vocabulary_size, or give other words one token together")}
     limits["y"] = (num_classes, "numbers of the classes; name all of them in classes=")
     checked: list[np.ndarray] = []
     for name, array in given.items():
-        values = np.asarray(array)
         argument, (count, what) = f"{prefix}{name}", limits[name]
+        values = unmasked(argument, array)
         if name == "x" and (values.ndim != 2 or not values.shape[1]):
             raise _validate.ArgumentError(argument, _form(values), "must have shape (sequences, tokens), all of one length.")
         if name == "y" and values.shape != checked[0].shape[:1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from workbench import _validate
-from workbench.data import preprocessing
-from workbench.data.dataset import Dataset, evaluation_rows
+from workbench.data import preprocessing, targets
+from workbench.data.dataset import Dataset
 from workbench.data.groups import checked_group_features, checked_groups, group_codes
 from workbench.data.schema import Numeric, Schema
+from workbench.data.splits import by_record
 
-__all__ = ["evaluation_arrays", "from_arrays", "from_frame", "split_rows"]
+__all__ = ["evaluation_arrays", "from_arrays", "from_frame"]
 
 
 def from_frame(
@@ -26,6 +28,7 @@ def from_frame(
     private_scaling: bool = False,
     features: Sequence[Any] | None = None,
     positive: Any = None,
+    classes: Any = None,
     threshold: float | None = None,
     group: Any = None,
     groups: Iterable[Any] | None = None,
@@ -42,7 +45,8 @@ def from_frame(
     Exactly one of ``bounds``, ``schema`` and ``private_scaling`` says how columns become features. A column that is constant
     is taken: nothing is checked against the records' own values, because these are private.
 
-    :param target: name of the binary target column; None for a table without a target.
+    :param target: name of the target column; None for a table without a target. Which values it can have is never read off
+        the records: it holds False and True, or 0 and 1, or else one of the next three says what its classes are.
     :param bounds: ``{column: (low, high)}``, the publicly known range of every feature in its own units, or one pair for
         all. Values outside are cut. Bounds taken from the private data themselves would not be covered by the guarantee.
     :param schema: ``Schema``, or ``{column: declaration}`` as ``Schema.from_declaration`` takes: the general form of
@@ -50,22 +54,25 @@ def from_frame(
     :param private_scaling: True, in the place of ``bounds``, scales every feature by the mean and standard deviation of the
         private training records. These are exact, and every guarantee for this data set says that it does not cover them.
     :param features: columns to use; all but target and group by default, or those of ``schema``.
-    :param positive: the target value that counts as 1; not needed for 0 / 1 and False / True.
+    :param positive: the target value that counts as 1. All other values are one class, "(other)", a misspelt one too.
+    :param classes: all values of the target, two or more, in the order 0, 1, ...; K stands for 0 .. K - 1. Another value is
+        an error.
     :param threshold: public number that turns a numeric target into "above it".
     :param group: name of the column of group labels. :param groups: all groups that there are, declared publicly; may be
         left out where ``group_features`` names them. A record of another group is an error, a group without records is not.
     :param group_features: public facts about the groups: a DataFrame with the groups as index, or ``{group: [numbers]}``; by
         default the single feature "intercept", 1. They are used in the units they come in.
     :param evaluation: table of evaluation records with the same columns, in the place of a split of ``frame``.
-    :param evaluation_fraction: chance of each row to become an evaluation record, in (0, 1).
+    :param evaluation_fraction: chance of each row to become an evaluation record, in (0, 1). A row's side follows from what
+        the row becomes (features, group and target) and the seed alone, so one row more or less moves no other.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public; else numbers computed on them are shown
         only on request and labelled "outside the guarantee".
     :param unit: what one row is, in words.
-    :raises ArgumentError: naming the argument or column and the value.
+    :raises ArgumentError: naming the argument and the value, or a column and its type, never a cell.
     """
     _validate.flag("evaluation_is_public", evaluation_is_public)
-    frame, names, held_out = _checked_frame(frame, evaluation, evaluation_fraction, split_seed)
+    frame, names, held_out = _checked_frame(frame, evaluation)
     _check_scaling(bounds, schema, private_scaling)
     columns = list(frame.columns)
     if target is not None:
@@ -77,7 +84,7 @@ def from_frame(
     for argument, value in (("groups", groups), ("group_features", group_features)):
         if group is None and value is not None:
             raise _validate.ArgumentError(argument, value, "needs group=, the name of the column of group labels.")
-    for argument, value in (("positive", positive), ("threshold", threshold)):
+    for argument, value in (("positive", positive), ("classes", classes), ("threshold", threshold)):
         if target is None and value is not None:
             raise _validate.ArgumentError(argument, value, "needs target=, the name of the target column.")
     declared = None if schema is None else _declared_schema(schema, features, names)
@@ -86,8 +93,10 @@ def from_frame(
     else:
         others = [column for column in columns if column not in (target, group)]
         chosen = others if features is None else _columns(features, names)
+    known = set(columns)
     for column in chosen:
-        _validate.choice("features" if schema is None else "schema", column, columns)
+        if not isinstance(column, str) or column not in known:
+            raise _validate.unknown_name("features" if schema is None else "schema", column, columns)
     if not chosen or {target, group}.intersection(chosen) or len(set(chosen)) < len(chosen):
         raise _validate.ArgumentError(
             "features" if schema is None else "schema",
@@ -99,12 +108,11 @@ def from_frame(
         all_groups = checked_groups(groups, group_features)
         facts, fact_names = checked_group_features(group_features, all_groups)
         arrays["group"] = group_codes(frame[group], all_groups)
-    classes: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     if target is not None:
-        arrays["y"], classes = _target(frame[target], positive, threshold)
+        arrays["y"], labels = _target(frame[target], positive, classes, threshold)
     if private_scaling:
-        values = preprocessing.numeric_features(frame, chosen)
-        x = preprocessing.standardise(values, values[~held_out])
+        x = preprocessing.numeric_features(frame, chosen)
     else:
         if declared is None:
             if isinstance(bounds, Mapping):
@@ -113,6 +121,10 @@ def from_frame(
             declared = Schema({column: Numeric(*limits[column]) for column in chosen})
         x = declared.encode(frame)
     arrays = {"x": x, **arrays}
+    if held_out is None:
+        held_out = by_record(list(arrays.values()), evaluation_fraction, split_seed)
+    if private_scaling:
+        arrays["x"] = preprocessing.standardise(x, x[~held_out])
     return Dataset(
         name=name,
         description=f"{len(chosen)} features, " + (f"target {target!r}." if target is not None else "no target."),
@@ -120,7 +132,7 @@ def from_frame(
         evaluation=tuple(array[held_out] for array in arrays.values()),
         feature_names=tuple(chosen) if declared is None else declared.feature_names,
         target_name=target or "",
-        classes=classes,
+        classes=labels,
         schema=declared,
         unit=unit,
         evaluation_is_public=evaluation_is_public,
@@ -148,13 +160,14 @@ def from_arrays(
 ) -> Dataset:
     """A data set from NumPy arrays; the other arguments are those of ``from_frame``.
 
-    :param x: array[N, D], one row a record, in the features' own units. :param y: array[N], the binary target (numeric with
-        ``threshold=``), or None.
+    :param x: array[N, D], one row a record, in the features' own units. :param y: array[N], the target (of 0 and 1, or with
+        ``positive=``, ``classes=`` or ``threshold=``), or None.
     :param feature_names: D names of the columns; "x1", "x2", ... by default.
     :param group: array[N] of group labels, to be given with ``groups`` or ``group_features``.
     :param evaluation: arrays of evaluation records in the order x, group, y, as far as they are given; else ``x`` is split.
     :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
     """
+    x = preprocessing.unmasked("x", x)
     given = {"x": x, "group": group, "y": y}
     present = [each for each in given if given[each] is not None]
     width = np.shape(x)[1] if np.ndim(x) == 2 else 0
@@ -179,7 +192,7 @@ def from_arrays(
 
 
 def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str, prefix: str = "") -> pd.DataFrame:
-    x = np.asarray(arrays["x"])
+    x = preprocessing.unmasked(f"{prefix}x", arrays["x"])
     if x.ndim != 2 or x.shape[1] < 1:
         raise _validate.ArgumentError(f"{prefix}x", x, "must have shape (records, features); images go to from_images.")
     if len(feature_names) != x.shape[1]:
@@ -190,24 +203,13 @@ def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str
     for which, label in (("group", "group"), ("y", target_name)):
         if which not in arrays:
             continue
-        values = np.asarray(arrays[which])
+        values = preprocessing.unmasked(f"{prefix}{which}", arrays[which])
         if values.shape != (len(x),):
             raise _validate.ArgumentError(f"{prefix}{which}", values, f"must have shape ({len(x)},), one entry a row of x.")
         if label in frame.columns:
             raise _validate.ArgumentError("feature_names", label, f"is the name of {which}.")
         frame[label] = values
     return frame
-
-
-def split_rows(num_rows: int, fraction: Any, seed: Any) -> np.ndarray:
-    """bool[num_rows], True for evaluation rows, as ``evaluation_rows``; refused where a side has too few."""
-    fraction = _validate.probability("evaluation_fraction", fraction)
-    held_out = evaluation_rows(num_rows, fraction, _validate.seed("split_seed", seed))
-    if held_out.sum() < 1 or (~held_out).sum() < 2:
-        raise _validate.ArgumentError(
-            "evaluation_fraction", fraction, f"leaves too few records of {num_rows} on one side of the split."
-        )
-    return held_out
 
 
 def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -218,28 +220,29 @@ def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, evaluation, strict=True))
 
 
-def _checked_frame(frame: Any, evaluation: Any, fraction: Any, seed: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray]:
-    """(all rows with text as column names, {label: text}, which rows are evaluation records)."""
+def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
+    """(all rows with text as column names, {label: text}, which rows are evaluation records if that is given)."""
     for argument, table in (("frame", frame), ("evaluation", evaluation)):
         if not isinstance(table, pd.DataFrame) and not (argument == "evaluation" and table is None):
             raise _validate.ArgumentError(argument, type(table).__name__, "must be a pandas DataFrame.")
     names = {label: str(label) for label in frame.columns}
     columns = [str(label) for label in frame.columns]
-    repeated = sorted({column for column in columns if columns.count(column) > 1})
+    repeated = sorted(column for column, times in collections.Counter(columns).items() if times > 1)
     if repeated:
         raise _validate.ArgumentError("frame", repeated[0], "this column name occurs more than once.")
     frame = frame.set_axis(columns, axis=1)
     if evaluation is None:
-        return frame, names, split_rows(len(frame), fraction, seed)
+        return frame, names, None
     others = [str(label) for label in evaluation.columns]
-    missing = [column for column in columns if others.count(column) != 1]
+    occurs = collections.Counter(others)
+    missing = [column for column in columns if occurs[column] != 1]
     if missing:
         raise _validate.ArgumentError(
             "evaluation", missing[0], "this column of the training table must occur once here too."
         )
     if len(frame) < 2 or len(evaluation) < 1:
         raise _validate.ArgumentError(
-            "evaluation", evaluation, f"at least 2 training and 1 evaluation record are needed, not {len(frame)} and this."
+            "evaluation", type(evaluation).__name__, "at least 2 training records and 1 evaluation record are needed."
         )
     both = pd.concat([frame, evaluation.set_axis(others, axis=1)[columns]], ignore_index=True)
     return both, names, np.arange(len(both)) >= len(frame)
@@ -274,18 +277,25 @@ def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Sc
         return schema
     chosen = _columns(features, names)
     for column in chosen:
-        _validate.choice("features", column, schema.columns)
+        if not isinstance(column, str) or column not in schema.columns:
+            raise _validate.unknown_name("features", column, schema.columns)
     if not chosen or len(set(chosen)) < len(chosen):
         raise _validate.ArgumentError("features", chosen, "must name at least one column, each once.")
     return Schema({column: schema.columns[column] for column in chosen})
 
 
-def _target(column: pd.Series, positive: Any, threshold: Any) -> tuple[np.ndarray, tuple[str, str]]:
-    if threshold is None:
-        return preprocessing.binary_target(column, positive)
-    if positive is not None:
-        raise _validate.ArgumentError("positive", positive, "must not be given with threshold: above it counts as 1.")
-    return preprocessing.thresholded(column, threshold)
+def _target(column: pd.Series, positive: Any, classes: Any, threshold: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+    given = {"threshold": threshold, "classes": classes, "positive": positive}
+    several = [name for name, value in given.items() if value is not None]
+    if len(several) > 1:
+        raise _validate.ArgumentError(
+            several[1], given[several[1]], f"must not be given with {several[0]}, which says what the classes are."
+        )
+    if threshold is not None:
+        return targets.thresholded(column, threshold)
+    if classes is not None:
+        return targets.declared_classes(column, classes)
+    return targets.binary_target(column, positive)
 
 
 def _column(given: Any, names: Mapping[Any, str]) -> Any:

@@ -22,7 +22,7 @@ from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy.randomness import NORMAL_BOUND
 from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
-from workbench.sampling.poisson import log_overflow_probability, overflow_capacity
+from workbench.sampling.poisson import MOST_RECORDS, SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
 __all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "sampling_rate_of"]
 
@@ -35,9 +35,9 @@ class PrivacySettings:
     """Settings that change the guarantee, checked when made.
 
     :param epsilon: in (0, 100]. :param delta: in (0, 1). :param iterations: T >= 1, planned steps.
-    :param sampling_rate: q in (0, 1], public. :param sampler: "poisson", "without_replacement" or "shuffle".
-    :param clip: C > 0. :param num_records: N >= 2, declared public. :param seed: None for secret randomness; a number >= 0
-        makes the run reproducible and the noise predictable to whoever knows it.
+    :param sampling_rate: q in [2^-32, 1], public. :param sampler: "poisson", "without_replacement" or "shuffle".
+    :param clip: C > 0. :param num_records: N in 2 .. 2^30 - 1, declared public. :param seed: None for secret randomness; a
+        number >= 0 makes the run reproducible and the noise predictable to whoever knows it.
     :param relation: the neighbouring relation; None stands for the sampler's own (``accounting.SAMPLERS``).
     :param clipping: how a record's gradient is brought to norm C, one of ``mechanism.CLIPPINGS``.
     :raises ArgumentError: naming the argument and its value.
@@ -60,9 +60,9 @@ class PrivacySettings:
             "epsilon": _validate.number("epsilon", self.epsilon, above=0, at_most=accounting.MAX_EPSILON),
             "delta": _validate.probability("delta", self.delta),
             "iterations": _validate.integer("iterations", self.iterations, at_least=1, at_most=2**31 - 1),
-            "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, above=0, at_most=1),
+            "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1),
             "clip": _validate.number("clip", self.clip, at_least=1e-12),
-            "num_records": _validate.integer("num_records", self.num_records, at_least=2),
+            "num_records": _validate.integer("num_records", self.num_records, at_least=2, at_most=MOST_RECORDS),
             "relation": _validate.choice("relation", relations[0] if self.relation is None else self.relation, relations),
             "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),
             "seed": None if self.seed is None else _validate.seed("seed", self.seed),

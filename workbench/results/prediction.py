@@ -18,6 +18,8 @@ from numpyro import handlers
 
 from workbench import _validate
 from workbench.data import Dataset
+from workbench.data.groups import group_codes
+from workbench.data.preprocessing import unmasked
 from workbench.data.schema import Schema
 from workbench.inference.dpvi import held_out
 from workbench.inference.records import RecordModel, split
@@ -122,7 +124,7 @@ class Predictor:
             raise _validate.ArgumentError("records", len(arrays), f"must be the arrays {', '.join(names)}, as a tuple.")
         checked = []
         for name, array, shape, kind in zip(names, arrays, self.shapes, self.types, strict=False):
-            array = np.asarray(array)
+            array = unmasked(name, array)
             if array.ndim < 1 or array.shape[1:] != shape:
                 raise _validate.ArgumentError(name, array, f"must have the shape (records, {', '.join(map(str, shape))}).")
             if not np.issubdtype(array.dtype, np.number) or not np.all(np.isfinite(array)):
@@ -142,12 +144,7 @@ class Predictor:
         if name == "group":
             if facts["group"] not in frame:
                 raise _validate.ArgumentError("records", list(frame.columns), f"has no column {facts['group']!r}.")
-            places = {label: place for place, label in enumerate(facts["groups"])}
-            labels = [str(label) for label in frame[facts["group"]]]
-            unknown = [label for label in labels if label not in places]
-            if unknown:
-                raise _validate.ArgumentError(facts["group"], unknown[0], "is none of the declared groups.")
-            return np.array([places[label] for label in labels], np.int32)
+            return group_codes(frame[facts["group"]].rename(facts["group"]), tuple(facts["groups"]))
         schema = self.schema
         if name != "x" or schema is None:
             raise _validate.ArgumentError("records", list(frame.columns), "this result has no schema: give arrays.")
@@ -242,9 +239,8 @@ class Predictor:
 
 
 def _check_codes(name: str, codes: np.ndarray, count: int) -> None:
-    wrong = codes[~np.isin(codes, np.arange(count))]
-    if len(wrong):
-        raise _validate.ArgumentError(name, wrong[0].item(), f"must be a whole number from 0 to {count - 1}.")
+    if not np.all(np.isin(codes, np.arange(count))):
+        raise _validate.ArgumentError(name, str(codes.dtype), f"must be whole numbers from 0 to {count - 1}.")
 
 
 def _parts(arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[jax.Array, ...]]:

@@ -31,7 +31,10 @@ from workbench import _validate
 from workbench.privacy.randomness import CHACHA20, stream
 from workbench.sampling.minibatch import Minibatch
 
-__all__ = ["PoissonSampler", "log_overflow_probability", "overflow_capacity"]
+__all__ = ["MOST_RECORDS", "SMALLEST_RATE", "PoissonSampler", "log_overflow_probability", "overflow_capacity"]
+
+MOST_RECORDS = 2**30 - 1  # places are int32
+SMALLEST_RATE = 2.0**-32  # for which the tables hold a million thresholds, and are made in seconds
 
 _WORDS = 3
 _BITS = 32 * _WORDS
@@ -179,8 +182,8 @@ class PoissonSampler:
     surplus is dropped; the probability of that belongs into delta (``log_overflow_probability``). An empty minibatch is
     a normal outcome. At q = 1 every record is in every minibatch.
 
-    :param num_records: N >= 1.
-    :param sampling_rate: q in (0, 1], public.
+    :param num_records: N in 1 .. 2^30 - 1.
+    :param sampling_rate: q in [2^-32, 1], public.
     :param capacity: M >= 1, places in the padded minibatch.
     """
 
@@ -194,9 +197,9 @@ class PoissonSampler:
     def __post_init__(self) -> None:
         # positions are int32 and one addition must not wrap
         object.__setattr__(
-            self, "num_records", _validate.integer("num_records", self.num_records, at_least=1, at_most=2**30 - 1)
+            self, "num_records", _validate.integer("num_records", self.num_records, at_least=1, at_most=MOST_RECORDS)
         )
-        _validate.number("sampling_rate", self.sampling_rate, above=0, at_most=1)
+        _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1)
         object.__setattr__(self, "capacity", _validate.integer("capacity", self.capacity, at_least=1))
         if self.sampling_rate == 1 and self.capacity < self.num_records:
             raise _validate.ArgumentError("capacity", self.capacity, f"q = 1 needs all {self.num_records} records.")

@@ -16,7 +16,7 @@ import pandas as pd
 from workbench import _validate
 from workbench import data as data_room
 from workbench.data import Categorical, Dataset, files
-from workbench.widgets.declarations import FEATURE_ROLES, ColumnDeclaration, TableDeclaration, column_argument
+from workbench.widgets.declarations import FEATURE_ROLES, LABELS, ColumnDeclaration, TableDeclaration, column_argument
 
 __all__ = ["DataSource", "Loader", "Same", "Table", "array_table", "file_table", "frame_table", "stamp", "upload_table"]
 
@@ -102,16 +102,18 @@ class Table:
         code = f"wb.data.{self.function}({', '.join(given)})"
 
         def load() -> Dataset:
+            reason = _validate.ArgumentError(
+                "data",
+                self.name,
+                "cannot be read as it is declared; look for cells that hold lists, objects or huge numbers.",
+            )
             try:
                 return self.make(**options)
             except _validate.ArgumentError as error:
-                raise _public_error(error, declaration, is_array) from None  # its own words quote records
-            except Exception:  # these may
-                raise _validate.ArgumentError(
-                    "data",
-                    self.name,
-                    "cannot be read as it is declared; look for cells that hold lists, objects or huge numbers.",
-                ) from None
+                reason = _public_error(error, declaration, is_array)
+            except Exception:  # its words may quote records, and so it may not be the context of the other either
+                pass
+            raise reason
 
         return DataSource(self.name, code, load, (code, self.content()), declaration.evaluation_is_public, self.note)
 
@@ -215,7 +217,8 @@ def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tu
     if x is None:
         raise _validate.ArgumentError("path", path, "must hold an array 'x' or 'x_train'.")
     if x.ndim != 2:  # images
-        return (), {"x": ()}
+        labels = [ColumnDeclaration("y", LABELS)] if {"y", "y_train"} & arrays.keys() else []
+        return tuple(labels), {"x": (), "y": (LABELS,)}
     return _array_columns(x, [name for name in ("group", "y") if name in arrays or f"{name}_train" in arrays])
 
 
@@ -244,7 +247,7 @@ def _content_of(records: Any) -> Hashable:
     try:
         table = records if isinstance(records, pd.DataFrame) else pd.DataFrame(np.asarray(records))
         rows = pd.util.hash_pandas_object(table, index=False).to_numpy()
-    except TypeError:  # it holds lists, say
+    except Exception:  # it holds lists, say, or objects that cannot be hashed, whatever these raise
         return Same(records)
     return hashlib.sha256(rows.tobytes()).digest(), *map(str, table.columns), *map(str, table.dtypes)
 
@@ -260,27 +263,28 @@ def _literal(value: Any) -> str:
     return value.__name__ if isinstance(value, type) else repr(value)
 
 
-# Errors that come from looking at the records say which values and how many rows: these words stand in their place.
+# Errors that come from looking at the records, in the words of the screen
 _BY_ROLE = {
     "number": "in some row it is missing, infinite or no plain number: clean it, or choose another role.",
     "category": "some row has a value that is not declared, or none: declare it, or tick that others are allowed.",
     "yes / no": "some row holds something else than True and False or 1 and 0: clean it, or choose another role.",
-    "target": "it must hold two values that both occur, none missing (or numbers, with a threshold).",
+    "target": "it must hold 0 and 1 or False and True, none missing; or else declare its positive value, all its classes "
+    "or a threshold.",
     "group": "some row is of a group that is not declared, or of none: declare all groups.",
 }
 _BY_ARGUMENT = {
     "target": _BY_ROLE["target"],
-    "positive": "say which of the target's two values counts as 1, as it is written in the table.",
+    "positive": "say which of the target's values counts as 1, as it is written in the table, or list all its classes.",
     "evaluation_fraction": "leaves too few records on one side of the split.",
 }
 _OF_ARRAYS = {
     "x": "must be numbers in rows and columns.",
-    "y": "must have one entry a row of the records, of two values that both occur (or numbers, with a threshold).",
+    "y": "must have one entry a row of the records, 0 or 1, or else with a positive value, all classes or a threshold.",
     "group": "must have one entry a row of the records, each a declared group.",
-    "labels": "must be whole numbers from 0, one an image.",
+    "labels": "must be whole numbers from 0, one an image, less than the number of classes.",
     "images": "must be whole numbers from 0 to 255, or numbers from 0 to 1.",
 }
-_DECLARED = {"bounds", "features", "frame", "groups", "schema", "threshold", "private_scaling", "unit", "name"}
+_DECLARED = {"bounds", "classes", "features", "frame", "groups", "schema", "threshold", "private_scaling", "unit", "name"}
 
 
 def _public_error(

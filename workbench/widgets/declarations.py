@@ -11,12 +11,14 @@ from typing import Any
 from workbench import _validate
 from workbench.data import Categorical, Numeric
 from workbench.data.groups import checked_groups
+from workbench.data.targets import class_names
 from workbench.widgets.fields import number_in
 
-__all__ = ["FEATURE_ROLES", "ROLES", "ColumnDeclaration", "TableDeclaration", "column_argument"]
+__all__ = ["FEATURE_ROLES", "LABELS", "ROLES", "ColumnDeclaration", "TableDeclaration", "column_argument"]
 
 FEATURE_ROLES = ("number", "category", "yes / no")
 ROLES = (*FEATURE_ROLES, "target", "group", "leave out")
+LABELS = "labels"  # the role of an array beside images
 _SHARE = "0.2"
 
 
@@ -27,7 +29,8 @@ class ColumnDeclaration:
     :param name: of the column. :param role: one of ``ROLES``. :param low: lowest publicly known value, of a number.
     :param high: the highest. :param whole: whether only whole numbers occur. :param values: of a category, separated by
         commas. :param other: whether other values are taken as one more category. :param positive: value of the target
-        that counts as 1. :param threshold: or the number above which it does. :param groups: all of them, by commas.
+        that counts as 1. :param threshold: or the number above which it does. :param classes: or all its values, by commas,
+        or their number; of labels of images these alone. :param groups: all of them, by commas.
     """
 
     name: str
@@ -39,6 +42,7 @@ class ColumnDeclaration:
     other: bool = False
     positive: str = ""
     threshold: str = ""
+    classes: str = ""
     groups: str = ""
 
     def numeric(self) -> Numeric:
@@ -71,16 +75,29 @@ class ColumnDeclaration:
             raise self._error(f"{error.value} {error.expectation}") from None
 
     def target_options(self) -> dict[str, Any]:
-        """Which target values count as 1, as keyword arguments; ``ArgumentError`` where that cannot be."""
+        """What the target's classes are, as keyword arguments; ``ArgumentError`` where that cannot be."""
         positive, threshold = self.positive.strip(), number_in(self.threshold)
         if positive and threshold is not None:
             raise _validate.ArgumentError("threshold", threshold, "give the positive value or the threshold, not both.")
+        if self.classes.strip():
+            if positive or threshold is not None:
+                raise _validate.ArgumentError("classes", self.classes, "give one of positive value, threshold and classes.")
+            return self.class_options()
         if positive:
             return {"positive": _value_in(positive)}
         if threshold is not None:
             _validate.number("threshold", threshold)
             return {"threshold": threshold}
         return {}
+
+    def class_options(self) -> dict[str, Any]:
+        """All classes, or their number, as a keyword argument; ``ArgumentError`` naming ``classes`` where that cannot be."""
+        names = _listed(self.classes)
+        if not names:
+            raise _validate.ArgumentError("classes", "", "type all classes, separated by commas, or how many there are.")
+        given = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
+        class_names(given)
+        return {"classes": given}
 
     def group_names(self) -> list[str]:
         """All groups; ``ArgumentError`` naming ``groups`` where there are none or one is repeated."""
@@ -99,7 +116,8 @@ class ColumnDeclaration:
 class TableDeclaration:
     """What is declared about a table, as typed.
 
-    :param columns: of the table; none for images. :param same_bounds: whether ``low`` and ``high`` are those of all numbers.
+    :param columns: of the table; of images their labels alone.
+    :param same_bounds: whether ``low`` and ``high`` are those of all numbers.
     :param private_scaling: scale by the private records' own mean and standard deviation, in the place of all bounds.
     :param unit: what one row is. :param evaluation_fraction: share of evaluation records, in (0, 1).
     :param evaluation_is_public: whether these are public.
@@ -119,7 +137,7 @@ class TableDeclaration:
         checks: list[Callable[[], Any]] = [self._fraction]
         if self._features:
             checks += [partial(self._declared, column) for column in self._features]
-        elif self.columns:
+        elif not self.are_images:
             checks.append(
                 partial(_refuse, "features", "give at least one column the role of a number, category or yes / no.")
             )
@@ -128,6 +146,7 @@ class TableDeclaration:
                 reason = f"only one column can be the {role}."
                 checks.append(partial(_refuse, column_argument(column.name), reason))
         checks += [column.target_options for column in self._with_role("target")]
+        checks += [column.class_options for column in self._with_role(LABELS)]
         checks += [column.group_names for column in self._with_role("group")]
         found: dict[str, str] = {}
         for check in checks:
@@ -147,7 +166,9 @@ class TableDeclaration:
         for column in self._with_role("target"):
             options |= {"target": column.name} if names_columns else {}
             options |= column.target_options()
-        if self.columns:
+        for column in self._with_role(LABELS):
+            options |= column.class_options()
+        if not self.are_images:
             options |= self._scaling()
         for column in self._with_role("group"):
             options |= {"group": column.name} if names_columns else {}
@@ -164,6 +185,11 @@ class TableDeclaration:
     def role_of(self, name: str) -> str:
         """The role of a column; "" where there is none of that name."""
         return next((column.role for column in self.columns if column.name == name), "")
+
+    @property
+    def are_images(self) -> bool:
+        """Whether there are no columns, but at most labels."""
+        return all(column.role == LABELS for column in self.columns)
 
     @property
     def _features(self) -> tuple[ColumnDeclaration, ...]:

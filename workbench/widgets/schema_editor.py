@@ -13,7 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench.widgets import _html, fields
-from workbench.widgets.declarations import ROLES, ColumnDeclaration, TableDeclaration, column_argument
+from workbench.widgets.declarations import LABELS, ROLES, ColumnDeclaration, TableDeclaration, column_argument
 
 __all__ = ["SchemaEditor"]
 
@@ -34,10 +34,19 @@ _CONTROLS = {
     "target": [
         ("positive", "positive value", "optional: counts as 1"),
         ("threshold", "or threshold", "optional: above it is 1"),
+        ("classes", "or all classes", "optional: a, b, c"),
     ],
+    LABELS: [("classes", "all classes", "names: a, b, c; or how many")],
     "group": [("groups", "all groups", "names: a, b, c")],
 }
-_OF_ROLE = {"target": "target", "positive": "target", "threshold": "target", "group": "group", "groups": "group"}
+_OF_ROLE = {
+    "classes": "target",
+    "target": "target",
+    "positive": "target",
+    "threshold": "target",
+    "group": "group",
+    "groups": "group",
+}
 _NO_PICK = ("none", "")
 
 
@@ -77,6 +86,7 @@ class SchemaEditor:
                 *(each.view for each in self._pickers.values()),
                 scrolled,
             ]
+        if not start.are_images:
             shown += [self.same_bounds.view, self._pair, self._pair_error, self.private_scaling.view, self._badge]
         shown += [self.evaluation_fraction.view, self.evaluation_is_public.view]
         self.view = widgets.VBox(shown)
@@ -96,8 +106,8 @@ class SchemaEditor:
         of_fields = {"bounds": ""} | dict.fromkeys(self._general, "")
         names = {form: name for name in self._columns for form in (column_argument(name), f"bounds[{name!r}]", name)}
         for argument, expectation in problems.items():
-            role = _OF_ROLE.get(argument, "")
-            holders = [column.name for column in self._columns.values() if column.role == role]
+            roles = (_OF_ROLE.get(argument, ""), LABELS if argument == "classes" else "")
+            holders = [column.name for column in self._columns.values() if column.role in roles]
             name = names.get(argument) or (holders[-1] if holders else "")
             if name in by_row:
                 by_row[name].append(f"{name if argument in names else argument}: {expectation}")

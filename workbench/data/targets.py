@@ -1,0 +1,107 @@
+"""Targets of records: which class is which follows from what is declared, and from the type of a column, never from rows."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from workbench import _validate
+from workbench.data.preprocessing import OTHER, finite_numbers, number_or_nan, numbers_in, text_of, texts_of
+
+__all__ = ["binary_target", "class_names", "declared_classes", "thresholded"]
+
+_MOST_CLASSES = 10_000
+
+
+def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, tuple[str, str]]:
+    """(int32 target of 0 and 1, labels of the two classes), which follow from the column's type and ``positive`` alone.
+
+    :param positive: the value that counts as 1, compared as a number where it is one, else as text; every other value is the
+        other class. May be left out where all values are 0 and 1 or False and True.
+    :raises ArgumentError: naming ``target`` if a value is missing, or ``positive`` if it is needed or cannot occur.
+    """
+    name = str(column.name)
+    _refuse_missing(column)
+    if pd.api.types.is_bool_dtype(column.dtype):
+        chosen = {"True": True, "1": True, "False": False, "0": False}.get("True" if positive is None else text_of(positive))
+        if chosen is None:
+            raise _validate.ArgumentError("positive", positive, f"{name!r} holds False and True: one of these counts as 1.")
+        return (column.to_numpy(bool) == chosen).astype(np.int32), (str(not chosen), str(chosen))
+    values = numbers_in(column)
+    if positive is None:
+        if not np.all((values == 0) | (values == 1)):
+            raise _validate.ArgumentError(
+                "positive",
+                None,
+                f"{name!r} has other values than 0 and 1, and none is read off the records: say which value counts as 1, as "
+                "in positive='yes' (all others are then one class), or declare all of them, as in classes=['no', 'yes'].",
+            )
+        return values.astype(np.int32), ("0", "1")
+    number = math.nan if isinstance(positive, bool) else number_or_nan(positive)
+    if pd.api.types.is_numeric_dtype(column.dtype) and math.isnan(number):
+        raise _validate.ArgumentError("positive", positive, f"{name!r} holds numbers: one of these counts as 1.")
+    text = text_of(positive)
+    same = np.array([each == text for each in texts_of(column)]) | (values == number)
+    return same.astype(np.int32), (f"not {OTHER}" if text == OTHER else OTHER, text)
+
+
+def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(int32 place of each value among ``classes``, compared as text; the labels).
+
+    :raises ArgumentError: naming ``classes`` if they are no two names or more, or ``target`` for a row of none of them.
+    """
+    labels = class_names(classes)
+    place_of = {label: place for place, label in enumerate(labels)}
+    codes = np.array([place_of.get(text, -1) if text is not None else -1 for text in texts_of(column)], np.int32)
+    if np.any(codes < 0):
+        raise _validate.ArgumentError(
+            "target",
+            str(column.name),
+            f"some row has none of the {len(labels)} declared classes, or no value; declare all that there can be in "
+            "classes=[...], or name the one that counts with positive=.",
+        )
+    return codes, labels
+
+
+def class_names(classes: Any) -> tuple[str, ...]:
+    """The names of two or more classes as text, or an ``ArgumentError`` that names ``classes``; K stands for 0 .. K - 1."""
+    if isinstance(classes, numbers.Integral) and not isinstance(classes, bool) and 2 <= int(classes) <= _MOST_CLASSES:
+        return tuple(map(str, range(int(classes))))
+    if isinstance(classes, (str, Mapping, set, frozenset)) or not isinstance(classes, Iterable):
+        raise _classes_needed(classes)
+    given = list(classes)
+    if len(given) < 2 or any(not pd.api.types.is_scalar(each) or pd.isna(each) for each in given):
+        raise _classes_needed(classes)
+    names = tuple(text_of(each) for each in given)
+    if len(set(names)) < len(names):
+        raise _validate.ArgumentError("classes", given, "two of them are the same as text.")
+    return names
+
+
+def _classes_needed(classes: Any) -> _validate.ArgumentError:
+    return _validate.ArgumentError(
+        "classes",
+        classes,
+        "declare all classes that there can be, two or more, as in classes=['cat', 'dog'] or classes=10 for 0 .. 9: read "
+        "off private labels they would tell of a single record.",
+    )
+
+
+def _refuse_missing(column: pd.Series) -> None:
+    """An ``ArgumentError`` that names ``target`` where a value of it is missing."""
+    if column.isna().any():
+        raise _validate.ArgumentError("target", str(column.name), "the target is missing in some row; drop such rows first.")
+
+
+def thresholded(column: pd.Series, threshold: float) -> tuple[np.ndarray, tuple[str, str]]:
+    """(int32 target, labels of the two classes): whether each number is above the public ``threshold``.
+
+    :raises ArgumentError: naming the column, if a value is missing, infinite or no number.
+    """
+    limit = _validate.number("threshold", threshold)
+    return (finite_numbers(column) > limit).astype(np.int32), (f"<= {limit:g}", f"> {limit:g}")
