@@ -47,6 +47,7 @@ class OneDrawForAChunk(DPVI):
         return super().draw(key, step // 4 * 4 if ahead else step)
 
 
+@pytest.mark.slow
 def test_noise_that_is_wrong_in_chunks_alone_is_caught():
     def make_trainer(optim):
         return OneDrawForAChunk(

@@ -90,9 +90,12 @@ def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Wat
 
 
 class ClampedIndices(DPVI):
-    """PLANTED BUG: the arrays are taken for half as long as they are, and what is beyond is read as their last record."""
+    """PLANTED BUG: what lies beyond the end of an array, or of its first half, is read as the last record there."""
 
     def step(self, state: DPVIState, records: Record, draws: Draws) -> DPVIState:
-        """As ``DPVI.step``, with clamped indices."""
-        indices = jnp.minimum(draws.minibatch.indices, self.sampler.num_records // 2)
-        return super().step(state, records, draws._replace(minibatch=draws.minibatch._replace(indices=indices)))
+        """As ``DPVI.step``, with clamped indices, on arrays of any size."""
+        size = self.sampler.num_records
+        rows = jnp.minimum(jnp.arange(size), records[0].shape[0] - 1)
+        indices = jnp.minimum(draws.minibatch.indices, size // 2)
+        clamped = draws._replace(minibatch=draws.minibatch._replace(indices=indices))
+        return super().step(state, tuple(array[rows] for array in records), clamped)

@@ -64,7 +64,7 @@ def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
                 signs = (-1.0) ** np.arange(array.shape[axis]).reshape(shape)  # noqa: B023
                 return np.broadcast_to(signs * size, array.shape)  # noqa: B023
 
-            yield f"a record whose places cancel, of {size:g}", changed(cancelling)
+            yield f"a record of {size:g} that cancels along axis {axis}", changed(cancelling)
 
 
 def _released(trainer: DPVI, watched: Watched, start: DPVIState) -> Callable[..., jax.Array]:
