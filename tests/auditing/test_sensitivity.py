@@ -27,12 +27,12 @@ def places(x, y=None, num_records=None):
     """Each record has places whose parts of the gradient may cancel: they are weighed and added up."""
     weights = numpyro.sample("weights", dist.Normal(0.0, 2.0).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
-        numpyro.sample("y", dist.Bernoulli(logits=(x @ weights) @ jnp.array([1.0, 1.0, 2.0, 2.0])), obs=y)
+        numpyro.sample("y", dist.Bernoulli(logits=(x @ weights) @ jnp.tile(jnp.array([1.0, 2.0, 2.0, 1.0]), 8)), obs=y)
 
 
 RANDOM = np.random.default_rng(0)
 PLACES = (
-    RANDOM.normal(size=(OTHERS, 4, 3)).astype(np.float32),
+    RANDOM.normal(size=(OTHERS, 32, 3)).astype(np.float32),
     np.arange(OTHERS, dtype=np.int32) % 2,
 )
 CASES = {

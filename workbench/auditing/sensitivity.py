@@ -28,6 +28,11 @@ PRECISIONS = ("float32", "bfloat16", "float64")
 
 _TOLERANCE = 1e-3  # of C, for the rounding of the difference of two sums
 _SIZES = (1e3, 1e9, 1e18, 1e30, 1e-30)  # what a record is multiplied by
+_CANCELLING = (1.0, 1e4, 1e9)  # or made of, with either sign
+_PATTERNS = {
+    "pairs": lambda count: (-1.0) ** np.arange(count),
+    "halves": lambda count: np.where(np.arange(count) < count / 2, 1.0, -1.0),
+}
 _FILLS = (0.0, 1e4, 1e38, math.nan, math.inf, -math.inf)  # or made of
 
 
@@ -54,17 +59,17 @@ def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
     for value in _FILLS:
         yield f"a record of {value:g}", changed(lambda array: np.full_like(array, value))  # noqa: B023
     for axis in range(1, max(array.ndim for array in template)):
-        for size in (1.0, 1e4, 1e9):
+        for size in _CANCELLING:
+            for pattern, signs in _PATTERNS.items():
 
-            def cancelling(array: np.ndarray) -> np.ndarray:
-                if axis >= array.ndim:  # noqa: B023
-                    return array
-                shape = [1] * array.ndim
-                shape[axis] = -1  # noqa: B023
-                signs = (-1.0) ** np.arange(array.shape[axis]).reshape(shape)  # noqa: B023
-                return np.broadcast_to(signs * size, array.shape)  # noqa: B023
+                def cancelling(array: np.ndarray) -> np.ndarray:
+                    if axis >= array.ndim:  # noqa: B023
+                        return array
+                    shape = [1] * array.ndim
+                    shape[axis] = -1  # noqa: B023
+                    return np.broadcast_to(signs(array.shape[axis]).reshape(shape) * size, array.shape)  # noqa: B023
 
-            yield f"a record of {size:g} that cancels along axis {axis}", changed(cancelling)
+                yield f"a record of {size:g} that cancels along axis {axis} in {pattern}", changed(cancelling)
 
 
 def _released(trainer: DPVI, watched: Watched, start: DPVIState) -> Callable[..., jax.Array]:
