@@ -66,7 +66,7 @@ def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) 
     if bug == "lenient_accountant":
         claims.append(_LENIENT)
     excesses = [each.excess() for each in claims]
-    worst = max(excesses)
+    worst = float(max(excesses))
     if worst > 1:
         refuted = claims[excesses.index(worst)]
         return Check("accountant", False, f"{refuted} is refuted: it is at least {refuted.least_epsilon():.4g}.", worst)
