@@ -17,7 +17,7 @@ import pytest
 from workbench.models import registry
 
 import workbench as wb
-from workbench import ArgumentError, cli, fitting
+from workbench import ArgumentError, auditing, cli, fitting
 from workbench.privacy.ledger import Ledger
 from workbench.results import FitResult
 
@@ -501,7 +501,6 @@ AUDIT = ["audit", "--trials", "400", "--iterations", "3", "--epsilon", "0.5", "-
 @pytest.fixture
 def audited(command, monkeypatch):
     """Runs the command with a stand-in for the audit: (what it answered, what the audit was asked for)."""
-    from workbench import auditing
 
     def run(lower_bound, *options):
         asked = {}
@@ -527,12 +526,14 @@ def test_an_audit_that_refutes_nothing_ends_well(audited):
     assert err == "workbench audit: running the core on canaries...\n"
     assert (asked["model"], asked["data"], asked["sampling_rate"], asked["bug"]) == ("logistic", None, 0.5, None)
     assert (asked["trials"], asked["iterations"], asked["epsilon"], asked["seed"]) == (400, 3, 0.5, 1)
+    assert (asked["strategy"], asked["parts"]) == ("auto", auditing.PARTS)
 
 
 def test_an_audit_that_refutes_the_promise_fails(audited):
     (code, out, _), asked = audited(
-        0.6, "--planted-bug", "no_clipping", "--json", "--sampler", "shuffle", "--canaries", "50", "--mode", "one_run"
-    )
+        0.6, "--planted-bug", "no_clipping", "--json", "--sampler", "shuffle", "--canaries", "50", "--mode", "one_run",
+        "--parts", "attack", "paths", "--strategy", "vmap",
+    )  # fmt: skip
     answer = json.loads(out)
     assert code == 1
     assert not answer["passed"]
@@ -540,12 +541,20 @@ def test_an_audit_that_refutes_the_promise_fails(audited):
     assert (asked["bug"], asked["sampler"], asked["num_canaries"], asked["mode"]) == (
         "no_clipping", "shuffle", 50, "one_run",
     )  # fmt: skip
+    assert (asked["strategy"], asked["parts"]) == ("vmap", ["attack", "paths"])
+
+
+def test_planted_bugs_and_parts_are_named_in_the_help(command):
+    _, out, _ = command("audit", "--help")
+    named = set(out.replace(",", " ").replace("(", " ").split())
+    assert {*auditing.PLANTED_BUGS, *auditing.PARTS} <= named
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
         (["--planted-bug", "typo"], "bug='typo': "),
+        (["--parts", "typo"], "parts='typo': "),
         (["--mode", "often"], "mode='often': "),
         (["--trials", "5"], "trials=5: "),
         (["--epsilon", "0"], "epsilon=0.0: "),

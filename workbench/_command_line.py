@@ -430,8 +430,10 @@ def _add_audit(commands: Any) -> None:
     audit = commands.add_parser(
         "audit",
         help="attack the core with canaries: a lower bound on epsilon to hold against the promise",
-        description="Runs the steps of a fit on records made for the purpose and attacks them. Exit code 1 if the attack "
-        "refutes the promise, as it does with a planted bug.",
+        description="Runs the steps of a fit on records made for the purpose and attacks them; compares chunks, checkpoints "
+        "and lanes with those steps; looks for a record that moves a sum too far, record arrays of a wrong size, noise that "
+        "is reused after a crash, and a promise below what an independent bound allows. Exit code 1 if anything refutes the "
+        "promise, as a planted bug does. Without the part attack nothing is run --iterations times.",
     )
     audit.add_argument("--model", default="logistic", help="a name, or a Python file, as for fit (logistic)")
     audit.add_argument("--data", help="a data set whose training records may be shown; made-up records by default")
@@ -452,8 +454,15 @@ def _add_audit(commands: Any) -> None:
     audit.add_argument("--canaries", type=_whole, default=1000, help="canaries in the run, for one_run (1000)")
     audit.add_argument("--confidence", type=_number, default=0.95, help="of the lower bound (0.95)")
     audit.add_argument("--seed", type=_whole, help="reproducible audit")
+    audit.add_argument("--strategy", default="auto", help="how clipped sums are computed, as for fit (auto)")
     audit.add_argument(
-        "--planted-bug", metavar="BUG", help="break the run on purpose: half_noise, no_clipping or realised_size"
+        "--parts", nargs="+", metavar="PART", help="of the audit: attack paths sensitivity arrays accountant resume (all)"
+    )
+    audit.add_argument(
+        "--planted-bug",
+        metavar="BUG",
+        help="break what is audited on purpose: half_noise, no_clipping, realised_size, short_norms, clamped_indices, "
+        "shared_key, repeated_noise or lenient_accountant",
     )
 
 

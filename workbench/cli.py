@@ -374,7 +374,7 @@ def _writable_file(argument: str, text: str) -> Path:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    from workbench.auditing import audit
+    from workbench.auditing import PARTS, audit
 
     print("workbench audit: running the core on canaries...", file=sys.stderr)
     result = audit(
@@ -389,12 +389,14 @@ def _audit(arguments: argparse.Namespace) -> int:
         clip=arguments.clip,
         clipping=arguments.clipping,
         gradient=arguments.gradient,
+        strategy=arguments.strategy,
         mode=arguments.mode,
         trials=arguments.trials,
         num_canaries=arguments.canaries,
         confidence=arguments.confidence,
         seed=arguments.seed,
         bug=arguments.planted_bug,
+        parts=arguments.parts or PARTS,
     )
     print(json.dumps(result.to_dict()) if arguments.json else result.statement())
     return DONE if result.passed else FAILED

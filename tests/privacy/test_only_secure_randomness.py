@@ -94,9 +94,9 @@ ALLOWED = {
     Use("workbench/inference/records.py", "_trace", "numpyro.handlers.seed"): "hands the guide the base noise it is given",
     Use("workbench/evaluation.py", "evaluation_key", FAST_KEY): "draws of latents for metrics without a guarantee",
     Use("workbench/fitting.py", "PreparedFit.result", FAST_KEY): _RELEASED,
-    Use("workbench/auditing.py", "_clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
-    Use("workbench/auditing.py", "_table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
-    Use("workbench/auditing.py", "audit_release", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
+    Use("workbench/auditing/attack.py", "clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
+    Use("workbench/auditing/canaries.py", "table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
+    Use("workbench/auditing/running.py", "audit_release", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
 }
 
 

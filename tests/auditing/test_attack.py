@@ -14,18 +14,23 @@ from scipy.stats import norm
 
 import workbench
 from tests import zoo
-from workbench import auditing, privacy
+from workbench import privacy
 from workbench._validate import ArgumentError
-from workbench.auditing import PLANTED_BUGS, AuditResult, audit, audit_release
+from workbench.auditing import PARTS, AuditResult, Check, audit, audit_release
+from workbench.auditing.attack import clipped_gradients, evidence_of
+from workbench.auditing.bugs import watched as watched_mechanism
+from workbench.auditing.canaries import Canaries
 from workbench.inference import DPVI
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import key_from_seed
-from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sampling import Minibatch, PoissonSampler, ShuffleSampler, WithoutReplacementSampler
 
 # Every comparison with a claim is made at this confidence: a sound mechanism fails one seed in ten thousand for each audit,
 # and a planted bug is found by more than luck.
 CONFIDENCE = 0.9999
 DELTA = 1e-2
+ATTACK = ("attack",)  # the other parts have files of their own
+OF_THE_ATTACK = ("half_noise", "no_clipping", "realised_size")
 
 
 def show(result):
@@ -46,7 +51,7 @@ def test_one_run_catches_a_missing_clip_and_nothing_else(bug):
     """Gradients fifty times as long as C: 300 canaries in two steps give them away."""
     result = audit(
         epsilon=1, delta=1e-8, iterations=2, sampling_rate=1, clip=0.1, mode="one_run", num_canaries=300,
-        confidence=CONFIDENCE, seed=0, bug=bug,
+        confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK,
     )  # fmt: skip
     show(result)
     assert result.passed == (bug is None)
@@ -77,7 +82,7 @@ def trainer(mechanism, rate=0.5, size=NUM_RECORDS):
 def test_watching_changes_nothing_and_sees_what_the_step_used():
     """SGD on one parameter per coordinate of u: the steps themselves show the noised sums."""
     plain = GaussianMechanism(1.0, 1.5)
-    watched = auditing._watched(plain, None, math.nan)
+    watched = watched_mechanism(plain, None, math.nan)
     ordinary, observed = trainer(plain), trainer(watched)
     state = ordinary.init(key_from_seed(0), *RECORDS)
     observed.init(key_from_seed(0), *RECORDS)
@@ -103,14 +108,17 @@ def test_watching_changes_nothing_and_sees_what_the_step_used():
 def test_planted_bugs_are_what_they_say():
     claimed = GaussianMechanism(0.5, 2.0)
     total, noise = {"a": jnp.ones(3)}, jnp.arange(3.0)
-    half, unclipped, rescaled = (auditing._watched(claimed, bug, 4.0) for bug in PLANTED_BUGS)
+    half, unclipped, rescaled, short = (
+        watched_mechanism(claimed, bug, 4.0) for bug in ("half_noise", "no_clipping", "realised_size", "short_norms")
+    )
     assert (half.clip, half.standard_deviation) == (0.5, 0.5)
     assert unclipped.clip > 1e8
     assert unclipped.standard_deviation == pytest.approx(claimed.standard_deviation)
     assert (rescaled.clip, rescaled.standard_deviation) == (0.5, 1.0)
+    assert (short.clip, short.standard_deviation) == (0.625, 1.0)
     for realised, factor in ((8, 0.5), (0, 4.0)):
         mask = jnp.arange(10) < realised
-        rescaled.begin(auditing.Minibatch(jnp.zeros(10, jnp.int32), mask))
+        rescaled.begin(Minibatch(jnp.zeros(10, jnp.int32), mask))
         np.testing.assert_allclose(rescaled.add(total, noise)["a"], factor * (1 + np.arange(3)))
         np.testing.assert_allclose(rescaled.noised_sum(), factor * (1 + np.arange(3)))
 
@@ -119,28 +127,36 @@ def test_planted_bugs_can_be_reached_from_the_audit_alone():
     """No other module uses this one, but for the command line, which has a command that runs ``audit``."""
     root = Path(workbench.__file__).parent
     imports = re.compile(r"^\s*(from|import) .*\bauditing\b", re.MULTILINE)
-    users = {path.name for path in root.rglob("*.py") if imports.search(path.read_text())}
+    elsewhere = [path for path in root.rglob("*.py") if "auditing" not in path.parts]
+    users = {path.name for path in elsewhere if imports.search(path.read_text())}
     assert users <= {"cli.py"}
+
+
+def test_a_part_that_is_left_out_is_not_run():
+    result = audit(epsilon=1, delta=DELTA, iterations=10**6, parts=())
+    assert result.passed
+    assert (result.trials, result.lower_bound, result.checks) == (0, 0, ())
+    assert set(PARTS) == {"attack", "paths", "sensitivity", "arrays", "accountant", "resume"}
 
 
 def test_canaries_are_rows_by_coins():
     others, present, absent = (np.arange(2.0),), (np.array([10.0, 11.0, 12.0]),), (np.array([20.0, 21.0, 22.0]),)
     coins = np.array([True, False, True])
-    np.testing.assert_array_equal(auditing._Canaries(present, None, others).rows(coins)[0], [0, 1, 10, 12])
-    np.testing.assert_array_equal(auditing._Canaries(present, absent, others).rows(coins)[0], [0, 1, 10, 21, 12])
+    np.testing.assert_array_equal(Canaries(present, None, others).rows(coins)[0], [0, 1, 10, 12])
+    np.testing.assert_array_equal(Canaries(present, absent, others).rows(coins)[0], [0, 1, 10, 21, 12])
 
 
 def test_gradients_of_the_attack_are_the_cores_own():
     """At u: clipped gradients of each canary, nothing for none, and the sum over the others."""
     fitted = trainer(GaussianMechanism(0.3, 1.0))
     state = fitted.init(key_from_seed(1), *RECORDS)
-    canaries = auditing._Canaries(tuple(array[:2] for array in RECORDS), None, tuple(array[2:] for array in RECORDS))
+    canaries = Canaries(tuple(array[:2] for array in RECORDS), None, tuple(array[2:] for array in RECORDS))
 
     @quick_jit
     def attacked(state):
         draws, params = fitted.draw(state.key, state.step), fitted.unconstrained(state)
         u, _ = fitted.split.release_point(params, draws.base_noise)
-        return u, auditing._clipped_gradients(fitted, 0.3, params, draws, canaries)
+        return u, clipped_gradients(fitted, 0.3, params, draws, canaries)
 
     u, (present, absent, others) = attacked(state)
     x, y = RECORDS
@@ -158,7 +174,7 @@ def test_evidence_is_the_log_likelihood_ratio(rate):
     random, deviation = np.random.default_rng(0), 0.7
     noised, there, instead = random.normal(size=(3, 5))
     gradients = tuple(jnp.asarray(array, jnp.float32) for array in (there[None], instead[None], np.zeros(5)))
-    ratio, log_size = auditing._evidence(jnp.asarray(noised, jnp.float32), gradients, rate, deviation)
+    ratio, log_size = evidence_of(jnp.asarray(noised, jnp.float32), gradients, rate, deviation)
 
     def density(gradient):
         return rate * np.prod(norm.pdf(noised, gradient, deviation)) + (1 - rate) * np.prod(norm.pdf(noised, 0, deviation))
@@ -170,7 +186,15 @@ def test_evidence_is_the_log_likelihood_ratio(rate):
 
 def result_with(**changes):
     fields = {field.name: 1 for field in dataclasses.fields(AuditResult)}
-    given = {"claimed_epsilon": 2.0, "lower_bound": 1.5, "delta": 1e-3, "mode": "many_runs", "trials": 500, "bug": None}
+    given = {
+        "checks": (),
+        "claimed_epsilon": 2.0,
+        "lower_bound": 1.5,
+        "delta": 1e-3,
+        "mode": "many_runs",
+        "trials": 500,
+        "bug": None,
+    }
     return AuditResult(**fields | given | {"confidence": 0.95, "relation": "replace_one", "sampler": "shuffle"} | changes)
 
 
@@ -187,8 +211,21 @@ def test_statement_says_what_was_found_and_that_it_proves_nothing():
     assert "proves nothing" not in broken.statement()
 
 
-def test_result_goes_into_json():
-    result = result_with()
+def test_what_another_part_found_fails_the_audit_and_is_said():
+    checks = (Check("paths", True, "the same sums."), Check("sensitivity", False, "moves by 3 of what is allowed.", 3.0))
+    result = result_with(checks=checks, trials=0, bug="short_norms")
+    assert not result.passed
+    assert result_with(checks=checks[:1]).passed
+    assert result.statement().splitlines() == [
+        "1 was not attacked. The bug 'short_norms' was planted.",
+        "paths, passed: the same sums.",
+        "sensitivity, FAILED: moves by 3 of what is allowed.",
+    ]
+
+
+@pytest.mark.parametrize("checks", [(), (Check("accountant", True, "fine", 0.5),)])
+def test_result_goes_into_json(checks):
+    result = result_with(checks=checks)
     read = json.loads(json.dumps(result.to_dict()))
     assert read.pop("passed") is True
     assert read.pop("statement") == result.statement()
@@ -204,6 +241,7 @@ def test_result_goes_into_json():
         ("trials", {"trials": 99}),
         ("mode", {"mode": "both"}),
         ("bug", {"bug": "none"}),
+        ("parts", {"parts": ("attack", "nothing")}),
         ("seed", {"seed": -1}),
         ("sampler", {"sampler": "poison"}),
         ("num_canaries", {"mode": "one_run", "num_canaries": 3}),
@@ -331,6 +369,7 @@ def audit_case(case, sampler, **options):
             confidence=CONFIDENCE,
             static=chosen.static,
             seed=0,
+            parts=ATTACK,
             model_name=case,
             **options,
         )
@@ -369,10 +408,10 @@ def test_planted_bug_is_caught_with_every_sampler(bug, sampler):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", [None, *PLANTED_BUGS])
+@pytest.mark.parametrize("bug", [None, *OF_THE_ATTACK])
 def test_audit_with_its_defaults_tells_a_bug_from_a_sound_run(bug):
     """What ``workbench audit`` does: noise calibrated to epsilon 1, ten Poisson steps."""
-    result = show(audit(epsilon=1, delta=DELTA, confidence=CONFIDENCE, seed=0, bug=bug))
+    result = show(audit(epsilon=1, delta=DELTA, confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
     assert result.passed == (bug is None)
     assert result.lower_bound > 0.3
 
@@ -380,7 +419,7 @@ def test_audit_with_its_defaults_tells_a_bug_from_a_sound_run(bug):
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", [None, "half_noise"])
 def test_vanilla_gradients_are_audited_too(bug):
-    result = show(audit(epsilon=1, delta=DELTA, gradient="vanilla", confidence=CONFIDENCE, seed=0, bug=bug))
+    result = show(audit(epsilon=1, delta=DELTA, gradient="vanilla", confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
     assert result.passed == (bug is None)
 
 
@@ -389,21 +428,23 @@ def test_vanilla_gradients_are_audited_too(bug):
 @pytest.mark.parametrize("bug", [None, "half_noise", "no_clipping"])
 def test_other_ways_of_clipping_are_audited_too(clipping, bug):
     """They have the same sensitivity, and a canary uses it nearly to the full."""
-    result = show(audit(epsilon=1, delta=DELTA, clipping=clipping, confidence=CONFIDENCE, seed=0, bug=bug))
+    result = show(audit(epsilon=1, delta=DELTA, clipping=clipping, confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
     assert result.passed == (bug is None)
     assert result.lower_bound > 0.3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", [None, *PLANTED_BUGS])
+@pytest.mark.parametrize("bug", [None, *OF_THE_ATTACK])
 def test_one_run_stays_under_the_claim_and_sees_gross_bugs_only(bug):
     """A thousand canaries: no clipping is plain; half the noise and division by the realised size are not."""
-    result = show(audit(epsilon=1, delta=1e-8, clip=0.1, mode="one_run", confidence=CONFIDENCE, seed=0, bug=bug))
+    result = show(
+        audit(epsilon=1, delta=1e-8, clip=0.1, mode="one_run", confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK)
+    )
     assert result.passed == (bug != "no_clipping")
 
 
 @pytest.mark.slow
 def test_a_data_set_of_the_registry_is_audited():
-    result = show(audit("logistic", "breast_cancer", epsilon=1, delta=DELTA, confidence=CONFIDENCE, seed=0))
+    result = show(audit("logistic", "breast_cancer", epsilon=1, delta=DELTA, confidence=CONFIDENCE, seed=0, parts=ATTACK))
     assert result.passed
     assert result.data == "breast_cancer"

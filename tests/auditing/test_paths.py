@@ -1,0 +1,114 @@
+"""Chunks, checkpoints and lanes release what single steps do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests import zoo
+from workbench.auditing import audit, paths
+from workbench.inference import DPVI
+from workbench.privacy.mechanism import GaussianMechanism
+from workbench.privacy.randomness import key_from_seed
+from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
+
+SIZE = 12
+
+
+def maker(model=zoo.normal_mean, guide=zoo.normal_mean_guide, sampler=None, clipping="flat", **options):
+    def make_trainer(optim):
+        return DPVI(
+            model, guide, optim, sampler=sampler or PoissonSampler(SIZE, 0.5, SIZE), num_records=SIZE,
+            mechanism=GaussianMechanism(1.0, 1.0, clipping), **options,
+        )  # fmt: skip
+
+    return make_trainer
+
+
+def checked(make_trainer, rows=None, bug=None, **options):
+    rows = zoo.normal_mean_data(SIZE) if rows is None else rows
+    found = paths.check(make_trainer, rows, key_from_seed(0), 1e-3, bug, **options)
+    print(found.finding)
+    return found
+
+
+@pytest.mark.parametrize("bug", [None, "shared_key"])
+def test_one_key_for_all_lanes_is_caught(bug):
+    found = checked(maker(), bug=bug)
+    assert found.passed == (bug is None)
+    assert bug is None or "lane" in found.finding
+
+
+class OneDrawForAChunk(DPVI):
+    """A mistake that drawing ahead invites: the noise of a block's first step in all of them. Single steps are sound."""
+
+    def draw(self, key, step):
+        ahead = isinstance(step, jax.core.Tracer) and self._numbers is not None  # as chunks have them
+        return super().draw(key, step // 4 * 4 if ahead else step)
+
+
+@pytest.mark.slow
+def test_noise_that_is_wrong_in_chunks_alone_is_caught():
+    def make_trainer(optim):
+        return OneDrawForAChunk(
+            zoo.normal_mean, zoo.normal_mean_guide, optim, sampler=PoissonSampler(SIZE, 0.5, SIZE), num_records=SIZE,
+            mechanism=GaussianMechanism(1.0, 1.0),
+        )  # fmt: skip
+
+    found = checked(make_trainer)
+    assert not found.passed
+    assert "a fit's chunks and single steps" in found.finding
+
+
+def test_the_log_of_an_optimiser_is_every_gradient_it_was_given():
+    """Plain descent: the parameters say the same."""
+    trainer = maker()(paths.recording_sgd(3, 0.1))
+    rows = zoo.normal_mean_data(SIZE)
+    state = trainer.init(key_from_seed(1), *rows)
+    shown = [trainer.unconstrained(state)]
+    step = jax.jit(trainer.update)
+    for _ in range(3):
+        state, _ = step(state, *map(jnp.asarray, rows))
+        shown.append(trainer.unconstrained(state))
+    flat = np.array([[float(params[name]) for name in sorted(params)] for params in shown])
+    np.testing.assert_allclose(-np.diff(flat, axis=0) / 0.1, paths._log_of(state), rtol=1e-3, atol=1e-5)
+
+
+def half(tree):
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), tree)
+
+
+CASES = {
+    "logistic": {"model": zoo.logistic, "guide": zoo.logistic_guide},
+    "vanilla": {"gradient": "vanilla"},
+    "without replacement": {"sampler": WithoutReplacementSampler(SIZE, 4)},
+    "shuffle": {"sampler": ShuffleSampler(SIZE, 4)},
+    "parts of a minibatch": {"physical_size": 5},
+    "loop": {"strategy": "loop", "clipping": "automatic"},
+    "book-keeping": {"model": zoo.logistic, "guide": zoo.logistic_guide, "strategy": "bookkeeping", "clipping": "per_leaf"},
+    "average": {"average_from": 2},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_all_that_fits_accept_goes_the_same_way(case):
+    rows = zoo.logistic_data(SIZE) if "model" in CASES[case] else None
+    assert checked(maker(**CASES[case]), rows).passed
+
+
+@pytest.mark.slow
+def test_half_precision_goes_the_same_way():
+    assert checked(maker(gradient="vanilla"), cast=half).passed
+
+
+@pytest.mark.slow
+def test_double_precision_goes_the_same_way():
+    with jax.enable_x64(True):
+        assert checked(maker()).passed
+
+
+@pytest.mark.slow
+def test_the_audit_looks_at_the_paths_of_what_it_attacks():
+    for bug in (None, "shared_key"):
+        assert audit(seed=0, parts=("paths",), bug=bug).passed == (bug is None)

@@ -1,0 +1,214 @@
+"""A second opinion on the accountant: lower bounds on delta and epsilon of a plan, from an attack that is computed exactly.
+
+The attacker's data sets are the simplest there are: no record but the canary moves the noised sum. One step is then a pair
+of distributions on a line, P with the canary and Q without it (or with its opposite), normal mixtures. A bound for them is
+a lower bound for the plan. The code shares nothing with the accountant that promises, which bounds the same from above.
+
+Where outcomes are merged the attacker can only lose (data processing), so a lower bound stays one. Outcomes are merged into
+ones whose losses log P/Q are whole multiples of a width: they then add up exactly over the steps, on a grid, and T steps
+are the T-th power of a discrete Fourier transform, of the distribution tilted by e^(theta loss) so that the losses that
+decide are in the middle. What rounding and the ends of the grid could add is subtracted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import fft
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+__all__ = ["delta_lower_bound", "epsilon_lower_bound"]
+
+_REACH = 9.0  # standard deviations beyond which outcomes are merged into one
+_PER_DEVIATION = 10  # grid points for a standard deviation of one step's loss,
+_MOST_OUTCOMES = 10**5  # but no more of them than this
+_PER_POINT = 4  # outcomes before merging
+_LARGEST = 2**22  # points of a window
+_WINDOW = 14.0  # standard deviations on each side of its middle
+_SLACK = 1e-11  # of a loss: rounding in its two probabilities
+_LARGEST_EPSILON = 200.0
+
+
+class _Step(NamedTuple):
+    """P = (1 - q) N(0, 1) + q N(there, 1) and Q likewise with ``instead``; there > instead, so the loss grows."""
+
+    rate: float
+    there: float
+    instead: float
+
+    def loss(self, outcome: np.ndarray) -> np.ndarray:
+        """log dP/dQ."""
+        terms = []
+        for mean in (self.there, self.instead):
+            exponent = mean * outcome - mean**2 / 2
+            out = math.log1p(-self.rate) if self.rate < 1 else -math.inf
+            terms.append(np.logaddexp(out, math.log(self.rate) + exponent))
+        return terms[0] - terms[1]
+
+    def masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities of P and Q between edges and beyond them."""
+        ends = np.concatenate([[-np.inf], edges, [np.inf]])
+
+        def normal(mean: float) -> np.ndarray:
+            low, high = ends[:-1] - mean, ends[1:] - mean
+            # from the nearer tail, which loses no digits
+            return np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+
+        absent = (1 - self.rate) * normal(0.0)
+        return absent + self.rate * normal(self.there), absent + self.rate * normal(self.instead)
+
+
+class _Losses(NamedTuple):
+    """One step's loss under P: multiples of ``width`` and their probabilities."""
+
+    width: float
+    places: np.ndarray
+    probabilities: np.ndarray
+
+    def cumulant(self, tilt: float) -> tuple[float, float, float]:
+        """log E[e^(tilt loss)], and mean and variance of the tilted loss."""
+        losses = self.places * self.width
+        exponents = tilt * losses + np.log(self.probabilities)
+        largest = float(exponents.max())
+        share = np.exp(exponents - largest)
+        total = float(share.sum())
+        mean = float(share @ losses) / total
+        return largest + math.log(total), mean, float(share @ (losses - mean) ** 2) / total
+
+
+def _merged(step: _Step) -> _Losses:
+    """Outcomes of a step merged, from small losses to large ones, until each merger's loss is a multiple of the width."""
+    low, high = min(0.0, step.instead) - _REACH, max(0.0, step.there) + _REACH
+    outcomes = np.linspace(low, high, 400_001)
+    losses = step.loss(outcomes)
+    weights = np.exp(-((outcomes - step.there) ** 2) / 2) * step.rate + np.exp(-(outcomes**2) / 2) * (1 - step.rate)
+    mean = float(weights @ losses) / float(weights.sum())
+    deviation = math.sqrt(float(weights @ (losses - mean) ** 2) / float(weights.sum()))
+    reach = float(losses[-1] - losses[0])
+    width = max(deviation / _PER_DEVIATION, reach / _MOST_OUTCOMES)
+    edges = np.interp(np.arange(losses[0], losses[-1], width / _PER_POINT), losses, outcomes)
+    with_it, without = step.masses(np.unique(edges))
+    found: dict[int, float] = {}
+    place, held_p, held_q = -(10**18), 0.0, 0.0
+    for p, q in zip(with_it.tolist(), without.tolist(), strict=True):
+        while p > 0 and q > 0:
+            ratio = math.exp(place * width) if abs(place) < 10**17 else 0.0
+            if held_q == 0.0 and p > ratio * q:  # nothing held, and the target is behind
+                place = math.ceil(math.log(p / q) / width - 1e-9)
+                ratio = math.exp(place * width)
+            excess = p - ratio * q
+            share = (ratio * held_q - held_p) / excess if excess > 0 else math.inf
+            if share > 1:
+                held_p, held_q = held_p + p, held_q + q
+                break
+            found[place] = found.get(place, 0.0) + held_p + share * p
+            p, q = (1 - share) * p, (1 - share) * q
+            place, held_p, held_q = place + 1, 0.0, 0.0
+    if held_p > 0:  # a smaller loss, which only weakens the attack
+        last = math.floor(math.log(held_p / held_q) / width)
+        found[last] = found.get(last, 0.0) + held_p
+    places = np.array(sorted(found))
+    probabilities = np.array([found[place] for place in places])
+    return _Losses(width, places[probabilities > 0], probabilities[probabilities > 0])
+
+
+def _composed_delta(losses: _Losses, steps: int, epsilon: float) -> float:
+    """A lower bound on delta(epsilon) after ``steps`` steps; may be below 0, where it says nothing."""
+    epsilon += steps * _SLACK
+    if steps * losses.places[-1] * losses.width <= epsilon:
+        return 0.0  # no loss is as large as that
+    tilt = _tilt(losses, epsilon / steps)
+    log_mean, mean, variance = losses.cumulant(tilt)
+    places, width = losses.places, losses.width
+    variance = max(variance, width**2)  # it only sets the window's size
+    tilted = np.exp(tilt * places * width + np.log(losses.probabilities) - log_mean)
+    middle = round(steps * mean / width)
+    needed = 2 * _WINDOW * math.sqrt(steps * variance) / width + float(places[-1] - places[0])
+    points = 2 ** min(math.ceil(math.log2(max(needed, 64))), int(math.log2(_LARGEST)))
+    wrapped = np.bincount(places % points, weights=tilted, minlength=points)
+    spectrum = fft.rfft(wrapped)
+    composed = fft.irfft(spectrum**steps, points)
+    window = middle - points // 2 + np.arange(points)
+    decisive = window * width > epsilon
+    window = window[decisive]
+    beyond = window * width - epsilon
+    total = float(composed[window % points] @ (np.exp(-tilt * beyond) * -np.expm1(-beyond)))
+    # errors of the transform and of its power, entry by entry; and mass that came round from beyond the window
+    rounding = 4 * np.finfo(float).eps * math.log2(points)
+    entry = rounding * (1 + steps * 2 * float(np.sum(np.abs(spectrum) ** (steps - 1))) / points)
+    total -= entry * (min(points, 1 / (tilt * width)) if tilt > 0 else points)
+    total -= _beyond(losses, steps, tilt, mean, variance, points * width / 2 - width)
+    return total * math.exp(min(0.0, steps * log_mean - tilt * epsilon))
+
+
+def _tilt(losses: _Losses, target: float) -> float:
+    """theta >= 0 with which one step's tilted mean loss is ``target``, or 0 where it is larger by itself."""
+    if losses.cumulant(0.0)[1] >= target:
+        return 0.0
+    high = 1.0
+    while losses.cumulant(high)[1] < target:
+        high *= 2
+        if high > 1e6:  # the largest loss, all but exactly
+            return high
+    return float(brentq(lambda tilt: losses.cumulant(tilt)[1] - target, 0.0, high, rtol=1e-6))
+
+
+def _beyond(losses: _Losses, steps: int, tilt: float, mean: float, variance: float, distance: float) -> float:
+    """Chernoff's bound on the tilted probability of a total loss further than ``distance`` from its mean, both sides."""
+    start = losses.cumulant(tilt)[0]
+    total = 0.0
+    for sign in (1, -1):
+        slopes = sign * distance / (steps * variance) * np.geomspace(1e-4, 1, 9)
+        exponents = [steps * (losses.cumulant(tilt + u)[0] - start - u * mean) - abs(u) * distance for u in slopes]
+        total += math.exp(min(0.0, *exponents))
+    return total
+
+
+def _steps(
+    sampler: str, relation: str, sampling_rate: float, noise_multiplier: float, steps: int
+) -> tuple[list[_Step], int]:
+    """The attacker's pairs, one for each direction, and how often they are composed.
+
+    A Gaussian mechanism of T steps is one of a single step. Of a shuffled epoch the attacker adds all noised sums up, so the
+    order need not be known to it; an epoch that is not complete is left out.
+    """
+    unit = 1 / noise_multiplier
+    sensitivity = 2.0 if relation == "replace_one" else 1.0
+    if sampler == "shuffle" or sampling_rate == 1:
+        epoch = max(1, math.floor((1 + 1e-12) / sampling_rate)) if sampler == "shuffle" else 1
+        shift = sensitivity * unit * math.sqrt(steps // epoch / epoch)
+        return ([_Step(1.0, shift, 0.0)] if shift > 0 else []), 1
+    if relation == "replace_one":
+        return [_Step(sampling_rate, unit, -unit)], steps
+    return [_Step(sampling_rate, unit, 0.0), _Step(sampling_rate, 0.0, -unit)], steps
+
+
+def delta_lower_bound(
+    *, sampler: str, relation: str, sampling_rate: float, noise_multiplier: float, steps: int, epsilon: float
+) -> float:
+    """No delta below this holds at ``epsilon``; at least 0. The arguments are those of ``privacy.delta``, one phase."""
+    pairs, count = _steps(sampler, relation, sampling_rate, noise_multiplier, steps)
+    return max([0.0, *(_composed_delta(_merged(pair), count, epsilon) for pair in pairs)])
+
+
+def epsilon_lower_bound(
+    *, sampler: str, relation: str, sampling_rate: float, noise_multiplier: float, steps: int, delta: float
+) -> float:
+    """No epsilon below this holds at ``delta``; at least 0. The arguments are those of ``privacy.epsilon``, one phase."""
+    best = 0.0
+    pairs, count = _steps(sampler, relation, sampling_rate, noise_multiplier, steps)
+    for pair in pairs:
+        losses = _merged(pair)
+        low, high = best, 1.0
+        if _composed_delta(losses, count, low) <= delta:
+            continue
+        while high < _LARGEST_EPSILON and _composed_delta(losses, count, high) > delta:
+            low, high = high, 2 * high
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if _composed_delta(losses, count, middle) > delta else (low, middle)
+        best = low
+    return best

@@ -1,0 +1,164 @@
+"""The attack: runs with and without canaries, and what each step's noised sum says of them.
+
+Runs go through ``DPVI.draw`` and ``DPVI.step``; a mechanism that also notes what it returns is all that is added. That fits
+release the same is what the part "paths" shows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from workbench.auditing.bugs import watched
+from workbench.auditing.canaries import Canaries, Rows
+from workbench.inference.clipping import clipped_sum
+from workbench.inference.dpvi import DPVI, DPVIState, Draws
+from workbench.inference.gradients import RecordLoss
+from workbench.privacy.mechanism import GaussianMechanism
+
+__all__ = ["SCORES", "Attack", "clipped_gradients", "evidence_of"]
+
+SCORES = ("alignment of the noised sums with the canary's gradient", "smallness of the noised sums")
+
+_AT_ONCE, _NUMBERS_AT_ONCE = 500, 2**24  # runs in one vectorised run, and numbers in their per-record gradients
+_OWN_DRAWS = 8  # of a record's own base noise, for its mean gradient
+
+
+def clipped_gradients(
+    trainer: DPVI, clip: float, params: Any, draws: Draws, canaries: Canaries
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """At this step's release point: clipped gradients of ``present`` and ``absent``, float[m, d] each (zeros for no
+    record), and the sum of those of ``others``, float[d].
+
+    Where a record's loss has base noise of its own, that is as secret as the minibatch: the attacker takes the mean over
+    draws of its own, not the step's.
+    """
+    caught: list[tuple[jax.Array, jax.Array, jax.Array]] = []
+    keys = jax.random.split(jax.random.key(0), _OWN_DRAWS if trainer.estimator.base_noise(trainer.split) else 1)
+
+    def release(loss: RecordLoss, u: Any) -> Any:
+        def total(records: Any) -> jax.Array:
+            mask = jnp.ones(records[0].shape[0], bool)
+
+            def with_own(key: jax.Array) -> jax.Array:
+                clipped, _ = clipped_sum(
+                    lambda u, record: loss(u, (record, key)), u, records, mask, clip, clipping=trainer.mechanism.clipping
+                )
+                return ravel_pytree(clipped)[0]
+
+            return jnp.mean(jax.vmap(with_own)(keys), axis=0)
+
+        def each(records: Rows) -> jax.Array:
+            return jax.vmap(lambda record: total(tuple(array[None] for array in record)))(records)
+
+        present = each(canaries.present)
+        absent = jnp.zeros_like(present) if canaries.absent is None else each(canaries.absent)
+        caught.append((present, absent, total(canaries.others)))
+        return jax.tree.map(jnp.zeros_like, u)
+
+    # the estimator itself says which loss is differentiated where, so an audit follows it whatever it is
+    trainer.estimator.gradient(trainer.split, params, draws.base_noise, trainer.sampler.sampling_rate, release)
+    return caught[0]
+
+
+def evidence_of(
+    noised: jax.Array, gradients: tuple[jax.Array, jax.Array, jax.Array], rate: float, deviation: float
+) -> tuple[jax.Array, jax.Array]:
+    """For each canary the log-likelihood ratio of present to absent in one step, float[m], and the step's log mean square.
+
+    The other records' part, canaries among them, counts with its mean. A row is in the minibatch with probability q, so
+    what it has the density (1 - q) N(0, s^2) + q N(g, s^2) and the ratio has one such mixture above and one below. Where
+    these are approximations (several rows, other samplers) the attack is weaker, not wrong: any score is allowed.
+    """
+    present, absent, others = gradients
+    means = rate * (present + absent) / 2
+    rest = noised - rate * others - jnp.sum(means, axis=0)
+    left = rest + means  # for each canary: what the others do not explain
+
+    def mixture(gradient: jax.Array) -> jax.Array:
+        exponent = jnp.sum(gradient * left - gradient**2 / 2, axis=1) / deviation**2
+        out = math.log1p(-rate) if rate < 1 else -math.inf
+        return jnp.logaddexp(out, math.log(rate) + exponent)
+
+    return mixture(present) - mixture(absent), jnp.log(jnp.mean(rest**2))
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One way of running and attacking: everything but the coins and the keys of runs.
+
+    ``make_trainer(size, mechanism)`` trains on ``size`` records. ``expected``: public expected size of a minibatch.
+    """
+
+    make_trainer: Callable[[int, GaussianMechanism], DPVI]
+    canaries: Canaries
+    claimed: GaussianMechanism
+    bug: str | None
+    expected: float
+    iterations: int
+    start_key: jax.Array
+
+    def scorer(self, rows: Rows) -> tuple[Callable[[jax.Array, Rows], tuple[jax.Array, jax.Array]], int]:
+        """A function of a run's key and of records shaped as ``rows``: it trains on them and attacks what it sees.
+
+        It returns the scores: evidence for each canary, float[m], and smallness of the noised sums, float. The second
+        result is how many runs fit into memory at once.
+        """
+        seen = watched(self.claimed, self.bug, self.expected)
+        trainer = self.make_trainer(len(rows[0]), seen)
+        start = trainer.init(self.start_key, *rows)
+
+        def scores(key: jax.Array, records: Rows) -> tuple[jax.Array, jax.Array]:
+            arrays = tuple(jnp.asarray(array) for array in records)
+
+            def one_step(carry: tuple[DPVIState, jax.Array, jax.Array], _: None) -> tuple[Any, None]:
+                state, evidence, log_sizes = carry
+                draws = trainer.draw(state.key, state.step)
+                seen.begin(draws.minibatch)
+                following = trainer.step(state, arrays, draws)
+                params = trainer.optim.get_params(state.optim_state)
+                gradients = clipped_gradients(trainer, self.claimed.clip, params, draws, self.canaries)
+                ratios, log_size = evidence_of(
+                    seen.noised_sum(), gradients, trainer.sampler.sampling_rate, self.claimed.standard_deviation
+                )
+                # a step that broke says nothing; that too is a function of what was released
+                return (following, evidence + jnp.nan_to_num(ratios), log_sizes + jnp.nan_to_num(log_size)), None
+
+            first = (start._replace(key=key), jnp.zeros(self.canaries.count), jnp.zeros(()))
+            (_, evidence, log_sizes), _ = lax.scan(one_step, first, length=self.iterations)
+            return evidence, -log_sizes / self.iterations
+
+        numbers = trainer.noise_size * (len(rows[0]) + self.canaries.count)  # of a run's per-record gradients
+        return scores, max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // numbers))
+
+    def many_runs(self, keys: dict[bool, jax.Array]) -> dict[bool, np.ndarray]:
+        """Scores of independent runs with (True) and without (False) the one canary, float[number of keys, 2]."""
+        compiled: dict[int, Callable[..., tuple[jax.Array, jax.Array]]] = {}
+        found = {}
+        for present, own in keys.items():
+            rows = self.canaries.rows(np.array([present]))
+            size = len(rows[0])
+            if size not in compiled:  # under replace_one both sides have one size
+                compiled[size] = jax.jit(functools.partial(_for_each_key, *self.scorer(rows)))
+            evidence, smallness = compiled[size](own, rows)
+            found[present] = np.stack([evidence[:, 0], smallness], axis=1)
+        return found
+
+    def one_run(self, coins: np.ndarray, key: jax.Array) -> np.ndarray:
+        """Scores of the canaries of one run, float[m]."""
+        rows = self.canaries.rows(coins)
+        scores, _ = self.scorer(rows)
+        return np.asarray(jax.jit(scores)(key, rows)[0])
+
+
+def _for_each_key(scores: Callable[..., Any], at_once: int, keys: jax.Array, records: Rows) -> Any:
+    return lax.map(lambda key: scores(key, records), keys, batch_size=at_once)

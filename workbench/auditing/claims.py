@@ -1,0 +1,80 @@
+"""The part "accountant": promises as fits get them, held against lower bounds that share nothing with the accountant."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from workbench import _validate
+from workbench.auditing import accountant
+from workbench.auditing.result import Check
+from workbench.privacy import accounting, calibration
+
+__all__ = ["LARGE", "Claim", "applies", "check"]
+
+LARGE = (10**5, 10**6)  # steps for which noise is calibrated as well, where an accountant errs most easily
+
+
+class Claim(NamedTuple):
+    """T steps with this noise are said to be (epsilon, delta)-private."""
+
+    sampler: str
+    relation: str
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int
+    epsilon: float
+    delta: float
+
+    @property
+    def _plan(self) -> dict:
+        return {name: value for name, value in self._asdict().items() if name not in ("epsilon", "delta")}
+
+    def excess(self) -> float:
+        """A lower bound on the plan's delta at the claimed epsilon, as a multiple of the claimed delta: above 1 refutes."""
+        return accountant.delta_lower_bound(**self._plan, epsilon=self.epsilon) / self.delta
+
+    def least_epsilon(self) -> float:
+        """A lower bound on the plan's epsilon."""
+        return accountant.epsilon_lower_bound(**self._plan, delta=self.delta)
+
+    def __str__(self) -> str:
+        """In words."""
+        return (
+            f"epsilon = {self.epsilon:g} at delta = {self.delta:g} for {self.steps:,} steps ({self.sampler}, "
+            f"q = {self.sampling_rate:g}, sigma = {self.noise_multiplier:g})"
+        )
+
+
+# what an accountant promised that counted a node of its quadrature on both sides
+_LENIENT = Claim("without_replacement", "replace_one", 0.1, 102.25, 10**5, 1.0, 1e-5)
+
+
+def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) -> Check:
+    """Whether the claim, and those that calibration makes for many steps, are above the lower bounds.
+
+    :param large: numbers of steps.
+    """
+    claims, left_out = [claim], []
+    for steps in large:
+        wanted = {name: getattr(claim, name) for name in ("sampler", "relation", "sampling_rate", "epsilon", "delta")}
+        try:
+            sigma = calibration.noise_multiplier(**wanted, steps=steps)
+        except _validate.ArgumentError:  # no noise is enough: nothing is promised
+            left_out.append(f"{steps:,}")
+            continue
+        claims.append(claim._replace(noise_multiplier=sigma, steps=steps))
+    if bug == "lenient_accountant":
+        claims.append(_LENIENT)
+    excesses = [each.excess() for each in claims]
+    worst = float(max(excesses))
+    if worst > 1:
+        refuted = claims[excesses.index(worst)]
+        return Check("accountant", False, f"{refuted} is refuted: it is at least {refuted.least_epsilon():.4g}.", worst)
+    counts = ", ".join(f"{each.steps:,}" for each in claims)
+    note = f" (no noise suffices for {', '.join(left_out)} steps)" if left_out else ""
+    return Check("accountant", True, f"at {counts} steps no lower bound on delta is above what is promised{note}.", worst)
+
+
+def applies(sampler: str, relation: str) -> bool:
+    """Whether there is an accountant for the sampler, to disagree with."""
+    return relation in accounting.SAMPLERS.get(sampler, ())

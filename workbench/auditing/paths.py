@@ -1,0 +1,123 @@
+"""The part "paths": chunks, checkpoints and lanes release what single steps do, on which the attack is made.
+
+A fit's optimiser is the user's, and sees what was released: here one that keeps every gradient it is given. Runs with the
+same keys and records go through each path, and their gradients are compared step by step. Noise that is missing, drawn
+twice or that of another lane shows at once, since it is as large as the tolerance is small.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from workbench.auditing.canaries import Rows
+from workbench.auditing.result import Check
+from workbench.inference.checkpoint import load_state, save_state
+from workbench.inference.dpvi import DPVI, DPVIState
+from workbench.inference.lanes import LaneProgram, stacked
+from workbench.inference.training import compiled_chunk
+
+__all__ = ["check", "recording_sgd"]
+
+_LANES, _INTERVAL = 3, 4  # steps that are drawn at once
+_STEPS = 6  # so that the second block is cut short
+_TOLERANCE = 1e-3  # of the noise's standard deviation
+
+
+def recording_sgd(steps: int, learning_rate: float) -> optax.GradientTransformation:
+    """Plain gradient descent that keeps the gradients of the first ``steps`` steps, in float32 at least."""
+
+    def init(params: Any) -> Any:
+        kept = lambda leaf: jnp.zeros((steps, *leaf.shape), jnp.promote_types(leaf.dtype, jnp.float32))  # noqa: E731
+        return jnp.zeros((), jnp.int32), jax.tree.map(kept, params)
+
+    def update(gradient: Any, state: Any, params: Any = None) -> Any:
+        count, log = state
+        log = jax.tree.map(lambda kept, new: kept.at[count].set(new.astype(kept.dtype)), log, gradient)
+        return jax.tree.map(lambda leaf: -learning_rate * leaf, gradient), (count + 1, log)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _log_of(state: DPVIState) -> jax.Array:
+    """float[T, size of psi]: the gradients that ``recording_sgd`` kept in the state of one run."""
+    _, (_, (_, log)) = state.optim_state
+    return jax.vmap(lambda tree: ravel_pytree(tree)[0])(log)
+
+
+def _copy(state: DPVIState) -> DPVIState:
+    """In memory of its own: compiled chunks take their argument's."""
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
+
+
+def _single_steps(trainer: DPVI, state: DPVIState, records: Any) -> np.ndarray:
+    step = jax.jit(trainer.update)
+    for _ in range(_STEPS):
+        state, _ = step(state, *records)
+    return np.asarray(_log_of(state))
+
+
+def _chunks(trainer: DPVI, starts: list[DPVIState], records: Any) -> tuple[list[np.ndarray], np.ndarray]:
+    """What every start releases in a fit's chunks, and the first with a checkpoint on the way."""
+    chunk, numbers = compiled_chunk(trainer, _INTERVAL, starts[0], records), trainer.numbers
+    whole = [np.asarray(_log_of(chunk(_copy(state), records, jnp.int32(_STEPS), numbers))) for state in starts]
+    half = chunk(_copy(starts[0]), records, jnp.int32(_STEPS // 2), numbers)
+    with tempfile.TemporaryDirectory() as folder:
+        restored = load_state(save_state(half, Path(folder) / "state.npz"), starts[0])
+    return whole, np.asarray(_log_of(chunk(restored, records, jnp.int32(_STEPS), numbers)))
+
+
+def _lanes(trainer: DPVI, starts: list[DPVIState], records: Any, bug: str | None) -> np.ndarray:
+    """What lanes release that are stepped together, float[lanes, T, size of psi]."""
+    keys = [starts[0].key if bug == "shared_key" else state.key for state in starts]
+    together = stacked([(state.optim_state, state.average) for state in starts])
+    state = DPVIState(together[0], jnp.zeros((), jnp.int32), jnp.stack(keys), together[1])
+    device = next(iter(records[0].devices()))
+    program = LaneProgram(trainer, len(starts), shared=True, device=device)
+    end = program.run(state, records, stacked([trainer.numbers] * len(starts)), _STEPS).state
+    return np.asarray(jax.vmap(lambda optim_state: _log_of(end._replace(optim_state=optim_state)))(end.optim_state))
+
+
+def check(
+    make_trainer: Callable[[Any], DPVI],
+    rows: Rows,
+    key: jax.Array,
+    learning_rate: float,
+    bug: str | None = None,
+    cast: Callable[[Any], Any] = lambda tree: tree,
+) -> Check:
+    """Whether all paths release the same.
+
+    :param make_trainer: of an optimiser, for as many records as ``rows`` has. :param key: of runs that are thrown away.
+    :param cast: of starting values, such as to half precision.
+    """
+    trainer = make_trainer(recording_sgd(_STEPS, learning_rate))
+    init_key, *keys = jax.random.split(key, 1 + _LANES)
+    first = trainer.init(init_key, *rows)
+    first = first._replace(optim_state=trainer.optim.init(cast(trainer.unconstrained(first))))
+    starts = [first._replace(key=own) for own in keys]
+    records = tuple(jnp.asarray(array) for array in rows)
+    expected = _single_steps(trainer, starts[0], records)
+    whole, resumed = _chunks(trainer, starts, records)
+    lanes = _lanes(trainer, starts, records, bug)
+    # of the noise in a gradient that is divided by q N, at the least
+    unit = trainer.mechanism.standard_deviation / (trainer.sampler.sampling_rate * trainer.split.num_records)
+    apart = {"a fit's chunks and single steps": np.abs(whole[0] - expected).max() / unit}
+    apart["a fit resumed from its checkpoint and one without a stop"] = np.abs(resumed - whole[0]).max() / unit
+    for number, (lane, alone) in enumerate(zip(lanes, whole, strict=True), 1):
+        apart[f"lane {number} and the fit with its key"] = np.abs(lane - alone).max() / unit
+    worst = max(apart, key=lambda name: np.nan_to_num(apart[name], nan=np.inf))
+    ratio = float(apart[worst])
+    if not ratio <= _TOLERANCE:
+        return Check("paths", False, f"{worst} release other sums: {ratio:.3g} times the noise apart.", ratio)
+    return Check(
+        "paths", True, f"chunks, checkpoints and lanes release the same sums up to {ratio:.1g} of the noise.", ratio
+    )

@@ -1,0 +1,185 @@
+"""The parts "sensitivity" and "arrays": how far one record can move the sum that a step releases, without any statistics.
+
+Minibatch and base noise are fixed and the noise is zero, so two sums differ by what their records differ in. The claim is an
+l2 norm of at most C where a record is added or removed and 2 C where one is replaced, whatever the records are: hence
+records that are huge, tiny, not finite, all the same, or that cancel, in every precision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workbench.auditing.bugs import Watched
+from workbench.auditing.canaries import Canaries, Rows
+from workbench.auditing.result import Check
+from workbench.inference.dpvi import DPVI, DPVIState, Draws
+from workbench.sampling import Minibatch
+
+__all__ = ["PRECISIONS", "adversarial_records", "check", "check_arrays", "worst_ratio"]
+
+PRECISIONS = ("float32", "bfloat16", "float64")
+
+_TOLERANCE = 1e-3  # of C, for the rounding of the difference of two sums
+_SIZES = (1e3, 1e9, 1e18, 1e30, 1e-30)  # what a record is multiplied by
+_CANCELLING = (1.0, 1e4, 1e9)  # or made of, with either sign
+_PATTERNS = {
+    "pairs": lambda count: (-1.0) ** np.arange(count),
+    "halves": lambda count: np.where(np.arange(count) < count / 2, 1.0, -1.0),
+}
+_FILLS = (0.0, 1e4, 1e38, math.nan, math.inf, -math.inf)  # or made of
+
+
+class Worst(NamedTuple):
+    """The largest move of the sum that was found, relative to what is allowed, and by what."""
+
+    ratio: float
+    what: str
+
+
+def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
+    """Records like ``template`` (arrays of one record each, first axis 1), named; whole numbers are left as they are."""
+
+    def changed(change: Callable[[np.ndarray], np.ndarray]) -> Rows:
+        with np.errstate(all="ignore"):
+            return tuple(
+                np.asarray(change(array), array.dtype) if np.issubdtype(array.dtype, np.floating) else array
+                for array in template
+            )
+
+    yield "a canary", template
+    for size in _SIZES:
+        yield f"a canary times {size:g}", changed(lambda array: array * size)  # noqa: B023
+    for value in _FILLS:
+        yield f"a record of {value:g}", changed(lambda array: np.full_like(array, value))  # noqa: B023
+    for axis in range(1, max(array.ndim for array in template)):
+        for size in _CANCELLING:
+            for pattern, signs in _PATTERNS.items():
+
+                def cancelling(array: np.ndarray) -> np.ndarray:
+                    if axis >= array.ndim:  # noqa: B023
+                        return array
+                    shape = [1] * array.ndim
+                    shape[axis] = -1  # noqa: B023
+                    return np.broadcast_to(signs(array.shape[axis]).reshape(shape) * size, array.shape)  # noqa: B023
+
+                yield f"a record of {size:g} that cancels along axis {axis} in {pattern}", changed(cancelling)
+
+
+def _released(trainer: DPVI, watched: Watched, start: DPVIState) -> Callable[..., jax.Array]:
+    """sum(params, records, mask bool[N]) of a real step on all N records that the mask counts, without noise."""
+    base_noise = trainer.draw(start.key, start.step).base_noise
+
+    def release(params: Any, records: tuple[jax.Array, ...], mask: jax.Array) -> jax.Array:
+        minibatch = Minibatch(jnp.arange(mask.shape[0], dtype=jnp.int32), mask)
+        watched.begin(minibatch)
+        state = start._replace(optim_state=trainer.optim.init(params))
+        trainer.step(state, records, Draws(minibatch, jnp.zeros(trainer.noise_size, jnp.float32), base_noise))
+        return watched.noised_sum()
+
+    return jax.jit(release)
+
+
+def _in(precision: str, tree: Any) -> Any:
+    """Floating-point leaves in another precision."""
+
+    def cast(leaf: Any) -> Any:
+        leaf = jnp.asarray(leaf)
+        return leaf.astype(precision) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(cast, tree)
+
+
+def worst_ratio(
+    make_trainer: Callable[[], tuple[DPVI, Watched]], canaries: Canaries, clip: float, key: jax.Array, precision: str
+) -> Worst:
+    """The largest move of the sum of ``canaries.others`` and one record more, relative to C or, where replaced, 2 C.
+
+    Each adversarial record takes the first, middle and last place in turn, beside the others and beside copies of itself.
+    """
+    wide: AbstractContextManager = jax.enable_x64(True) if precision == "float64" else nullcontext()
+    with wide:
+        trainer, watched = make_trainer()
+        size = len(canaries.others[0]) + 1
+        one = tuple(array[:1] for array in canaries.present)
+        state = trainer.init(key, *(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True)))
+        params = _in(precision, trainer.unconstrained(state))
+        release = _released(trainer, watched, state)
+
+        def sum_of(rows: Rows, mask: np.ndarray) -> np.ndarray:
+            return np.asarray(release(params, _in(precision, rows), jnp.asarray(mask)), np.float64)
+
+        templates = [one] if canaries.absent is None else [one, tuple(array[:1] for array in canaries.absent)]
+        records = [named for template in templates for named in adversarial_records(template)]
+        places = sorted({0, size // 2, size - 1})
+        everyone = np.ones(size, bool)
+        worst = Worst(0.0, "nothing")
+
+        def note(move: np.ndarray, allowed: float, what: str) -> None:
+            nonlocal worst
+            ratio = float(np.linalg.norm(move)) / allowed
+            if not ratio <= worst.ratio:
+                worst = Worst(math.inf if math.isnan(ratio) else ratio, f"{what} ({precision})")
+
+        for place in places:
+            without = everyone.copy()
+            without[place] = False
+            found: dict[str, np.ndarray] = {}
+            for name, record in records:
+                beside = tuple(
+                    np.insert(others, min(place, len(others)), own[0], axis=0)
+                    for others, own in zip(canaries.others, record, strict=True)
+                )
+                copies = tuple(np.repeat(array, size, axis=0) for array in record)
+                for rows, company in ((beside, "the others"), (copies, "copies of itself")):
+                    there = sum_of(rows, everyone)
+                    note(there - sum_of(rows, without), clip, f"{name} in place {place} beside {company}, removed")
+                    if company == "the others":
+                        for other, sum_there in found.items():
+                            note(there - sum_there, 2 * clip, f"{name} in place {place} instead of {other}")
+                        found[name] = there
+        return worst
+
+
+def check(
+    make_trainer: Callable[[], tuple[DPVI, Watched]],
+    canaries: Canaries,
+    clip: float,
+    key: jax.Array,
+    precisions: tuple[str, ...] = PRECISIONS,
+) -> Check:
+    """Whether no record moves the sum by more than C (2 C where replaced), in any precision.
+
+    :param make_trainer: a trainer on n + 1 records and the mechanism that it was given, anew for each precision.
+    """
+    found = [worst_ratio(make_trainer, canaries, clip, key, precision) for precision in precisions]
+    worst = max(found, key=lambda each: each.ratio)
+    kept = worst.ratio <= 1 + _TOLERANCE
+    allowed = f"of what is allowed at most: {worst.what}."
+    return Check("sensitivity", kept, f"the released sum moves by {worst.ratio:.5g} {allowed}", worst.ratio)
+
+
+def check_arrays(make_trainer: Callable[[], tuple[DPVI, Watched]], canaries: Canaries, clip: float, key: jax.Array) -> Check:
+    """Whether arrays with fewer records than the trainer was made for are refused, or at least move nothing further."""
+    trainer, watched = make_trainer()
+    size = len(canaries.others[0]) + 1
+    one = tuple(array[:1] for array in canaries.present)
+    state = trainer.init(key, *(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True)))
+    release = _released(trainer, watched, state)
+    params, everyone, rows = trainer.unconstrained(state), jnp.ones(size, bool), size - size // 2
+    sums = []
+    for record in (one, next(record for name, record in adversarial_records(one) if name == "a record of 0")):
+        short = tuple(np.concatenate([others[: rows - 1], own]) for others, own in zip(canaries.others, record, strict=True))
+        try:
+            sums.append(np.asarray(release(params, tuple(map(jnp.asarray, short)), everyone), np.float64))
+        except ValueError:  # ArgumentError is one
+            return Check("arrays", True, f"{rows} records are refused where the steps were made for {size}.", 0.0)
+    ratio = float(np.linalg.norm(sums[0] - sums[1])) / (2 * clip)
+    found = f"{rows} records are accepted where the steps were made for {size}, and one moves the sum by {ratio:.4g}"
+    return Check("arrays", ratio <= 1 + _TOLERANCE, f"{found} of what is allowed.", ratio)
