@@ -348,7 +348,7 @@ class DPVI:
         base_noise = jax.eval_shape(fast_key, jax.ShapeDtypeStruct((2,), jnp.uint32))
         require_no_records(jax.make_jaxpr(without_records)(self.split.initial, base_noise), size)
 
-    def require_records(self, records: Record) -> None:
+    def require_records(self, records: tuple[Any, ...]) -> None:
         """:raises ArgumentError: naming ``records``, unless they are as many as ``init`` saw, of those shapes and types.
 
         Only shapes count, so a step asks while it is traced. JAX reads beyond the end of an array as its last entry: of
