@@ -53,7 +53,10 @@ def _number(text: str) -> float:
 
 def _whole(text: str) -> float:
     """A whole number to its last digit, or whatever ``_number`` makes of the text."""
-    return int(text) if text.lstrip("-").isdigit() else _number(text)
+    try:
+        return int(text)
+    except ValueError:  # also of thousands of digits, which are infinite as a float
+        return _number(text)
 
 
 def _json_file(argument: str, text: str) -> Any:
