@@ -531,7 +531,7 @@ def _entries(database: sqlite3.Connection) -> dict[int, Entry]:
 
 
 def _spends(database: sqlite3.Connection) -> list[Spend]:
-    rows = database.execute("SELECT * FROM spends ORDER BY number")
+    rows = database.execute("SELECT * FROM spends ORDER BY number").fetchall()
     promises = [Guarantee.from_dict(json.loads(row["guarantee"])) for row in rows]
     return [Spend(**{**dict(row), "event": _event(fit), "guarantee": fit}) for row, fit in zip(rows, promises, strict=True)]
 
