@@ -23,7 +23,7 @@ from workbench.auditing.result import Check
 from workbench.inference.checkpoint import load_state, save_state
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.lanes import LaneProgram, stacked
-from workbench.inference.training import compiled_chunk
+from workbench.inference.training import lowered_chunk
 
 __all__ = ["check", "recording_sgd"]
 
@@ -67,7 +67,7 @@ def _single_steps(trainer: DPVI, state: DPVIState, records: Any) -> np.ndarray:
 
 def _chunks(trainer: DPVI, starts: list[DPVIState], records: Any) -> tuple[list[np.ndarray], np.ndarray]:
     """What every start releases in a fit's chunks, and the first with a checkpoint on the way."""
-    chunk, numbers = compiled_chunk(trainer, _INTERVAL, starts[0], records), trainer.numbers
+    chunk, numbers = lowered_chunk(trainer, _INTERVAL, starts[0], records).compile(), trainer.numbers
     whole = [np.asarray(_log_of(chunk(_copy(state), records, jnp.int32(_STEPS), numbers))) for state in starts]
     half = chunk(_copy(starts[0]), records, jnp.int32(_STEPS // 2), numbers)
     with tempfile.TemporaryDirectory() as folder:

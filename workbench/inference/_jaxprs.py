@@ -123,7 +123,7 @@ def constants(closed: ClosedJaxpr) -> list[Any]:
     used = {atom for equation in needed.eqns for atom in equation.invars if not is_literal(atom)}
     used.update(atom for atom in needed.outvars if not is_literal(atom))
     found = [value for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True) if variable in used]
-    found += [atom.val for equation in needed.eqns for atom in equation.invars if is_literal(atom)]
+    found += [atom.val for equation in needed.eqns for atom in equation.invars if isinstance(atom, Literal)]
     return found + [value for inner in _nested(needed) for value in constants(inner)]
 
 
