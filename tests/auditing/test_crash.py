@@ -23,7 +23,6 @@ def test_a_restart_with_noise_of_its_own_passes(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", crash.CHANGES)
-@pytest.mark.xfail(strict=False, reason="holds once resuming looks at the whole program")
 def test_resuming_a_fit_whose_model_has_changed_shows_no_noise_again(change):
     assert crash.check(changes=(change,)).passed
 

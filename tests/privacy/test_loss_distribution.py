@@ -147,12 +147,13 @@ def test_the_quadrature_that_places_windows_counts_every_node_once(q, mu, direct
     step = SampledGaussian(q, mu, direction)
     _, weights = step._quadrature
     assert np.exp(weights).sum() == pytest.approx(1, abs=1e-12)
-    width = math.sqrt(step.cumulant(0.0)[2]) / 100
+    # where nearly all losses are the same, no grid that fits into memory is as fine as their deviation
+    width = max(math.sqrt(step.cumulant(0.0)[2]) / 100, sum(map(abs, step.loss_limits())) / 2**20)
     first, probabilities, _ = step.on_grid(width)
     points = (first + np.arange(len(probabilities))) * width
     _, mean, variance = step.cumulant(0.0)
     assert mean == pytest.approx(probabilities @ points, rel=1e-2)
-    assert variance == pytest.approx(probabilities @ (points - mean) ** 2, rel=1e-2)
+    assert variance == pytest.approx(probabilities @ (points - mean) ** 2, rel=1e-2, abs=width**2)  # splitting a cell adds
 
 
 def test_one_step_is_bounded_where_few_transforms_are_large():

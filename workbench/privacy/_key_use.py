@@ -33,7 +33,9 @@ def _digest(key: jax.Array) -> bytes:
     """SHA-256 of one concrete key; empty, which is no key's, for traced keys and for arrays of keys."""
     if isinstance(key, jax.core.Tracer) or key.shape != ():
         return b""
-    return hashlib.sha256(np.asarray(jax.random.key_data(key)).astype("<u4").tobytes()).digest()
+    with jax.ensure_compile_time_eval():  # a concrete key stays one where a function around it is traced
+        words = np.asarray(jax.random.key_data(key))
+    return hashlib.sha256(words.astype("<u4").tobytes()).digest()
 
 
 def note_made(key: jax.Array, *, secret: bool) -> None:

@@ -36,7 +36,7 @@ _NARROW = 2e-3  # cells of less than so many standard deviations are integrated 
 _SUM_ERROR = 4 * np.finfo(float).eps  # of sums over a grid, times its length, relative to them
 _STEP_ERROR = 64 * np.finfo(float).eps  # of one step's probabilities and of their moment, relative to them
 _RAREST = 1e-35  # delta for which a window is still placed
-_LAST_BITS, _SMALLEST_LOSS = 1e-12, 1e-300  # by which an epsilon grows that was not confirmed
+_LAST_BITS = 1e-12  # by which, relatively, an epsilon grows first that was not confirmed
 _TRIES = 12  # windows, each around the answer of the one before
 _SAME_WINDOW = 0.01  # losses this close to each other, relatively, share a window
 LARGEST_EPSILON = 1e5  # beyond it the bound is infinite
@@ -470,13 +470,16 @@ class ComposedLoss:
 
     def _confirmed(self, epsilon: float, delta: float) -> float:
         """``epsilon``, or a larger one if that is needed for the window around it to show ``delta``."""
+        growth = _LAST_BITS
         for _ in range(_TRIES):
             if not epsilon <= LARGEST_EPSILON:
                 break
             window = self._window(epsilon)
             if window.delta(epsilon) <= delta:
                 return epsilon
-            epsilon = max(window.epsilon(delta), epsilon) * (1 + _LAST_BITS) + _SMALLEST_LOSS
+            # by more each time: a change in the last bits may be less than e^epsilon resolves
+            epsilon = max(window.epsilon(delta), epsilon) * (1 + growth) + growth * window.width
+            growth *= 10
         return math.inf
 
     def deltas(self, epsilons: np.ndarray) -> np.ndarray:
