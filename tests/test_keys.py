@@ -7,7 +7,6 @@ import io
 import json
 import os
 import pickle
-import sqlite3
 import subprocess
 import sys
 import traceback
@@ -22,10 +21,12 @@ from numpyro.optim import Adam
 
 import workbench as wb
 from tests import zoo
+from tests.conftest import rewrite
 from workbench import ArgumentError, checkpoints, fitting
 from workbench.inference import DPVI, load_state, save_state, training
 from workbench.inference.checkpoint import load_arrays
 from workbench.inference.dpvi import DPVIRunResult, DPVIState
+from workbench.privacy import calibration
 from workbench.privacy.ledger import Ledger
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import is_secret, key_from_seed, new_key
@@ -202,6 +203,23 @@ def test_keys_of_seeds_are_used_again():
         dpvi.update(state, *map(jnp.asarray, RECORDS))
 
 
+def test_children_of_keys_begin_one_run_each(begun):
+    _, dpvi, _ = begun
+    first, second = jax.random.split(new_key())
+    state = dpvi.init(first, *RECORDS)
+    dpvi.init(second, *RECORDS)
+    with pytest.raises(ArgumentError, match=r"^key=.*began a run in this process already"):
+        dpvi.init(first, *OTHERS)
+    dpvi.update(state, *RECORDS)
+    with pytest.raises(ArgumentError, match=r"^state="):
+        dpvi.update(state, *OTHERS)
+
+
+def test_a_compiled_function_makes_no_keys():
+    with pytest.raises(TypeError, match=r"new_key\(\) was called in a function that JAX compiles"):
+        jax.jit(lambda: jax.random.key_data(new_key()))()
+
+
 def test_the_guarantee_says_what_is_not_seen(begun):
     _, dpvi, result = begun
     promise = dpvi.guarantee(result.state)
@@ -229,7 +247,7 @@ def test_a_forked_child_does_not_call_its_parents_keys_secret():
 # ---- the program of a fit -------------------------------------------------------------------------------------------------
 
 SCALE = 1.0
-WIDTH = np.linspace(0.5, 1.5, 30, dtype=np.float32)
+WIDTH = np.linspace(0.5, 1.5, 29, dtype=np.float32)  # not as long as there are records
 
 
 def spread():
@@ -282,7 +300,7 @@ CHANGES = {
     "a global helper": (lambda: spread(), "spread", lambda: 2.0),
     "a bound method": (PRIOR.width, PRIOR, 2.0),
     "a callable object": (PRIOR, PRIOR, 2.0),
-    "an array": (lambda: jnp.sum(jnp.asarray(WIDTH) * jnp.arange(30)), "WIDTH", WIDTH[::-1].copy()),
+    "an array": (lambda: jnp.sum(jnp.asarray(WIDTH) * jnp.arange(29)), "WIDTH", WIDTH[::-1].copy()),
 }
 
 
@@ -316,6 +334,24 @@ def ill(x, y=None, num_records=None):
     weights = numpyro.sample("weights", dist.Normal(0.0, spread()).expand([2]).to_event(1))
     with numpyro.plate("records", num_records, subsample_size=len(x)):
         numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+
+def a_mean(x, num_records=None):
+    mean = numpyro.sample("mean", dist.Normal(0, 10))
+    with numpyro.plate("records", num_records, subsample_size=len(x)):
+        numpyro.sample("x", dist.Normal(mean, 1), obs=x[:, 0])
+
+
+def test_a_model_that_takes_other_arrays_of_the_same_data_is_another_plan():
+    before = wb.data.from_arrays(np.linspace(-1, 1, 120).reshape(60, 2), bounds=(-1, 1))
+    both = {"arrays": ("before", "after"), "evaluation": before.evaluation * 2}
+    data = dataclasses.replace(before, train=(before.train[0], before.train[0][::-1].copy()), **both)
+    plans = set()
+    for which in ("before", "after"):
+        model = wb.models.Model("mean", "A mean.", a_mean, arrays=(which,))
+        wb.fit(model, data, epsilon=1.0, delta=1e-3, iterations=5, sampling_rate=0.5, seed=3)
+        plans = {spend.plan for spend in Ledger().spends()}
+    assert len(plans) == 2
 
 
 def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_data, monkeypatch):
@@ -473,8 +509,7 @@ def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(comma
     assert words in b"".join(file.read_bytes() for file in folder.iterdir())
     said = f"The run's secret key stays in {folder} until it is resumed or forgotten"
     assert said in prepared.result().message
-    with contextlib.closing(sqlite3.connect(Ledger().path)) as database, database:  # as after a crash further on
-        database.execute("UPDATE spends SET state = 'reserved', owner = 'gone', taken = NULL, reached = 300")
+    rewrite(Ledger().path, state="reserved", owner="gone", taken=None, reached=300)  # as after a crash further on
     assert Ledger().spends()[0].counted == 400
     code, out, err = command("resume", "--forget", folder)
     assert (code, err) == (0, "")
@@ -502,12 +537,28 @@ def test_a_run_that_is_going_on_is_not_forgotten(private_data):
 # ---- the number of records ------------------------------------------------------------------------------------------------
 
 
+def test_a_run_without_a_ledger_that_is_going_on_is_not_forgotten(private_data):
+    prepared = fitting.prepare("logistic", private_data, epsilon=1.0, iterations=200, ledger=False)
+    steps = prepared.run(stop=lambda: True)
+    running = fitting.prepare("logistic", private_data, epsilon=1.0, iterations=200, ledger=False).run()
+    for _ in range(2):
+        next(running)
+    (folder,) = checkpoints.saved_runs()
+    with pytest.raises(ArgumentError, match="is of a fit that is running"):
+        wb.forget(folder)
+    running.close()
+    list(steps)
+    wb.forget(folder)
+    assert not checkpoints.holds_key(folder)
+
+
 def test_no_file_tells_a_private_number_of_records(private_data, monkeypatch, tmp_path):
     """With the same declared number, all that is written has one size and no digest that a guess can be tried on."""
     settings = {"epsilon": 1.0, "delta": 1e-4, "iterations": 400, "sampling_rate": 0.2, "num_records": 250, "clip": 1.0}
     plans, sizes, names = [], [], []
     smaller = private_data.subset(private_data.num_train - 1)
     for place, data in enumerate((private_data, smaller)):
+        calibration._smallest_noise.cache_clear()
         monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / str(place)))
         monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / f"cache-{place}"))
         prepared, chunks = fitting.prepare("logistic", data, **settings), iter(range(99))

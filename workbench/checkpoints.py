@@ -40,6 +40,7 @@ from workbench import __version__, _folders, _validate
 from workbench.data.fingerprint import key_file, secret_key
 from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
 from workbench.inference.dpvi import DPVI, DPVIState
+from workbench.privacy import _owners
 from workbench.privacy.plan import PrivacyPlan
 from workbench.settling import Settled
 
@@ -49,6 +50,7 @@ __all__ = [
     "forget",
     "holds_fit",
     "holds_key",
+    "is_running",
     "new_folder",
     "newest",
     "plan_digest",
@@ -84,9 +86,9 @@ def plan_digest(settled: Settled, plan: PrivacyPlan, dpvi: DPVI, program: str, s
     """32 hexadecimal digits: equal for fits that, from one key and the same records, give the same numbers bit for bit.
 
     It covers the program, which is what model, guide, optimiser and sampler came to, with every constant that they read; the
-    settings and the calibrated noise, which the program takes as arguments; the versions of all that computes, and the kind
-    of machine. It is keyed with the user's secret: a plain hash would let whoever reads it test guesses of the number of
-    records, which may be private.
+    records as the model sees them, which may be some of the data set's arrays; the settings and the calibrated noise, which
+    the program takes as arguments; the versions of all that computes, and the kind of machine. It is keyed with the user's
+    secret: a plain hash would let whoever reads it test guesses of the number of records, which may be private.
 
     :param program: ``training.Lowered.digest``. :param start: the state before the first step. It counts where there is a
         seed, with which other fits may begin; a secret key and what followed from it are in the checkpoint.
@@ -101,6 +103,7 @@ def plan_digest(settled: Settled, plan: PrivacyPlan, dpvi: DPVI, program: str, s
         "precision": [str(getattr(jax.config, name)) for name in ("jax_enable_x64", "jax_default_matmul_precision")],
         "model": settled.model.name,
         "program": program,
+        "records": _content({str(number): np.asarray(array) for number, array in enumerate(settled.data.train)}),
         "start": None if plan.settings.seed is None else _content(arrays_of(start)),
         "privacy": asdict(plan.settings),
         "sampler": repr(plan.sampler),
@@ -179,6 +182,7 @@ class Checkpoints:
         now = time.perf_counter()
         if limit <= self._reached and now < self._due:
             return
+        _running.add(self.folder)
         step = int(state.step)
         if self._began is None:
             self._began = step, now
@@ -198,11 +202,15 @@ class Checkpoints:
         step = int(state.step)
         facts = {**progress, "step": step, "reached": max(reached, self._seen)}
         try:
-            self._save(f"step-{step:012d}.npz", arrays_of(state), facts)
+            self._save(f"step-{step:012d}.npz", arrays_of(state), {**facts, "owner": _owners.own(_owners_folder())})
         except OSError as error:
             raise OSError(f"no checkpoint could be written in {self.folder} ({error.strerror or error}).") from error
         for old in (*sorted(self.folder.glob(_STATES))[:-_KEPT], *self.folder.glob(_PARTIAL)):
             old.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """The run takes no more steps."""
+        _running.discard(self.folder)
 
     def finish(self, params: Mapping[str, np.ndarray], progress: Mapping[str, Any]) -> None:
         """All steps are taken: keep the release, and delete the states with their key.
@@ -220,6 +228,22 @@ class Checkpoints:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         plain = json.loads(json.dumps({**self._facts, **facts, "arrays": _content(arrays)}))  # as it will be read
         save_arrays(self.folder / name, arrays, {**plain, "seal": _keyed(plain, b"checkpoint")})
+
+
+_running: set[Path] = set()  # folders of this process's runs
+
+
+def _owners_folder() -> Path:
+    return _folders.state() / "owners"
+
+
+def is_running(run: Path) -> bool:
+    """Whether the process that wrote the newest checkpoint of a run may still take steps of it."""
+    owner = _facts_in(run).get("owner")
+    if owner is None or run in _running:
+        return run in _running
+    folder = _owners_folder()
+    return _owners.own(folder) != owner and _owners.is_alive(folder, owner)
 
 
 def _drop_states(run: Path) -> None:

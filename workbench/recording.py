@@ -188,6 +188,8 @@ class Recording:
             steps.
         :return: what could not be written, and where the run's key stays; "" where there is neither.
         """
+        if self._keeper is not None:
+            self._keeper.close()
         problems = []
         try:
             if self._keeper is not None and params is not None:

@@ -91,6 +91,8 @@ def forget(path: str | Path) -> Spend | None:
         raise ArgumentError("path", str(path), "is no folder of a fit with checkpoints that hold a key.")
     spend = None
     entered = checkpoints.spend_of(folder)
+    if entered is None and checkpoints.is_running(folder):
+        raise ArgumentError("path", str(path), "is of a fit that is running: stop it, or end its process, first.")
     if entered is not None:
         ledger, key = Ledger(entered[0]), entered[1]
         ledger.recover([key])

@@ -87,6 +87,17 @@ def test_the_plan_that_an_accountant_undercounted_is_refuted():
 
 
 @pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "delta", "promise"),
+    [(0.01, 1.0, 1000, 1e-5, 14.82), (0.05, 1.5, 500, 1e-5, 16.50), (0.0022, 1.08, 31_665, 2e-3, 10.92)],
+)
+def test_without_replacement_it_is_not_far_under_the_promise(rate, sigma, steps, delta, promise):
+    """All other records at one end of C: only the minibatches with the canary differ."""
+    plan = {"sampler": "without_replacement", "relation": "replace_one", "sampling_rate": rate}
+    least = accountant.epsilon_lower_bound(**plan, noise_multiplier=sigma, steps=steps, delta=delta)
+    assert 0.7 * promise < least < promise
+
+
+@pytest.mark.parametrize(
     ("rate", "sigma", "steps", "delta"),
     [(0.01, 1.0, 10**4, 1e-5), (0.1, 5.0, 1000, 1e-6), (0.5, 30.0, 2000, 1e-3), (0.002, 0.7, 3000, 1e-6)],
 )

@@ -1,5 +1,6 @@
 """A record's loss that may see other records, or show its own, is refused while it is traced."""
 
+import equinox.internal
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,6 +91,8 @@ MIXING = {
     "in remat and jit": jax.checkpoint(jax.jit(lambda u, x: jnp.vdot(u, summed(x)))),
     "in a derivative of its own": in_derivative,
     "in the backward pass": in_backward,
+    "any of all": lambda u, x: jnp.vdot(u, jnp.where(equinox.internal.unvmap_any(x[0] > 1), -x, x)),
+    "largest of all": lambda u, x: jnp.vdot(u, x * equinox.internal.unvmap_max(turns(x))),
     "keys of type rbg": lambda u, x: jnp.vdot(u, jax.random.normal(jax.random.key(turns(x), impl="rbg"), (WIDTH,))),
 }
 
@@ -219,7 +222,7 @@ def test_a_model_that_prints_records_is_refused_by_init():
         begun(printing, zoo.logistic_guide)
 
 
-@pytest.mark.parametrize("extra", [{"all": RECORDS[0]}, [{"deep": (RECORDS[0].T,)}], RECORDS[1]])
+@pytest.mark.parametrize("extra", [{"all": RECORDS[0]}, [{"deep": (RECORDS[0].T,)}], RECORDS[1], {"all": list(RECORDS[0])}])
 def test_records_inside_of_keyword_arguments_are_refused(extra):
     with pytest.raises(ArgumentError, match=r"^extra.*the number of records.*by position"):
         begun(taking_more, taking_more_guide, extra=extra)

@@ -265,6 +265,21 @@ def test_unusable_schedules_are_named(argument, changes):
 # ---- extremes -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("sampler", ["poisson", "without_replacement"])
+@pytest.mark.parametrize(("sigma", "steps"), [(0.1, 10**4), (0.3, 10**6), (100.0, 10**11)])
+def test_plans_that_hide_nothing_have_a_delta(sampler, sigma, steps):
+    plan = {"sampler": sampler, "sampling_rate": 0.1, "noise_multiplier": sigma, "steps": steps}
+    assert accounting.delta(**plan, epsilon=1.0) == pytest.approx(1.0)
+    assert accounting.trade_off(**plan, false_positive_rates=[0.1]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("q", "sigma", "delta"), [(1e-6, 300.0, 1e-12), (0.5, 1e5, 1e-12), (1e-3, 1e4, 1e-14)])
+def test_tiny_epsilons_are_found_and_confirmed(q, sigma, delta):
+    found = accounting.epsilon(**plan(sigma, q, 1000), delta=delta)
+    assert 0 < found < 0.01
+    assert accounting.delta(**plan(sigma, q, 1000), epsilon=found) <= delta
+
+
 def test_next_to_no_noise_is_refused():
     with pytest.raises(ArgumentError, match=r"^noise_multiplier=0.1: no epsilon up to 100000 holds"):
         accounting.epsilon(**plan(0.1, 0.1, 10**6), delta=1e-5)

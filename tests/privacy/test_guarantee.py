@@ -9,6 +9,7 @@ from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.composition import total
 from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.plan import PrivacySettings, make_plan
 
 DONE = Guarantee(
     epsilon=1.5,
@@ -49,6 +50,12 @@ def test_a_promise_that_an_early_version_got_wrong_is_read_as_what_holds():
     kept = dataclasses.replace(wrong, epsilon=3.0, epsilon_taken=2.0)
     assert Guarantee.from_dict(kept.to_dict()) == kept
     assert total([read] * 2).epsilon > total([read]).epsilon == read.epsilon
+
+
+def test_a_promise_with_many_digits_is_read_as_it_was_written():
+    settings = PrivacySettings(1 / 3, 1e-5, 2000, 0.1, "without_replacement", 1.0, 2000, None)
+    made = make_plan(settings, 2000).guarantee(steps_taken=2000, unit="record", dimension=50, caveats=())
+    assert Guarantee.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
 def test_headline_states_epsilon_delta_and_the_unit():

@@ -182,7 +182,12 @@ def _steps(
         shift = sensitivity * unit * math.sqrt(steps // epoch / epoch)
         return ([_Step(1.0, shift, 0.0)] if shift > 0 else []), 1
     if relation == "replace_one":
-        return [_Step(sampling_rate, unit, -unit)], steps
+        # all other records at 0, or all at the other end of C, where only minibatches with the canary differ
+        return [
+            _Step(sampling_rate, unit, -unit),
+            _Step(sampling_rate, 2 * unit, 0.0),
+            _Step(sampling_rate, 0.0, -2 * unit),
+        ], steps
     return [_Step(sampling_rate, unit, 0.0), _Step(sampling_rate, 0.0, -unit)], steps
 
 

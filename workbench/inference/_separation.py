@@ -30,6 +30,7 @@ _CALLS_PYTHON = (
     "calls Python, as jax.debug.print, pure_callback and io_callback do: it would see all records of a minibatch, and could "
     "show them. Take it out"
 )
+_ACROSS = "looks across all records of a minibatch (equinox.internal.unvmap_any, say): write it for one record"
 # operations whose rule for a whole minibatch, or whatever runs behind them, is known to mix records or is not known
 _REFUSED = {
     "custom_vmap_call": "has a rule of its own for many records at once (jax.custom_batching), which may mix them: call the "
@@ -37,6 +38,7 @@ _REFUSED = {
     "ffi_call": "calls foreign code (jax.ffi), which may see all records of a minibatch: write it in JAX",
     "rng_bit_generator": _RANDOM,
     "debug_print": _CALLS_PYTHON,
+    **dict.fromkeys(("unvmap_any", "unvmap_all", "unvmap_max"), _ACROSS),
 }
 _SOUND_KEYS = ("key<fry>", "key<cc20>")  # threefry and privacy.randomness.CHACHA20
 
@@ -44,8 +46,8 @@ _SOUND_KEYS = ("key<fry>", "key<cc20>")  # threefry and privacy.randomness.CHACH
 def require_separate(loss: Callable[[Any, Any], jax.Array], u: Any, record: Any, num_records: int) -> None:
     """Trace the gradient of ``loss(u, record)`` in u, and look at its operations and constants.
 
-    What cannot be found so: statistics of the records that were computed outside and have another shape than they have, and
-    primitives of the caller's own (``jax.extend.core.Primitive``).
+    What cannot be found so: what was made of the records outside and has another shape than they have (statistics, a flat
+    copy, single rows as constants of their own), and primitives of the caller's own (``jax.extend.core.Primitive``).
 
     :param u: pytree of float arrays, or their shapes and types. :param record: of one record, likewise.
     :param num_records: see ``require_no_records``.

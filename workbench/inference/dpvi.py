@@ -305,8 +305,10 @@ class DPVI:
         if "num_records" in kwargs:
             self.num_records = _validate.integer("num_records", kwargs.pop("num_records"), at_least=2)
         self.static_kwargs = {**self.static_kwargs, **kwargs}
-        for path, value in jax.tree_util.tree_flatten_with_path(self.static_kwargs)[0]:
-            shape = getattr(value, "shape", ())
+        # a list of rows has one entry for each record too, but only arrays are long lists' usual entries
+        is_rows = lambda value: isinstance(value, (list, tuple)) and len(value) == size and np.ndim(value[0]) > 0  # noqa: E731
+        for path, value in jax.tree_util.tree_flatten_with_path(self.static_kwargs, is_leaf=is_rows)[0]:
+            shape = (size,) if is_rows(value) else getattr(value, "shape", ())
             if has_axis_of_records(shape, size):
                 name = jax.tree_util.keystr(path, simple=True, separator=".")
                 raise _validate.ArgumentError(name, shape, f"has an axis of {size}, the number of records. {BY_POSITION}")
@@ -391,10 +393,13 @@ class DPVI:
     def step(self, state: DPVIState, records: Record, draws: Draws) -> DPVIState:
         """One step of the optimiser on the noised gradient divided by N.
 
+        :param draws: of ``draw`` for this very step and no other: draws that are used twice cancel between two releases.
+
         :raises ArgumentError: as ``require_records`` does, or naming ``state``, if a later one was reached already; the
             latter not under jit, which cannot see it.
         """
         self.require_records(records)
+        records = tuple(map(jnp.asarray, records))  # NumPy's cannot be indexed by what is traced
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in (state.key, state.step)):
             _key_use.draw_steps(state.key, int(state.step), int(state.step) + 1)
         params = self.optim.get_params(state.optim_state)

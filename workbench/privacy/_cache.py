@@ -37,7 +37,7 @@ def read(key: Any) -> float | None:
     try:
         stored = json.loads(_path(key).read_text())
         return float(stored["value"]) if stored["key"] == json.loads(json.dumps(key)) else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 
@@ -47,5 +47,10 @@ def write(key: Any, value: float) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".partial", delete=False) as file:
-            json.dump({"key": key, "value": value}, file)
-        os.replace(file.name, path)
+            partial = Path(file.name)
+            try:
+                json.dump({"key": key, "value": value}, file)
+                file.close()
+                os.replace(partial, path)
+            finally:
+                partial.unlink(missing_ok=True)

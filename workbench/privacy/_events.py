@@ -23,6 +23,8 @@ def event_of(fit: Guarantee) -> dp_event.DpEvent:
     """
     plan = Steps.checked(fit.sampler, fit.relation, fit.sampling_rate, fit.noise_multiplier, fit.steps)
     steps = sum(phase.steps for phase in plan.uses_of_a_record)
+    if not steps:
+        return dp_event.NoOpDpEvent()
     return dp_event.SelfComposedDpEvent(of_step(fit.sampler, fit.relation, plan.phases[0]), steps)
 
 

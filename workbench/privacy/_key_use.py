@@ -43,6 +43,11 @@ def note_made(key: jax.Array, *, secret: bool) -> None:
     (_secret if secret else _from_seeds).add(_digest(key))
 
 
+def _counts(digest: bytes) -> bool:
+    """Whether runs of the key are looked at: concrete ones that are not a seed's, children of other keys included."""
+    return bool(digest) and digest not in _from_seeds
+
+
 def is_secret(key: jax.Array) -> bool:
     """Whether the operating system made ``key`` in this process."""
     return _digest(key) in _secret
@@ -65,14 +70,14 @@ def begin_run(key: jax.Array) -> None:
                 "key", key, "began a run in this process already, and a second one would have the same noise: give "
                 "new_key(), or the first one's state as init_state."
             )  # fmt: skip
-        if digest in _secret:
+        if _counts(digest):
             _drawn[digest] = 0
 
 
 def note_loaded(key: jax.Array) -> None:
     """A saved state was read: a run began with its ``key``, here or elsewhere."""
     digest = _digest(key)
-    if digest and digest not in _from_seeds:
+    if _counts(digest):
         _drawn.setdefault(digest, 0)
 
 
@@ -96,6 +101,6 @@ def draw_steps(key: jax.Array, first: int, last: int) -> None:
     """
     digest = _digest(key)
     with _lock:
-        if digest in _drawn or digest in _secret:
+        if _counts(digest):
             check_steps(key, first)
             _drawn[digest] = last

@@ -40,6 +40,7 @@ _LAST_BITS = 1e-12  # by which, relatively, an epsilon grows first that was not 
 _TRIES = 12  # windows, each around the answer of the one before
 _SAME_WINDOW = 0.01  # losses this close to each other, relatively, share a window
 LARGEST_EPSILON = 1e5  # beyond it the bound is infinite
+_MOST_PLACES = 2**60  # of a grid's points, which are counted by 64-bit integers
 _HUGE = 600.0  # losses whose exponential is near the end of float64
 _UNDERFLOW = 746.0  # e^-746 is 0 in float64, and so is all that is smaller
 
@@ -314,6 +315,10 @@ class _Window:
         return min(max(exact, float(self.losses[place - 1])), float(self.losses[place]))
 
 
+# of steps that hide next to nothing, whose losses no grid holds: delta is 1, and no epsilon holds
+_NOTHING_KNOWN = _Window(np.array([0.0, 1.0]), 1.0, np.zeros(2), 1.0)
+
+
 @dataclass(frozen=True)
 class ComposedLoss:
     """The privacy loss of independent steps in a row, in one direction; answers are upper bounds.
@@ -410,7 +415,10 @@ class ComposedLoss:
                 return (self._cumulant(tilt + shift)[0] - log_moment + rounding + _OUTSIDE) / shift
 
             high, shift = min((bound(shift), shift) for shift in shifts)
-            first = math.floor(max(bound(-shift) for shift in shifts) / width)
+            lowest = max(bound(-shift) for shift in shifts) / width
+            if not (abs(lowest) < _MOST_PLACES and math.isfinite(high)):
+                return _NOTHING_KNOWN
+            first = math.floor(lowest)
             needed = high / width - first + 2
             if needed <= 2 * _LARGEST:
                 break
@@ -434,8 +442,10 @@ class ComposedLoss:
             most += step.count * np.log(magnitude + error)
             sensitivity += step.count / np.maximum(magnitude, error)
         error = float(np.mean(np.exp(most) * np.minimum(error * sensitivity, 1.0)))
-        indices = first + np.arange(size)
         offset = sum(step.count * step.first for step in steps)
+        if abs(offset) > _MOST_PLACES:
+            return _NOTHING_KNOWN
+        indices = first + np.arange(size)
         composed = np.maximum(fft.irfft(spectrum, size)[(indices - offset) % size] + error, 0.0)
         losses = indices * width
         with np.errstate(divide="ignore", over="ignore"):

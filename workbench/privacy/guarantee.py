@@ -37,6 +37,7 @@ _CLIPPED = {
 }
 # q T from which on the first versions' bounds for without_replacement could be too small
 _MISCOUNTED_EPOCHS = 100
+_SLACK = 1e-3  # by which bounds of two versions differ, where neither was in error
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,10 @@ class Guarantee:
         if read.sampler != "without_replacement" or read.steps * read.sampling_rate < _MISCOUNTED_EPOCHS:
             return read
         epsilon, taken = (epsilon_of_steps(read, steps) for steps in (read.steps, read.steps_taken))
-        if epsilon <= read.epsilon:
+        if epsilon <= round_up(read.epsilon, 4):
             return read
+        if epsilon <= read.epsilon * (1 + _SLACK):
+            return dataclasses.replace(read, epsilon=epsilon, epsilon_taken=taken)
         caveat = f"It was meant to keep epsilon = {read.epsilon:g}, but the accountant of its version was in error."
         return dataclasses.replace(read, epsilon=epsilon, epsilon_taken=taken, caveats=(caveat, *read.caveats))
 

@@ -242,8 +242,8 @@ class Ledger:
         for row in tables["datasets"]:
             del row["sketch"]
         for row in tables["spends"]:
-            row["guarantee"] = json.loads(row["guarantee"])
-            row["event"] = _event(Guarantee.from_dict(row["guarantee"]))
+            fit = Guarantee.from_dict(json.loads(row["guarantee"]))
+            row["guarantee"], row["event"] = fit.to_dict(), _event(fit)
         return tables
 
     # ---- spending -------------------------------------------------------------------------------------------------------

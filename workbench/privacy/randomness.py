@@ -247,8 +247,13 @@ def key_from_bytes(secret: bytes) -> jax.Array:
 
 
 def new_key() -> jax.Array:
-    """A secret key with 256 bits from the operating system (``os.urandom``), for one run."""
+    """A secret key with 256 bits from the operating system (``os.urandom``), for one run.
+
+    :raises TypeError: where it is traced, because a compiled function would return one and the same key at each call.
+    """
     key = key_from_bytes(os.urandom(32))
+    if isinstance(key, jax.core.Tracer):
+        raise TypeError("new_key() was called in a function that JAX compiles and would be one key for ever: pass it in.")
     _key_use.note_made(key, secret=True)
     return key
 

@@ -322,7 +322,7 @@ def _check(values: Mapping[str, Any]) -> None:
 def _decoded(values: dict[str, Any]) -> dict[str, Any]:
     _check(values)
     metrics = {name: math.nan if value is None else value for name, value in json.loads(values["metrics"]).items()}
-    guarantee = None if values["guarantee"] is None else json.loads(values["guarantee"])
-    if guarantee is not None:
-        Guarantee.from_dict(guarantee)
+    guarantee = values["guarantee"]
+    if guarantee is not None:  # as what holds, should an early version have got it wrong
+        guarantee = Guarantee.from_dict(json.loads(guarantee)).to_dict()
     return {**values, "metrics": metrics, "options": json.loads(values["options"]), "guarantee": guarantee}
