@@ -45,9 +45,9 @@ def from_file(path: str | Path, **options: Any) -> Dataset:
 def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
     """A data set from a CSV file (``.gz`` and the like are unpacked); the other arguments are those of ``from_frame``.
 
-    Columns that are declared categorical, that of the groups, and a target of declared classes are read as text, so that
-    "01" stays what it is whatever the other rows hold. Empty cells, "NA" and the like are missing. The first line names
-    the columns, each once; a row with more fields than it is an error.
+    Columns that are declared categorical, that of the groups, and a target with ``positive`` or ``classes`` are read as
+    text, so that "01" and "True" stay what they are whatever the other rows hold. Empty cells, "NA" and the like are
+    missing. The first line names the columns, each once; a row with more fields than it is an error.
 
     :param path: or an open binary file that is not packed; its data set is named "table" unless ``name`` says otherwise.
     :raises ArgumentError: if the file is missing or no table, naming ``path``.
@@ -209,7 +209,8 @@ def _reason(error: Exception) -> str:
 
 def _text_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
     columns = [] if options.get("group") is None else [str(options["group"])]
-    if options.get("classes") is not None and options.get("target") is not None:
+    declares_classes = any(options.get(each) is not None for each in ("positive", "classes"))
+    if declares_classes and options.get("target") is not None:
         columns.append(str(options["target"]))
     if options.get("schema") is not None:
         declared = Schema.from_declaration(options["schema"]).columns

@@ -14,7 +14,7 @@ from workbench import _validate
 
 __all__ = [
     "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "number_or_nan", "numbers_in", "numeric_features",
-    "scale_to_bounds", "standardise", "text_of", "texts_of", "unfit", "unmasked",
+    "scale_to_bounds", "standardise", "text_of", "text_or_none", "texts_of", "unfit", "unmasked",
 ]  # fmt: skip
 
 OTHER = "(other)"  # stands for every undeclared value of a target, and every undeclared or missing one of a category
@@ -166,10 +166,11 @@ def text_of(value: Any) -> str:
 def texts_of(column: pd.Series) -> list[str | None]:
     """The text of each value by itself, None where it is missing, or an object that has none."""
     missing = column.isna().to_numpy()
-    return [None if absent else _text_or_none(value) for value, absent in zip(column.tolist(), missing, strict=True)]
+    return [None if absent else text_or_none(value) for value, absent in zip(column.tolist(), missing, strict=True)]
 
 
-def _text_or_none(value: Any) -> str | None:
+def text_or_none(value: Any) -> str | None:
+    """``text_of`` a value; None for an object that has no text."""
     with contextlib.suppress(Exception):  # an object of the user's may raise anything, and quote itself
         return text_of(value)
     return None
