@@ -147,6 +147,20 @@ def test_declared_classes_are_numbered_as_declared():
     assert declared_classes(column([2.0, 0]), 3)[1] == ("0", "1", "2")
 
 
+@pytest.mark.parametrize("spelling", ["{}", "{}.0", "{}.00"])
+def test_whole_numbers_of_a_csv_file_are_the_same_classes_and_categories_with_a_point(spelling):
+    rows = (f"{spelling.format(1 + n % 2)},{spelling.format(n % 3)},{n % 2}.0" for n in range(60))
+    content = "\n".join(["stage,ward,y", *rows])
+    options = {
+        "target": "y", "classes": 2, "group": "ward", "groups": [0, 1, 2], "schema": {"stage": wb.data.Categorical([1, 2])},
+    }  # fmt: skip
+    read = wb.data.from_csv(io.BytesIO(content.encode()), **options)
+    by_pandas = wb.data.from_frame(pd.read_csv(io.StringIO(content)), **options)
+    assert read.declarations() == by_pandas.declarations()
+    for one, other in zip((*read.train, *read.evaluation), (*by_pandas.train, *by_pandas.evaluation), strict=True):
+        assert np.array_equal(one, other)
+
+
 @pytest.mark.parametrize("values", [["a", "zzz"], ["a", None], [1, 2]])
 def test_a_row_of_no_declared_class_is_not_quoted(values):
     with pytest.raises(ArgumentError, match=r"^target='outcome': some row has none of the 2 declared classes") as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -154,13 +155,21 @@ def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def text_of(value: Any) -> str:
-    """The text that a category, class or group is compared by; a whole number in floating point loses its ".0".
+    """The text that a category, class or group is compared by; a whole number loses its ".0", as text too.
 
-    A column of whole numbers turns into floating point as soon as one of them is missing, and stays the same categories.
+    A column of whole numbers turns into floating point as soon as one of them is missing, and stays the same categories;
+    those of a CSV file are then written with ".0", and are read as text. "01.0" and "1.10" stay as they are.
     """
     if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
         return str(int(value))
-    return str(value)
+    text = str(value)
+    whole = _WHOLE.fullmatch(text)
+    if whole is None:
+        return text
+    return "0" if whole[1] == "-0" else whole[1]
+
+
+_WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")  # as floating point would hold it
 
 
 def texts_of(column: pd.Series) -> list[str | None]:

@@ -68,7 +68,7 @@ class Numeric:
 class Categorical:
     """A column with a public list of values: one feature of 0 and 1 for each.
 
-    Values are compared as text, so the whole number 1, 1.0 and "1" are the same category.
+    Values are compared as text, so the whole number 1, 1.0, "1" and "1.0" are the same category.
 
     :param categories: the values; at least one, each once.
     :param other: True adds one more feature, 1 for every undeclared or missing value. Without it such a value is an error.
