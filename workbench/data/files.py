@@ -19,6 +19,7 @@ import pandas as pd
 from workbench import _validate
 from workbench.data.dataset import Dataset
 from workbench.data.images import from_images
+from workbench.data.preprocessing import names_withheld
 from workbench.data.schema import Categorical, Schema
 from workbench.data.sequences import from_tokens
 from workbench.data.tables import from_arrays, from_frame
@@ -138,7 +139,9 @@ def _check_names(path: str | Path, labels: list[str]) -> None:
         )
     repeated = [label for label, times in collections.Counter(labels).items() if times > 1]
     if repeated:
-        raise _validate.ArgumentError("path", str(path), f"two of its columns are named {repeated[0]!r}: rename one.")
+        withheld = names_withheld(labels)
+        shown = f"alike, {withheld}" if withheld else repr(repeated[0])
+        raise _validate.ArgumentError("path", str(path), f"two of its columns are named {shown}: rename one.")
 
 
 def empty_parquet(path: str | Path) -> pd.DataFrame:
