@@ -284,7 +284,7 @@ def test_features_positive_and_declared_public_reach_the_data(prepared, table):
     )  # fmt: skip
     assert data.feature_names == ("age",)
     assert data.bounds == {"age": (-5.0, 100.0)}
-    assert data.classes == ("True", "False")
+    assert data.classes == ("(other)", "False")
     assert data.evaluation_label == "public data"
 
 
@@ -303,7 +303,6 @@ def test_one_pair_of_bounds_may_begin_with_a_minus(prepared, table):
         (["--target", "ill", "--bounds", "dose=0:200", "0:100"], "bounds='0:100': "),
         (["--target", "ill", "--bounds", "200:0"], "bounds['dose']=(200.0, 0.0): "),
         (["--target", "ill", "--bounds", "nowhere.json"], "bounds='nowhere.json': no such file."),
-        (["--target", "ill", "--bounds", "0:200", "--positive", "maybe"], "positive='maybe': "),
     ],
 )
 def test_an_unusable_description_of_a_table_is_refused(command, no_fit, table, options, line):

@@ -24,7 +24,8 @@ class ArgumentError(ValueError):
     """An argument that cannot be used; ``argument`` is its name and the message fits on one line."""
 
     def __init__(self, argument: str, value: Any, expectation: str) -> None:
-        if getattr(value, "ndim", 0):  # an error is kept and logged: it must not take records with it
+        # an error is kept and logged: it must not take records with it, nor may an array of one object that holds some
+        if getattr(value, "ndim", 0) or str(getattr(value, "dtype", "")) == "object":
             value = _Form(f"{type(value).__name__} of shape {tuple(value.shape)}")
         self.argument = argument
         self.value = value

@@ -238,3 +238,54 @@ def test_no_cell_of_records_to_predict_is_quoted(done):
     assert shown_by(lambda: done.predict(np.where(x == x[3, 4], np.nan, x)))
     assert shown_by(lambda: done.score((x, np.where(y == y[0], NUMBER, y))))
     assert shown_by(lambda: done.predict(np.ma.masked_equal(x, x[3, 4])))
+
+
+HEADLESS = "first_record,774233,Quagmire\n" + "3,47,yes\n4,50,no\n" * 20  # its first line is a record
+PLAIN = {"target": "Quagmire", "positive": "yes", "bounds": (0, 100)}
+
+
+@pytest.mark.parametrize("number", ["774233", "-774233.5", ".774233", "2089-07-23", "$774233", "7.74233e5"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target": "ill"},
+        {"group": "ward", "groups": ["a"]},
+        {"features": ["age"]},
+        {"features": [["Quagmire"]]},
+        {"bounds": {"age": (0, 100)}},
+        {"bounds": {"first_record": (0, 100)}},
+        {"bounds": None, "schema": {"age": (0, 100)}},
+        {"bounds": None, "schema": {"first_record": (0, 100)}, "features": ["age"]},
+    ],
+    ids=str,
+)
+def test_the_first_record_of_a_file_without_names_is_not_quoted(number, options):
+    content = HEADLESS.replace("774233", number).encode()
+    assert wb.data.from_csv(io.BytesIO(content), **PLAIN)
+    with pytest.raises(ArgumentError) as caught:
+        wb.data.from_csv(io.BytesIO(content), **{**PLAIN, **options})
+    assert not [mark for mark in (number, "Quagmire") if mark in carried(caught.value)]
+    assert "header row" in str(caught.value) or "schema" in options
+
+
+def test_a_repeated_cell_of_a_first_record_is_not_quoted():
+    content = "774233,Quagmire,Quagmire\n1,2,3\n"
+    assert "header row" in shown_by(lambda: wb.data.from_csv(io.BytesIO(content.encode()), target="ill", bounds=(0, 9)))
+    frame = pd.DataFrame([[1, 2, 3]] * 9, columns=["774233", "Quagmire", "Quagmire"])
+    assert "header row" in shown_by(lambda: wb.data.from_frame(frame, bounds=(0, 9)))
+    once, other = frame.iloc[:, :2], frame.iloc[:, :1]
+    assert "header row" in shown_by(lambda: wb.data.from_frame(once, bounds=(0, 9), evaluation=other))
+    assert "header row" in shown_by(lambda: wb.data.Schema({"age": wb.data.Numeric(0, 9)}).encode(once))
+
+
+@pytest.mark.parametrize("argument", ["target", "group", "features"])
+@pytest.mark.parametrize("value", [[TEXT, NUMBER], {TEXT: NUMBER}, (TEXT,), np.array([TEXT, NUMBER])], ids=repr)
+def test_cells_instead_of_a_name_are_shown_by_their_type(argument, value):
+    given = [value] if argument == "features" else value
+    assert type(value).__name__ in shown_by(lambda: wb.data.from_frame(FRAME, **{"bounds": (0, 9), argument: given}))
+
+
+@pytest.mark.parametrize("records", [{"age": NUMBER}, TEXT, NUMBER, [{"age": NUMBER}], ({"age": TEXT},)], ids=repr)
+def test_no_cell_of_records_in_another_form_is_quoted(done, records):
+    assert shown_by(lambda: done.predict(records))
+    assert shown_by(lambda: done.score(records))

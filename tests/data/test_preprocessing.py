@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from workbench import ArgumentError
-from workbench.data.preprocessing import checked_bounds, numeric_features, scale_to_bounds, standardise
+from workbench.data.preprocessing import checked_bounds, numeric_features, scale_to_bounds, standardise, text_of
 
 BOUNDS = {"a": (0.0, 10.0), "b": (-2.0, 2.0)}
 
@@ -177,3 +177,12 @@ def test_a_missing_value_of_a_nullable_column_is_named():
 def test_numbers_written_as_text_and_booleans_are_numbers():
     frame = pd.DataFrame({"a": ["1.5", "2"], "b": [True, False]})
     assert np.array_equal(numeric_features(frame, ["b", "a"]), [[1, 1.5], [0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("1.0", "1"), ("-3.00", "-3"), ("-0.0", "0"), (-0.0, "0"), ("10.0", "10"), (1.0, "1"), (1, "1"), (0.5, "0.5")]
+    + [(each, each) for each in ("01", "01.0", "1.10", "1.", ".0", "1.0.0", "v1.0", " 1.0", "1.0\n", "1e0", "٣.0")],
+)
+def test_only_whole_numbers_lose_their_point_as_text(value, text):
+    assert text_of(value) == text

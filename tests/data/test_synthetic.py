@@ -75,3 +75,31 @@ def test_sizes_of_a_mixture_are_checked_too():
         wb.data.mixture(1)
     with pytest.raises(ArgumentError, match=r"^seed=-1: "):
         wb.data.mixture(seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("make", "sizes"),
+    [
+        (wb.data.hierarchical, {"num_records": 5e8}),
+        (wb.data.hierarchical, {"num_records": 1e18}),
+        (wb.data.hierarchical, {"num_records": 10**308}),
+        (wb.data.hierarchical, {"num_records": 10**400}),
+        (wb.data.hierarchical, {"num_evaluation": 10**9}),
+        (wb.data.hierarchical, {"num_features": 10**8}),
+        (wb.data.hierarchical, {"num_groups": 10**9}),
+        (wb.data.hierarchical, {"num_group_features": 10**9}),
+        (wb.data.mixture, {"num_records": 1e18}),
+        (wb.data.mixture, {"num_evaluation": 10**8}),
+        (wb.data.tokens, {"num_records": 10**9}),
+        (wb.data.tokens, {"length": 10**8}),
+        (wb.data.tokens, {"num_classes": 10**9, "vocabulary_size": 10**10}),
+        (wb.data.tokens, {"vocabulary_size": 2**31}),
+    ],
+)
+def test_sizes_beyond_the_memory_are_refused_before_any_is_taken(make, sizes):
+    with pytest.raises(ArgumentError, match=r"^(num_\w+|vocabulary_size)=.*at most|^num_records=.*whole number"):
+        make(**sizes)
+
+
+def test_a_large_vocabulary_takes_no_memory():
+    assert wb.data.tokens(20, length=3, vocabulary_size=2**31 - 1).train[0].min() >= 0

@@ -1,5 +1,7 @@
 """Targets: which classes there are follows from what is declared and from the column's type, whatever the rows hold."""
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -49,31 +51,77 @@ def test_the_other_class_never_has_the_name_of_the_positive_one():
         (["3", "3.0", "x"], 3, [1, 1, 0]),  # as they are read where another row holds text
         (["01", "1", "1e0"], "1", [1, 1, 1]),
         (["yes", " yes", "Yes"], "yes", [1, 0, 0]),
-        (["True", "1", "False"], True, [1, 0, 0]),
+        (["True", "1", "False"], True, [1, 1, 0]),
     ],
 )
 def test_positive_values_are_compared_as_numbers_or_as_text(values, positive, expected):
     assert binary_target(column(values), positive)[0].tolist() == expected
 
 
-@pytest.mark.parametrize("positive", [True, 1, 1.0, "True", "1"])
-def test_positive_value_of_a_column_of_truth_values(positive):
-    assert binary_target(column([True, False]), positive)[1] == ("False", "True")
+@pytest.mark.parametrize("positive", [True, 1, 1.0, "True", "true", "1"])
+@pytest.mark.parametrize(
+    "cells",
+    [[False, True], [0, 1], [0.0, 1.0], *map(str.split, ("False True", "false true", "FALSE TRUE", "0 1", "0.0 1.0"))],
+)
+def test_a_truth_value_is_one_however_it_is_written(positive, cells):
+    """A record of another kind turns the column into text or objects, which may not change the labels of all others."""
+    for column_of in (column(cells), column(cells, object), column([*cells, "unknown"])):
+        labels, classes = binary_target(column_of, positive)
+        assert labels.tolist() == [0, 1, 0][: len(column_of)]
+        assert classes == ("(other)", str(int(positive) if isinstance(positive, float) else positive))
 
 
 @pytest.mark.parametrize("positive", [False, 0, "0", "False"])
 def test_false_may_be_the_positive_value(positive):
     labels, classes = binary_target(column([True, False]), positive)
-    assert (labels.tolist(), classes) == ([0, 1], ("True", "False"))
+    assert (labels.tolist(), classes) == ([0, 1], ("(other)", str(positive)))
 
 
-@pytest.mark.parametrize(
-    ("values", "positive"), [([True, False], "yes"), ([True, False], 2), ([1, 2], "yes"), ([1, 2], True)]
-)
+@pytest.mark.parametrize("positive", [True, 1, "True", "1", "false"])
+@pytest.mark.parametrize("spelling", [("False", "True"), ("false", "true"), ("0", "1"), ("0.0", "1.0")])
+def test_one_record_of_a_csv_file_relabels_no_other(positive, spelling):
+    rows = [f"{age},{spelling[age % 2]}" for age in range(60)]
+
+    def read(rows):
+        content = "\n".join(["age,y", *rows]).encode()
+        data = wb.data.from_csv(io.BytesIO(content), target="y", positive=positive, bounds=(0, 99))
+        both = zip(*(np.concatenate(pair) for pair in zip(data.train, data.evaluation, strict=True)), strict=True)
+        return data.classes, {float(x[0]): int(y) for x, y in both}
+
+    classes, labels = read(rows)
+    assert sorted(labels.values()) == [0] * 30 + [1] * 30
+    for odd in ("unknown", "2", "True", "7.5"):
+        more_classes, more_labels = read([*rows, f"99,{odd}"])
+        assert (more_classes, labels) == (classes, {x: more_labels[x] for x in labels})
+
+
+def test_a_column_of_truth_values_needs_no_positive_value_at_the_loaders(tmp_path):
+    frame = pd.DataFrame({"age": AGE, "y": [False, True] * 30})
+    data = wb.data.from_frame(frame, target="y", bounds=(0, 99))
+    assert data.classes == ("False", "True")
+    assert data.train[1].sum() + data.evaluation[1].sum() == 30
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    assert wb.data.from_csv(tmp_path / "table.csv", target="y", bounds=(0, 99)).classes == ("False", "True")
+
+
+@pytest.mark.parametrize("values", [[True, False], [1, 2]])
+@pytest.mark.parametrize("positive", ["yes", "a"])
 def test_a_positive_value_that_cannot_occur_in_a_column_of_this_type_is_named(values, positive):
     with pytest.raises(ArgumentError, match=r"^positive=.*'outcome' holds") as caught:
         binary_target(column(values), positive)
     assert caught.value.argument == "positive"
+
+
+def test_the_only_other_numbers_of_truth_values_are_0_and_1():
+    with pytest.raises(ArgumentError, match=r"^positive=2: 'outcome' holds False and True"):
+        binary_target(column([True, False]), 2)
+
+
+@pytest.mark.parametrize("positive", [["Quagmire"], np.array(["Quagmire"]), pd.Series(["Quagmire"])])
+def test_a_positive_value_is_one_value_and_others_are_not_quoted(positive):
+    with pytest.raises(ArgumentError, match=r"^positive='\w+': must be one value") as caught:
+        binary_target(column(["Quagmire", "b"]), positive)
+    assert "Quagmire" not in str(caught.value)
 
 
 @pytest.mark.parametrize("values", [["malignant", "benign"], [0, 1, 2], [0, 5], ["0", "x"]])
@@ -97,6 +145,20 @@ def test_declared_classes_are_numbered_as_declared():
     labels, classes = declared_classes(column(["b", "a", "b", "c"]), ["a", "b", "c", "never"])
     assert (labels.tolist(), labels.dtype, classes) == ([1, 0, 1, 2], np.int32, ("a", "b", "c", "never"))
     assert declared_classes(column([2.0, 0]), 3)[1] == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("spelling", ["{}", "{}.0", "{}.00"])
+def test_whole_numbers_of_a_csv_file_are_the_same_classes_and_categories_with_a_point(spelling):
+    rows = (f"{spelling.format(1 + n % 2)},{spelling.format(n % 3)},{n % 2}.0" for n in range(60))
+    content = "\n".join(["stage,ward,y", *rows])
+    options = {
+        "target": "y", "classes": 2, "group": "ward", "groups": [0, 1, 2], "schema": {"stage": wb.data.Categorical([1, 2])},
+    }  # fmt: skip
+    read = wb.data.from_csv(io.BytesIO(content.encode()), **options)
+    by_pandas = wb.data.from_frame(pd.read_csv(io.StringIO(content)), **options)
+    assert read.declarations() == by_pandas.declarations()
+    for one, other in zip((*read.train, *read.evaluation), (*by_pandas.train, *by_pandas.evaluation), strict=True):
+        assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("values", [["a", "zzz"], ["a", None], [1, 2]])

@@ -19,6 +19,7 @@ import pandas as pd
 from workbench import _validate
 from workbench.data.dataset import Dataset
 from workbench.data.images import from_images
+from workbench.data.preprocessing import names_withheld
 from workbench.data.schema import Categorical, Schema
 from workbench.data.sequences import from_tokens
 from workbench.data.tables import from_arrays, from_frame
@@ -45,9 +46,9 @@ def from_file(path: str | Path, **options: Any) -> Dataset:
 def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
     """A data set from a CSV file (``.gz`` and the like are unpacked); the other arguments are those of ``from_frame``.
 
-    Columns that are declared categorical, that of the groups, and a target of declared classes are read as text, so that
-    "01" stays what it is whatever the other rows hold. Empty cells, "NA" and the like are missing. The first line names
-    the columns, each once; a row with more fields than it is an error.
+    Columns that are declared categorical, that of the groups, and a target with ``positive`` or ``classes`` are read as
+    text, so that "01" and "True" stay what they are whatever the other rows hold. Empty cells, "NA" and the like are
+    missing. The first line names the columns, each once; a row with more fields than it is an error.
 
     :param path: or an open binary file that is not packed; its data set is named "table" unless ``name`` says otherwise.
     :raises ArgumentError: if the file is missing or no table, naming ``path``.
@@ -138,7 +139,9 @@ def _check_names(path: str | Path, labels: list[str]) -> None:
         )
     repeated = [label for label, times in collections.Counter(labels).items() if times > 1]
     if repeated:
-        raise _validate.ArgumentError("path", str(path), f"two of its columns are named {repeated[0]!r}: rename one.")
+        withheld = names_withheld(labels)
+        shown = f"alike, {withheld}" if withheld else repr(repeated[0])
+        raise _validate.ArgumentError("path", str(path), f"two of its columns are named {shown}: rename one.")
 
 
 def empty_parquet(path: str | Path) -> pd.DataFrame:
@@ -209,7 +212,8 @@ def _reason(error: Exception) -> str:
 
 def _text_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
     columns = [] if options.get("group") is None else [str(options["group"])]
-    if options.get("classes") is not None and options.get("target") is not None:
+    declares_classes = any(options.get(each) is not None for each in ("positive", "classes"))
+    if declares_classes and options.get("target") is not None:
         columns.append(str(options["target"]))
     if options.get("schema") is not None:
         declared = Schema.from_declaration(options["schema"]).columns

@@ -40,8 +40,6 @@ def from_images(
     :param evaluation_is_public: True declares the evaluation records public. :param unit: what one image is, in words.
     :raises ArgumentError: naming ``images``, ``labels``, ``classes`` or ``evaluation``, and the type or shape.
     """
-    if classes is not None and (isinstance(classes, (str, bytes)) or not np.ndim(classes)):
-        raise _validate.ArgumentError("classes", classes, "must be the names of all classes, declared publicly.")
     x = unit_interval(images)
     names = () if labels is None else class_names(classes)
     y = None if labels is None else _checked_labels("labels", labels, len(x), names)

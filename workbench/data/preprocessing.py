@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import pandas as pd
 from workbench import _validate
 
 __all__ = [
-    "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "number_or_nan", "numbers_in", "numeric_features",
-    "scale_to_bounds", "standardise", "text_of", "texts_of", "unfit", "unmasked",
+    "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "listed", "names_withheld", "number_or_nan", "numbers_in",
+    "numeric_features", "scale_to_bounds", "standardise", "text_of", "text_or_none", "texts_of", "unfit", "unknown_column",
+    "unmasked",
 ]  # fmt: skip
 
 OTHER = "(other)"  # stands for every undeclared value of a target, and every undeclared or missing one of a category
@@ -32,15 +34,15 @@ def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
     known = set(features)
     for name in bounds:
         if name not in known:
-            raise _validate.unknown_name("bounds", name, features)
+            raise unknown_column("bounds", name, features)
     missing = [name for name in features if name not in bounds]
     if missing:
-        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        example = "age" if names_withheld(features) else missing[0]
         raise _validate.ArgumentError(
             "bounds",
             sorted(bounds),
-            f"no bounds for {len(missing)} feature(s): {shown}. Declare the public range of each, such as "
-            f"bounds={{{missing[0]!r}: (0, 100)}}, or name the columns to use with features=.",
+            f"no bounds for {len(missing)} feature(s): {names_withheld(features) or listed(missing, 5)}. Declare the public "
+            f"range of each, such as bounds={{{example!r}: (0, 100)}}, or name the columns to use with features=.",
         )
     return {name: checked_pair(f"bounds[{name!r}]", bounds[name]) for name in features}
 
@@ -55,6 +57,36 @@ def checked_pair(argument: str, value: Any) -> tuple[float, float]:
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise _validate.ArgumentError(argument, value, "must be finite with low < high.")
     return low, high
+
+
+def names_withheld(names: Iterable[str]) -> str:
+    """Why the names of a table's columns are not listed in an error; "" where they may be.
+
+    The first record of a file without a line of names is taken for them. Where a name begins as a number or a date does, it
+    may be such a record's cell, and then so may all others.
+    """
+    if any(_LIKE_A_VALUE.match(name) for name in names):
+        return "names not listed, as some look like values (has the file no header row?)"
+    return ""
+
+
+_LIKE_A_VALUE = re.compile(r"[\W_]*(\d|(nan|inf|infinity)$)", re.IGNORECASE)
+
+
+def listed(names: Iterable[str], most: int = 8) -> str:
+    """The first names, and whether there are more."""
+    shown = list(names)
+    return ", ".join(shown[:most]) + (", ..." if len(shown) > most else "")
+
+
+def unknown_column(argument: str, value: Any, columns: Iterable[str]) -> _validate.ArgumentError:
+    """The error for what is no name of a column: what is no single value is shown by its type, as it may hold cells."""
+    names = list(columns)
+    shown = value if pd.api.types.is_scalar(value) else type(value).__name__
+    withheld = names_withheld(names)
+    if withheld:
+        return _validate.ArgumentError(argument, shown, f"unknown name; the table has {len(names)} columns, {withheld}.")
+    return _validate.unknown_name(argument, shown, names)
 
 
 def unfit(column: pd.Series, expectation: str) -> _validate.ArgumentError:
@@ -154,22 +186,31 @@ def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def text_of(value: Any) -> str:
-    """The text that a category, class or group is compared by; a whole number in floating point loses its ".0".
+    """The text that a category, class or group is compared by; a whole number loses its ".0", as text too.
 
-    A column of whole numbers turns into floating point as soon as one of them is missing, and stays the same categories.
+    A column of whole numbers turns into floating point as soon as one of them is missing, and stays the same categories;
+    those of a CSV file are then written with ".0", and are read as text. "01.0" and "1.10" stay as they are.
     """
     if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
         return str(int(value))
-    return str(value)
+    text = str(value)
+    whole = _WHOLE.fullmatch(text)
+    if whole is None:
+        return text
+    return "0" if whole[1] == "-0" else whole[1]
+
+
+_WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")  # as floating point would hold it
 
 
 def texts_of(column: pd.Series) -> list[str | None]:
     """The text of each value by itself, None where it is missing, or an object that has none."""
     missing = column.isna().to_numpy()
-    return [None if absent else _text_or_none(value) for value, absent in zip(column.tolist(), missing, strict=True)]
+    return [None if absent else text_or_none(value) for value, absent in zip(column.tolist(), missing, strict=True)]
 
 
-def _text_or_none(value: Any) -> str | None:
+def text_or_none(value: Any) -> str | None:
+    """``text_of`` a value; None for an object that has no text."""
     with contextlib.suppress(Exception):  # an object of the user's may raise anything, and quote itself
         return text_of(value)
     return None

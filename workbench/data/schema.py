@@ -14,7 +14,7 @@ import pandas as pd
 
 from workbench import _validate
 from workbench.data import preprocessing
-from workbench.data.preprocessing import OTHER, text_of, texts_of
+from workbench.data.preprocessing import OTHER, listed, text_of, texts_of
 
 __all__ = ["Boolean", "Categorical", "Column", "Numeric", "Schema"]
 
@@ -68,7 +68,7 @@ class Numeric:
 class Categorical:
     """A column with a public list of values: one feature of 0 and 1 for each.
 
-    Values are compared as text, so the whole number 1, 1.0 and "1" are the same category.
+    Values are compared as text, so the whole number 1, 1.0, "1" and "1.0" are the same category.
 
     :param categories: the values; at least one, each once.
     :param other: True adds one more feature, 1 for every undeclared or missing value. Without it such a value is an error.
@@ -112,7 +112,7 @@ class Categorical:
         if unknown.any() and not self.other:
             raise preprocessing.unfit(
                 column,
-                f"some row has none of the declared categories ({_listed(self.categories)}); declare all that there can be, "
+                f"some row has none of the declared categories ({listed(self.categories)}); declare all that there can be, "
                 "or take undeclared and missing values as one more category with Categorical(..., other=True).",
             )
         places[unknown] = len(self.categories)
@@ -226,7 +226,9 @@ class Schema:
         encoded = []
         for name, column in self.columns.items():
             if occurs[name] != 1:
-                reason = "more than once." if occurs[name] else f"not at all; the table has {_listed(labels)}."
+                withheld = preprocessing.names_withheld(labels)
+                has = f"{len(labels)} columns, {withheld}" if withheld else listed(labels)
+                reason = "more than once." if occurs[name] else f"not at all; the table has {has}."
                 raise _validate.ArgumentError("frame", name, f"this column of the schema occurs {reason}")
             encoded.append(column.encode(frame.iloc[:, place_of[name]].rename(name)))
         return np.concatenate(encoded, axis=1)
@@ -311,8 +313,3 @@ def _is_scalar(value: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _listed(names: Iterable[str], most: int = 8) -> str:
-    shown = list(names)
-    return ", ".join(shown[:most]) + (", ..." if len(shown) > most else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,9 +76,9 @@ def from_frame(
     _check_scaling(bounds, schema, private_scaling)
     columns = list(frame.columns)
     if target is not None:
-        target = _validate.choice("target", _column(target, names), columns)
+        target = _known("target", _column(target, names), columns)
     if group is not None:
-        group = _validate.choice("group", _column(group, names), columns)
+        group = _known("group", _column(group, names), columns)
         if group == target:
             raise _validate.ArgumentError("group", group, "is the target.")
     for argument, value in (("groups", groups), ("group_features", group_features)):
@@ -93,10 +93,9 @@ def from_frame(
     else:
         others = [column for column in columns if column not in (target, group)]
         chosen = others if features is None else _columns(features, names)
-    known = set(columns)
+    known = dict.fromkeys(columns)
     for column in chosen:
-        if not isinstance(column, str) or column not in known:
-            raise _validate.unknown_name("features" if schema is None else "schema", column, columns)
+        _known("features" if schema is None else "schema", column, known)
     if not chosen or {target, group}.intersection(chosen) or len(set(chosen)) < len(chosen):
         raise _validate.ArgumentError(
             "features" if schema is None else "schema",
@@ -228,8 +227,11 @@ def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any,
     names = {label: str(label) for label in frame.columns}
     columns = [str(label) for label in frame.columns]
     repeated = sorted(column for column, times in collections.Counter(columns).items() if times > 1)
+    withheld = preprocessing.names_withheld(columns)
     if repeated:
-        raise _validate.ArgumentError("frame", repeated[0], "this column name occurs more than once.")
+        from_a_file = all(isinstance(label, str) for label in names)  # a label that is a number is the user's own
+        shown = withheld if from_a_file and withheld else repeated[0]
+        raise _validate.ArgumentError("frame", shown, "this column name occurs more than once.")
     frame = frame.set_axis(columns, axis=1)
     if evaluation is None:
         return frame, names, None
@@ -238,7 +240,7 @@ def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any,
     missing = [column for column in columns if occurs[column] != 1]
     if missing:
         raise _validate.ArgumentError(
-            "evaluation", missing[0], "this column of the training table must occur once here too."
+            "evaluation", withheld or missing[0], "this column of the training table must occur once here too."
         )
     if len(frame) < 2 or len(evaluation) < 1:
         raise _validate.ArgumentError(
@@ -277,8 +279,7 @@ def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Sc
         return schema
     chosen = _columns(features, names)
     for column in chosen:
-        if not isinstance(column, str) or column not in schema.columns:
-            raise _validate.unknown_name("features", column, schema.columns)
+        _known("features", column, schema.columns)
     if not chosen or len(set(chosen)) < len(chosen):
         raise _validate.ArgumentError("features", chosen, "must name at least one column, each once.")
     return Schema({column: schema.columns[column] for column in chosen})
@@ -296,6 +297,13 @@ def _target(column: pd.Series, positive: Any, classes: Any, threshold: Any) -> t
     if classes is not None:
         return targets.declared_classes(column, classes)
     return targets.binary_target(column, positive)
+
+
+def _known(argument: str, column: Any, columns: Collection[str]) -> str:
+    """``column``, which is the name of one of ``columns``."""
+    if not isinstance(column, str) or column not in columns:  # an array would compare entry by entry
+        raise preprocessing.unknown_column(argument, column, columns)
+    return str(column)
 
 
 def _column(given: Any, names: Mapping[Any, str]) -> Any:

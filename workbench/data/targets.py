@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from workbench import _validate
-from workbench.data.preprocessing import OTHER, finite_numbers, number_or_nan, numbers_in, text_of, texts_of
+from workbench.data.preprocessing import OTHER, finite_numbers, number_or_nan, numbers_in, text_of, text_or_none, texts_of
 
 __all__ = ["binary_target", "class_names", "declared_classes", "thresholded"]
 
@@ -21,19 +21,15 @@ _MOST_CLASSES = 10_000
 def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, tuple[str, str]]:
     """(int32 target of 0 and 1, labels of the two classes), which follow from the column's type and ``positive`` alone.
 
-    :param positive: the value that counts as 1, compared as a number where it is one, else as text; every other value is the
-        other class. May be left out where all values are 0 and 1 or False and True.
+    :param positive: the value that counts as 1, compared as a number where it is one (True is 1), else as text; every other
+        value is the other class. May be left out where all values are 0 and 1 or False and True.
     :raises ArgumentError: naming ``target`` if a value is missing, or ``positive`` if it is needed or cannot occur.
     """
     name = str(column.name)
     _refuse_missing(column)
-    if pd.api.types.is_bool_dtype(column.dtype):
-        chosen = {"True": True, "1": True, "False": False, "0": False}.get("True" if positive is None else text_of(positive))
-        if chosen is None:
-            raise _validate.ArgumentError("positive", positive, f"{name!r} holds False and True: one of these counts as 1.")
-        return (column.to_numpy(bool) == chosen).astype(np.int32), (str(not chosen), str(chosen))
-    values = numbers_in(column)
+    truth_values = pd.api.types.is_bool_dtype(column.dtype)
     if positive is None:
+        values = numbers_in(column)
         if not np.all((values == 0) | (values == 1)):
             raise _validate.ArgumentError(
                 "positive",
@@ -41,13 +37,27 @@ def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, 
                 f"{name!r} has other values than 0 and 1, and none is read off the records: say which value counts as 1, as "
                 "in positive='yes' (all others are then one class), or declare all of them, as in classes=['no', 'yes'].",
             )
-        return values.astype(np.int32), ("0", "1")
-    number = math.nan if isinstance(positive, bool) else number_or_nan(positive)
-    if pd.api.types.is_numeric_dtype(column.dtype) and math.isnan(number):
+        return values.astype(np.int32), ("False", "True") if truth_values else ("0", "1")
+    if not pd.api.types.is_scalar(positive):
+        raise _validate.ArgumentError("positive", type(positive).__name__, "must be one value, which counts as 1.")
+    chosen = _compared(positive)
+    if truth_values and chosen not in (0, 1):
+        raise _validate.ArgumentError("positive", positive, f"{name!r} holds False and True: one of these counts as 1.")
+    if pd.api.types.is_numeric_dtype(column.dtype) and not isinstance(chosen, float):
         raise _validate.ArgumentError("positive", positive, f"{name!r} holds numbers: one of these counts as 1.")
     text = text_of(positive)
-    same = np.array([each == text for each in texts_of(column)]) | (values == number)
+    same = np.array([_compared(cell) == chosen for cell in column.tolist()], bool)
     return same.astype(np.int32), (f"not {OTHER}" if text == OTHER else OTHER, text)
+
+
+def _compared(cell: Any) -> float | str | None:
+    """What one value is compared by: the number that it is or is the text of, True being 1; else its text.
+
+    It follows from the value alone: another record may turn a column of truth values or numbers into one of text.
+    """
+    text = text_or_none(cell)
+    number = {"true": 1.0, "false": 0.0}.get((text or "").lower(), number_or_nan(cell))
+    return text if math.isnan(number) else number
 
 
 def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -126,7 +126,8 @@ class Predictor:
         for name, array, shape, kind in zip(names, arrays, self.shapes, self.types, strict=False):
             array = unmasked(name, array)
             if array.ndim < 1 or array.shape[1:] != shape:
-                raise _validate.ArgumentError(name, array, f"must have the shape (records, {', '.join(map(str, shape))}).")
+                given = array if array.ndim else type(array.item()).__name__
+                raise _validate.ArgumentError(name, given, f"must have the shape (records, {', '.join(map(str, shape))}).")
             if not np.issubdtype(array.dtype, np.number) or not np.all(np.isfinite(array)):
                 raise _validate.ArgumentError(name, array, "must hold finite numbers.")
             count = self._codes.get(name)
@@ -143,11 +144,11 @@ class Predictor:
         facts = self.result.data
         if name == "group":
             if facts["group"] not in frame:
-                raise _validate.ArgumentError("records", list(frame.columns), f"has no column {facts['group']!r}.")
+                raise _validate.ArgumentError("records", "DataFrame", f"has no column {facts['group']!r}.")
             return group_codes(frame[facts["group"]].rename(facts["group"]), tuple(facts["groups"]))
         schema = self.schema
         if name != "x" or schema is None:
-            raise _validate.ArgumentError("records", list(frame.columns), "this result has no schema: give arrays.")
+            raise _validate.ArgumentError("records", "DataFrame", "this result has no schema: give arrays.")
         return schema.encode(frame)
 
     @property
