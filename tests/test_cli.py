@@ -761,6 +761,19 @@ def test_a_result_that_cannot_be_saved_is_saved_elsewhere(command, finished, don
     assert wb.load(place).guarantee == done.guarantee
 
 
+@pytest.mark.filterwarnings("default::workbench.results.storage.SaveWarning")
+def test_only_files_that_were_saved_are_listed(command, finished, done, tmp_path, monkeypatch):
+    finished(done)
+    code, out, _ = command(*FIT, "--quiet", "--out", tmp_path)
+    assert code == 0
+    assert f"\nSaved: {tmp_path / 'report.html'} (and result.json, posterior.nc, curves.png)\n" in out
+    monkeypatch.setattr(FitResult, "report", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    code, out, err = command(*FIT, "--quiet", "--out", tmp_path)
+    assert code == 0
+    assert "report.html could not be saved" in err
+    assert f"\nSaved: {tmp_path / 'result.json'} (and posterior.nc, curves.png)\n" in out
+
+
 def test_a_result_that_cannot_be_saved_can_be_resumed_for(command, place, monkeypatch):
     """The line that the error says gives the release, which was spent on, without spending again."""
     save = FitResult.save

@@ -43,6 +43,7 @@ from workbench._validate import ArgumentError, integer
 
 __all__ = ["main"]
 
+_FILES = ("report.html", "result.json", "posterior.nc", "curves.png")  # of a saved result, as they are named after a fit
 _MANY_STEPS = 10**7  # beyond which a bound takes seconds, and a search many of them
 
 
@@ -256,7 +257,8 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     else:
         print("\nNo held-out metrics: the evaluation records are private (--evaluate-private: outside the guarantee).")
     if folder is not None:
-        print(f"Saved: {folder / 'report.html'} (and result.json, posterior.nc, curves.png)")
+        first, *others = [name for name in _FILES if (folder / name).exists()] or [""]
+        print(f"Saved: {folder / first}" + (f" (and {', '.join(others)})" if others else ""))
 
 
 def _account(arguments: argparse.Namespace) -> int:
