@@ -797,4 +797,14 @@ def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(command
     code, _, err = command(*FIT, "--quiet", "--out", tmp_path)
     assert code == 130
     assert "nothing is saved" in err
+    assert "kept" not in err
     assert wb.load(tmp_path).state == "done"
+    code, _, err = command(*FIT, "--quiet")
+    assert (code, err) == (130, "workbench fit: stopped before the first step: there is no result.\n")
+
+
+def test_a_partial_result_is_said_to_be_kept_where_it_is(command, finished, cancelled, tmp_path):
+    finished(cancelled)
+    code, _, err = command(*FIT, "--quiet", "--out", tmp_path / "run")
+    assert (code, err) == (130, "workbench fit: stopped; the partial result is kept.\n")
+    assert command(*FIT, "--quiet")[::2] == (130, "")  # neither saved nor in a checkpoint
