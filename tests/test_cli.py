@@ -760,6 +760,19 @@ def test_a_result_that_cannot_be_saved_is_saved_elsewhere(command, finished, don
     assert wb.load(place).guarantee == done.guarantee
 
 
+@pytest.mark.filterwarnings("default::workbench.results.storage.SaveWarning")
+def test_only_files_that_were_saved_are_listed(command, finished, done, tmp_path, monkeypatch):
+    finished(done)
+    code, out, _ = command(*FIT, "--quiet", "--out", tmp_path)
+    assert code == 0
+    assert f"\nSaved: {tmp_path / 'report.html'} (and result.json, posterior.nc, curves.png)\n" in out
+    monkeypatch.setattr(FitResult, "report", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    code, out, err = command(*FIT, "--quiet", "--out", tmp_path)
+    assert code == 0
+    assert "report.html could not be saved" in err
+    assert f"\nSaved: {tmp_path / 'result.json'} (and posterior.nc, curves.png)\n" in out
+
+
 def test_a_result_that_cannot_be_saved_can_be_resumed_for(command, place, monkeypatch):
     """The line that the error says gives the release, which was spent on, without spending again."""
     save = FitResult.save
@@ -783,4 +796,14 @@ def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(command
     code, _, err = command(*FIT, "--quiet", "--out", tmp_path)
     assert code == 130
     assert "nothing is saved" in err
+    assert "kept" not in err
     assert wb.load(tmp_path).state == "done"
+    code, _, err = command(*FIT, "--quiet")
+    assert (code, err) == (130, "workbench fit: stopped before the first step: there is no result.\n")
+
+
+def test_a_partial_result_is_said_to_be_kept_where_it_is(command, finished, cancelled, tmp_path):
+    finished(cancelled)
+    code, _, err = command(*FIT, "--quiet", "--out", tmp_path / "run")
+    assert (code, err) == (130, "workbench fit: stopped; the partial result is kept.\n")
+    assert command(*FIT, "--quiet")[::2] == (130, "")  # neither saved nor in a checkpoint

@@ -46,7 +46,8 @@ def stopped(command, place, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(cli, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(counter) >= chunks))
             code, out, err = command(*arguments, "--json", "--quiet")
-        assert (code, err) == (130, "")
+        name = f"workbench {arguments[0]}"
+        assert (code, err) == (130, f"{name}: stopped; the partial result is kept.\n")
         answer = json.loads(out)
         assert answer["state"] == "cancelled"
         return answer, answer["resume"]

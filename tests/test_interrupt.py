@@ -92,6 +92,7 @@ def test_ctrl_c_while_the_steps_are_compiled_saves_and_spends_nothing(place):
     code, _, err = ended(run(["-c", SAVING.format(compiling=True)], *FIT, *LONG, "--out", "run"))
     assert code == 130
     assert "stopped before the first step: nothing is saved in run" in err
+    assert "kept" not in err
     assert not (place / "run").exists()
     assert [spend.counted for spend in Ledger().spends()] in ([], [0])
 

@@ -116,7 +116,13 @@ def model_options(texts: Sequence[str]) -> dict[str, Any]:
 
 def in_options(message: str) -> str:
     """A message of the library, with what it says to give named as an option."""
-    return message.replace("over_cap= with the reason", "--over-cap REASON").replace("with ledger= or", "with --ledger or")
+    for text, option in (
+        ("over_cap= with the reason", "--over-cap REASON"),
+        ("with ledger= or", "with --ledger or"),
+        ("given=None: give the records", "given=None: give the records, as in --given FILE.csv"),
+    ):
+        message = message.replace(text, option)
+    return message
 
 
 # ---- output ---------------------------------------------------------------------------------------------------------------

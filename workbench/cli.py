@@ -43,6 +43,7 @@ from workbench._validate import ArgumentError, integer
 
 __all__ = ["main"]
 
+_FILES = ("report.html", "result.json", "posterior.nc", "curves.png")  # of a saved result, as they are named after a fit
 _MANY_STEPS = 10**7  # beyond which a bound takes seconds, and a search many of them
 
 
@@ -153,21 +154,24 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
         print(f"{name}: warning: {caution}", file=sys.stderr)
     with (
         warnings.catch_warnings(record=True) as caught,
-        stopped_by_interrupt(f"{name}: stopping; the partial result is kept.") as stop,
+        stopped_by_interrupt(f"{name}: stopping.") as stop,
     ):
         warnings.simplefilter("always", LedgerWarning)
         if not is_finished:
             _show_progress(prepared, stop, quiet=arguments.quiet)
         result, run = prepared.result(), prepared.recording.folder
         is_empty = result.state == "cancelled" and result.guarantee.steps_taken == 0
-        if is_empty and folder is not None:
-            print(f"{name}: stopped before the first step: nothing is saved in {folder}.", file=sys.stderr)
+        if is_empty:
+            unsaved = "there is no result" if folder is None else f"nothing is saved in {folder}"
+            print(f"{name}: stopped before the first step: {unsaved}.", file=sys.stderr)
         problem = "" if folder is None or is_empty else _saved(result, folder, run)
         ledger = _ledger_command.after_fit(result)
         for warning in caught:
             print(f"{name}: warning: {warning.message}", file=sys.stderr)
         if problem:
             print(f"{name}: {problem}", file=sys.stderr)
+        elif result.state == "cancelled" and not is_empty and (folder or run) is not None:
+            print(f"{name}: stopped; the partial result is kept.", file=sys.stderr)
         _say(result, None if problem or is_empty else folder, run, ledger, as_json=arguments.json)
     return FAILED if problem else {"done": DONE, "cancelled": STOPPED}.get(result.state, FAILED)
 
@@ -256,7 +260,8 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     else:
         print("\nNo held-out metrics: the evaluation records are private (--evaluate-private: outside the guarantee).")
     if folder is not None:
-        print(f"Saved: {folder / 'report.html'} (and result.json, posterior.nc, curves.png)")
+        first, *others = [name for name in _FILES if (folder / name).exists()] or [""]
+        print(f"Saved: {folder / first}" + (f" (and {', '.join(others)})" if others else ""))
 
 
 def _account(arguments: argparse.Namespace) -> int:

@@ -179,6 +179,39 @@ def test_a_ledger_that_was_deleted_is_missed(book):
     assert not book.path.exists()
 
 
+@pytest.mark.parametrize("folder", ["/proc/x", "/proc"])
+def test_a_folder_that_cannot_be_made_is_no_lost_ledger(folder):
+    if not os.path.isdir("/proc"):
+        pytest.skip("no folder here that takes no files from anybody")
+    book = Ledger(f"{folder}/ledger.sqlite")
+    with pytest.raises(LedgerError, match=r"its folder cannot be made or takes no files: name another file") as caught:
+        book.reserve(records(), [FIT], model="logistic")
+    assert not isinstance(caught.value, LostLedgerError)
+    assert "Restore" not in str(caught.value)
+
+
+def test_a_link_to_a_ledger_is_that_ledger(book, tmp_path):
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(book.path)
+    (key,) = book.reserve(records(), [FIT], model="logistic")
+    linked = Ledger(link)
+    linked.settle(key, 3)
+    linked.reserve(records(), [FIT], model="logistic")
+    assert len(linked.datasets()) == 1
+    assert [spend.number for spend in book.spends()] == [1, 2]
+    assert linked.path == book.path
+    assert {file.name for file in tmp_path.iterdir()} == {"link.sqlite", "shared"}
+
+
+def test_a_link_to_a_ledger_that_is_not_there_begins_none(book, tmp_path):
+    """As where the drive that holds it is not mounted."""
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(book.path)
+    with pytest.raises(LedgerError, match="is not there"):
+        Ledger(link).reserve(records(), [FIT], model="logistic")
+    assert not book.path.exists()
+
+
 @pytest.mark.parametrize("damage", [None, b"", b"x", b"x" * 5000])
 def test_a_lost_ledger_is_begun_anew_on_demand_and_says_so(book, damage):
     book.reserve(records(), [FIT], model="logistic")

@@ -93,3 +93,18 @@ def test_a_model_without_global_latents_has_an_empty_posterior(tmp_path):
     assert (len(table), len(table.columns)) == (0, 4)
     arviz_adapter.save_draws(posterior, tmp_path / "posterior.nc")
     assert arviz_adapter.load_draws(tmp_path / "posterior.nc") == {}
+
+
+@pytest.mark.parametrize("kind", ["of this ArviZ", "DataTree"])
+def test_arviz_reads_the_file(posterior, draws, tmp_path, kind):
+    data = posterior
+    if kind == "DataTree":
+        import xarray
+
+        group = posterior["posterior"]
+        data = xarray.DataTree.from_dict({"posterior": getattr(group, "to_dataset", lambda: group)()})
+    arviz_adapter.save_draws(data, tmp_path / "draws.nc")
+    loaded = arviz_adapter._arviz().from_netcdf(tmp_path / "draws.nc")["posterior"]
+    assert loaded.attrs["label"] == "covered"
+    assert loaded["weights"].coords["weights_entry"].values.tolist() == LABELS
+    assert np.array_equal(loaded["weights"].values[0], draws["weights"])

@@ -76,6 +76,13 @@ def test_a_loaded_result_keeps_no_records(loaded):
     assert caught.value.argument == "records"
 
 
+def test_what_samples_are_given_is_called_so(loaded):
+    with pytest.raises(ArgumentError, match=r"^given=None: give the records: this result keeps none"):
+        loaded.sample()
+    with pytest.raises(ArgumentError, match=r"^given=.*must hold at least one record"):
+        loaded.sample(given=pd.DataFrame())
+
+
 def test_groups_are_places_among_the_declared_ones(grouped):
     x, group, _ = wb.data.load("hierarchical").evaluation
     some = grouped.predict((x[:4], group[:4]))

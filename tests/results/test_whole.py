@@ -203,14 +203,49 @@ def test_a_full_disk_leaves_the_old_result_or_the_new_one(quick, result_of, tmp_
 
     monkeypatch.setattr(*((os, "replace") if operation == "replace" else (Path, "open")), full)
     with contextlib.ExitStack() as expected:
-        if name == "result.json" or (operation, name) == ("open", "params.npz"):
+        is_refused = name == "result.json" or (operation == "open" and name in ("params.npz", "posterior.nc"))
+        if is_refused:
             expected.enter_context(pytest.raises(OSError, match="No space left"))
-        elif (operation, name) != ("open", "posterior.nc"):  # which HDF5 opens
+        else:
             expected.enter_context(pytest.warns(wb.results.storage.SaveWarning, match="No space left"))
         result_of(8.0).save(tmp_path)
     monkeypatch.undo()
-    wanted = 0.5 if name == "result.json" or (operation, name) == ("open", "params.npz") else 8.0
-    assert wb.load(tmp_path).guarantee.epsilon == wanted
+    assert wb.load(tmp_path).guarantee.epsilon == (0.5 if is_refused else 8.0)
+
+
+ON_A_FULL_DISK = """
+import gc, sys
+from killed_saves import epsilons_of, result_of
+for folder in sys.argv[1:]:
+    try:
+        print("saved in", result_of(0.5).save(folder), epsilons_of(folder))
+    except OSError as error:
+        print("refused:", error.strerror)
+gc.collect()  # which closes what is still open
+print("alive")
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_is_an_error_and_not_the_end_of_the_process(tmp_path):
+    """HDF5 ends the process by SIGSEGV when it cannot write what is left of a file of its own."""
+    with contextlib.ExitStack() as mounted:
+        for size in ("8k", "16k", "20k", "60k"):
+            (tmp_path / size).mkdir()
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(tmp_path / size)]
+            if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+                pytest.skip("no small file system can be mounted here")
+            mounted.callback(subprocess.run, ["umount", str(tmp_path / size)], check=True)
+        folders = [str(tmp_path / size / "run") for size in ("8k", "16k", "20k", "60k")]
+        program = [sys.executable, "-W", "ignore", "-c", ON_A_FULL_DISK, *folders]
+        found = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.getenv("PYTHONPATH")])])}
+        answer = subprocess.run(program, capture_output=True, text=True, timeout=300, env={**os.environ, **found})
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    *lines, last = answer.stdout.splitlines()
+    assert last == "alive"
+    assert lines[:2] == ["refused: No space left on device"] * 2
+    assert all(line.startswith("refused") or line.endswith("{0.5}") for line in lines)
+    assert lines[3].endswith("{0.5}")
 
 
 def test_another_process_that_writes_is_waited_for(quick, result_of, tmp_path, monkeypatch):

@@ -146,6 +146,9 @@ class LedgerFile:
                 _folders.put_new(Path(partial), self.path)
             finally:
                 Path(partial).unlink(missing_ok=True)
+        except FileNotFoundError as error:  # in a place such as /proc; nothing was lost
+            reason = "its folder cannot be made or takes no files: name another file with ledger= or $WORKBENCH_LEDGER"
+            raise LedgerError(self.path, f"{reason} ({error}).") from error
         except (OSError, sqlite3.Error) as error:
             raise self.error(error) from error
 

@@ -86,6 +86,8 @@ class Ledger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = (default_path() if path is None else Path(path).expanduser()).absolute()
+        if self.path.is_symlink() and os.path.exists(self.path):  # the key and the rest lie beside the file itself
+            self.path = Path(os.path.realpath(self.path))
         self._file = LedgerFile(self.path)
 
     def __repr__(self) -> str:

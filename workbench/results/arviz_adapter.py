@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,8 +101,18 @@ def _quantile(probability: float) -> Any:
 
 
 def save_draws(posterior: Any, path: Path) -> None:
-    """Write the ArviZ object as NetCDF."""
-    posterior.to_netcdf(str(path), engine=_ENGINE)
+    """Write the ArviZ object as NetCDF.
+
+    It is made in memory: where the disk is full, HDF5 ends the process (SIGSEGV) when it closes a file of its own.
+
+    :raises OSError: if it cannot be written.
+    """
+    group = posterior["posterior"]
+    if hasattr(group, "to_dataset"):  # a DataTree's
+        group = group.to_dataset()
+    buffer = io.BytesIO()
+    group.to_netcdf(buffer, group="posterior", engine=_ENGINE)
+    path.write_bytes(buffer.getvalue())
 
 
 def load_draws(file: Path | BinaryIO) -> dict[str, np.ndarray]:

@@ -32,7 +32,12 @@ def synthetic_records(
     key, choosing = jax.random.split(synthetic_key(seed))
     inputs: tuple[np.ndarray, ...] = ()
     if len(facts["arrays"]) > 1:
-        inputs = predictor.inputs(given)
+        try:
+            inputs = predictor.inputs(given)
+        except _validate.ArgumentError as error:
+            if error.argument != "records":
+                raise
+            raise _validate.ArgumentError("given", error.value, error.expectation) from None
         if given is None:
             rows = np.asarray(jax.random.randint(choosing, (count,), 0, len(inputs[0])))
             inputs = tuple(array[rows] for array in inputs)
