@@ -31,7 +31,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     from workbench.results.storage import check_folder
     from workbench.sweeps import plan_file, sweeping
-    from workbench.sweeps.store import Store
+    from workbench.sweeps.store import Store, key_path
 
     # everything that can be refused is refused before a record is touched
     folder = None if arguments.out is None else check_folder(arguments.out)
@@ -40,7 +40,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     file = plan.pop("store", None)
     if arguments.store is not None:
         file = Path(arguments.store).expanduser()
-    if arguments.dry_run and file is not None and not file.exists():
+    if arguments.dry_run and file is not None and not file.exists() and not key_path(file).exists():
         file = None  # an empty one would be left behind
     with _executor(arguments) as executor, contextlib.closing(Store(file)) as store:
         prepared = sweeping.prepare(**plan, store=store)

@@ -422,13 +422,13 @@ def test_a_table_that_is_missing_or_another_one_is_one_sentence(make, kept):
 
 
 def test_bytes_that_were_overwritten_never_end_in_a_traceback(make, kept):
-    """60 places of the file, each with 1, 8 or 64 bytes of noise."""
+    """120 places of the file, each with 1, 8 or 64 bytes of noise."""
     import numpy as np
 
     random = np.random.default_rng(11)
     whole = kept.read_bytes()
     said = []
-    for trial in range(60):
+    for trial in range(120):
         content = bytearray(whole)
         place, size = int(random.integers(len(whole))), (1, 8, 64)[trial % 3]
         content[place : place + size] = random.bytes(len(content[place : place + size]))

@@ -67,6 +67,7 @@ class Grid:
         ``data(seed=)``, and ``num_records=`` where that is swept, such as ``workbench.data.hierarchical``.
     :param seeds: how many fits with secret randomness a cell is repeated, or their seeds, which anyone can repeat.
     :param constant: settings of ``workbench.fit`` that all cells share.
+    :param key: of private records' fingerprints; None for the user's own.
     """
 
     models: Sequence[Model]
@@ -83,6 +84,7 @@ class Grid:
     gradients: Sequence[str] = ("aligned",)
     baselines: Sequence[str] = ()
     constant: Mapping[str, Any] = field(default_factory=dict)
+    key: bytes | None = field(default=None, repr=False)
     _sets: dict[tuple[int | None, int | None], Dataset] = field(default_factory=dict, repr=False)
     _identities: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -274,7 +276,7 @@ class Grid:
     def fingerprint_of(self, cell: Cell) -> str:
         """By which the records are known again."""
         dataset = self.records_of(cell)
-        return self._known(("data", id(dataset)), lambda: fingerprint(dataset))
+        return self._known(("data", id(dataset)), lambda: fingerprint(dataset, self.key))
 
     def levels_of(self, cell: Cell) -> list[float]:
         """The epsilons whose settings a cell may take: a baseline those of any, the largest first."""

@@ -5,7 +5,10 @@ lives; when that is gone, another sweep takes it over and counts the fit as one 
 
 The file holds releases, labelled metrics and guarantees, never records; it is readable for its owner alone, because metrics
 on private evaluation records are outside the guarantee. Table ``fits`` has a row a fit, table ``columns`` says what its
-columns mean, table ``claims`` has what sweeps are about.
+columns mean, table ``claims`` has what sweeps are about, table ``facts`` has a digest of the key.
+
+That key lies beside the file, as ``sweep.sqlite.key``, as a ledger's does: all who use the store know the same private
+records again by it, and nobody without it pays a second time for what the store has.
 """
 
 from __future__ import annotations
@@ -19,17 +22,19 @@ import threading
 import time
 import weakref
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench import _databases, _validate
+from workbench.data.fingerprint import make_key, read_key
 from workbench.privacy import _owners
+from workbench.privacy._ledger_file import digest_of, own_key
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["COLUMNS", "LOST", "Claim", "Store"]
+__all__ = ["COLUMNS", "LOST", "Claim", "Store", "key_path"]
 
 _APPLICATION = 0x44505649  # "DPVI", in the file's header
 _FORMAT = 1
@@ -38,7 +43,7 @@ _MOST_ATTEMPTS = 10**6
 
 COLUMNS = {
     "key": ("TEXT PRIMARY KEY", "digest of the model, the records' fingerprint and the settings: equal for the same fit"),
-    "fingerprint": ("TEXT NOT NULL", "of the records; keyed with a secret of this user's where they are private"),
+    "fingerprint": ("TEXT NOT NULL", "of the records; keyed with the secret beside this file where they are private"),
     "model": ("TEXT NOT NULL", "name of the model"),
     "options": ("TEXT NOT NULL", "options of the model, JSON"),
     "data": ("TEXT NOT NULL", "name of the data set"),
@@ -74,6 +79,9 @@ LOST = "its process or its worker ended before it was over; its steps count as t
 _CLAIMS = """CREATE TABLE IF NOT EXISTS claims (
     key TEXT PRIMARY KEY, sweep TEXT NOT NULL, owner TEXT NOT NULL, begun INTEGER NOT NULL, row TEXT NOT NULL,
     entry TEXT NOT NULL, time TEXT NOT NULL)"""
+# "key": digest of it; "unknown": fingerprints of fits by former versions that may be of any private records. Stores of
+# former versions lack the table until their key is known.
+_FACTS = "CREATE TABLE IF NOT EXISTS facts (name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, value))"
 _DAMAGES = (
     sqlite3.Error, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, RecursionError,
     OverflowError, zipfile.BadZipFile,
@@ -95,6 +103,11 @@ class Claim(NamedTuple):
     entry: str
 
 
+def key_path(path: Path) -> Path:
+    """Of the key of the store in ``path``."""
+    return path.with_name(f"{path.name}.key")
+
+
 class Store:
     """Rows of finished fits by key. Safe to use from several threads; several processes may write to one file.
 
@@ -107,6 +120,7 @@ class Store:
         self._lock = threading.RLock()
         try:
             if self.path is not None:
+                self._check_there(self.path)
                 _databases.create_file(self.path)
             self._database = sqlite3.connect(
                 ":memory:" if self.path is None else self.path, timeout=30, isolation_level=None, check_same_thread=False
@@ -116,6 +130,15 @@ class Store:
             self._database.execute(_CLAIMS)  # which stores of former versions lack
         except (OSError, sqlite3.Error) as error:
             raise _validate.ArgumentError("store", str(path), f"cannot be used as the file of a sweep ({error}).") from None
+
+    @staticmethod
+    def _check_there(path: Path) -> None:
+        """Refuse to begin an empty store where there was one with private fits: its key, made after it, is left."""
+        if key_path(path).exists() and not (path.exists() and path.stat().st_size):
+            raise _validate.ArgumentError(
+                "store", str(path), f"is gone or empty, but {key_path(path).name} beside it is of a store with private fits "
+                "that was there: restore a copy, or name another file.",
+            )  # fmt: skip
 
     def _prepare(self) -> None:
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
@@ -130,8 +153,68 @@ class Store:
                 f"CREATE TABLE IF NOT EXISTS fits ({columns})",
                 "CREATE TABLE IF NOT EXISTS columns (name TEXT PRIMARY KEY, meaning TEXT NOT NULL)",
                 f"INSERT OR IGNORE INTO columns VALUES {meanings}",
+                _FACTS,
             ],
         )
+
+    # ---- the key --------------------------------------------------------------------------------------------------------
+
+    def key(self, fingerprint: Callable[[bytes], str]) -> bytes | None:
+        """The key of private records' fingerprints, made with the first of them; None, for the user's own, in memory.
+
+        :param fingerprint: makes that of the records of a sweep.
+        :raises ArgumentError: naming ``store``, if the key is missing or another one, or cannot be told.
+        """
+        if self.path is None:
+            return None
+        key = _kept_key(self.path)
+        try:
+            with self._writing() as database:
+                digest = self._facts("key")
+                if not digest:
+                    key = self._first_key(self.path, database, fingerprint)
+                elif key is None or digest != {digest_of(key)}:
+                    raise _key_error(self.path, "is missing" if key is None else "is that of another store")
+                if self._facts("unknown"):
+                    database.execute("DELETE FROM facts WHERE name = 'unknown' AND value = ?", (fingerprint(key),))
+                return key
+        except OSError as error:
+            raise _validate.ArgumentError("store", str(self.path), f"cannot be used ({error}).") from error
+
+    def unknown(self) -> set[str]:
+        """Fingerprints of fits that may be of any private records: a former version wrote them, by an unknown key."""
+        with self._reading():
+            return self._facts("unknown")
+
+    def _facts(self, name: str) -> set[str]:
+        if not self._database.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone():
+            return set()
+        return {value for (value,) in self._database.execute("SELECT value FROM facts WHERE name = ?", (name,))}
+
+    def _first_key(self, path: Path, database: sqlite3.Connection, fingerprint: Callable[[bytes], str]) -> bytes:
+        """The key of a store that has no digest of one, and has it from now on."""
+        key, found = _kept_key(path), set()
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone():
+            # a former version used the user's own key; fits with a seed are of public records
+            with self._reading():
+                fits = "SELECT fingerprint FROM fits WHERE guarantee IS NOT NULL AND seed IS NULL"
+                found = {value for (value,) in database.execute(fits)}
+                found |= {claim.row["fingerprint"] for claim in self.claims() if claim.row["guarantee"]}
+            key = key or (own_key() if found else None)
+            if found and (key is None or fingerprint(key) not in found):
+                raise _validate.ArgumentError(
+                    "store", str(path), "was made by a former version, and has no fit of these private records by your own "
+                    "key: what it has of them cannot be told. Use it first with the records that it has and the "
+                    "$WORKBENCH_STATE of the user who made it, or name another store.",
+                )  # fmt: skip
+            database.execute(_FACTS)
+        try:  # all who may use the store need it
+            key = make_key(key_path(path), key, path.stat().st_mode & 0o660)
+        except OSError as error:
+            raise _key_error(path, f"cannot be made ({error})") from error
+        database.execute("INSERT INTO facts VALUES ('key', ?)", (digest_of(key),))
+        database.executemany("INSERT INTO facts VALUES ('unknown', ?)", [(value,) for value in sorted(found)])
+        return key
 
     # ---- claims ---------------------------------------------------------------------------------------------------------
 
@@ -283,6 +366,23 @@ class Store:
         """Close the file."""
         with self._lock:
             self._database.close()
+
+
+def _kept_key(path: Path) -> bytes | None:
+    """The key of the store in ``path``, None where it is missing. :raises ArgumentError: if it cannot be used."""
+    try:
+        return read_key(key_path(path))
+    except (OSError, _validate.ArgumentError) as error:
+        reason = error.expectation.split(";")[0] if isinstance(error, _validate.ArgumentError) else str(error)
+        raise _key_error(path, f"cannot be used ({reason})") from error
+
+
+def _key_error(path: Path, what: str) -> _validate.ArgumentError:
+    return _validate.ArgumentError(
+        "store", str(path), f"its key, {key_path(path).name} beside it, {what}: without it the private fits here are not "
+        "known again and would be paid for again. Put it there from where the store was or from a copy, readable for all "
+        "who use the store, or name another store.",
+    )  # fmt: skip
 
 
 def _encoded(row: Mapping[str, Any]) -> list[Any]:

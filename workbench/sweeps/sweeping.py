@@ -16,6 +16,7 @@ from typing import Any
 
 from workbench import _validate
 from workbench.data import Dataset
+from workbench.data.fingerprint import fingerprint
 from workbench.fitting import DeltaWarning
 from workbench.inference.records import PrivacyModelError
 from workbench.models import Model
@@ -377,6 +378,9 @@ def prepare(
         batch_sizes, gradients, baselines, settings,  # type: ignore[arg-type]
     )  # fmt: skip
     kept = store if isinstance(store, Store) else Store(store)
+    if not grid.is_public:
+        records = grid.records_of(grid.cells()[0])  # the same of all cells
+        grid.key = kept.key(lambda key: fingerprint(records, key))
     cells = {grid.key_of(cell): cell for cell in grid.cells()}
     done = {row["key"] for row in kept.rows(list(cells)) if row["state"] == "done"}
     plans: dict[Any, Any] = {}
@@ -487,9 +491,10 @@ def _dimension(settled: Settled, plan: Any, known: dict[Any, int]) -> int:
 def _spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str, Mapping[str, Any]]) -> TotalPrivacy | None:
     """What ``planned`` fits and all that the store has of the same private records spend together; None for no fit.
 
-    Of other sweeps with this store, what they are about to run, and what they had begun when their process ended.
+    Of other sweeps with this store, what they are about to run, and what they had begun when their process ended. What
+    may be of these records counts too.
     """
-    records = set(fingerprints)
+    records = {*fingerprints, *store.unknown()}
     found = [row for row in store.rows() for _ in range(row["attempts"])]
     claimed = [claim for claim in store.claims() if (claim.key not in planned if claim.alive else claim.begun)]
     try:
