@@ -45,6 +45,7 @@ nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
         "checkpoints.Checkpoint", "fitting._Program", "inference.records.RecordModel", "inference.training.Compilation",
+        "inference.training.Compiling",
         "recording.Recording", "settling.Settled", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",
         "widgets.settings.Settings", "widgets.sweep_settings.SweepSettings", "results.fit_result.Scores",
         *(f"widgets._teaching_{name}" for name in (

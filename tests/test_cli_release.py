@@ -132,7 +132,7 @@ def test_drawn_records_with_a_class_like_a_formula_are_texts(command, people, tm
     people[["age"]].to_csv(given, index=False)
     code, out, err = command("sample", tmp_path / "run", "--given", given, "--seed", "1")
     assert (code, err) == (0, "")
-    assert set(pd.read_csv(io.StringIO(out))["ill"]) <= {"'=1+1", "no"}
+    assert set(pd.read_csv(io.StringIO(out))["ill"]) <= {"'=1+1", "(other)"}
     assert "'=1+1" in out
 
 
@@ -170,7 +170,8 @@ def test_json_in_json_in_json_is_refused(command, tmp_path):
     ):
         code, out, err = command(*words)
         assert (code, out) == (2, "")
-        assert "is nested too deeply" in err
+        assert "is nested" in err
+        assert "deep" in err
         assert err.count("\n") == 1
 
 

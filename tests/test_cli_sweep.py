@@ -269,7 +269,7 @@ def test_a_store_that_fails_is_one_line(command, public, monkeypatch):
     ("options", "line"),
     [
         (["--max-lanes", "0"], "max_lanes=0: must be a whole number of at least 1."),
-        (["--workers", "0"], "workers=0: must be a whole number of at least 1."),
+        (["--workers", "0"], "workers=0: must be a whole number of at least 1 and at most 1024."),
         (["--workers", "two"], "argument --workers: 'two' is not a number."),
         (["--workers", "2", "--scheduler", "tcp://here:1"], "argument --scheduler: not allowed with argument --workers"),
         (["--scheduler", "here"], "scheduler='here': cannot be reached (missing port number in address 'here')."),

@@ -148,7 +148,7 @@ def _clipped_sum(
 
 def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None = None) -> None:
     """:raises ArgumentError: naming ``clipping``, ``strategy`` or ``rules``: no such one, or they do not go together."""
-    if strategy == "two_pass":
+    if isinstance(strategy, str) and strategy == "two_pass":
         raise _validate.ArgumentError(
             "strategy", strategy, "was taken out: its second backward pass rounds otherwise than the norms, and so did not "
             "keep C. Leave strategy out, or take 'bookkeeping', which is faster."
