@@ -11,6 +11,9 @@ import pytest
 from workbench import _interrupt
 from workbench.privacy.ledger import Ledger
 
+# the child is made by a fork, which JAX warns of; it runs another program at once
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:os.fork:RuntimeWarning")
+
 FIT = ["fit", "--data", "clinic.csv", "--target", "ill", "--bounds", "dose=0:200", "age=0:100", "--epsilon", "1"]
 LONG = ["--iterations", "50000000", "--quiet", "--json"]
 

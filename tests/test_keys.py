@@ -339,13 +339,14 @@ def ill(x, y=None, num_records=None):
 def a_mean(x, num_records=None):
     mean = numpyro.sample("mean", dist.Normal(0, 10))
     with numpyro.plate("records", num_records, subsample_size=len(x)):
-        numpyro.sample("x", dist.Normal(mean, 1), obs=x[:, 0])
+        numpyro.sample("x", dist.Normal(mean, 1), obs=x)
 
 
 def test_a_model_that_takes_other_arrays_of_the_same_data_is_another_plan():
     before = wb.data.from_arrays(np.linspace(-1, 1, 120).reshape(60, 2), bounds=(-1, 1))
-    both = {"arrays": ("before", "after"), "evaluation": before.evaluation * 2}
-    data = dataclasses.replace(before, train=(before.train[0], before.train[0][::-1].copy()), **both)
+    x, held_out = before.train[0], before.evaluation[0]
+    more = {"arrays": ("x", "before", "after"), "evaluation": (held_out, held_out[:, 0], held_out[:, 1])}
+    data = dataclasses.replace(before, train=(x, x[:, 0], x[::-1, 1].copy()), **more)
     plans = set()
     for which in ("before", "after"):
         model = wb.models.Model("mean", "A mean.", a_mean, arrays=(which,))

@@ -23,6 +23,7 @@ from workbench.auditing.canaries import Canaries, Rows
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.dpvi import DPVI, DPVIState, Draws
 from workbench.inference.gradients import RecordLoss
+from workbench.privacy._key_use import throw_away
 from workbench.privacy.mechanism import GaussianMechanism
 
 __all__ = ["SCORES", "Attack", "clipped_gradients", "evidence_of"]
@@ -115,6 +116,7 @@ class Attack:
         """
         seen = watched(self.claimed, self.bug, self.expected)
         trainer = self.make_trainer(len(rows[0]), seen)
+        throw_away(self.start_key)
         start = trainer.init(self.start_key, *rows)
 
         def scores(key: jax.Array, records: Rows) -> tuple[jax.Array, jax.Array]:

@@ -24,6 +24,7 @@ from workbench.inference.checkpoint import load_state, save_state
 from workbench.inference.dpvi import DPVI, DPVIState
 from workbench.inference.lanes import LaneProgram, stacked
 from workbench.inference.training import lowered_chunk
+from workbench.privacy._key_use import throw_away
 
 __all__ = ["check", "recording_sgd"]
 
@@ -101,6 +102,7 @@ def check(
     """
     trainer = make_trainer(recording_sgd(_STEPS, learning_rate))
     init_key, *keys = jax.random.split(key, 1 + _LANES)
+    throw_away(init_key)
     first = trainer.init(init_key, *rows)
     first = first._replace(optim_state=trainer.optim.init(cast(trainer.unconstrained(first))))
     starts = [first._replace(key=own) for own in keys]

@@ -20,6 +20,7 @@ from workbench.auditing.bugs import Watched
 from workbench.auditing.canaries import Canaries, Rows
 from workbench.auditing.result import Check
 from workbench.inference.dpvi import DPVI, DPVIState, Draws
+from workbench.privacy._key_use import throw_away
 from workbench.sampling import Minibatch
 
 __all__ = ["PRECISIONS", "adversarial_records", "check", "check_arrays", "worst_ratio"]
@@ -108,6 +109,7 @@ def worst_ratio(
         trainer, watched = make_trainer()
         size = len(canaries.others[0]) + 1
         one = tuple(array[:1] for array in canaries.present)
+        throw_away(key)
         state = trainer.init(key, *(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True)))
         params = _in(precision, trainer.unconstrained(state))
         release = _released(trainer, watched, state)
@@ -170,6 +172,7 @@ def check_arrays(make_trainer: Callable[[], tuple[DPVI, Watched]], canaries: Can
     trainer, watched = make_trainer()
     size = len(canaries.others[0]) + 1
     one = tuple(array[:1] for array in canaries.present)
+    throw_away(key)
     state = trainer.init(key, *(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True)))
     release = _released(trainer, watched, state)
     params, everyone, rows = trainer.unconstrained(state), jnp.ones(size, bool), size - size // 2

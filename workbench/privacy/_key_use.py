@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench import _validate
 
-__all__ = ["begin_run", "check_steps", "draw_steps", "has_begun", "is_secret", "note_loaded", "note_made"]
+__all__ = ["begin_run", "check_steps", "draw_steps", "has_begun", "is_secret", "note_loaded", "note_made", "throw_away"]
 
 _secret: set[bytes] = set()
 _from_seeds: set[bytes] = set()
@@ -41,6 +41,11 @@ def _digest(key: jax.Array) -> bytes:
 def note_made(key: jax.Array, *, secret: bool) -> None:
     """A concrete key was made, by the operating system or from a seed."""
     (_secret if secret else _from_seeds).add(_digest(key))
+
+
+def throw_away(key: jax.Array) -> None:
+    """What runs with ``key`` release is thrown away, as an audit's is: they may repeat one another."""
+    _from_seeds.add(_digest(key))
 
 
 def _counts(digest: bytes) -> bool:
