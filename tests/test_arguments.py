@@ -241,7 +241,7 @@ def test_what_is_public_is_said_by_a_flag(published):
 
 
 def test_an_audit(monkeypatch):
-    monkeypatch.setattr(auditing, "audit_release", lambda *_, **__: None)  # which has checks of its own
+    monkeypatch.setattr(auditing.running, "audit_release", lambda *_, **__: None)  # which has checks of its own
 
     def call(name, value):
         auditing.audit(**{"iterations": 1, "seed": 0, name: value})

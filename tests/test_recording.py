@@ -197,10 +197,16 @@ def test_a_sweep_above_the_cap_is_refused_whole(private_data, state):
 
 
 def test_fits_of_a_stopped_sweep_that_nobody_saw_are_not_counted(private_data, state):
-    result = sweep(private_data, stop=lambda: True)
+    before_they_are_entered = iter([False])
+    result = sweep(private_data, stop=lambda: next(before_they_are_entered, True))
     assert result.state == "stopped"
-    assert sum(spend.counted for spend in Ledger().spends()) == 0
+    assert [spend.counted for spend in Ledger().spends()] == [0, 0]
     assert Ledger().standing("clinic").total is None
+
+
+def test_a_sweep_stopped_at_once_enters_nothing(private_data, state):
+    assert sweep(private_data, stop=lambda: True).state == "stopped"
+    assert Ledger().spends() == []
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------------
