@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jax.extend.core import jaxpr_as_fun
 
 from workbench import _validate
 from workbench.inference import taps
@@ -281,14 +280,14 @@ MakePlan = Callable[[], taps.Plan]
 def _bookkeeping(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     leaves, treedef = jax.tree.flatten(u)
     plan = make_plan()
-    backward = _computed_once(mask, lambda: plan.backward(leaves, records))
+    backward = _computed_once(mask, plan.backward(leaves, records))
     weights = weigh(mask, plan.squared_norms(backward))
     total = _where_sound(weights.norms, lambda out: plan.weighted_sum(out(backward, backward.without), weights.of_leaf))
     return _Clipped(jax.tree.unflatten(treedef, total), weights.norms)
 
 
 def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
-    gradients = _computed_once(mask, lambda: _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
+    gradients = _computed_once(mask, _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
     leaves, treedef = jax.tree.flatten(gradients)
     weights = weigh(mask, [taps.squares_of(leaf) for leaf in leaves])
 
@@ -299,23 +298,26 @@ def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array
     return _Clipped(_where_sound(weights.norms, lambda out: total(out(leaves, without))), weights.norms)
 
 
-def _computed_once(mask: jax.Array, compute: Callable[[], Any]) -> Any:
-    """``compute()``, a pytree of arrays, in such a way that all who read it read the same numbers; zeros if mask is False.
+def _computed_once(mask: jax.Array, values: Any) -> Any:
+    """``values``, a pytree of arrays, such that all who read it read the same numbers; of no use where mask is False.
 
     XLA may evaluate an expression again wherever it is used, and join a product and a sum to one operation (FMA) in one of
     these places only. Where large terms cancel, the gradient that was measured would then be another than the one that is
-    summed, which was seen to move the sum by 417 C. Results of a branch are computed once, and the barrier keeps XLA from
-    knowing beforehand which branch it is: ``optimization_barrier`` around the gradients themselves does not do it on CPUs.
+    summed, which was seen to move the sum by 417 C. What a loop carries lies in memory, once; this loop takes no turn where
+    a record counts, and the barrier keeps XLA from knowing that beforehand: ``optimization_barrier`` around the gradients
+    themselves does not do it on CPUs. (A branch that computes them does, but its step takes up to three times as long.)
     """
-    computation, shapes = jax.make_jaxpr(compute, return_shape=True)()
-    leaves, treedef = jax.tree.flatten(shapes)
+    leaves, treedef = jax.tree.flatten(values)
+    computed = [jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
+
+    def never(carried: tuple[jax.Array, list[jax.Array]]) -> tuple[jax.Array, list[jax.Array]]:
+        return jnp.zeros_like(carried[0]), [-leaf for leaf in carried[1]]
+
+    no_record_counts = lax.optimization_barrier(~_in_any_lane(jnp.any(mask)))
+    start = no_record_counts, [leaf for leaf, floating in zip(leaves, computed, strict=True) if floating]
+    held = iter(lax.while_loop(lambda carried: carried[0], never, start)[1])
     return jax.tree.unflatten(
-        treedef,
-        lax.cond(
-            lax.optimization_barrier(_in_any_lane(jnp.any(mask))),
-            jaxpr_as_fun(computation),
-            lambda: [jnp.zeros(leaf.shape, leaf.dtype) for leaf in leaves],
-        ),
+        treedef, [next(held) if floating else leaf for leaf, floating in zip(leaves, computed, strict=True)]
     )
 
 
@@ -349,7 +351,7 @@ def _in_any_of(size: int, in_batched: list[bool], needed: jax.Array) -> tuple[ja
 def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
-        gradient = _computed_once(mask[place], lambda: jax.tree.leaves(_as_single(jax.grad(loss)(u, record))))
+        gradient = _computed_once(mask[place], jax.tree.leaves(_as_single(jax.grad(loss)(u, record))))
         weights = weigh(mask[place][None], [taps.squares_of(leaf[None]) for leaf in gradient])
         clipped = [
             jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
