@@ -31,7 +31,7 @@ demo: $(VENV)/installed
 # A process for each core; the browser tests, which take several themselves, after the others. XLA optimises what decides
 # about privacy alone as it does for users: compiling is most of what the rest takes (test-all leaves nothing out).
 OPTIMISED := tests/privacy tests/sampling tests/auditing tests/inference/test_clipping.py tests/inference/test_sensitivity.py \
-  tests/inference/test_taps.py tests/inference/test_separation.py tests/test_nothing_leaves.py
+  tests/inference/test_bookkeeping.py tests/inference/test_separation.py tests/test_nothing_leaves.py
 test: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser" $(OPTIMISED)
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser" \

@@ -36,10 +36,10 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import AffineTransform, ExpTransform
-from workbench.models import _pictures
-from workbench.models.model import Model
 
 from workbench import _validate
+from workbench.models import pictures
+from workbench.models.model import Model
 
 __all__ = ["gmm", "guide", "model", "predict", "sort"]
 
@@ -216,7 +216,7 @@ def gmm(num_components: int = 5, covariance: _Covariance = "spherical", prior_sc
             "prior_scale": prior_scale,
         },
         defaults={"iterations": 1000, "clip": 0.3, "average": True},
-        pictures={"mixture": _pictures.mixture},
+        pictures={"mixture": pictures.mixture},
         sort=sort,
         reference="Jälkö, Dikmen and Honkela 2017, section 5.2; Prediger et al. 2022, section 5.4",
     )

@@ -30,11 +30,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
-from workbench.models import _pictures
-from workbench.models._scoring import binary_scores, check_binary_target
-from workbench.models.model import Model
 
 from workbench import _validate
+from workbench.models import pictures
+from workbench.models.model import Model
+from workbench.models.scoring import binary_scores, check_binary_target
 
 __all__ = ["guide", "hierarchical_logistic", "model", "predict"]
 
@@ -176,6 +176,6 @@ def hierarchical_logistic(
             "intercept": intercept,
         },
         defaults={"iterations": 1000, "clip": 0.2, "average": True},
-        pictures={"groups": _pictures.groups},
+        pictures={"groups": pictures.groups},
         reference="Prediger, Loppi, Kaski and Honkela 2022, sections 3.3 and 5.3",
     )

@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
-from workbench.models import _pictures
-from workbench.models._scoring import binary_scores, check_binary_target
-from workbench.models.model import Model
 
 from workbench import _validate
+from workbench.models import pictures
+from workbench.models.model import Model
+from workbench.models.scoring import binary_scores, check_binary_target
 
 __all__ = ["guide", "logistic", "model", "predict"]
 
@@ -112,7 +112,7 @@ def logistic(
         coordinates=_coordinates,
         arrays=("x", "y"),
         defaults=_advice,
-        pictures={"coefficients": _pictures.coefficients},
+        pictures={"coefficients": pictures.coefficients},
         options={
             "prior_scale": _validate.number("prior_scale", prior_scale, above=0),
             "prior": _validate.choice("prior", prior, _PRIORS),

@@ -11,10 +11,10 @@ normal for each in the guide. Local latents: none. Fits tables, images and token
 classes; recurrent networks and the transformer read an image row by row. Predicts the probability of class 1 where there
 are two classes, else one for each; scores are accuracy, log-likelihood and, for two classes, AUC.
 
-The networks (models/_networks.py) are written with equinox. Its modules are pytrees of arrays that are called with one
-record and keep nothing between calls, so a record's gradient is of that record alone, by construction. In flax's nnx a
-module is an object with references and state; it must be taken apart and put together at every call, in a scan's body as
-well. Here weights enter a scan as what they are, constants of its body, where book-keeping finds them.
+The networks (workbench/models/networks.py) are written with equinox. Its modules are pytrees of arrays that are called
+with one record and keep nothing between calls, so a record's gradient is of that record alone, by construction. In flax's
+nnx a module is an object with references and state; it must be taken apart and put together at every call, in a scan's body
+as well. Here weights enter a scan as what they are, constants of its body, where book-keeping finds them.
 
 Weights are ``numpyro.param`` or ``numpyro.sample`` sites called after their places in the network, such as
 ``layers_0_weight``. To fit an equinox network of your own, ``numpyro.contrib.module.eqx_module`` is enough: call
@@ -38,11 +38,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
-from workbench.models import _pictures
-from workbench.models._scoring import class_scores
-from workbench.models.model import Model
 
 from workbench import _validate
+from workbench.models import pictures
+from workbench.models.model import Model
+from workbench.models.scoring import class_scores
 
 __all__ = ["guide", "model", "neural_classifier", "predict"]
 
@@ -57,7 +57,7 @@ _RECORDS = {"table": "a row of a table, whose columns have no order", "images": 
 
 
 def _skeleton(x, num_classes, vocabulary_size, network, hidden, depth, heads) -> Any:
-    from workbench.models._networks import skeleton  # equinox takes time to import
+    from workbench.models.networks import skeleton  # equinox takes time to import
 
     return skeleton(x.shape[1:], num_classes, vocabulary_size, network, hidden, depth, heads)
 
@@ -83,7 +83,7 @@ def model(
 
     ``x``: float[B, D], float[B, H, W(, C)], or tokens int[B, T] where ``vocabulary_size`` is not 0; ``y``: int[B] or None.
     """
-    from workbench.models._networks import filled, weight_shapes
+    from workbench.models.networks import filled, weight_shapes
 
     shaped = _skeleton(x, num_classes, vocabulary_size, network, hidden, depth, heads)
     values = {}
@@ -111,7 +111,7 @@ def guide(
     prior_scale=1.0,
 ):
     """A normal for each weight of a Bayesian network; nothing for point estimates."""
-    from workbench.models._networks import weight_shapes
+    from workbench.models.networks import weight_shapes
 
     if weights == "point":
         return
@@ -127,7 +127,7 @@ def predict(values: dict[str, jax.Array], x: jax.Array, network="fcnn", hidden=N
 
     :param values: weights by name. :param network: and the other options, as in the fit.
     """
-    from workbench.models._networks import filled
+    from workbench.models.networks import filled
 
     vocabulary_size = values["embedding_weight"].shape[0] if "embedding_weight" in values else 0
     shaped = _skeleton(x, values["head_bias"].shape[0], vocabulary_size, network, hidden, depth, heads)
@@ -239,6 +239,6 @@ def neural_classifier(
         },
         defaults=_advice,
         sort=_layer_sizes,
-        pictures={"confusion": _pictures.confusion},
+        pictures={"confusion": pictures.confusion},
         reference="Abadi et al. 2016; Blundell et al. 2015",
     )

@@ -31,10 +31,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from workbench.models import _pictures
-from workbench.models.model import Model
 
 from workbench import _validate
+from workbench.models import pictures
+from workbench.models.model import Model
 
 __all__ = ["decode", "encode", "guide", "model", "predict", "vae"]
 
@@ -280,9 +280,9 @@ def vae(
         },
         defaults=_defaults,
         pictures={
-            "samples": _pictures.samples,
-            "reconstructions": _pictures.reconstructions,
-            "latent plane": _pictures.latent_plane,
+            "samples": pictures.samples,
+            "reconstructions": pictures.reconstructions,
+            "latent plane": pictures.latent_plane,
         },
         reference="Kingma and Welling 2014; Prediger et al. 2022, section 5.1",
     )

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from workbench import cli, fitting
-from workbench.privacy._ledger_file import LedgerFile
+from workbench.cli import main
+from workbench.fitting import fits
+from workbench.ledger._file import LedgerFile
 
 # no test reads the developer's own key and ledger or writes them, by subprocesses neither
 STATES = Path(tempfile.mkdtemp(prefix="workbench-tests-state-"))
@@ -107,7 +108,7 @@ def cancelled():
 @pytest.fixture(scope="session")
 def secret(private_data):
     """(prepared fit, result) of a run with secret randomness on private evaluation records."""
-    prepared = fitting.prepare("logistic", private_data, epsilon=2.0, iterations=40)
+    prepared = fits.prepare("logistic", private_data, epsilon=2.0, iterations=40)
     snapshots = list(prepared.run())
     assert snapshots[-1].status == "done"
     return prepared, prepared.result()
@@ -120,7 +121,7 @@ def command(capsys):
     def run(*arguments):
         capsys.readouterr()
         try:
-            code = cli.main([str(argument) for argument in arguments])
+            code = main.main([str(argument) for argument in arguments])
         except SystemExit as ended:
             code = ended.code
         shown = capsys.readouterr()

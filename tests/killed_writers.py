@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent / "privacy"))
 
 from promises import promise
 
-from workbench.privacy.ledger import Ledger, Records
+from workbench.ledger.ledger import Ledger, Records
 
 FIT = promise(0.2)
 CLINIC = Records("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")

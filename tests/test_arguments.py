@@ -14,10 +14,12 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from workbench import ArgumentError, _validate, auditing, fitting, settling, spending
+from workbench import ArgumentError, _validate, auditing
 from workbench.data import Boolean, Categorical, Dataset, Numeric
+from workbench.fitting import fits, settings
+from workbench.fitting.run_log import Recording
 from workbench.inference import DPVI
-from workbench.recording import Recording
+from workbench.ledger import reservation
 from workbench.sweeps import sweeping
 from workbench.sweeps.store import Store
 
@@ -80,36 +82,36 @@ FIT = {
 def test_the_settings_of_a_fit(published):
     def call(name, value):
         given = {"model": "logistic", "data": published, "epsilon": 1.0, "iterations": 20, name: value}
-        settling.settle(**given)
+        settings.settle(**given)
 
-    assert_refuses_all_but(FIT, call, table(settling.settle))
+    assert_refuses_all_but(FIT, call, table(settings.settle))
 
 
 def test_every_argument_of_a_fit_is_in_a_table():
     further = {"ledger", "over_cap", "checkpoint", "on_snapshot", "stop"}
-    assert set(table(fitting.fit)) == set(table(settling.settle)) | further
+    assert set(table(fits.fit)) == set(table(settings.settle)) | further
 
 
 def test_what_a_fit_writes_down(published):
-    settled = settling.settle("logistic", published, epsilon=1.0, iterations=20)
+    settled = settings.settle("logistic", published, epsilon=1.0, iterations=20)
 
     def call(name, value):
         Recording(settled, types.SimpleNamespace(settings=settled.privacy), None, **{name: value})
 
     taken = {"ledger": OTHERS, "over_cap": OTHERS, "checkpoint": {"True"}, "origin": {"{}"} | OTHERS}
     assert_refuses_all_but(taken, call, taken)
-    spending.check_ledger(False)  # nowhere
+    reservation.check_ledger(False)  # nowhere
 
 
-@pytest.mark.parametrize("run", [fitting.fit, sweeping.sweep])
+@pytest.mark.parametrize("run", [fits.fit, sweeping.sweep])
 def test_functions_are_asked_for_before_anything_is_spent(published, monkeypatch, run):
     def nothing(*_, **__):
         raise AssertionError("a fit was begun")
 
-    monkeypatch.setattr(fitting, "prepare", nothing)
+    monkeypatch.setattr(fits, "prepare", nothing)
     monkeypatch.setattr(sweeping, "run_group", nothing)
-    given = {"epsilon": 1.0} if run is fitting.fit else {"epsilons": 1.0, "iterations": 20}
-    names = ["stop", "on_snapshot"] if run is fitting.fit else ["stop", "on_progress"]
+    given = {"epsilon": 1.0} if run is fits.fit else {"epsilons": 1.0, "iterations": 20}
+    names = ["stop", "on_snapshot"] if run is fits.fit else ["stop", "on_progress"]
     for name in names:
         with pytest.raises(ArgumentError, match=f"{name}='no': must be a function"):
             run("logistic", published, **given, **{name: "no"})
@@ -225,7 +227,7 @@ def test_dpvi_takes_no_empty_name_of_a_sampler_for_the_usual_one(name, published
         model.model, model.new_guide(), numpyro.optim.Adam(1e-3), epsilon=1.0, sampling_rate=0.1, iterations=5, sampler=name
     )
     with pytest.raises(ArgumentError, match=r"^sampler="):
-        dpvi.init(wb.privacy.randomness.new_key(), *published.train, **model.options)
+        dpvi.init(wb.noise.new_key(), *published.train, **model.options)
 
 
 def test_what_is_public_is_said_by_a_flag(published):

@@ -21,11 +21,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from workbench.models import registry
 
 import workbench as wb
-from workbench._command_line import parser
-from workbench.cli import _COMMANDS
+from workbench.cli.main import _COMMANDS
+from workbench.cli.shell import parser
+from workbench.models import registry
+from workbench.privacy.steps import SAMPLERS, SENSITIVITY
 from workbench.results.fit_result import IntervalWarning
 
 ROOT = Path(__file__).parents[1]
@@ -222,14 +223,15 @@ def test_fields_of_docstrings_are_put_on_lines():
 
 
 def test_the_glossary_has_the_words_of_the_screen():
+    from workbench.noise import mechanism
     from workbench.plots import style
-    from workbench.privacy import accounting, mechanism
-    from workbench.widgets import privacy_panel
+    from workbench.privacy import accounting
+    from workbench.widgets.workbench import privacy_panel
 
     glossary = TEXTS["docs/glossary.md"].split("```{glossary}")[1].split("```")[0]
     terms = {line.strip() for line in glossary.splitlines() if line and not line.startswith(" ")}
     words = {
-        *accounting.SAMPLERS, *accounting.SENSITIVITY, *accounting.ACCOUNTANTS, *mechanism.CLIPPINGS, *style._MEANINGS,
+        *SAMPLERS, *SENSITIVITY, *accounting.ACCOUNTANTS, *mechanism.CLIPPINGS, *style._MEANINGS,
         *(label for label, _ in privacy_panel._RELATIONS.values()), "epsilon", "delta", "noise multiplier", "clipping norm",
         "ELBO", "AUC", "log-likelihood", "record", "minibatch", "sampling rate", "guarantee", "ledger", "cap", "aligned",
         "vanilla", "neighbouring relation", "canary", "outlook", "sweep",

@@ -25,16 +25,17 @@ import workbench as wb
 from tests import zoo
 from tests.conftest import training_rows
 from tests.widget_tree import inside
-from workbench import settling
+from workbench.fitting import settings as settling
 from workbench.inference import DPVI
-from workbench.inference.dpvi import Draws
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
+from workbench.inference.svi import Draws
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler
-from workbench.widgets import Workbench, app
-from workbench.widgets.data_source import DataSource
-from workbench.widgets.session import Session
-from workbench.widgets.settings import Settings
+from workbench.widgets import Workbench
+from workbench.widgets.workbench import screen as app
+from workbench.widgets.workbench.data_source import DataSource
+from workbench.widgets.workbench.session import Session
+from workbench.widgets.workbench.settings import Settings
 
 # --- the core --------------------------------------------------------------------------------------------------------------
 

@@ -10,17 +10,20 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_ROOMS = ("data", "inference", "models", "plots", "privacy", "results", "sampling", "sweeps", "widgets")
+_ROOMS = (
+    "data", "inference", "ledger", "models", "noise", "plots", "privacy", "results", "sampling", "sweeps", "teaching",
+    "widgets",
+)  # fmt: skip
 _NAMES = {
     "ArgumentError": "workbench._validate",
     "FitResult": "workbench.results",
     "audit": "workbench.auditing",
     "PrivacyModelError": "workbench.inference",
     "fit": "workbench.fitting",
-    "forget": "workbench.resuming",
+    "forget": "workbench.fitting.resuming",
     "load": "workbench.results",
     "prepare": "workbench.fitting",
-    "resume": "workbench.resuming",
+    "resume": "workbench.fitting.resuming",
     "sweep": "workbench.sweeps.sweeping",
 }
 

@@ -10,7 +10,7 @@ __all__ = ["main"]
 def main() -> int:
     """Run the command line and return its exit code."""
     _interrupt.leave_at_once()
-    from workbench import cli
+    from workbench.cli import main as cli
 
     return cli.main()
 

@@ -11,8 +11,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
 
-from workbench._command_line import parser
-from workbench.cli import _COMMANDS
+from workbench.cli.main import _COMMANDS
+from workbench.cli.shell import parser
 
 
 def command_parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
@@ -66,7 +66,7 @@ class Commands(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """The sections."""
         lines = [line for command, help_line in command_parsers() for line in _described(command, help_line)]
-        source = StringList(lines, source="workbench/_command_line.py")
+        source = StringList(lines, source="workbench/cli/shell.py")
         holder = nodes.section()
         holder.document = self.state.document
         nested_parse_with_titles(self.state, source, holder)

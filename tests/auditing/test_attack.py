@@ -21,8 +21,8 @@ from workbench.auditing.attack import clipped_gradients, evidence_of
 from workbench.auditing.bugs import watched as watched_mechanism
 from workbench.auditing.canaries import Canaries
 from workbench.inference import DPVI
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler, ShuffleSampler, WithoutReplacementSampler
 
 # Every comparison with a claim is made at this confidence: a sound mechanism fails one seed in ten thousand for each audit,

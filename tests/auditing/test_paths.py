@@ -8,8 +8,8 @@ import pytest
 from tests import zoo
 from workbench.auditing import audit, paths
 from workbench.inference import DPVI
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
 
 SIZE = 12

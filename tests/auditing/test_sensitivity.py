@@ -14,9 +14,9 @@ from workbench.auditing import audit, sensitivity
 from workbench.auditing.bugs import ClampedIndices, watched
 from workbench.auditing.canaries import Canaries
 from workbench.inference import DPVI
-from workbench.inference import dpvi as dpvi_module
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
+from workbench.inference import svi as dpvi_module
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler, ShuffleSampler
 
 OTHERS = 5

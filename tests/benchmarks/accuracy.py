@@ -28,9 +28,9 @@ from turns import a_step, answer_of, here
 
 import workbench as wb
 from workbench.inference.clipping import clipped_sum
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.calibration import noise_multiplier
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
 from workbench.sampling import PoissonSampler
 from workbench.sampling.poisson import overflow_capacity
 

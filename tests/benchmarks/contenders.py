@@ -20,10 +20,10 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.optim import Adam
 from problems import hierarchical_data, logistic_data, vae_images
 
-from workbench.inference.dpvi import DPVI, Draws
+from workbench.inference.svi import DPVI, Draws
 from workbench.inference.training import jitted_chunk
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import new_key
+from workbench.noise.chacha20 import new_key
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler
 from workbench.sampling.poisson import overflow_capacity
 

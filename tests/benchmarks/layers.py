@@ -30,7 +30,8 @@ from networks import NETWORKS
 from turns import a_step, answer_of, here, ratio, turns_of
 
 from workbench.inference.clipping import STRATEGIES, clipped_sum
-from workbench.privacy.randomness import new_key, normal
+from workbench.noise.chacha20 import new_key
+from workbench.noise.normal import normal
 
 MEMORY = 2 * 2**30
 FEW_RECORDS = 8  # of a step without jit and vmap

@@ -22,7 +22,8 @@ def contenders(size):
     import jax
     import jax.numpy as jnp
 
-    from workbench.privacy.randomness import new_key, normal
+    from workbench.noise.chacha20 import new_key
+    from workbench.noise.normal import normal
 
     draws = {
         "ours": (lambda key: normal(key, (size,)), new_key()),

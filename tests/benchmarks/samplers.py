@@ -22,7 +22,7 @@ from jax import lax
 from turns import seconds, turns_of
 
 from workbench.inference.training import steps_drawn_ahead
-from workbench.privacy.randomness import new_key, stream
+from workbench.noise.chacha20 import new_key, stream
 from workbench.sampling import FeistelSampler, Minibatch, PoissonSampler, ShuffleSampler, WithoutReplacementSampler
 from workbench.sampling.poisson import overflow_capacity
 

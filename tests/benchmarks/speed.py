@@ -14,10 +14,10 @@ import jax
 from contenders import clipped, hierarchical, logistic, non_private, private, trainer, vae
 from turns import a_step, answer_of, here, ratio, seconds, turns_of
 
+from workbench.inference.batched import LaneProgram, stacked, starting_states
 from workbench.inference.clipping import STRATEGIES
-from workbench.inference.lanes import LaneProgram, stacked, starting_states
 from workbench.inference.training import jitted_chunk
-from workbench.privacy.randomness import new_key
+from workbench.noise.chacha20 import new_key
 
 EPOCH = 469  # minibatches of 128 in 60 000
 

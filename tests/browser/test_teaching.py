@@ -91,7 +91,7 @@ def teaching_app(tmp_path):
 
 @pytest.mark.parametrize("name", some_of(list(TITLES), 4, first=1))
 def test_a_piece_follows_its_sliders_by_keyboard(notebook, page, screenshots, name, record_property):
-    book = notebook(f"import workbench as wb\npiece = wb.widgets.teaching.{name}()\npiece", name=f"teaching-{name}")
+    book = notebook(f"import workbench as wb\npiece = wb.teaching.{name}()\npiece", name=f"teaching-{name}")
     book.run(0)
     piece = Piece(page, 0)
     assert piece.root.locator("h3").first.inner_text() == TITLES[name]
@@ -104,7 +104,7 @@ def test_a_piece_follows_its_sliders_by_keyboard(notebook, page, screenshots, na
 
 
 def test_steps_are_taken_played_and_forgotten_by_keyboard(notebook, page, screenshots):
-    show = "import workbench as wb\npiece = wb.widgets.teaching.clipping(seed=1)\npiece"
+    show = "import workbench as wb\npiece = wb.teaching.clipping(seed=1)\npiece"
     book = notebook(show, "piece.close()\n'closed'", name="teaching-steps")
     book.run(0)
     piece = Piece(page, 0)
@@ -130,9 +130,7 @@ def test_steps_are_taken_played_and_forgotten_by_keyboard(notebook, page, screen
 
 @pytest.mark.slow
 def test_all_accountants_are_shown_in_notebook_7(notebook, page, screenshots):
-    book = notebook(
-        "import workbench as wb\nwb.widgets.teaching.samplers(steps=100)", name="teaching-samplers-7", where="notebooks"
-    )
+    book = notebook("import workbench as wb\nwb.teaching.samplers(steps=100)", name="teaching-samplers-7", where="notebooks")
     book.run(0)
     piece = Piece(page, 0)
     piece.wait_until("RDP")

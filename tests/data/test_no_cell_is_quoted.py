@@ -13,10 +13,10 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.data.fingerprint import fingerprint
+from workbench.ledger.fingerprint import fingerprint
 from workbench.results.prediction import _check_codes
-from workbench.widgets.data_source import file_table, frame_table, upload_table
-from workbench.widgets.declarations import ColumnDeclaration, TableDeclaration
+from workbench.widgets.workbench.data_source import file_table, frame_table, upload_table
+from workbench.widgets.workbench.declarations import ColumnDeclaration, TableDeclaration
 
 TEXT = "Seymour Quagmire"
 NUMBER = 774_233

@@ -7,8 +7,8 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.data.fingerprint import fingerprint
-from workbench.data.sketch import overlap, sketch
+from workbench.ledger.fingerprint import fingerprint
+from workbench.ledger.overlap import overlap, sketch
 
 TOKENS = np.random.default_rng(0).integers(0, 7, (60, 5))
 LABELS = np.arange(60) % 3

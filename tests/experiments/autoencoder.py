@@ -7,7 +7,7 @@ import pandas as pd
 from fits import OUT
 
 import workbench as wb
-from workbench import fitting
+from workbench.fitting import fits
 from workbench.plots import png, reconstructions_figure
 
 PAPER = {"DP": 304.74, "non-private": 243.99}
@@ -19,7 +19,7 @@ def fit(data, epochs, sampler, epsilon):
     """(rows of both iterates, result of the average)."""
     steps = round(epochs * data.num_train / BATCH)
     began = time.perf_counter()
-    prepared = fitting.prepare(
+    prepared = fits.prepare(
         wb.models.get("vae"), data, epsilon=epsilon, delta=DELTA, batch_size=BATCH, iterations=steps, sampler=sampler,
         seed=1, average=True,
     )  # fmt: skip

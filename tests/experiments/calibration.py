@@ -15,11 +15,11 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.optim import Adam
 from scipy.stats import norm
 from together import keys_of, train
-from workbench.models import get
 
 from workbench.inference import DPVI
+from workbench.models import get
+from workbench.noise.chacha20 import key_from_seed
 from workbench.plots import calibration_figure, png
-from workbench.privacy.randomness import key_from_seed
 from workbench.results._location_noise import coverage, location_noise
 
 N, D, STEPS, RATE = 1000, 5, 1000, 0.1

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.optim import Adam
-from workbench.models.model import inputs_of
 
 import workbench as wb
-from workbench import fitting
+from workbench.fitting import fits
+from workbench.models.model import inputs_of
 
 __all__ = ["OUT", "Job", "non_private", "run_all", "spread"]
 
@@ -55,8 +55,8 @@ def run(job):
     if "epsilon" not in job.settings:
         return [{**job.about, "iterate": "last", **non_private(model, data, **job.settings)}]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fitting.DeltaWarning)  # the papers' delta is 1 / N
-        prepared = fitting.prepare(model, data, **{"average": True, **job.settings})
+        warnings.simplefilter("ignore", fits.DeltaWarning)  # the papers' delta is 1 / N
+        prepared = fits.prepare(model, data, **{"average": True, **job.settings})
         for _ in prepared.run():
             pass
     rows = []

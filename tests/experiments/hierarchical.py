@@ -7,7 +7,7 @@ import pandas as pd
 from fits import OUT
 
 import workbench as wb
-from workbench.fitting import DeltaWarning
+from workbench.fitting.fits import DeltaWarning
 from workbench.plots import png, trend_figure, utility_figure
 
 RATE = 0.1

@@ -1,4 +1,4 @@
-"""The rule of workbench/defaults.py and the clipping norm of the logistic model, chosen on synthetic tables.
+"""The rule of workbench/fitting/defaults.py and the clipping norm of the logistic model, chosen on synthetic tables.
 
 Held-out log-likelihood and AUC against the clipping norm as a share of the largest norm that a record's gradient can have,
 sqrt(D + 1), and against the number of steps.

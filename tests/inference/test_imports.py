@@ -32,8 +32,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import workbench.inference as inference
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import new_key
+from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.chacha20 import new_key
 from workbench.sampling import PoissonSampler
 
 def model(x, num_records=None):

@@ -14,9 +14,9 @@ from numpyro.optim import Adam
 from tests import zoo
 from tests.conftest import some_of
 from workbench.inference import DPVI
-from workbench.inference.dpvi import Draws
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
+from workbench.inference.svi import Draws
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler
 
 KEY = jax.random.key(1)

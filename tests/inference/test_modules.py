@@ -14,7 +14,7 @@ from flax import linen, nnx
 from numpyro.contrib.module import eqx_module, flax_module, nnx_module
 
 from tests.conftest import some_of
-from workbench.inference.records import PrivacyModelError, split
+from workbench.inference.record_model import PrivacyModelError, split
 
 KEY = jax.random.key(0)
 SHAPES = (jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((), np.int32))
@@ -225,6 +225,6 @@ def test_an_automatic_guide_meets_the_refusal_too():
 
 
 def test_neither_library_is_asked_for_until_a_network_needs_it():
-    code = "import sys, workbench.inference.records, workbench.models; print({'equinox', 'flax'} & set(sys.modules))"
+    code = "import sys, workbench.inference.record_model, workbench.models; print({'equinox', 'flax'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "set()"

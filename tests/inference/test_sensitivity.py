@@ -13,7 +13,7 @@ from jax import lax
 
 from workbench.inference import clipped_sum
 from workbench.inference.clipping import STRATEGIES
-from workbench.privacy.mechanism import CLIPPINGS
+from workbench.noise.mechanism import CLIPPINGS
 
 C = 1.0
 

@@ -14,8 +14,8 @@ from tests import zoo
 from workbench._validate import ArgumentError
 from workbench.inference import DPVI, PrivacyModelError, clipped_sum
 from workbench.inference._separation import has_axis_of_records, require_separate
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler
 
 SIZE, WIDTH = 7, 3

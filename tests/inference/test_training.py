@@ -13,8 +13,8 @@ from numpyro.optim import SGD, Adam
 
 from tests import zoo
 from workbench.inference import DPVI, Snapshot, run, training
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler
 
 NUM_RECORDS = 60

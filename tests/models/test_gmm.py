@@ -9,13 +9,13 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import logsumexp
-from workbench.models import gmm as entry
-from workbench.models.gmm import guide, model, predict, sort
+from workbench.gallery.gmm import guide, model, predict, sort
 
 import workbench as wb
 from tests.zoo import shapes_of
 from workbench import ArgumentError
-from workbench.inference.records import split
+from workbench.inference.record_model import split
+from workbench.models import gmm as entry
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(9, 2)).astype(np.float32)

@@ -10,17 +10,17 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from numpyro.optim import Adam
 from scipy import stats
-from workbench.models import hierarchical_logistic as entry
-from workbench.models.hierarchical_logistic import guide, model, predict
+from workbench.gallery.hierarchical_logistic import guide, model, predict
 
 import workbench as wb
 from tests.zoo import shapes_of
 from workbench import ArgumentError
 from workbench.inference import DPVI
-from workbench.inference.records import split
+from workbench.inference.record_model import split
 from workbench.inference.training import jitted_chunk
-from workbench.privacy.mechanism import GaussianMechanism
-from workbench.privacy.randomness import key_from_seed
+from workbench.models import hierarchical_logistic as entry
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler
 
 RANDOM = np.random.default_rng(3)

@@ -8,11 +8,11 @@ import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
-from workbench.models import logistic as entry
-from workbench.models.logistic import guide, model, predict
+from workbench.gallery.logistic import guide, model, predict
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.models import logistic as entry
 
 RANDOM = np.random.default_rng(11)
 FEATURES = RANDOM.uniform(-1, 1, (6, 3)).astype(np.float32)

@@ -6,10 +6,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from workbench.models import Model
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.models import Model
 
 FITTING_DATA = {
     "logistic": "breast_cancer", "hierarchical_logistic": "hierarchical", "gmm": "mixture", "vae": "digits",

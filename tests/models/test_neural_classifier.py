@@ -11,14 +11,14 @@ import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import special, stats
-from workbench.models import neural_classifier as entry
-from workbench.models._networks import filled, skeleton, weight_shapes
-from workbench.models.neural_classifier import guide, model, predict
+from workbench.gallery.neural_classifier import guide, model, predict
 
 import workbench as wb
 from tests.zoo import shapes_of
 from workbench import ArgumentError, inference
-from workbench.inference.records import split
+from workbench.inference.record_model import split
+from workbench.models import neural_classifier as entry
+from workbench.models.networks import filled, skeleton, weight_shapes
 
 NETWORKS = ("fcnn", "cnn", "lstm", "gru", "transformer")
 SMALL = {"hidden": 4, "depth": 2, "heads": 2}

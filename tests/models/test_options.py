@@ -7,11 +7,11 @@ from typing import Literal, Optional, Union
 
 import numpy as np
 import pytest
-from workbench.models import Model, Option, registry
-from workbench.models.options import declared
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.models import Model, Option, registry
+from workbench.models.options import declared
 
 BUILT_IN = ("logistic", "hierarchical_logistic", "gmm", "vae", "neural_classifier")
 

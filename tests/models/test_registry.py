@@ -12,10 +12,11 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
-from workbench.models import Model, registry
 
 import workbench as wb
-from workbench import ArgumentError, fitting
+from workbench import ArgumentError
+from workbench.fitting import fits
+from workbench.models import Model, registry
 
 
 def bare(x, y=None, num_records=None, prior_scale=1.0, intercept=True):
@@ -310,7 +311,7 @@ def test_a_guide_that_is_a_function_is_taken_as_it_is():
 def test_one_model_fits_data_of_different_shapes(private_data, guide):
     model = Model("mine", "A model.", bare, guide=guide)
     sizes = [
-        fitting.prepare(model, data, epsilon=1.0, iterations=20).dpvi.split.shared_size
+        fits.prepare(model, data, epsilon=1.0, iterations=20).dpvi.split.shared_size
         for data in (wb.data.load("breast_cancer"), private_data)
     ]
     assert sizes == [30, 2]

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from workbench.models._scoring import binary_scores
+
+from workbench.models.scoring import binary_scores
 
 
 def test_perfect_ranking_has_an_auc_of_one():

@@ -11,14 +11,14 @@ import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
-from workbench.models import vae as entry
-from workbench.models.vae import decode, encode, guide, model, predict
+from workbench.gallery.vae import decode, encode, guide, model, predict
 
 import workbench as wb
 from tests.conftest import some_of
 from tests.zoo import shapes_of
 from workbench import ArgumentError
-from workbench.inference.records import split
+from workbench.inference.record_model import split
+from workbench.models import vae as entry
 
 RANDOM = np.random.default_rng(2)
 SHAPE = (4, 3)
@@ -172,7 +172,7 @@ def test_codes_and_reconstructions_have_the_images_shape(layout, shape):
 
 def test_a_convolution_sees_the_neighbourhood_of_a_pixel():
     """Against JAX's own convolution, with the same kernel."""
-    from workbench.models.vae import _patches
+    from workbench.gallery.vae import _patches
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2, 8, 16, 3)).astype(np.float32)
@@ -185,7 +185,7 @@ def test_a_convolution_sees_the_neighbourhood_of_a_pixel():
 
 
 def test_doubling_puts_the_channels_of_a_cell_side_by_side():
-    from workbench.models.vae import _doubled
+    from workbench.gallery.vae import _doubled
 
     cells = jnp.arange(8.0).reshape(1, 1, 2, 4)
     assert np.asarray(_doubled(cells))[0, :, :, 0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]

@@ -12,8 +12,9 @@ from scipy.stats import norm
 from workbench._validate import ArgumentError
 from workbench.privacy import accounting
 from workbench.privacy._gaussian import GaussianLoss
-from workbench.privacy._loss_distribution import ComposedLoss, SampledGaussian
-from workbench.privacy.renyi import renyi_loss
+from workbench.privacy.pld import ComposedLoss, SampledGaussian
+from workbench.privacy.rdp import renyi_loss
+from workbench.privacy.steps import SAMPLERS, SENSITIVITY, Steps, steps_per_epoch
 
 # Poisson, add_or_remove_one: (sigma, q, T, delta), epsilon by dp-accounting's PLD, by RDP, and the lower end of what
 # Microsoft's PRV accountant allows (eps_error .01) where it was run.
@@ -196,11 +197,11 @@ def uses_by_counting(phases):
 def test_shuffled_epochs_go_on_from_phase_to_phase(phases, relation):
     rates, sigmas, steps = (list(column) for column in zip(*phases, strict=True))
     settings = {"sampler": "shuffle", "relation": relation, **plan(sigmas, rates, steps), "delta": 1e-5}
-    mu = accounting.SENSITIVITY[relation] * math.sqrt(uses_by_counting(phases))
+    mu = SENSITIVITY[relation] * math.sqrt(uses_by_counting(phases))
     assert accounting.epsilon(**settings) == pytest.approx(GaussianLoss(mu).epsilon(1e-5), rel=1e-9)
     for accountant in ("rdp", "rdp_classic"):
         assert accounting.epsilon(**settings, accountant=accountant) >= accounting.epsilon(**settings)
-    steps_of_one = accounting.Steps.checked("shuffle", relation, rates, sigmas, steps)
+    steps_of_one = Steps.checked("shuffle", relation, rates, sigmas, steps)
     assert renyi_loss(steps_of_one, 8) == pytest.approx(8 * mu**2 / 2, rel=1e-8)
 
 
@@ -213,12 +214,12 @@ def test_less_noise_from_mid_epoch_on_costs_what_it_is_worth():
 def test_epochs_have_as_many_steps_as_whole_minibatches(size):
     for batch in {1, 2, size // 3 or 1, size // 2 or 1, size}:
         if batch <= size:
-            assert accounting.steps_per_epoch(batch / size) == size // batch
+            assert steps_per_epoch(batch / size) == size // batch
 
 
 def test_at_q_one_the_samplers_of_replace_one_agree():
     settings = plan(30.0, 1.0, 50)
-    values = {sampler: accounting.epsilon(sampler=sampler, **settings, delta=1e-5) for sampler in accounting.SAMPLERS}
+    values = {sampler: accounting.epsilon(sampler=sampler, **settings, delta=1e-5) for sampler in SAMPLERS}
     assert values["without_replacement"] == values["shuffle"] > values["poisson"]
 
 

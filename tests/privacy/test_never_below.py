@@ -8,7 +8,7 @@ import pytest
 
 from tests.privacy.attacks import Attack
 from workbench.privacy import accounting
-from workbench.privacy.accounting import SENSITIVITY, Phase, Steps
+from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
 SAMPLERS = ["poisson", "without_replacement"]
 DIRECTIONS = {"add_or_remove_one": ("remove", "add"), "replace_one": ("remove", "add", "swap")}
@@ -18,7 +18,7 @@ def some_phase(random, sampler, most_steps=6.0):
     """q, sigma and T, log-uniform, of a plan that promises something."""
     rate, steps = 10 ** random.uniform(-4, -0.05), int(10 ** random.uniform(0, most_steps))
     spread = 10 ** random.uniform(-1.5, 0.6) / (rate * math.sqrt(steps))
-    sensitivity = SENSITIVITY[accounting.SAMPLERS[sampler][0]]
+    sensitivity = SENSITIVITY[SAMPLERS[sampler][0]]
     return Phase(rate, min(max(sensitivity / math.sqrt(math.log1p(spread**2)), 0.4), 1e5), steps)
 
 
@@ -37,7 +37,7 @@ def check(plans, delta, coarse=False):
 def check_random(seed, fits=1):
     random = np.random.default_rng(seed)
     sampler = SAMPLERS[seed % 2]
-    relation = accounting.SAMPLERS[sampler][0]
+    relation = SAMPLERS[sampler][0]
     phase = some_phase(random, sampler)
     louder = phase._replace(noise_multiplier=phase.noise_multiplier * random.uniform(1, 2))
     phases = [phase, louder, phase._replace(steps=phase.steps // 3 + 1)]

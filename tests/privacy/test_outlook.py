@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from workbench._validate import ArgumentError
-from workbench.privacy import accounting
 from workbench.privacy.outlook import Outlook, outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
+from workbench.privacy.steps import SAMPLERS
 
 SETTINGS = PrivacySettings(
     epsilon=1.0, delta=1e-3, iterations=800, sampling_rate=0.1, sampler="poisson", clip=2.0, num_records=455, seed=None
 )
-CASES = [(sampler, relation) for sampler, relations in accounting.SAMPLERS.items() for relation in relations]
+CASES = [(sampler, relation) for sampler, relations in SAMPLERS.items() for relation in relations]
 
 
 def plan_of(num_train=455, **changes):

@@ -5,15 +5,16 @@ import pytest
 from scipy.stats import norm
 
 from workbench._validate import ArgumentError
+from workbench.noise.normal import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.plan import PrivacySettings, make_plan, sampling_rate_of
-from workbench.privacy.randomness import NORMAL_BOUND
+from workbench.privacy.steps import SAMPLERS, SENSITIVITY
 from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
 
 SETTINGS = PrivacySettings(
     epsilon=2.0, delta=1e-4, iterations=200, sampling_rate=0.1, sampler="poisson", clip=1.0, num_records=455, seed=None
 )
-SAMPLERS = list(accounting.SAMPLERS)
+SAMPLERS = list(SAMPLERS)
 
 
 def settings(**changes):
@@ -34,7 +35,7 @@ def test_the_sampler_that_runs_is_the_one_that_is_accounted_for(sampler):
     }
     assert isinstance(plan.sampler, kinds[sampler])
     promised = guarantee(plan)
-    assert (promised.sampler, promised.relation) == (plan.sampler.name, accounting.SAMPLERS[sampler][0])
+    assert (promised.sampler, promised.relation) == (plan.sampler.name, SAMPLERS[sampler][0])
     assert promised.sampling_rate == plan.sampler.sampling_rate
     spent = accounting.epsilon(
         sampler=plan.sampler.name,
@@ -104,7 +105,7 @@ def test_epsilon_so_far_bounds_epsilon_and_never_passes_the_plan(sampler):
 def test_the_missing_tail_counts_how_far_a_record_reaches(sampler):
     """Two neighbouring sums differ by at most the sensitivity over sigma: the sum of tails is below what is charged."""
     plan = make_plan(settings(sampler=sampler, epsilon=8.0), 455)
-    reach = accounting.SENSITIVITY[plan.settings.relation] / plan.mechanism.noise_multiplier
+    reach = SENSITIVITY[plan.settings.relation] / plan.mechanism.noise_multiplier
     for others in (0, 9, 999):
         spread = reach / math.sqrt(1 + others)
         tails = (1 + others) * (norm.sf(NORMAL_BOUND - spread) - norm.sf(NORMAL_BOUND))

@@ -11,7 +11,7 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.privacy.randomness import key_from_seed
+from workbench.noise.chacha20 import key_from_seed
 from workbench.results import FitResult, HistoryPoint, arviz_adapter, storage
 
 FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sampling.uniformity import DRAWS, SETTINGS, even_inclusion, even_outcomes, memberships, subset_codes, tally
 from workbench._validate import ArgumentError
-from workbench.privacy.randomness import key_from_seed
+from workbench.noise.chacha20 import key_from_seed
 from workbench.sampling import FeistelSampler
 
 

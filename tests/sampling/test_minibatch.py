@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from workbench._validate import ArgumentError
-from workbench.privacy.randomness import key_from_seed, stream
+from workbench.noise.chacha20 import key_from_seed, stream
 from workbench.sampling import FeistelSampler, PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
 
 FIXED_SIZE = [WithoutReplacementSampler, ShuffleSampler, FeistelSampler]

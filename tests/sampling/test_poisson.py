@@ -24,7 +24,7 @@ from tests.sampling.uniformity import (
     tally,
 )
 from workbench._validate import ArgumentError
-from workbench.privacy.randomness import key_from_seed, stream
+from workbench.noise.chacha20 import key_from_seed, stream
 from workbench.sampling import PoissonSampler, poisson
 from workbench.sampling.poisson import log_overflow_probability, overflow_capacity
 

@@ -18,7 +18,7 @@ from tests.sampling.uniformity import (
     subset_codes,
     tally,
 )
-from workbench.privacy.randomness import key_from_seed
+from workbench.noise.chacha20 import key_from_seed
 from workbench.sampling import ShuffleSampler, shuffle
 from workbench.sampling._integers import mixed, modulo
 

@@ -19,7 +19,7 @@ from tests.sampling.uniformity import (
     subset_codes,
     tally,
 )
-from workbench.privacy.randomness import key_from_seed
+from workbench.noise.chacha20 import key_from_seed
 from workbench.sampling import WithoutReplacementSampler, without_replacement
 from workbench.sampling.without_replacement import _words_for
 

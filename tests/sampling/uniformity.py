@@ -28,7 +28,7 @@ import numpy as np
 from jax import lax
 from scipy import stats
 
-from workbench.privacy.randomness import stream
+from workbench.noise.chacha20 import stream
 
 FALSE_ALARMS = 1e-6  # of each statistic, two-sided, over seeds
 SETTINGS = ((10, 5), (500, 50), (1000, 100))  # N and the expected minibatch

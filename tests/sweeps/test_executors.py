@@ -9,11 +9,11 @@ import time
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
-from workbench.models import registry
-from workbench.models._scoring import binary_scores
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.models import registry
+from workbench.models.scoring import binary_scores
 from workbench.sweeps import executors, sweeping
 
 PLAN = {"epsilons": [1.0, 2.0], "seeds": [0, 1], "iterations": 30}

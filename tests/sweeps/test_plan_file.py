@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 import pytest
-from workbench.models import Model
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.models import Model
 from workbench.sweeps import plan_file, sweeping
 from workbench.sweeps.grid import Grid
 

@@ -11,7 +11,7 @@ import pytest
 import workbench as wb
 from workbench import ArgumentError
 from workbench.data import Dataset
-from workbench.data.fingerprint import fingerprint, secret_key
+from workbench.ledger.fingerprint import fingerprint, secret_key
 from workbench.sweeps import sweeping
 
 PLAN = {"epsilons": [1.0, 2.0], "seeds": 2, "iterations": 5, "delta": 1e-3, "ledger": False}

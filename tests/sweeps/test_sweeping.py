@@ -11,13 +11,14 @@ import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from numpyro.infer.autoguide import AutoNormal
-from workbench.models import Model
 
 import workbench as wb
 from tests.conftest import some_of
-from workbench import ArgumentError, fitting
-from workbench.inference.lanes import LaneProgram
-from workbench.privacy.composition import total
+from workbench import ArgumentError
+from workbench.fitting import fits
+from workbench.inference.batched import LaneProgram
+from workbench.ledger.composition import total
+from workbench.models import Model
 from workbench.sweeps import BudgetError, running, sweeping
 from workbench.sweeps.store import COLUMNS
 
@@ -31,7 +32,7 @@ def quietly(function, *arguments, **settings):
 
 def single(model, data, **settings):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fitting.DeltaWarning)
+        warnings.simplefilter("ignore", fits.DeltaWarning)
         return wb.fit(model, data, **settings)
 
 
@@ -300,7 +301,7 @@ def test_a_delta_that_allows_publishing_a_record_is_warned_of(monkeypatch):
     (caution,) = prepared.cautions
     assert "not below 1/N" in caution
     monkeypatch.setattr(sweeping.PreparedSweep, "run", lambda *_, **__: None)
-    with pytest.warns(fitting.DeltaWarning, match="not below 1/N"):
+    with pytest.warns(fits.DeltaWarning, match="not below 1/N"):
         quietly(wb.sweep, "logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS, delta=0.01)
 
 

@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 import pytest
 
 from workbench import ArgumentError
-from workbench.privacy.ledger import Ledger
+from workbench.ledger.ledger import Ledger
 from workbench.sweeps import executors, sweeping
 from workbench.sweeps.executors import Processes, Workers
 from workbench.sweeps.running import Outcome
@@ -181,7 +181,7 @@ def test_under_a_cap_what_a_killed_sweep_had_reserved_and_not_begun_is_not_reser
     make, quick, tmp_path, private_data, begun
 ):
     """The cap allows the sweep as a whole: the three that are left may run, but not one more than was planned."""
-    from workbench.spending import records_of
+    from workbench.ledger.reservation import records_of
 
     book, prepared = Ledger(tmp_path / "book.sqlite"), make()
     book.set_cap(book.add(records_of(private_data)).number, prepared.total.epsilon, 1e-3)
@@ -245,7 +245,7 @@ def test_a_task_that_was_lost_with_its_worker_is_run_again_and_counts(make, monk
 
 
 def test_a_cap_that_does_not_allow_a_lost_fit_again_says_so_in_its_row(make, monkeypatch, tmp_path, private_data):
-    from workbench.spending import records_of
+    from workbench.ledger.reservation import records_of
 
     book = Ledger(tmp_path / "book.sqlite")
     prepared = make()

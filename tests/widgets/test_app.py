@@ -11,13 +11,15 @@ import ipywidgets
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from workbench.models import registry
 
 import workbench as wb
 from tests.conftest import some_of
 from tests.widget_tree import inside
-from workbench import ArgumentError, fitting
-from workbench.widgets import Workbench, app
+from workbench import ArgumentError
+from workbench.fitting import fits
+from workbench.models import registry
+from workbench.widgets import Workbench
+from workbench.widgets.workbench import screen as app
 
 PATIENCE = 180
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -530,8 +532,8 @@ def test_a_fit_that_breaks_is_told_and_can_be_repeated(screens, monkeypatch):
 
     screen = screens(iterations=20)
     settle(screen)
-    prepare = fitting.prepare
-    monkeypatch.setattr(fitting, "prepare", explode)
+    prepare = fits.prepare
+    monkeypatch.setattr(fits, "prepare", explode)
     screen.privacy.epsilon.value = "2"
     settle(screen)
     screen.fit()
@@ -543,7 +545,7 @@ def test_a_fit_that_breaks_is_told_and_can_be_repeated(screens, monkeypatch):
     assert "Traceback" in folded
     assert screen.result is None
     assert (screen.run.fit.disabled, screen.run.stop.disabled) == (False, True)
-    monkeypatch.setattr(fitting, "prepare", prepare)
+    monkeypatch.setattr(fits, "prepare", prepare)
     screen.fit()
     assert screen.wait(PATIENCE)
     assert screen.result.state == "done"

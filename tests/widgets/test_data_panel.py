@@ -12,7 +12,7 @@ from ipywidgets.widgets.widget import _instances
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.widgets.data_panel import FILE, NAMED, VARIABLE, DataPanel
+from workbench.widgets.workbench.data_panel import FILE, NAMED, VARIABLE, DataPanel
 
 DOSE = 123.456789  # of every row, so that no part of the private table can slip through
 TEXT = "zebrafish"

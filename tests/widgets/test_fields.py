@@ -5,7 +5,7 @@ import math
 import ipywidgets
 import pytest
 
-from workbench.widgets import fields
+from workbench.widgets._kit import fields
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import html
 
 import pytest
 
-from workbench.widgets.history_panel import HistoryPanel
+from workbench.widgets.workbench.history_panel import HistoryPanel
 
 
 @pytest.fixture

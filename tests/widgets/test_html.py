@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from workbench.widgets import _html
+from workbench.widgets._kit import markup
 
 HOSTILE = '<script>alert("x")</script>'
 
@@ -26,7 +26,7 @@ def test_contrast_is_that_of_the_standard():
 
 
 @pytest.mark.parametrize("background", ["#ffffff", "#f6f8fa", "#eef1f4"])
-@pytest.mark.parametrize("colour", [_html.INK, _html.QUIET, _html.ALERT, _html.ACCENT])
+@pytest.mark.parametrize("colour", [markup.INK, markup.QUIET, markup.ALERT, markup.ACCENT])
 def test_text_is_readable(colour, background):
     assert contrast(colour, background) >= 4.5
 
@@ -34,11 +34,11 @@ def test_text_is_readable(colour, background):
 @pytest.mark.parametrize(
     "made",
     [
-        _html.quiet(HOSTILE), _html.problem(HOSTILE), _html.heading(HOSTILE), _html.note(HOSTILE, HOSTILE),
-        _html.badge(HOSTILE), _html.fold(HOSTILE, ""), _html.card(HOSTILE, [HOSTILE, HOSTILE], [HOSTILE]),
-        _html.code_box(HOSTILE), _html.download(HOSTILE, HOSTILE, b"", "text/html"), _html.image(b"", HOSTILE),
-        _html.sentence(HOSTILE), _html.bar([(HOSTILE, 1.0, "solid")]),
-        _html.table([HOSTILE, "x"], [[HOSTILE, HOSTILE]], caption=HOSTILE),
+        markup.quiet(HOSTILE), markup.problem(HOSTILE), markup.heading(HOSTILE), markup.note(HOSTILE, HOSTILE),
+        markup.badge(HOSTILE), markup.fold(HOSTILE, ""), markup.card(HOSTILE, [HOSTILE, HOSTILE], [HOSTILE]),
+        markup.code_box(HOSTILE), markup.download(HOSTILE, HOSTILE, b"", "text/html"), markup.image(b"", HOSTILE),
+        markup.sentence(HOSTILE), markup.bar([(HOSTILE, 1.0, "solid")]),
+        markup.table([HOSTILE, "x"], [[HOSTILE, HOSTILE]], caption=HOSTILE),
     ],
 )  # fmt: skip
 def test_text_is_escaped(made):
@@ -48,15 +48,15 @@ def test_text_is_escaped(made):
 
 
 def test_a_problem_is_told_by_more_than_its_colour():
-    assert "⚠ wrong" in _html.problem("wrong")
-    assert 'role="alert"' in _html.problem("wrong")
-    assert _html.problem("") == ""
-    assert "⚠ outside the guarantee" in _html.badge("outside the guarantee")
-    assert "⚠" not in _html.badge("covered")
+    assert "⚠ wrong" in markup.problem("wrong")
+    assert 'role="alert"' in markup.problem("wrong")
+    assert markup.problem("") == ""
+    assert "⚠ outside the guarantee" in markup.badge("outside the guarantee")
+    assert "⚠" not in markup.badge("covered")
 
 
 def test_a_bar_is_told_in_words_and_by_patterns():
-    bar = _html.bar([("spent 40 %", 0.4, "solid"), ("reserved 10 %", 0.1, "striped"), ("left 50 %", 0.5, "empty")])
+    bar = markup.bar([("spent 40 %", 0.4, "solid"), ("reserved 10 %", 0.1, "striped"), ("left 50 %", 0.5, "empty")])
     assert "aria-label='spent 40 %, reserved 10 %, left 50 %'" in bar
     assert all(f"0 0 {width:.2f}%" in bar for width in (40, 10, 50))
     assert "repeating-linear-gradient" in bar
@@ -64,11 +64,11 @@ def test_a_bar_is_told_in_words_and_by_patterns():
 
 
 def test_a_download_holds_the_file():
-    link = _html.download("Download a.bin", "a.bin", b"\x00\x01", "application/x")
+    link = markup.download("Download a.bin", "a.bin", b"\x00\x01", "application/x")
     assert 'download="a.bin"' in link
     assert base64.b64encode(b"\x00\x01").decode() in link
 
 
 def test_a_table_has_a_cell_for_each_column():
     with pytest.raises(ValueError, match="zip"):
-        _html.table(["a", "b"], [["1"]])
+        markup.table(["a", "b"], [["1"]])

@@ -13,9 +13,10 @@ import pytest
 
 import workbench as wb
 from tests.widget_tree import inside
-from workbench import ArgumentError, fitting
-from workbench.privacy import ledger as books
-from workbench.spending import records_of
+from workbench import ArgumentError
+from workbench.fitting import fits
+from workbench.ledger import ledger as books
+from workbench.ledger.reservation import records_of
 from workbench.widgets import Ledger
 
 PATIENCE = 60
@@ -23,7 +24,7 @@ PATIENCE = 60
 
 @pytest.fixture(scope="module")
 def promise(private_data):
-    return fitting.prepare("logistic", private_data, epsilon=1.0, iterations=40).guarantee(40)
+    return fits.prepare("logistic", private_data, epsilon=1.0, iterations=40).guarantee(40)
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ import pytest
 import workbench as wb
 from tests.conftest import rewrite, some_of
 from tests.widget_tree import inside
-from workbench import ArgumentError, fitting, resuming
-from workbench.privacy import ledger as books
-from workbench.spending import records_of
+from workbench import ArgumentError
+from workbench.fitting import fits, resuming
+from workbench.ledger import ledger as books
+from workbench.ledger.reservation import records_of
 from workbench.widgets import Workbench
-from workbench.widgets.ledger_strip import LedgerStrip, prepare_saved
-from workbench.widgets.ledger_words import number, percent, result_words
+from workbench.widgets.ledger.strip import LedgerStrip, prepare_saved
+from workbench.widgets.ledger.words import number, percent, result_words
 
 PATIENCE = 180
 
@@ -45,7 +46,7 @@ def screens():
 
 
 def prepared(data, epsilon=1.0, **options):
-    return fitting.prepare("logistic", data, epsilon=epsilon, iterations=40, **options)
+    return fits.prepare("logistic", data, epsilon=epsilon, iterations=40, **options)
 
 
 def looked(fit, *arguments, **options):
@@ -83,7 +84,7 @@ def spend(book, data, *epsilons):
 
 def stopped(data, iterations=4000, **options):
     """A fit that was stopped after some steps, as an earlier process leaves it."""
-    fit = fitting.prepare("logistic", data, epsilon=1.0, iterations=iterations, **options)
+    fit = fits.prepare("logistic", data, epsilon=1.0, iterations=iterations, **options)
     steps = []
     for snapshot in fit.run(lambda: len(steps) > 1):
         steps.append(snapshot.step)
@@ -104,7 +105,7 @@ def test_of_records_never_seen_nothing_is_spent(book, private_data):
 
 
 def test_of_public_records_it_is_said_that_nothing_is_spent(book):
-    seen, _ = looked(fitting.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40))
+    seen, _ = looked(fits.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40))
     assert "These records are public: no privacy is spent." in seen.said
     assert not book.path.exists()
 
@@ -221,7 +222,7 @@ def test_a_fit_that_a_process_runs_is_not_offered_but_one_whose_process_is_gone(
 @pytest.mark.slow
 def test_a_fit_in_no_ledger_is_offered_when_it_has_been_quiet(book):
     fit = stopped(wb.data.load("breast_cancer"))
-    another = fitting.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40)
+    another = fits.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40)
     assert looked(another)[0].runs == ()
     before = time.time() - 1000
     os.utime(fit.recording.folder, (before, before))

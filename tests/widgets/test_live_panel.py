@@ -8,8 +8,8 @@ import pytest
 
 from workbench.inference.training import Snapshot
 from workbench.results import HistoryPoint
-from workbench.widgets.live_panel import LivePanel, metric_texts
-from workbench.widgets.session import Progress
+from workbench.widgets.workbench.live_panel import LivePanel, metric_texts
+from workbench.widgets.workbench.session import Progress
 
 PREPARED = types.SimpleNamespace(
     privacy=types.SimpleNamespace(iterations=200, epsilon=2.0, delta=1e-3),

@@ -8,13 +8,13 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from ipywidgets.widgets.widget import _instances
-from workbench.models import Model, registry
 
 import workbench as wb
 from tests.widget_tree import inside
 from workbench import ArgumentError
-from workbench.widgets import model_panel
-from workbench.widgets.model_panel import ModelPanel
+from workbench.models import Model, registry
+from workbench.widgets.workbench import model_panel
+from workbench.widgets.workbench.model_panel import ModelPanel
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

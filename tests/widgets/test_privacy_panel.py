@@ -8,11 +8,12 @@ import ipywidgets
 import pytest
 
 from tests.widget_tree import inside
-from workbench import fitting
+from workbench.fitting import fits
 from workbench.privacy import accounting, plan
 from workbench.privacy.outlook import outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.widgets.privacy_panel import PrivacyPanel
+from workbench.privacy.steps import SAMPLERS
+from workbench.widgets.workbench.privacy_panel import PrivacyPanel
 
 SETTINGS = PrivacySettings(
     epsilon=1.0, delta=1e-3, iterations=800, sampling_rate=0.1, sampler="poisson", clip=2.0, num_records=455, seed=None
@@ -77,7 +78,7 @@ def set_to(control, value):
 
 def test_values_are_arguments_of_a_fit(panel):
     values = panel.values()
-    assert set(values) <= set(inspect.signature(fitting.fit).parameters)
+    assert set(values) <= set(inspect.signature(fits.fit).parameters)
     assert values.pop("epsilon") == 1
     assert values.pop("sampler") == "poisson"
     assert values.pop("clipping") == "flat"
@@ -125,11 +126,11 @@ def test_the_size_is_a_rate_or_a_number_of_records(panel, changes, seen):
     assert (panel.values()["sampling_rate"], panel.values()["batch_size"]) == (None, 91)
 
 
-@pytest.mark.parametrize("sampler", accounting.SAMPLERS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_relations_are_those_of_the_sampler(panel, changes, sampler):
     assert changes.of(set_to(panel.sampler, sampler)) == (0 if sampler == "poisson" else 1)
     offered = [value for _, value in panel.relation.control.options]
-    assert offered == list(accounting.SAMPLERS[sampler])
+    assert offered == list(SAMPLERS[sampler])
     assert panel.values()["sampler"] == sampler
     assert panel.values()["relation"] is None
     for relation in offered[1:]:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.widgets import result_panel
-from workbench.widgets.result_panel import ResultPanel, guarantee_card, posterior_table
+from workbench.widgets.workbench import result_panel
+from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card, posterior_table
 
 PATIENCE = 60
 

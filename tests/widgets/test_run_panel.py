@@ -2,9 +2,9 @@
 
 import pytest
 
-from workbench import devices
-from workbench.devices import DeviceInfo
-from workbench.widgets.run_panel import RunPanel
+from workbench.fitting import devices
+from workbench.fitting.devices import DeviceInfo
+from workbench.widgets.workbench.run_panel import RunPanel
 
 
 @pytest.fixture

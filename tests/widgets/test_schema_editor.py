@@ -6,8 +6,8 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from workbench.data import Categorical
-from workbench.widgets.declarations import ROLES, ColumnDeclaration, TableDeclaration
-from workbench.widgets.schema_editor import SchemaEditor
+from workbench.widgets.workbench.declarations import ROLES, ColumnDeclaration, TableDeclaration
+from workbench.widgets.workbench.schema_editor import SchemaEditor
 
 AGE = ColumnDeclaration("age", low="0", high="120")
 SEX = ColumnDeclaration("sex", "category", values="f, m")

@@ -7,9 +7,10 @@ import types
 
 import pytest
 
-from workbench import ArgumentError, baseline
+from workbench import ArgumentError
+from workbench.fitting import baseline
 from workbench.inference.training import Snapshot
-from workbench.widgets.session import Session, clock
+from workbench.widgets.workbench.session import Session, clock
 
 PATIENCE = 120
 

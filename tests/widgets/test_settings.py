@@ -3,12 +3,12 @@
 import dataclasses
 
 import pytest
-from workbench.models import registry
 
 import workbench as wb
-from workbench import defaults
-from workbench.widgets.data_source import DataSource
-from workbench.widgets.settings import PRIVACY_FIELDS, Settings, problems_of
+from workbench.fitting import defaults
+from workbench.models import registry
+from workbench.widgets.workbench.data_source import DataSource
+from workbench.widgets.workbench.settings import PRIVACY_FIELDS, Settings, problems_of
 
 EMBEDDED = DataSource("breast_cancer", "'breast_cancer'", lambda: wb.data.load("breast_cancer"), "breast_cancer", True)
 

@@ -14,7 +14,8 @@ import pytest
 from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.sweeps import sweeping
-from workbench.widgets import Sweep, sweep
+from workbench.widgets import Sweep
+from workbench.widgets.sweep import screen as sweep
 
 PATIENCE = 180
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -2,7 +2,7 @@
 
 "attack": a canary is a record whose presence the attacker tries to tell from what the run released. The attack is
 white-box, as the guarantee allows: the attacker knows model, settings and all other records, and sees the noised sum of
-every step. Only the minibatches and the noise are secret. ``workbench.privacy.audit`` says what that proves.
+every step. Only the minibatches and the noise are secret. ``workbench.auditing.bounds`` says what that proves.
 
 The other parts need no statistics. "paths": the compiled chunks of a fit, its checkpoints and the lanes of a sweep release
 what the steps do that were attacked. "sensitivity": with minibatch and noise fixed, no record moves the sum by more than the

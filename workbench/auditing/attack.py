@@ -21,10 +21,10 @@ from jax.flatten_util import ravel_pytree
 from workbench.auditing.bugs import watched
 from workbench.auditing.canaries import Canaries, Rows
 from workbench.inference.clipping import clipped_sum
-from workbench.inference.dpvi import DPVI, DPVIState, Draws
-from workbench.inference.gradients import RecordLoss
-from workbench.privacy._key_use import throw_away
-from workbench.privacy.mechanism import GaussianMechanism
+from workbench.inference.estimators import RecordLoss
+from workbench.inference.svi import DPVI, DPVIState, Draws
+from workbench.noise._key_use import throw_away
+from workbench.noise.mechanism import GaussianMechanism
 
 __all__ = ["SCORES", "Attack", "clipped_gradients", "evidence_of"]
 

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from workbench.inference.dpvi import DPVI, DPVIState, Draws
-from workbench.inference.records import Record
-from workbench.privacy.mechanism import GaussianMechanism
+from workbench.inference.record_model import Record
+from workbench.inference.svi import DPVI, DPVIState, Draws
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch
 
 __all__ = ["PLANTED_BUGS", "ClampedIndices", "Watched", "watched"]

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from workbench import _validate
 from workbench.auditing import accountant
 from workbench.auditing.result import Check
-from workbench.privacy import accounting, calibration
+from workbench.privacy import calibration
+from workbench.privacy.steps import SAMPLERS
 
 __all__ = ["LARGE", "Claim", "applies", "check"]
 
@@ -77,4 +78,4 @@ def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) 
 
 def applies(sampler: str, relation: str) -> bool:
     """Whether there is an accountant for the sampler, to disagree with."""
-    return relation in accounting.SAMPLERS.get(sampler, ())
+    return relation in SAMPLERS.get(sampler, ())

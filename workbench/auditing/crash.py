@@ -113,7 +113,10 @@ def noise_seen_again(before: Callable, after: Callable, *, naive: bool) -> float
     :param before: model of the fit that crashed. :param after: of the fit that goes on.
     :param naive: PLANTED BUG: the saved state is taken up by whatever fit there is.
     """
-    from workbench import fitting, resuming  # they import all of the workbench
+    from workbench.fitting import (
+        fits,  # they import all of the workbench
+        resuming,
+    )
 
     data, optimizer = _records(), numpyro.optim.SGD(_LEARNING_RATE)
     models = [Model("made for the audit", "A mean.", model, _guide) for model in (before, after)]
@@ -123,7 +126,7 @@ def noise_seen_again(before: Callable, after: Callable, *, naive: bool) -> float
     seen: dict[int, np.ndarray] = {}
     with tempfile.TemporaryDirectory() as folder:
         running, crashed = Path(folder) / "running", Path(folder) / "crashed"
-        prepared = fitting.prepare(models[0], data, checkpoint=running, **settings)
+        prepared = fits.prepare(models[0], data, checkpoint=running, **settings)
         for snapshot in prepared.run():
             seen[snapshot.step] = _location(snapshot)
             if snapshot.step == _CRASH:
@@ -131,7 +134,7 @@ def noise_seen_again(before: Callable, after: Callable, *, naive: bool) -> float
                 break
         try:
             if naive:
-                other = fitting.prepare(models[1], data, checkpoint=False, **settings)
+                other = fits.prepare(models[1], data, checkpoint=False, **settings)
                 records, like = other.on_device
                 start = load_state(max(crashed.glob("step-*.npz")), like)
                 snapshots: Iterator[Snapshot] = run(other.dpvi, start, records, _STEPS)

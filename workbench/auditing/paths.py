@@ -20,11 +20,11 @@ from jax.flatten_util import ravel_pytree
 
 from workbench.auditing.canaries import Rows
 from workbench.auditing.result import Check
+from workbench.inference.batched import LaneProgram, stacked
 from workbench.inference.checkpoint import load_state, save_state
-from workbench.inference.dpvi import DPVI, DPVIState
-from workbench.inference.lanes import LaneProgram, stacked
+from workbench.inference.svi import DPVI, DPVIState
 from workbench.inference.training import lowered_chunk
-from workbench.privacy._key_use import throw_away
+from workbench.noise._key_use import throw_away
 
 __all__ = ["check", "recording_sgd"]
 

@@ -16,20 +16,20 @@ from numpyro.infer.autoguide import AutoGuide
 from workbench import _validate
 from workbench.auditing import claims, crash, paths, sensitivity
 from workbench.auditing.attack import SCORES, Attack
+from workbench.auditing.bounds import LowerBound, epsilon_lower_bound, one_run_epsilon_lower_bound
 from workbench.auditing.bugs import PLANTED_BUGS, ClampedIndices, Watched, watched
 from workbench.auditing.canaries import Canaries, Rows, arrays_of, blank, made_table, table_canaries
 from workbench.auditing.claims import Claim
 from workbench.auditing.result import PARTS, AuditResult, Check
 from workbench.data import Dataset
-from workbench.inference.dpvi import DPVI
+from workbench.fitting.settings import data_named, model_named
+from workbench.inference.svi import DPVI
 from workbench.models import Model
-from workbench.privacy import accounting
-from workbench.privacy.audit import LowerBound, epsilon_lower_bound, one_run_epsilon_lower_bound
-from workbench.privacy.mechanism import GaussianMechanism
+from workbench.noise.chacha20 import key_from_seed, new_key
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.privacy.randomness import key_from_seed, new_key
+from workbench.privacy.steps import SAMPLERS
 from workbench.sampling import Sampler
-from workbench.settling import data_named, model_named
 
 __all__ = ["MODES", "audit", "audit_release"]
 
@@ -168,7 +168,7 @@ def audit_release(
     if bug == "realised_size" and relation != "add_or_remove_one":
         raise _validate.ArgumentError("bug", bug, "changes nothing where every minibatch has the same public size.")
     # a sampler of the caller's own has no accountant here to disagree with
-    _validate.choice("relation", relation, accounting.SAMPLERS.get(sampler.name, _RELATIONS))
+    _validate.choice("relation", relation, SAMPLERS.get(sampler.name, _RELATIONS))
     if (absent is not None) != (relation == "replace_one"):
         given = None if absent is None else "records"
         raise _validate.ArgumentError("absent", given, f"records stand in for canaries under replace_one, not {relation}.")

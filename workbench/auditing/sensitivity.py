@@ -19,8 +19,8 @@ import numpy as np
 from workbench.auditing.bugs import Watched
 from workbench.auditing.canaries import Canaries, Rows
 from workbench.auditing.result import Check
-from workbench.inference.dpvi import DPVI, DPVIState, Draws
-from workbench.privacy._key_use import throw_away
+from workbench.inference.svi import DPVI, DPVIState, Draws
+from workbench.noise._key_use import throw_away
 from workbench.sampling import Minibatch
 
 __all__ = ["PRECISIONS", "adversarial_records", "check", "check_arrays", "worst_ratio"]

@@ -2,8 +2,8 @@
 
 from workbench.inference.checkpoint import load_state, save_state
 from workbench.inference.clipping import clipped_sum
-from workbench.inference.dpvi import DPVI, DPVIState
-from workbench.inference.records import PrivacyModelError
+from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.svi import DPVI, DPVIState
 from workbench.inference.training import Snapshot, run
 
 __all__ = [

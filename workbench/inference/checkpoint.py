@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench.inference.dpvi import DPVIState
-from workbench.privacy import _key_use
-from workbench.privacy.randomness import CHACHA20
+from workbench.inference.svi import DPVIState
+from workbench.noise import _key_use
+from workbench.noise.chacha20 import CHACHA20
 
 __all__ = ["arrays_of", "load_arrays", "load_facts", "load_state", "save_arrays", "save_state", "state_of"]
 

@@ -15,10 +15,10 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from workbench import _validate
-from workbench.inference import taps
+from workbench.inference import bookkeeping
 from workbench.inference._separation import require_separate
-from workbench.inference.taps import LeafRule
-from workbench.privacy.mechanism import CLIPPINGS
+from workbench.inference.bookkeeping import LeafRule
+from workbench.noise.mechanism import CLIPPINGS
 
 __all__ = ["SMALLEST_CLIP", "STRATEGIES", "Explanation", "check_clipping", "clipped_sum"]
 
@@ -157,7 +157,7 @@ def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None
     if not isinstance(rules, Mapping | None):
         raise _validate.ArgumentError("rules", rules, "must be a mapping of leaves to rules.")
     for rule in (rules or {}).values():
-        _validate.choice("rules", rule, taps.RULES)
+        _validate.choice("rules", rule, bookkeeping.RULES)
     if rules and strategy in ("vmap", "loop"):
         raise _validate.ArgumentError("rules", dict(rules), f"are of book-keeping: strategy {strategy!r} has none.")
 
@@ -249,7 +249,7 @@ _WEIGHTS = {"flat": _flat, "automatic": _automatic, "per_leaf": _per_leaf}
 
 def _as_single(tree: Any) -> Any:
     """Half precision cannot hold a norm to the accuracy that the bound needs."""
-    return jax.tree.map(taps.single, tree)
+    return jax.tree.map(bookkeeping.single, tree)
 
 
 def _one(records: Any) -> Any:
@@ -257,8 +257,8 @@ def _one(records: Any) -> Any:
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
 
 
-def _plan(loss: Loss, u: Any, records: Any, rules: Mapping[str, str] | None) -> taps.Plan:
-    return taps.plan(loss, u, _one(records), rules)
+def _plan(loss: Loss, u: Any, records: Any, rules: Mapping[str, str] | None) -> bookkeeping.Plan:
+    return bookkeeping.plan(loss, u, _one(records), rules)
 
 
 def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None) -> Explanation:
@@ -274,7 +274,7 @@ def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, giv
 
 
 # what gives the plan, without being asked to in vain
-MakePlan = Callable[[], taps.Plan]
+MakePlan = Callable[[], bookkeeping.Plan]
 
 
 def _bookkeeping(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
@@ -289,12 +289,12 @@ def _bookkeeping(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: ja
 def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     gradients = _computed_once(mask, _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
     leaves, treedef = jax.tree.flatten(gradients)
-    weights = weigh(mask, [taps.squares_of(leaf) for leaf in leaves])
+    weights = weigh(mask, [bookkeeping.squares_of(leaf) for leaf in leaves])
 
     def total(leaves: Sequence[jax.Array]) -> Any:
-        return jax.tree.unflatten(treedef, list(map(taps.weighted, leaves, weights.of_leaf)))
+        return jax.tree.unflatten(treedef, list(map(bookkeeping.weighted, leaves, weights.of_leaf)))
 
-    without = functools.partial(taps.without, leaves)
+    without = functools.partial(bookkeeping.without, leaves)
     return _Clipped(_where_sound(weights.norms, lambda out: total(out(leaves, without))), weights.norms)
 
 
@@ -352,7 +352,7 @@ def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array
     def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
         gradient = _computed_once(mask[place], jax.tree.leaves(_as_single(jax.grad(loss)(u, record))))
-        weights = weigh(mask[place][None], [taps.squares_of(leaf[None]) for leaf in gradient])
+        weights = weigh(mask[place][None], [bookkeeping.squares_of(leaf[None]) for leaf in gradient])
         clipped = [
             jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
             for leaf, own in zip(gradient, weights.of_leaf, strict=True)

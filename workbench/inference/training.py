@@ -22,8 +22,8 @@ from jax import lax
 
 from workbench.inference._hoisting import hoist
 from workbench.inference._jaxprs import constants, primitives
-from workbench.inference.dpvi import DPVI, DPVIState, Numbers
-from workbench.inference.records import Record
+from workbench.inference.record_model import Record
+from workbench.inference.svi import DPVI, DPVIState, Numbers
 
 __all__ = ["Compilation", "Compiling", "Lowered", "Snapshot", "all_finite", "chunk_of", "compile_ahead", "lower", "run"]
 

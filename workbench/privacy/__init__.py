@@ -1,4 +1,4 @@
-"""What is promised and how it is computed: accounting, calibration, noise and randomness.
+"""What is promised, in numbers: accounting, calibration, plans and guarantees.
 
 The accountants import dp-accounting (and SciPy), which the inference core must do without, so names load on first use.
 """
@@ -13,8 +13,6 @@ _HOMES = {
     "epsilon": "accounting",
     "epsilon_curve": "accounting",
     "Guarantee": "guarantee",
-    "GaussianMechanism": "mechanism",
-    "Ledger": "ledger",
     "max_sampling_rate": "calibration",
     "max_steps": "calibration",
     "noise_multiplier": "calibration",
@@ -23,9 +21,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "GaussianMechanism",
     "Guarantee",
-    "Ledger",
     "Outlook",
     "compare",
     "delta",

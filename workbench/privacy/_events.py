@@ -8,8 +8,8 @@ from typing import Any
 import attr
 from dp_accounting import dp_event
 
-from workbench.privacy.accounting import SENSITIVITY, Phase, Steps
 from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
 __all__ = ["event_of", "from_json", "of_step", "to_json"]
 

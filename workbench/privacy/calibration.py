@@ -15,7 +15,8 @@ from scipy.optimize import brentq
 from workbench import _validate
 from workbench.privacy import _cache, accounting
 from workbench.privacy._gaussian import GaussianLoss
-from workbench.privacy.accounting import Phase, Steps, round_up
+from workbench.privacy.accounting import round_up
+from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
 __all__ = ["max_sampling_rate", "max_steps", "noise_multiplier"]
 
@@ -65,7 +66,7 @@ def _smallest_noise(epsilon: float, delta: float, sampler: str, relation: str, s
         epsilon,
         1 / _LARGEST,
         1 / _SMALLEST,
-        math.sqrt(math.log1p(spread**2)) / accounting.SENSITIVITY[relation],
+        math.sqrt(math.log1p(spread**2)) / SENSITIVITY[relation],
     )
     if root is None:
         raise _validate.ArgumentError(

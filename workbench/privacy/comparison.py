@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError, choice
 from workbench.privacy import accounting
+from workbench.privacy.steps import SAMPLERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,7 @@ def compare(
         choice("accountants", accountant, accounting.ACCOUNTANTS)
     plan = {"sampling_rate": sampling_rate, "noise_multiplier": noise_multiplier, "steps": steps, "delta": delta}
     rows = []
-    for sampler, relations in accounting.SAMPLERS.items():
+    for sampler, relations in SAMPLERS.items():
         known_to = {accountant: relations for accountant in accountants if accountant != "fourier"}
         if sampler == "poisson" and "fourier" in accountants:
             known_to["fourier"] = (*relations, "replace_one")

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from workbench.privacy import accounting
-from workbench.privacy.accounting import Steps, round_up
+from workbench.privacy.accounting import round_up
+from workbench.privacy.steps import Steps
 
 __all__ = ["Guarantee", "epsilon_of_steps", "percent"]
 

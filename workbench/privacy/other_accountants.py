@@ -16,7 +16,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from workbench import _validate
 from workbench.privacy import _events, accounting
-from workbench.privacy.accounting import Steps
+from workbench.privacy.steps import SENSITIVITY, Steps
 
 __all__ = ["epsilon"]
 
@@ -100,7 +100,7 @@ def _fourier(plan: Steps, delta: float) -> float:
         "phases": plan.phases,
         "delta": delta,
         # the largest loss on its grid; twice as much where the relation doubles the loss
-        "largest": max(20.0, 3 * reference * accounting.SENSITIVITY[plan.relation]),
+        "largest": max(20.0, 3 * reference * SENSITIVITY[plan.relation]),
         "points": _FOURIER_POINTS,
     }
     try:

@@ -16,11 +16,12 @@ import numpy as np
 from scipy.stats import norm
 
 from workbench import _validate
+from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
+from workbench.noise.normal import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.mechanism import CLIPPINGS, GaussianMechanism
-from workbench.privacy.randomness import NORMAL_BOUND
+from workbench.privacy.steps import SAMPLERS, SENSITIVITY
 from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
 from workbench.sampling.poisson import MOST_RECORDS, SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
@@ -38,7 +39,7 @@ class PrivacySettings:
     :param sampling_rate: q in [2^-32, 1], public. :param sampler: "poisson", "without_replacement" or "shuffle".
     :param clip: C > 0. :param num_records: N in 2 .. 2^30 - 1, declared public. :param seed: None for secret randomness; a
         number >= 0 makes the run reproducible and the noise predictable to whoever knows it.
-    :param relation: the neighbouring relation; None stands for the sampler's own (``accounting.SAMPLERS``).
+    :param relation: the neighbouring relation; None stands for the sampler's own (``steps.SAMPLERS``).
     :param clipping: how a record's gradient is brought to norm C, one of ``mechanism.CLIPPINGS``.
     :raises ArgumentError: naming the argument and its value.
     """
@@ -55,7 +56,7 @@ class PrivacySettings:
     clipping: str = "flat"
 
     def __post_init__(self) -> None:
-        relations = accounting.SAMPLERS[_validate.choice("sampler", self.sampler, accounting.SAMPLERS)]
+        relations = SAMPLERS[_validate.choice("sampler", self.sampler, SAMPLERS)]
         checked = {
             "epsilon": _validate.number("epsilon", self.epsilon, above=0, at_most=accounting.MAX_EPSILON),
             "delta": _validate.probability("delta", self.delta),
@@ -115,7 +116,7 @@ class PrivacyPlan:
         :raises ArgumentError: if it is more than a thousandth of delta.
         """
         bound = NORMAL_BOUND
-        reach = accounting.SENSITIVITY[self._relation] / self.mechanism.noise_multiplier
+        reach = SENSITIVITY[self._relation] / self.mechanism.noise_multiplier
         small = math.e * math.sqrt(dimension) * reach * norm.pdf(bound)
         large = (reach * bound) ** 2 * norm.sf(bound - 1 / bound) + norm.sf(bound - reach)
         conditioning = self.settings.delta * 2 * dimension * norm.sf(bound)  # the cut densities are larger by this share

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from workbench.data import Dataset
+    from workbench.ledger.budget import Standing
+    from workbench.ledger.ledger import Ledger
     from workbench.models import Model
-    from workbench.privacy.ledger import Ledger
-    from workbench.privacy.standing import Standing
     from workbench.results.prediction import Predictor
 
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning", "Scores"]

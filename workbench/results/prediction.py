@@ -21,10 +21,10 @@ from workbench.data import Dataset
 from workbench.data.groups import group_codes
 from workbench.data.preprocessing import unmasked
 from workbench.data.schema import Schema
-from workbench.inference.dpvi import held_out
-from workbench.inference.records import RecordModel, split
+from workbench.inference.record_model import RecordModel, split
+from workbench.inference.svi import held_out
 from workbench.models.model import Model, inputs_of
-from workbench.privacy.randomness import fast_key, key_from_seed, new_key
+from workbench.noise.chacha20 import fast_key, key_from_seed, new_key
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench import _validate, spending
+from workbench import _validate
+from workbench.ledger import reservation
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import _whole, arviz_adapter
 from workbench.results._whole import SaveWarning
@@ -108,7 +109,7 @@ def save(result: FitResult, folder: str | Path) -> Path:
 
     former = _whole.replace(path, numbers, index, without=_MADE)
     if result.ledger is not None:
-        spending.note_saved(result.ledger, result.spend, path)
+        reservation.note_saved(result.ledger, result.spend, path)
     try:
         made = {name: functools.partial(_write, content) for name, content in _made(result)}
         _whole.replace(path, made, index, after=former)  # unless another process has saved there meanwhile

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from workbench import _validate
-from workbench.privacy.randomness import stream
+from workbench.noise.chacha20 import stream
 from workbench.sampling._integers import mixed
 from workbench.sampling.minibatch import FixedSize, Minibatch
 

@@ -28,7 +28,7 @@ from jax.custom_batching import custom_vmap
 from scipy.stats import binom, norm
 
 from workbench import _validate
-from workbench.privacy.randomness import CHACHA20, stream
+from workbench.noise.chacha20 import CHACHA20, stream
 from workbench.sampling.minibatch import Minibatch
 
 __all__ = ["MOST_RECORDS", "SMALLEST_RATE", "PoissonSampler", "log_overflow_probability", "overflow_capacity"]

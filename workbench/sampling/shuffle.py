@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 
 from workbench import _validate
-from workbench.privacy.randomness import require_secure, stream
+from workbench.noise.chacha20 import require_secure, stream
 from workbench.sampling._integers import mixed, modulo
 from workbench.sampling.minibatch import FixedSize, Minibatch
 

@@ -24,7 +24,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from workbench import _validate
-from workbench.privacy.randomness import stream
+from workbench.noise.chacha20 import stream
 from workbench.sampling.minibatch import FixedSize, Minibatch
 
 __all__ = ["WithoutReplacementSampler"]

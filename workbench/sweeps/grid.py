@@ -14,11 +14,12 @@ from typing import Any
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.data import load as load_data
-from workbench.data.fingerprint import fingerprint
-from workbench.inference.gradients import ESTIMATORS
+from workbench.inference.estimators import ESTIMATORS
+from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.models import get as get_model
-from workbench.privacy.accounting import MAX_EPSILON, SAMPLERS
+from workbench.privacy.accounting import MAX_EPSILON
+from workbench.privacy.steps import SAMPLERS
 
 __all__ = ["BASELINES", "METHODS", "MOST_FITS", "Cell", "Grid"]
 
@@ -37,7 +38,7 @@ Source = str | Dataset | Callable[..., Dataset]
 
 @dataclass(frozen=True)
 class Cell:
-    """One fit of a sweep, as asked for; None where ``workbench.defaults`` chooses.
+    """One fit of a sweep, as asked for; None where ``workbench.fitting.defaults`` chooses.
 
     :param model: place in ``Grid.models``. :param method: of ``METHODS``. :param epsilon: infinite for baselines.
     :param seed: of the fit, and of made-up data; None for secret randomness.
@@ -328,7 +329,7 @@ def _identity(model: Model) -> list[Any]:
     sources = []
     for function in (model.model, model.guide):
         try:
-            sources.append(inspect.getsource(function))
+            sources.append(inspect.getsource(function))  # type: ignore[arg-type]
         except (OSError, TypeError):
             code = getattr(function, "__code__", None)
             sources.append(repr(type(function)) if code is None else code.co_code.hex() + repr(code.co_consts))

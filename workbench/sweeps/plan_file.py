@@ -19,8 +19,9 @@ from typing import Any, ClassVar
 
 import yaml
 
-from workbench import _sources, _validate
+from workbench import _validate
 from workbench import data as data_sets
+from workbench.fitting import sources
 from workbench.sweeps import sweeping
 
 __all__ = ["read"]
@@ -148,13 +149,13 @@ def _model(given: Any, folder: Path) -> Any:
     name = options.pop("name", None)
     if not isinstance(name, str):
         raise _validate.ArgumentError("model", given, "must be a name or a file, or a mapping of name and options.")
-    return _sources.model(name, options, folder)
+    return sources.model(name, options, folder)
 
 
 def _data(given: Any, folder: Path) -> Any:
     """A name, a ``Dataset``, or a function that makes one up."""
     if isinstance(given, str):
-        given = {"file" if _sources.is_file(given) else "name": given}
+        given = {"file" if sources.is_file(given) else "name": given}
     for kind, read_kind in {"file": _from_file, "generate": _generated, "name": _named}.items():
         if isinstance(given, dict) and kind in given:
             options = {name: value for name, value in given.items() if name != kind}
@@ -186,7 +187,7 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
         if isinstance(options.get(argument), str):
             options[argument] = _mapping(argument, folder / _path(argument, options[argument]))
     if isinstance(options.get("group_features"), str):
-        options["group_features"] = _sources.group_features(folder / _path("group_features", options["group_features"]))
+        options["group_features"] = sources.group_features(folder / _path("group_features", options["group_features"]))
     try:
         return data_sets.from_file(file, **options)
     except TypeError as error:  # an .npz holds a table or images: each takes some of these

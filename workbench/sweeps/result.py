@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from workbench import _csv, _validate
-from workbench.privacy.composition import TotalPrivacy
+from workbench.ledger.composition import TotalPrivacy
 from workbench.sweeps.grid import DP, Cell, Grid
 from workbench.sweeps.store import COLUMNS, Store
 
@@ -160,7 +160,7 @@ class SweepResult:
 
         :param number: of the row. :raises ArgumentError: if it is no finished private fit, or its parameters were not kept.
         """
-        from workbench import fitting
+        from workbench.fitting import fits
 
         row = self._row(number)
         params = self._store.parameters(row["key"])
@@ -170,9 +170,7 @@ class SweepResult:
             )  # fmt: skip
             raise _validate.ArgumentError("number", number, why)
         cell = self._cells[row["key"]]
-        prepared = fitting.prepare(
-            self._grid.models[cell.model], self._grid.records_of(cell), **self._grid.settings_of(cell)
-        )
+        prepared = fits.prepare(self._grid.models[cell.model], self._grid.records_of(cell), **self._grid.settings_of(cell))
         prepared.adopt(params, row["metrics"], row["seconds"])
         return prepared.result()
 

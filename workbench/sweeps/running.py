@@ -17,14 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.autoguide import AutoGuide
 
-from workbench.evaluation import evaluation_key, evaluation_of, metrics_of
-from workbench.fitting import by_name
-from workbench.inference.dpvi import DPVIState, Numbers
-from workbench.inference.lanes import LaneProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
-from workbench.inference.records import PrivacyModelError
+from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
+from workbench.fitting.prepared import by_name
+from workbench.fitting.settings import Settled, is_array
+from workbench.inference.batched import LaneProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
+from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.svi import DPVIState, Numbers
 from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
-from workbench.settling import Settled, is_array
 from workbench.sweeps.grid import DP, NON_PRIVATE, POOLED
 
 __all__ = ["Outcome", "Run", "groups_of", "plan_of", "run_group"]

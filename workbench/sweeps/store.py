@@ -28,11 +28,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench import _databases, _validate
-from workbench.data.fingerprint import make_key, read_key
-from workbench.privacy import _owners
-from workbench.privacy._ledger_file import digest_of, own_key
+from workbench import _validate
+from workbench.ledger import _owners
+from workbench.ledger._file import digest_of, own_key
+from workbench.ledger.fingerprint import make_key, read_key
 from workbench.privacy.guarantee import Guarantee
+from workbench.sweeps import _database
 
 __all__ = ["COLUMNS", "LOST", "Claim", "Store", "key_path"]
 
@@ -121,7 +122,7 @@ class Store:
         try:
             if self.path is not None:
                 self._check_there(self.path)
-                _databases.create_file(self.path)
+                _database.create_file(self.path)
             self._database = sqlite3.connect(
                 ":memory:" if self.path is None else self.path, timeout=30, isolation_level=None, check_same_thread=False
             )
@@ -145,7 +146,7 @@ class Store:
         meanings = ", ".join(
             "('{}', '{}')".format(name, meaning.replace("'", "''")) for name, (_, meaning) in COLUMNS.items()
         )
-        _databases.prepare(
+        _database.prepare(
             self._database,
             application=_APPLICATION,
             version=_FORMAT,

@@ -16,15 +16,15 @@ from typing import Any
 
 from workbench import _validate
 from workbench.data import Dataset
-from workbench.data.fingerprint import fingerprint
-from workbench.fitting import DeltaWarning
-from workbench.inference.records import PrivacyModelError
+from workbench.fitting.fits import DeltaWarning
+from workbench.fitting.settings import Settled, settle
+from workbench.inference.record_model import PrivacyModelError
+from workbench.ledger.budget import CapError
+from workbench.ledger.composition import TotalPrivacy, total
+from workbench.ledger.fingerprint import fingerprint
+from workbench.ledger.reservation import Account, ledger_for, records_of
 from workbench.models import Model
-from workbench.privacy.composition import TotalPrivacy, total
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.standing import CapError
-from workbench.settling import Settled, settle
-from workbench.spending import Account, ledger_for, records_of
 from workbench.sweeps import executors
 from workbench.sweeps.grid import DP, POOLED, Cell, Grid
 from workbench.sweeps.result import SweepResult

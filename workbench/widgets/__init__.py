@@ -1,8 +1,7 @@
 """The ipywidgets layer: the only room that imports ipywidgets; it holds no mathematics."""
 
-from workbench.widgets import teaching
-from workbench.widgets.app import Workbench
-from workbench.widgets.ledger import Ledger
-from workbench.widgets.sweep import Sweep
+from workbench.widgets.ledger.screen import Ledger
+from workbench.widgets.sweep.screen import Sweep
+from workbench.widgets.workbench.screen import Workbench
 
-__all__ = ["Ledger", "Sweep", "Workbench", "teaching"]
+__all__ = ["Ledger", "Sweep", "Workbench"]

@@ -1,0 +1,811 @@
+"""The ``workbench`` command: what it prints where, and how it exits."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import types
+
+import pytest
+
+import workbench as wb
+from workbench import ArgumentError, auditing
+from workbench.cli import main
+from workbench.fitting import fits
+from workbench.ledger.ledger import Ledger
+from workbench.models import registry
+from workbench.results import FitResult
+
+ROOT = pathlib.Path(__file__).parents[1]
+FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
+FIT = ["fit", "--data", "breast_cancer", "--epsilon", "1"]
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    """Stops every fit before it is prepared and keeps what it was asked for."""
+    asked = []
+
+    class NotToday(Exception):
+        pass
+
+    def prepare(model, data, **settings):
+        asked.append((model, data, settings))
+        raise NotToday
+
+    monkeypatch.setattr(fits, "prepare", prepare)
+
+    def run(*arguments):
+        with pytest.raises(NotToday):
+            main.main([str(argument) for argument in arguments])
+        return asked[-1]
+
+    return run
+
+
+@pytest.fixture
+def finished(monkeypatch):
+    """Puts a result in place of the next fit."""
+
+    class Finished:
+        def __init__(self, result, cautions):
+            self.cautions = cautions
+            self.result = lambda: result
+            self.privacy = types.SimpleNamespace(iterations=result.guarantee.steps)
+            self.recording = types.SimpleNamespace(folder=None)
+
+        def run(self, stop):
+            return iter(())
+
+    def put(result, *cautions):
+        monkeypatch.setattr(fits, "prepare", lambda *_, **__: Finished(result, cautions))
+
+    return put
+
+
+@pytest.fixture
+def no_fit(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a fit was begun")
+
+    monkeypatch.setattr(fits, "prepare", refuse)
+
+
+@pytest.fixture
+def table(private_frame, tmp_path):
+    file = tmp_path / "clinic.csv"
+    private_frame.to_csv(file, index=False)
+    return file
+
+
+@pytest.fixture(scope="module")
+def as_json(tmp_path_factory):
+    """(standard output, standard error, folder) of one fit with --json and --out."""
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    settings = ["--delta", "1e-3", "--iterations", "300", "--seed", "1", "--json", "--out", str(folder)]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        out, err = (open(tmp_path_factory.mktemp("streams") / name, "w+") for name in ("out", "err"))  # noqa: SIM115
+        with out, err:
+            monkeypatch.setattr(sys, "stdout", out)
+            monkeypatch.setattr(sys, "stderr", err)
+            code = main.main([*FIT, *settings])
+            texts = [(stream.seek(0), stream.read())[1] for stream in (out, err)]
+    assert code == 0
+    return *texts, folder
+
+
+def refused(command, *arguments):
+    """The one line on standard error with which unusable arguments are refused."""
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_version(command):
+    assert command("--version") == (0, f"workbench {wb.__version__}\n", "")
+
+
+def test_json_is_one_object_on_standard_output(as_json):
+    out, _, folder = as_json
+    assert out.count("\n") == 1
+    answer = json.loads(out)
+    assert answer["state"] == "done"
+    assert answer["guarantee"]["epsilon"] == 1.0
+    assert answer["guarantee"]["delta"] == 1e-3
+    assert 0.9 < answer["metrics"]["auc"] <= 1
+    assert answer["metrics"]["elbo"] < 0
+    assert answer["labels"]["metrics"] == "public data"
+    assert answer["labels"]["posterior"] == "covered"
+    assert answer["out"] == str(folder)
+
+
+def test_progress_goes_to_standard_error(as_json):
+    _, err, _ = as_json
+    assert "fitting" in err
+    assert "300/300" in err
+
+
+def test_saved_fit_is_the_one_that_was_printed(as_json):
+    out, _, folder = as_json
+    answer, result = json.loads(out), wb.load(folder)
+    assert {file.name for file in folder.iterdir()} == FILES
+    assert result.guarantee.to_dict().items() <= answer["guarantee"].items()
+    assert result.metrics == answer["metrics"]
+
+
+def test_command_and_call_give_the_same_result(as_json, done):
+    result = wb.load(as_json[2])
+    assert result.guarantee == done.guarantee
+    assert result.metrics == done.metrics
+
+
+def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, table, tmp_path):
+    code, out, err = command(
+        "fit", "--data", table, "--target", "ill", "--bounds", "dose=0:200", "age=0:100", "--epsilon", "2",
+        "--iterations", "20", "--quiet", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    result = wb.load(tmp_path / "run")
+    assert result.guarantee.statement() in out
+    assert "Parameters and posterior: covered." in out
+    assert "No held-out metrics: the evaluation records are private" in out
+    assert str(tmp_path / "run" / "report.html") in out
+    assert result.metrics == {}
+
+
+def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
+    code, out, _ = command(
+        "fit", "--data", table, "--target", "ill", "--private-scaling", "--epsilon", "2", "--iterations", "20", "--quiet",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 0
+    assert "Conditions: The features were scaled with the mean and standard deviation of the private" in out
+    assert "Parameters and posterior: outside the guarantee." in out
+    result = wb.load(tmp_path / "run")
+    assert result.labels["params"] == result.posterior.posterior.attrs["label"] == "outside the guarantee"
+    assert (
+        '<h2>Posterior <span class="label">outside the guarantee</span></h2>' in (tmp_path / "run/report.html").read_text()
+    )
+
+
+@pytest.mark.parametrize("label", ["public data", "outside the guarantee"])
+def test_metrics_are_printed_with_their_label(command, finished, done, label):
+    finished(dataclasses.replace(done, metrics_label=label))
+    code, out, _ = command(*FIT, "--quiet")
+    assert code == 0
+    assert f"{label}): " in out
+    assert f"auc {done.metrics['auc']:.4f}" in out
+
+
+def test_a_stopped_fit_exits_with_130_and_says_what_was_spent(command, finished, cancelled):
+    finished(cancelled)
+    code, out, _ = command(*FIT, "--quiet")
+    assert code == 130
+    assert out.startswith(f"Stopped after {cancelled.guarantee.steps_taken} of 300 steps.")
+    assert "the promise stays epsilon = 1;" in out
+
+
+def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):
+    finished(dataclasses.replace(done, metrics={"elbo": float("nan"), "auc": 0.5}))
+    code, out, _ = command(*FIT, "--quiet", "--json")
+    assert code == 0
+    assert json.loads(out)["metrics"] == {"elbo": None, "auc": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--epsilon", "-1"], "epsilon=-1.0: "),
+        (["--epsilon", "nan"], "epsilon=nan: "),
+        (["--epsilon", "1e400"], "epsilon=inf: "),
+        (["--delta", "1"], "delta=1.0: "),
+        (["--iterations", "2.5"], "iterations=2.5: "),
+        (["--iterations", "0"], "iterations=0.0: "),
+        (["--sampling-rate", "1.5"], "sampling_rate=1.5: "),
+        (["--clip", "0"], "clip=0.0: "),
+        (["--seed", "-1"], "seed=-1: "),
+        (["--sampler", "bernoulli"], "sampler='bernoulli': "),
+        (["--gradient", "exact"], "gradient='exact': "),
+        (["--model", "logistik"], "model='logistik': unknown name; did you mean 'logistic'"),
+        (["--data", "brest_cancer"], "data='brest_cancer': unknown name; did you mean 'breast_cancer'"),
+        (["--device", "abacus"], "device='abacus': "),
+        (["--num-records", "1"], "num_records=1: "),
+        (["--learning-rate", "0"], "learning_rate=0.0: "),
+        (["--evaluation-fraction", "1"], "evaluation_fraction=1.0: "),
+        (["--split-seed", "-1"], "split_seed=-1: "),
+        (["--epsilon", "one"], "argument --epsilon: 'one' is not a number."),
+        (["--delta", "1/0"], "argument --delta: '1/0' is not a number."),
+        (["--colour"], "unrecognized arguments: --colour"),
+    ],
+)
+def test_an_unusable_argument_is_named_with_its_value_on_one_line(command, options, line):
+    assert line in refused(command, *FIT, *options)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["bogus"], ["fit"], ["fit", "--data", "breast_cancer"], ["account", "--delta", "1e-5"]]
+)
+def test_a_command_that_is_not_whole_is_refused(command, arguments):
+    assert refused(command, *arguments).startswith("workbench")
+
+
+@pytest.mark.parametrize(("text", "value"), [("1/569", 1 / 569), ("1e-5", 1e-5), (".25", 0.25)])
+def test_numbers_may_be_written_as_people_do(prepared, text, value):
+    assert prepared(*FIT, "--delta", text)[2]["delta"] == value
+
+
+def test_every_option_reaches_the_fit(prepared):
+    model, data, settings = prepared(
+        "fit", "--model", "logistic", "--data", "breast_cancer", "--epsilon", "2", "--delta", "1e-5", "--iterations", "70",
+        "--sampling-rate", ".2", "--clip", "3", "--gradient", "vanilla", "--learning-rate", ".01", "--num-records", "500",
+        "--device", "cpu", "--seed", "9", "--evaluation-fraction", ".5", "--evaluate-private", "--average",
+        "--strategy", "vmap", "--physical-size", "40", "--sampler", "shuffle", "--relation", "replace_special",
+        "--clipping", "per_leaf",
+        "--batch-size", "30", "--ledger", "book.sqlite", "--over-cap", "approved", "--no-checkpoint",
+    )  # fmt: skip
+    assert model == "logistic"
+    assert data.num_evaluation > 200
+    words = settings.pop("origin")["arguments"]
+    assert words[:3] == ["--data=breast_cancer", "--epsilon=2.0", "--delta=1e-05"]
+    assert settings == {
+        "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "shuffle", "clip": 3,
+        "gradient": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
+        "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "physical_size": 40,
+        "relation": "replace_special", "clipping": "per_leaf", "batch_size": 30, "ledger": "book.sqlite",
+        "over_cap": "approved", "checkpoint": False,
+    }  # fmt: skip
+
+
+def test_a_large_seed_is_kept_to_the_last_digit(prepared):
+    request_seed = 2**53 + 1
+    assert prepared(*FIT, "--seed", request_seed)[2]["seed"] == request_seed
+
+
+@pytest.mark.parametrize("form", ["each", "all", "json", "json for all"])
+def test_bounds_may_be_written_in_several_forms(prepared, table, tmp_path, form):
+    file = tmp_path / "bounds.json"
+    file.write_text(json.dumps([0, 200] if form == "json for all" else {"dose": [0, 200], "age": [0, 200]}))
+    texts = {"each": ["dose=0:200", "age=0:200"], "all": ["0:200"]}.get(form, [file])
+    _, data, _ = prepared("fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", *texts)
+    assert data.bounds == {"dose": (0.0, 200.0), "age": (0.0, 200.0)}
+
+
+def test_features_positive_and_declared_public_reach_the_data(prepared, table):
+    _, data, _ = prepared(
+        "fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", "age=-5:1e2", "--features", "age",
+        "--positive", "False", "--evaluation-public",
+    )  # fmt: skip
+    assert data.feature_names == ("age",)
+    assert data.bounds == {"age": (-5.0, 100.0)}
+    assert data.classes == ("(other)", "False")
+    assert data.evaluation_label == "public data"
+
+
+def test_one_pair_of_bounds_may_begin_with_a_minus(prepared, table):
+    _, data, _ = prepared("fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", "-1:1")
+    assert data.bounds["age"] == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--target", "ill"], "bounds=None: "),
+        (["--target", "iil", "--bounds", "0:200"], "target='iil': unknown name; did you mean 'ill'"),
+        (["--target", "ill", "--bounds", "dose=0:200"], "bounds=['dose']: no bounds for 1 feature(s): age"),
+        (["--target", "ill", "--bounds", "dose=0-200"], "bounds='dose=0-200': "),
+        (["--target", "ill", "--bounds", "dose=0:200", "0:100"], "bounds='0:100': "),
+        (["--target", "ill", "--bounds", "200:0"], "bounds['dose']=(200.0, 0.0): "),
+        (["--target", "ill", "--bounds", "nowhere.json"], "bounds='nowhere.json': no such file."),
+    ],
+)
+def test_an_unusable_description_of_a_table_is_refused(command, no_fit, table, options, line):
+    assert line in refused(command, "fit", "--data", table, "--epsilon", "1", *options)
+
+
+def test_a_model_with_a_target_needs_one(command, table):
+    line = refused(command, "fit", "--data", table, "--epsilon", "1", "--bounds", "0:200", "--features", "age")
+    assert "has no array 'y', which the model needs (target= names its column)" in line
+
+
+def test_a_bounds_file_that_is_no_json_is_refused(command, no_fit, table, tmp_path):
+    file = tmp_path / "bounds.json"
+    file.write_text("age: 0-100")
+    options = ["--target", "ill", "--bounds", file]
+    assert f"bounds={str(file)!r}: is not JSON" in refused(command, "fit", "--data", table, "--epsilon", "1", *options)
+
+
+def test_a_missing_file_is_refused(command, no_fit):
+    line = refused(command, "fit", "--data", "nowhere.csv", "--target", "y", "--bounds", "0:1", "--epsilon", "1")
+    assert line == "workbench fit: path='nowhere.csv': no such file.\n"
+
+
+def test_an_unwritable_folder_is_found_before_the_fit(command, no_fit, tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    assert f"out={str(taken)!r}: cannot write there" in refused(command, *FIT, "--out", taken)
+    assert taken.read_text() == "mine"
+
+
+def test_refused_arguments_leave_no_folder(command, tmp_path):
+    refused(command, "fit", "--data", "breast_cancer", "--epsilon", "-1", "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_caution_is_one_line_on_standard_error(command, finished, done):
+    finished(done, "delta=0.1 is large.")
+    _, out, err = command(*FIT, "--quiet", "--json")
+    assert err == "workbench fit: warning: delta=0.1 is large.\n"
+    assert json.loads(out)["state"] == "done"
+
+
+def test_a_note_of_a_finished_fit_is_printed(command, finished, done):
+    finished(dataclasses.replace(done, message="metrics are missing."))
+    code, out, _ = command(*FIT, "--quiet")
+    assert code == 0
+    assert out.startswith("Note: metrics are missing.")
+
+
+def test_a_failed_fit_exits_with_one_and_its_reason(command, finished, done):
+    finished(dataclasses.replace(done, state="failed", message="it ran away."))
+    code, out, _ = command(*FIT, "--quiet")
+    assert code == 1
+    assert out.startswith("Failed: it ran away.")
+    assert done.guarantee.statement() in out
+
+
+def test_interrupting_the_preparation_spends_nothing(command, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fits, "prepare", interrupt)
+    code, out, err = command(*FIT)
+    assert (code, out) == (130, "")
+    assert "no epsilon spent" in err
+
+
+def account(command, *arguments, drawn=None):
+    code, out, err = command("account", *arguments, "--delta", "1e-5", "--iterations", "1000", "--json")
+    assert (code, err) == (0, "" if drawn is None else f"Saved: {drawn}\n")
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+def test_account_finds_epsilon_from_noise(command):
+    answer = account(command, "--noise-multiplier", "2", "--sampling-rate", ".01")
+    exact = wb.privacy.epsilon(sampling_rate=0.01, noise_multiplier=2.0, steps=1000, delta=1e-5)
+    assert exact <= answer["epsilon"] <= exact + 1e-5
+    assert (answer["noise_multiplier"], answer["steps"], answer["delta"]) == (2.0, 1000, 1e-5)
+    assert answer["relation"] == "add_or_remove_one"
+
+
+def test_account_finds_noise_from_epsilon(command):
+    answer = account(command, "--epsilon", "1", "--sampling-rate", ".01")
+    assert 0.98 < answer["epsilon"] <= 1
+    back = account(command, "--noise-multiplier", answer["noise_multiplier"], "--sampling-rate", ".01")
+    assert back["epsilon"] == answer["epsilon"]
+
+
+def test_account_prints_a_table_for_people(command):
+    code, out, _ = command("account", "--noise-multiplier", "2", "--delta", "1e-5", "--iterations", "10")
+    assert code == 0
+    facts, _, curve = out.partition("\n\n")
+    shown = dict(re.split(r"  +", line) for line in facts.splitlines())
+    assert float(shown["epsilon"]) > 0
+    assert (shown["noise multiplier"], shown["steps"], shown["relation"]) == ("2.0", "10", "add_or_remove_one")
+    steps, epsilon, bar = curve.splitlines()[-1].split()
+    assert (steps, len(bar)) == ("10", 40)
+    assert float(epsilon) == pytest.approx(float(shown["epsilon"]), rel=1e-3, abs=1e-3)
+
+
+def test_account_gives_the_curve_and_what_an_attacker_can_do(command):
+    answer = account(command, "--noise-multiplier", "2", "--sampling-rate", ".01")
+    assert answer["curve"][-1] == [1000, pytest.approx(answer["epsilon"], abs=1e-3)]
+    assert 0.01 < answer["true_positive_rate_at_1_percent"] < answer["true_positive_rate_at_10_percent"] < 1
+
+
+def test_account_finds_the_most_steps(command):
+    code, out, _ = command(
+        "account", "--epsilon", "1", "--noise-multiplier", "2", "--delta", "1e-5", "--sampling-rate", ".05", "--json"
+    )
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["epsilon"] <= 1
+    more = wb.privacy.epsilon(sampling_rate=0.05, noise_multiplier=2.0, steps=answer["steps"] + 1, delta=1e-5)
+    assert more > 1
+
+
+@pytest.mark.parametrize(("steps", "is_said"), [(10**9, True), (1000, False)])
+def test_account_says_that_a_search_takes_long_before_it_begins(command, monkeypatch, steps, is_said):
+    from workbench.privacy import calibration
+
+    def find(**_):
+        raise ArgumentError("epsilon", 1, "looked for.")
+
+    monkeypatch.setattr(calibration, "max_sampling_rate", find)
+    _, _, err = command("account", "--epsilon", 1, "--delta", 1e-5, "--noise-multiplier", 2, "--iterations", steps)
+    assert ("1,000,000,000 steps: this may take some minutes." in err) == is_said
+
+
+def test_account_finds_the_largest_sampling_rate(command):
+    answer = account(command, "--epsilon", "1", "--noise-multiplier", "2")
+    assert answer["epsilon"] <= 1
+    assert 0.005 < answer["sampling_rate"] < 0.05
+
+
+def test_account_takes_samplers_relations_and_accountants(command):
+    answer = account(
+        command, "--noise-multiplier", "20", "--sampler", "shuffle", "--relation", "replace_special", "--accountant", "rdp"
+    )
+    exact = wb.privacy.epsilon(
+        sampler="shuffle", relation="replace_special", accountant="rdp",
+        sampling_rate=0.1, noise_multiplier=20.0, steps=1000, delta=1e-5,
+    )  # fmt: skip
+    assert exact <= answer["epsilon"] <= exact + 1e-5
+    assert (answer["relation"], answer["accountant"]) == ("replace_special", "rdp")
+
+
+@pytest.mark.slow
+def test_account_compares_samplers_and_accountants_and_draws(command, tmp_path):
+    plan = ["--noise-multiplier", "6", "--sampling-rate", ".01", "--iterations", "1000", "--delta", "1e-5"]
+    figure = tmp_path / "comparison.png"
+    code, out, err = command("account", *plan, "--compare", "--figure", figure)
+    assert (code, err) == (0, f"Saved: {figure}\n")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["poisson", "add_or_remove_one", "pld", "0.1724"] in [row[:4] for row in rows]
+    code, out, _ = command("account", *plan, "--compare", "--json")
+    assert len(json.loads(out)["rows"]) == len(rows) - 1
+
+
+def test_account_draws_the_curve(command, tmp_path):
+    figure = tmp_path / "curve.png"
+    account(command, "--noise-multiplier", "2", "--figure", figure, "--relation", "add_or_remove_one", drawn=figure)
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--epsilon", "-1"], "epsilon=-1.0: "),
+        (["--noise-multiplier", "0"], "noise_multiplier=0.0: "),
+        (["--noise-multiplier", "2", "--epsilon", "1", "--sampling-rate", ".1"], "leave one out of"),
+        (["--noise-multiplier", "2", "--relation", "replace_one"], "relation='replace_one': "),
+        (["--noise-multiplier", "2", "--accountant", "moments"], "accountant='moments': "),
+        (["--noise-multiplier", "2", "--accountant", "fourier", "--sampling-rate", "1"], "not defined at q = 1"),
+        (["--noise-multiplier", "2", "--figure", "curve.pdf"], "figure='curve.pdf': must end in .png"),
+        (["--noise-multiplier", "2", "--figure", "/no/such/curve.png"], "cannot write there"),
+        ([], "epsilon=None: give --epsilon, or --noise-multiplier as well"),
+        (["--noise-multiplier", "2", "--sampling-rate", "0"], "sampling_rate=0.0: "),
+        (["--noise-multiplier", "2", "--delta", "2"], "delta=2.0: "),
+        (["--noise-multiplier", "2", "--iterations", "0"], "iterations=0.0: "),
+        (["--noise-multiplier", "2", "--sampler", "bernoulli"], "sampler='bernoulli': "),
+    ],
+)
+def test_account_refuses_what_it_cannot_use(command, options, line):
+    assert line in refused(command, "account", "--delta", "1e-5", "--iterations", "10", *options)
+
+
+# ---- audit --------------------------------------------------------------------------------------------------------
+
+AUDIT = ["audit", "--trials", "400", "--iterations", "3", "--epsilon", "0.5", "--seed", "1"]
+
+
+@pytest.fixture
+def audited(command, monkeypatch):
+    """Runs the command with a stand-in for the audit: (what it answered, what the audit was asked for)."""
+
+    def run(lower_bound, *options):
+        asked = {}
+
+        def stand_in(model, data, **settings):
+            asked.update(settings, model=model, data=data)
+            return auditing.AuditResult(
+                model="logistic", data="made for the audit", claimed_epsilon=0.5, delta=0.01, relation="add_or_remove_one",
+                sampler="poisson", sampling_rate=0.5, noise_multiplier=4.0, iterations=3, mode="many_runs", canaries=1,
+                trials=400, lower_bound=lower_bound, confidence=0.95, score="alignment", evidence="counts", bug=None,
+            )  # fmt: skip
+
+        monkeypatch.setattr(auditing, "audit", stand_in)
+        return command(*AUDIT, *options), asked
+
+    return run
+
+
+def test_an_audit_that_refutes_nothing_ends_well(audited):
+    (code, out, err), asked = audited(0.4)
+    assert code == 0
+    assert "The claim stands: epsilon = 0.5 is not refuted. That proves nothing" in out
+    assert err == "workbench audit: running the core on canaries...\n"
+    assert (asked["model"], asked["data"], asked["sampling_rate"], asked["bug"]) == ("logistic", None, 0.5, None)
+    assert (asked["trials"], asked["iterations"], asked["epsilon"], asked["seed"]) == (400, 3, 0.5, 1)
+    assert (asked["strategy"], asked["parts"]) == ("auto", auditing.PARTS)
+
+
+def test_an_audit_that_refutes_the_promise_fails(audited):
+    (code, out, _), asked = audited(
+        0.6, "--planted-bug", "no_clipping", "--json", "--sampler", "shuffle", "--canaries", "50", "--mode", "one_run",
+        "--parts", "attack", "paths", "--strategy", "vmap",
+    )  # fmt: skip
+    answer = json.loads(out)
+    assert code == 1
+    assert not answer["passed"]
+    assert answer["lower_bound"] > answer["claimed_epsilon"] == 0.5
+    assert (asked["bug"], asked["sampler"], asked["num_canaries"], asked["mode"]) == (
+        "no_clipping", "shuffle", 50, "one_run",
+    )  # fmt: skip
+    assert (asked["strategy"], asked["parts"]) == ("vmap", ["attack", "paths"])
+
+
+def test_planted_bugs_and_parts_are_named_in_the_help(command):
+    _, out, _ = command("audit", "--help")
+    named = set(out.replace(",", " ").replace("(", " ").split())
+    assert {*auditing.PLANTED_BUGS, *auditing.PARTS} <= named
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--planted-bug", "typo"], "bug='typo': "),
+        (["--parts", "typo"], "parts='typo': "),
+        (["--mode", "often"], "mode='often': "),
+        (["--trials", "5"], "trials=5: "),
+        (["--epsilon", "0"], "epsilon=0.0: "),
+        (["--sampler", "shuffle", "--planted-bug", "realised_size"], "changes nothing where"),
+    ],
+)
+def test_audit_refuses_what_it_cannot_use(command, options, line):
+    code, _, err = command(*AUDIT, *options)
+    assert code == 2
+    assert line in err.splitlines()[-1]
+
+
+MODEL_FILE = """
+import numpyro
+import numpyro.distributions as dist
+from workbench.models import register
+
+
+def counts(x, y=None, num_records=None, prior_scale=1.0):
+    "Counts of events."
+    rate = numpyro.sample("rate", dist.LogNormal(0.0, prior_scale))
+    with numpyro.plate("records", num_records, subsample_size=len(x)):
+        numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+
+# register
+"""
+
+
+@pytest.fixture
+def gallery(monkeypatch):
+    """What a test registers is forgotten afterwards."""
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry, "_warned", set())
+
+
+@pytest.fixture
+def plugins(gallery, tmp_path, monkeypatch):
+    """An installed distribution with a model that works, one that fails to load, and one with a built-in name."""
+    metadata = tmp_path / "plugins-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins\nVersion: 1.0\n")
+    points = ("counts = plugin_of_cli:counts", "broken = plugin_of_cli:missing", "logistic = plugin_of_cli:counts")
+    (metadata / "entry_points.txt").write_text("\n".join(["[workbench.models]", *points]))
+    (tmp_path / "plugin_of_cli.py").write_text(MODEL_FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("plugin_of_cli", None)
+
+
+@pytest.fixture
+def model_file(gallery, tmp_path, monkeypatch):
+    """Writes a model file into the working folder; the text takes the place of its last line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(text):
+        (tmp_path / "my_model.py").write_text(MODEL_FILE.replace("# register", text))
+
+    return write
+
+
+def test_models_are_listed(command, gallery):
+    wb.models.register("mine", lambda: dataclasses.replace(wb.models.get("logistic"), summary="Mine.", options={}))
+    code, out, _ = command("models")
+    assert code == 0
+    *lines, last = out.splitlines()
+    assert [line.split(":")[0] for line in lines] == wb.models.names()
+    assert "mine: Mine. Origin: registered here." in lines
+    assert any(line.startswith("logistic: ") and "prior_scale=5.0" in line and "built-in" in line for line in lines)
+    assert "--model FILE.py" in last
+    listed = json.loads(command("models", "--json")[1])
+    assert list(listed) == wb.models.names()
+    assert listed["logistic"]["options"] == {"prior_scale": 5.0, "prior": "normal", "intercept": True}
+    assert listed["mine"] == {"summary": "Mine.", "options": {}, "origin": "registered here"}
+
+
+def test_models_of_distributions_are_listed_beside_those_that_fail(command, plugins):
+    code, out, err = command("models")
+    assert code == 0
+    assert "counts: Counts of events. Options: prior_scale=1.0. Origin: plugins.\n" in out
+    assert "broken: unusable: the distribution 'plugins' declares it as plugin_of_cli:missing, which fails: Attr" in out
+    assert re.fullmatch(r"workbench models: warning: the model 'logistic' of plugins is left out: .*\n", err)
+    listed = json.loads(command("models", "--json")[1])
+    assert (listed["counts"]["origin"], listed["counts"]["options"]) == ("plugins", {"prior_scale": 1.0})
+    assert listed["broken"]["origin"] == "plugins"
+    assert "AttributeError" in listed["broken"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [("register('events', counts)", "my_model.py"), ("register('events', counts)", "./my_model.py:events"),
+     ("events = counts", "my_model.py:events")],
+)  # fmt: skip
+def test_a_model_may_come_from_a_file(prepared, model_file, text, model):
+    model_file(text)
+    found = prepared(*FIT, "--model", model)[0]
+    assert (found.name, found.summary, found.options) == ("events", "Counts of events.", {"prior_scale": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "line"),
+    [
+        ("", "nowhere.py", "model='nowhere.py': no such file."),
+        ("", "nowhere.py:events", "model='nowhere.py:events': no such file."),
+        ("", "my_model.py", "the file registers no model and holds none; choose one with my_model.py:NAME"),
+        ("", "my_model.py:count", "model='count': unknown name; did you mean 'counts'"),
+        ("raise ValueError('bad luck')", "my_model.py", "the file fails in line 14: ValueError: bad luck."),
+        ("import no_such_thing", "my_model.py", "ModuleNotFoundError: No module named 'no_such_thing'."),
+        ("def f(:", "my_model.py", "the file fails in line 14: SyntaxError: "),
+        ("register('logistic', counts)", "my_model.py", "name='logistic': is the name of a built-in model"),
+    ],
+)
+def test_a_model_file_that_cannot_be_used_is_refused(command, no_fit, model_file, text, model, line):
+    model_file(text)
+    assert line in refused(command, *FIT, "--model", model)
+
+
+def test_a_broken_model_of_a_distribution_is_refused(command, plugins):
+    with pytest.warns(UserWarning, match="'logistic' of plugins is left out"):
+        assert "model='broken': the distribution 'plugins' declares it" in refused(command, *FIT, "--model", "broken")
+
+
+def test_help_says_that_a_model_file_is_run(command):
+    assert "the file is run" in " ".join(command("fit", "--help")[1].split())
+
+
+def test_a_model_of_a_file_is_fitted(command, model_file, tmp_path):
+    model_file("register('events', counts)")
+    options = ["--iterations", "20", "--delta", "1e-3", "--seed", "1", "--quiet", "--json", "--out", tmp_path / "run"]
+    code, out, err = command(*FIT, "--model", "my_model.py", *options)
+    assert (code, err) == (0, "")
+    assert list(json.loads(out)["metrics"]) == ["elbo", "log_likelihood"]
+    assert wb.load(tmp_path / "run").model == "events"
+
+
+def test_data_sets_are_listed(command):
+    code, out, _ = command("data")
+    assert code == 0
+    assert wb.data.describe("breast_cancer") in out
+    listed = json.loads(command("data", "--json")[1])
+    assert list(listed) == wb.data.all_names()
+    assert listed["adult"]["licence"] == "CC BY 4.0"
+
+
+def wait_for(file, text, process):
+    deadline = time.monotonic() + 120
+    while text not in file.read_text():
+        assert process.poll() is None, file.read_text()
+        assert time.monotonic() < deadline, file.read_text()
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_partial_result(tmp_path):
+    folder, progress = tmp_path / "run", tmp_path / "progress"
+    settings = ["--iterations", "5000000", "--json", "--out", str(folder)]
+    with open(progress, "w") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workbench.cli", *FIT, *settings],
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            wait_for(progress, "fitting", process)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 130
+    answer = json.loads(out)
+    guarantee = answer["guarantee"]
+    assert answer["state"] == "cancelled"
+    assert 0 < guarantee["steps_taken"] < 5_000_000
+    assert guarantee["epsilon_taken"] < guarantee["epsilon"] == 1.0
+    assert {file.name for file in folder.iterdir()} == FILES
+    assert wb.load(folder).state == "cancelled"
+    assert "the partial result is kept" in progress.read_text()
+    assert "Traceback" not in progress.read_text()
+
+
+def test_a_result_that_cannot_be_saved_is_saved_elsewhere(command, finished, done, tmp_path, monkeypatch):
+    finished(done)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    save = FitResult.save
+
+    def full(self, folder):
+        if pathlib.Path(folder) == tmp_path / "run":
+            raise OSError(28, "No space left on device")
+        return save(self, folder)
+
+    monkeypatch.setattr(FitResult, "save", full)
+    code, out, err = command(*FIT, "--quiet", "--json", "--out", tmp_path / "run")
+    assert code == 1
+    assert json.loads(out)["out"] is None
+    assert err.startswith(
+        f"workbench fit: cannot save in {tmp_path / 'run'} (OSError: [Errno 28] No space left on device). "
+    )
+    place = re.search(r"It was saved in (\S+) instead", err)[1]
+    assert wb.load(place).guarantee == done.guarantee
+
+
+@pytest.mark.filterwarnings("default::workbench.results.storage.SaveWarning")
+def test_only_files_that_were_saved_are_listed(command, finished, done, tmp_path, monkeypatch):
+    finished(done)
+    code, out, _ = command(*FIT, "--quiet", "--out", tmp_path)
+    assert code == 0
+    assert f"\nSaved: {tmp_path / 'report.html'} (and result.json, posterior.nc, curves.png)\n" in out
+    monkeypatch.setattr(FitResult, "report", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    code, out, err = command(*FIT, "--quiet", "--out", tmp_path)
+    assert code == 0
+    assert "report.html could not be saved" in err
+    assert f"\nSaved: {tmp_path / 'result.json'} (and posterior.nc, curves.png)\n" in out
+
+
+def test_a_result_that_cannot_be_saved_can_be_resumed_for(command, place, monkeypatch):
+    """The line that the error says gives the release, which was spent on, without spending again."""
+    save = FitResult.save
+    monkeypatch.setattr(FitResult, "save", lambda *_: (_ for _ in ()).throw(ValueError("a name\nthat breaks it")))
+    words = ["--data", "clinic.csv", "--target", "ill", "--bounds", "dose=0:200", "age=0:100", "--epsilon", "1"]
+    code, _, err = command("fit", *words, "--iterations", "20", "--quiet", "--out", place / "run")
+    assert code == 1
+    monkeypatch.setattr(FitResult, "save", save)
+    line = re.search(r"To save it: workbench (resume .*) --out FOLDER", err)[1]
+    spends = Ledger().spends()
+    code, _, err = command(*shlex.split(line), "--quiet", "--out", place / "other")
+    assert code == 0, err
+    assert wb.load(place / "other").state == "done"
+    assert Ledger().spends() == spends or [each.counted for each in Ledger().spends()] == [each.counted for each in spends]
+
+
+def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(command, finished, cancelled, done, tmp_path):
+    done.save(tmp_path)
+    guarantee = dataclasses.replace(cancelled.guarantee, steps_taken=0, epsilon_taken=0.0)
+    finished(dataclasses.replace(cancelled, guarantee=guarantee))
+    code, _, err = command(*FIT, "--quiet", "--out", tmp_path)
+    assert code == 130
+    assert "nothing is saved" in err
+    assert "kept" not in err
+    assert wb.load(tmp_path).state == "done"
+    code, _, err = command(*FIT, "--quiet")
+    assert (code, err) == (130, "workbench fit: stopped before the first step: there is no result.\n")
+
+
+def test_a_partial_result_is_said_to_be_kept_where_it_is(command, finished, cancelled, tmp_path):
+    finished(cancelled)
+    code, _, err = command(*FIT, "--quiet", "--out", tmp_path / "run")
+    assert (code, err) == (130, "workbench fit: stopped; the partial result is kept.\n")
+    assert command(*FIT, "--quiet")[::2] == (130, "")  # neither saved nor in a checkpoint

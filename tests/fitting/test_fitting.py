@@ -1,0 +1,536 @@
+"""A fit from its settings to its result: what is refused, what is promised, what may be shown."""
+
+import dataclasses
+import math
+from concurrent.futures import Future
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import workbench as wb
+from workbench import ArgumentError
+from workbench.fitting import fits
+from workbench.fitting.fits import DeltaWarning
+from workbench.inference import training
+from workbench.privacy.plan import default_delta
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def prepare(**changes):
+    return fits.prepare(**{"model": "logistic", "data": "breast_cancer", "epsilon": 1.0, **changes})
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        *(("epsilon", value) for value in (-1, 0, NAN, INFINITY, "x", True, None)),
+        *(("delta", value) for value in (0, 1, -0.1, NAN, "1e-5")),
+        *(("sampling_rate", value) for value in (0, 1.5, NAN, "all")),
+        *(("iterations", value) for value in (0, 2.5, -3, INFINITY, True, 2**31)),
+        *(("clip", value) for value in (0, -1, INFINITY)),
+        *(("seed", value) for value in (-1, 0.5, "abc")),
+        *(("draws", value) for value in (1, 2.5)),
+        *(("learning_rate", value) for value in (0, -1, NAN)),
+        *(("num_records", value) for value in (1, 10.5)),
+        *(("batch_size", value) for value in (0, 2.5, 700, "all")),
+        ("relation", "replace_one"),
+        ("sampler", "bernoulli"),
+        ("gradient", "exact"),
+        ("strategy", "ghost"),
+        ("physical_size", 0),
+        ("model", "logistik"),
+        ("model", 3),
+        ("data", "brest_cancer"),
+        ("device", "abacus"),
+        ("device", "cpu:99"),
+        ("device", "cpu:x"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_named_with_its_value(argument, value):
+    with pytest.raises(ArgumentError) as caught:
+        prepare(**{argument: value})
+    assert caught.value.argument == argument
+    assert f"{argument}={value!r}: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_data_that_are_no_data_set_are_named_by_their_type():
+    with pytest.raises(ArgumentError, match=r"^data='ndarray': "):
+        prepare(data=np.zeros((3, 2)))
+
+
+def test_learning_rate_belongs_to_the_optimizer_that_was_given():
+    import optax
+
+    with pytest.raises(ArgumentError, match=r"^learning_rate=0\.1: "):
+        prepare(optimizer=optax.sgd(0.1), learning_rate=0.1)
+
+
+def test_fit_refuses_as_prepare_does():
+    with pytest.raises(ArgumentError, match=r"^epsilon=-1: "):
+        wb.fit("logistic", "breast_cancer", epsilon=-1)
+
+
+@pytest.mark.parametrize("epsilon", [60.0, 1000.0, 1e300])
+def test_an_epsilon_too_large_to_keep_is_named(epsilon):
+    with pytest.raises(ArgumentError) as caught:
+        prepare(epsilon=epsilon)
+    assert caught.value.argument == "epsilon"
+    assert f"epsilon={epsilon!r}: " in str(caught.value)
+
+
+@pytest.mark.parametrize("records", [2, 3, 9, 10, 11, 99, 100, 101, 458, 569, 999, 1000, 1001, 32561, 10**5, 10**6, 10**9])
+def test_default_delta_is_the_largest_power_of_ten_below_one_over_n(records):
+    delta = default_delta(records)
+    assert delta < 1 / records
+    assert 10 * delta >= (1 / records) * (1 - 1e-12)
+    assert math.log10(delta) == pytest.approx(round(math.log10(delta)), abs=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1 / 458, 0.5])
+def test_a_delta_that_is_not_below_one_over_n_is_a_caution(delta):
+    prepared = prepare(delta=delta)
+    (caution,) = prepared.cautions
+    assert f"delta={delta:g} is not below 1/N = 0.00218 for N = 458" in caution
+    assert "0.001 is a usual choice" in caution
+    assert prepared.privacy.delta == delta
+
+
+def test_a_caution_compares_delta_with_the_declared_number_of_records():
+    assert prepare(delta=1e-3).cautions == ()
+    assert "N = 10000 records" in prepare(delta=1e-3, num_records=10_000).cautions[0]
+
+
+def test_a_caution_is_a_warning_of_fit(monkeypatch):
+    monkeypatch.setattr(fits.PreparedFit, "run", lambda *_: iter(()))
+    monkeypatch.setattr(fits.PreparedFit, "result", lambda _: None)
+    with pytest.warns(DeltaWarning, match="is not below 1/N") as caught:
+        wb.fit("logistic", "breast_cancer", epsilon=1.0, delta=0.1)
+    assert caught[0].filename == __file__
+
+
+def test_delta_is_below_one_over_n_by_default():
+    assert prepare().privacy.delta == 1e-3
+    assert prepare().cautions == ()
+
+
+def test_planned_epsilon_and_delta_are_promised(done):
+    assert (done.guarantee.epsilon, done.guarantee.delta) == (1.0, 1e-3)
+    assert done.guarantee.relation == "add_or_remove_one"
+    assert done.guarantee.unit == "tumour"
+    assert done.guarantee.num_records == 458
+
+
+def test_noise_of_a_result_keeps_the_promised_epsilon(done):
+    guarantee = done.guarantee
+    plan = {"sampler": guarantee.sampler, "sampling_rate": guarantee.sampling_rate, "steps": guarantee.steps}
+    left = guarantee.delta - guarantee.overflow_delta - guarantee.truncation_delta
+    assert wb.privacy.epsilon(**plan, noise_multiplier=guarantee.noise_multiplier, delta=left) <= guarantee.epsilon
+
+
+def test_noise_of_a_result_is_no_larger_than_it_must_be(done):
+    guarantee = done.guarantee
+    plan = {"sampler": guarantee.sampler, "sampling_rate": guarantee.sampling_rate, "steps": guarantee.steps}
+    less_noise = 0.98 * guarantee.noise_multiplier
+    assert wb.privacy.epsilon(**plan, noise_multiplier=less_noise, delta=guarantee.delta) > guarantee.epsilon
+
+
+def test_implementation_takes_a_small_share_of_delta(done):
+    guarantee = done.guarantee
+    assert 0 < guarantee.overflow_delta <= 1e-3 * guarantee.delta
+    assert 0 < guarantee.truncation_delta <= 1e-3 * guarantee.delta
+
+
+def test_a_whole_run_takes_all_steps_and_no_more_than_epsilon(done):
+    assert done.state == "done"
+    assert done.guarantee.steps_taken == done.guarantee.steps == 300
+    assert 0.95 < done.guarantee.epsilon_taken <= 1.0
+
+
+def test_a_stopped_run_is_cancelled_with_what_it_has(cancelled):
+    assert cancelled.state == "cancelled"
+    assert 100 <= cancelled.guarantee.steps_taken < 300
+    assert np.any(cancelled.params["weights_loc"] != 0)
+    assert cancelled.draws["weights"].shape == (1000, 30)
+
+
+def test_a_stopped_run_keeps_its_promise_and_states_the_smaller_epsilon_with_its_condition(cancelled):
+    guarantee = cancelled.guarantee
+    assert guarantee.epsilon == 1.0
+    assert 0 < guarantee.epsilon_taken < 0.9
+    assert "not decided by looking at the outputs" in " ".join(guarantee.statement().split())
+
+
+def test_epsilon_taken_is_that_of_the_steps_taken(cancelled):
+    guarantee = cancelled.guarantee
+    steps_alone = wb.privacy.epsilon(
+        sampling_rate=guarantee.sampling_rate,
+        noise_multiplier=guarantee.noise_multiplier,
+        steps=guarantee.steps_taken,
+        delta=guarantee.delta,
+    )
+    assert steps_alone <= guarantee.epsilon_taken <= 1.02 * steps_alone
+
+
+def test_metrics_of_a_stopped_run_belong_to_its_last_step(cancelled):
+    assert cancelled.history[-1].step == cancelled.guarantee.steps_taken
+    assert cancelled.history[-1].metrics == cancelled.metrics
+
+
+def test_steps_before_a_stop_are_those_of_the_whole_run(done, cancelled):
+    common = [point for point in done.history if point.step <= cancelled.guarantee.steps_taken]
+    assert tuple(common) == cancelled.history
+
+
+def test_no_step_taken_spends_nothing_and_leaves_the_promise():
+    guarantee = prepare(iterations=50, seed=0).guarantee(0)
+    assert (guarantee.steps_taken, guarantee.epsilon_taken, guarantee.epsilon) == (0, 0.0, 1.0)
+
+
+def test_epsilon_so_far_never_falls_and_ends_at_the_plan():
+    prepared = prepare(iterations=300, seed=0)
+    epsilon_at = prepared.plan.epsilon_so_far()
+    told = [epsilon_at(step) for step in range(301)]
+    assert told[0] == 0
+    assert told == sorted(told)
+    assert told[-1] <= 1.0
+    assert all(told[step] >= prepared.guarantee(step).epsilon_taken - 1e-3 for step in (1, 7, 100, 299))
+
+
+def test_a_seeded_result_says_that_its_noise_is_predictable(done):
+    assert not done.guarantee.secure_randomness
+    assert "predictable to whoever knows the seed (1)" in done.guarantee.caveats[0]
+
+
+def test_a_secret_result_speaks_of_no_seed(secret):
+    guarantee = secret[1].guarantee
+    assert guarantee.secure_randomness
+    assert "seed" not in guarantee.statement()
+
+
+def test_same_seed_gives_the_same_result(done):
+    again = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1)
+    for name, value in done.params.items():
+        assert np.array_equal(again.params[name], value)
+    assert np.array_equal(again.draws["weights"], done.draws["weights"])
+    assert again.metrics == done.metrics
+    assert again.guarantee == done.guarantee
+
+
+def test_another_seed_gives_another_result(done):
+    other = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=2)
+    assert not np.any(other.params["weights_loc"] == done.params["weights_loc"])
+
+
+def test_two_secret_runs_differ(secret, private_data):
+    other = wb.fit("logistic", private_data, epsilon=2.0, iterations=40)
+    assert not np.any(other.params["weights_loc"] == secret[1].params["weights_loc"])
+
+
+def test_private_evaluation_records_are_not_looked_at(secret):
+    _, result = secret
+    assert result.metrics == {}
+    assert result.history == ()
+
+
+def test_private_evaluation_records_are_scored_on_request_and_labelled(private_data):
+    result = wb.fit("logistic", private_data, epsilon=2.0, iterations=40, seed=3, evaluate_private=True)
+    assert {"elbo", "auc", "log_likelihood"} <= set(result.metrics)
+    assert result.metrics_label == "outside the guarantee"
+    assert any("outside the guarantee" in caveat for caveat in result.guarantee.caveats)
+
+
+def test_public_evaluation_records_are_labelled_public(done):
+    assert done.metrics_label == "public data"
+    assert not any("outside the guarantee" in caveat for caveat in done.guarantee.caveats)
+
+
+@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
+def test_other_samplers_fit_under_their_own_relation(sampler):
+    result = wb.fit("logistic", "breast_cancer", epsilon=8.0, iterations=200, batch_size=50, sampler=sampler, seed=3)
+    assert result.state == "done"
+    assert (result.guarantee.sampler, result.guarantee.relation) == (sampler, "replace_one")
+    assert result.settings["sampling_rate"] == result.guarantee.sampling_rate == 50 / 458
+    assert result.metrics["auc"] > 0.9
+    assert "replacing any one tumour by another" in result.guarantee.statement()
+
+
+def test_caveats_of_the_data_come_first(private_frame):
+    data = wb.data.from_frame(private_frame, target="ill", private_scaling=True)
+    prepared = fits.prepare("logistic", data, epsilon=2.0, iterations=20)
+    assert prepared.guarantee(20).caveats[: len(data.caveats)] == data.caveats
+    assert "outside the guarantee" in data.caveats[0].lower()
+
+
+def test_a_needless_request_does_not_turn_public_records_private():
+    caveats = prepare(evaluate_private=True).guarantee(0).caveats
+    assert not any("private evaluation records" in caveat for caveat in caveats)
+
+
+def test_one_changed_record_changes_nothing_but_what_was_trained(private_data):
+    features, target = private_data.train
+    changed = features.copy()
+    changed[0] = [-1.0, 1.0]
+    neighbour = dataclasses.replace(private_data, train=(changed, target))
+    here, there = (
+        wb.fit("logistic", data, epsilon=20.0, iterations=40, clip=5.0, sampling_rate=0.5, seed=5)
+        for data in (private_data, neighbour)
+    )
+    assert not np.array_equal(here.params["weights_loc"], there.params["weights_loc"])
+    trained, clock = {"params", "draws"}, {"seconds", "finished", "spend", "ledger"}
+    for field in dataclasses.fields(here):
+        if field.name not in trained | clock:
+            assert getattr(here, field.name) == getattr(there, field.name), field.name
+    assert {name: value.shape for name, value in here.params.items()} == {
+        name: value.shape for name, value in there.params.items()
+    }
+
+
+def test_a_fit_runs_once(secret):
+    with pytest.raises(RuntimeError, match="prepare another one"):
+        next(secret[0].run())
+
+
+def stop_after(chunks):
+    asked = iter(range(chunks))
+    return lambda: next(asked, None) is None
+
+
+def test_a_cancelled_fit_goes_on_to_where_it_would_have_ended(done):
+    prepared = prepare(iterations=300, seed=1)
+    first = list(prepared.run(stop_after(3)))
+    assert (first[-1].status, prepared.can_resume) == ("cancelled", True)
+    partial = prepared.result()
+    rest = list(prepared.run())
+    assert (rest[0].step, rest[-1].status, rest[-1].step) == (first[-1].step, "done", 300)
+    assert rest[0].seconds >= first[-1].seconds
+    result = prepared.result()
+    assert partial.guarantee.epsilon_taken < result.guarantee.epsilon_taken <= result.guarantee.epsilon == 1.0
+    for name, value in done.params.items():
+        np.testing.assert_array_equal(result.params[name], value)
+    steps = [point.step for point in result.history]
+    assert steps == sorted(set(steps))
+    assert not prepared.can_resume
+    with pytest.raises(RuntimeError, match="prepare another one"):
+        next(prepared.run())
+
+
+def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(private_data, monkeypatch):
+    first = fits.prepare("logistic", private_data, epsilon=2.0, iterations=40, evaluate_private=True)
+    list(first.run())
+    second = first.again()
+    monkeypatch.setattr(fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
+    assert not second.has_begun
+    assert list(second.run())[-1].status == "done"
+    assert first._program.compute is second._program.compute
+    one, other = first.result(), second.result()
+    assert (one.params["weights_loc"] != other.params["weights_loc"]).all()
+    assert (one.draws["weights"] != other.draws["weights"]).any()
+    assert one.guarantee == other.guarantee
+    assert len(other.history) == len(one.history)
+
+
+def test_a_fit_with_another_epsilon_and_clip_shares_what_is_compiled(monkeypatch):
+    changes = {"epsilon": 2.0, "clip": 0.7, "learning_rate": 0.05, "iterations": 300, "seed": 1}
+    alone = wb.fit("logistic", "breast_cancer", **changes)
+    first = prepare(iterations=300)
+    first.compile()
+    other = fits.prepare("logistic", "breast_cancer", **changes)
+    other.share(first)
+    monkeypatch.setattr(fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
+    other.compile()
+    assert list(other.run())[-1].status == "done"
+    result = other.result()
+    assert result.guarantee == alone.guarantee
+    assert result.metrics == alone.metrics
+    for name, value in alone.params.items():
+        np.testing.assert_array_equal(result.params[name], value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"iterations": 301}, {"sampling_rate": 0.2}, {"gradient": "vanilla"}, {"average": False}]
+)
+def test_a_fit_of_other_steps_shares_nothing(change):
+    first, other = (prepare(**{"iterations": 300, **settings}) for settings in ({}, change))
+    other.share(first)
+    assert other._program is not first._program
+
+
+def test_another_fit_with_the_same_seed_is_the_same(done):
+    first = prepare(iterations=300, seed=1)
+    list(first.run())
+    second = first.again()
+    list(second.run())
+    for name, value in done.params.items():
+        np.testing.assert_array_equal(second.result().params[name], value)
+    assert second.result().metrics == first.result().metrics == done.metrics
+
+
+def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
+    prepared = prepare(iterations=300)
+
+    # as when the compiled steps are interrupted: they have taken the state's memory
+    compiled = training.compile_ahead
+
+    def compile_ahead(dpvi, state, records, steps):
+        def chunk(state, records, limit, numbers):
+            for leaf in jax.tree.leaves(state):
+                leaf.delete()
+            raise KeyboardInterrupt
+
+        compiling, interrupting = compiled(dpvi, state, records, steps), Future()
+        interrupting.set_result(training.Compilation(chunk, compiling.compiled.result().seconds))
+        return compiling._replace(compiled=interrupting)
+
+    monkeypatch.setattr(fits, "compile_ahead", compile_ahead)
+    last = list(prepared.run())[-1]
+    assert (last.status, last.message) == ("cancelled", "interrupted")
+    assert not prepared.can_resume
+    with pytest.raises(RuntimeError, match="prepare another one"):
+        next(prepared.run())
+
+
+def test_an_unexpected_error_keeps_the_partial_result(monkeypatch):
+    prepared = prepare(iterations=300)
+    curve = prepared.plan.epsilon_so_far()
+
+    def epsilon(step):
+        if step > 10:
+            raise RuntimeError("boom")
+        return curve(step)
+
+    monkeypatch.setattr(type(prepared.plan), "epsilon_so_far", lambda plan: epsilon)
+    with pytest.raises(RuntimeError, match="boom"):
+        list(prepared.run())
+    result = prepared.result()
+    assert (result.state, result.message) == ("failed", "RuntimeError: boom")
+    assert result.guarantee.epsilon == 1.0
+
+
+def test_compiling_beforehand_takes_no_step_and_is_not_repeated(done, monkeypatch):
+    prepared = prepare(iterations=300, seed=1)
+    prepared.compile()
+    monkeypatch.setattr(fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
+    prepared.compile()
+    snapshots = list(prepared.run())
+    assert snapshots[0].step == 0
+    assert snapshots[0].compile_seconds is None
+    assert snapshots[-1].compile_seconds > 0
+    for name, value in done.params.items():
+        np.testing.assert_array_equal(prepared.result().params[name], value)
+
+
+def test_there_is_no_result_before_the_run():
+    with pytest.raises(RuntimeError, match="when run"):
+        prepare(iterations=10).result()
+
+
+def test_settings_of_a_result_are_the_settings_given(done):
+    given = {
+        "epsilon": 1.0,
+        "delta": 1e-3,
+        "iterations": 300,
+        "sampling_rate": 0.1,
+        "sampler": "poisson",
+        "clip": pytest.approx(0.1 * (458 / 30) ** (1 / 3) * math.sqrt(31)),
+        "seed": 1,
+    }
+    assert given.items() <= done.settings.items()
+    assert done.settings["learning_rate"] == pytest.approx(1 / math.sqrt(300))
+    assert done.settings["device"].startswith("cpu:0")
+
+
+def test_whole_numbers_may_be_written_as_floats():
+    prepared = prepare(iterations=2e2, seed=3.0)
+    assert (prepared.privacy.iterations, prepared.privacy.seed) == (200, 3)
+
+
+def test_repr_of_a_prepared_fit_shows_neither_key_nor_records(secret):
+    import jax
+
+    prepared, _ = secret
+    assert not any(str(word) in repr(prepared) for word in np.asarray(jax.random.key_data(prepared.key)))
+    assert "array(" not in repr(prepared)
+
+
+def test_parameters_that_run_away_end_the_fit_as_failed_with_advice():
+    result = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=20, seed=1, learning_rate=1e8)
+    assert result.state == "failed"
+    assert "smaller learning rate" in result.message
+    assert all(np.all(np.isfinite(value)) for value in result.params.values())
+    assert result.guarantee.epsilon == 1.0
+    assert result.guarantee.steps_taken > 0
+
+
+@pytest.fixture(scope="module")
+def unscorable():
+    """A fit of ten steps whose model can be scored three times only."""
+    scored = []
+
+    def score(target, predictions):
+        if len(scored) == 3:
+            raise ValueError("Input contains NaN.")
+        scored.append(predictions)
+        return {"count": float(len(scored))}
+
+    model = dataclasses.replace(wb.models.get("logistic"), score=score)
+    return wb.fit(model, "breast_cancer", epsilon=1.0, iterations=10, seed=1)
+
+
+def test_scores_that_cannot_be_computed_lose_no_result(unscorable):
+    assert unscorable.state == "done"
+    assert unscorable.guarantee.steps_taken == 10
+    assert "metrics could not be computed from step 3 on (ValueError: Input contains NaN.)" in unscorable.message
+
+
+def test_metrics_are_not_repeated_for_steps_that_were_not_scored(unscorable):
+    assert [(point.step, point.metrics["count"]) for point in unscorable.history] == [(0, 1), (1, 2), (2, 3)]
+
+
+def mean_auc(epsilon, seeds):
+    scores = []
+    for seed in seeds:
+        data = wb.data.load("breast_cancer", split_seed=seed)
+        with pytest.warns(DeltaWarning):
+            result = wb.fit("logistic", data, epsilon=epsilon, delta=1 / data.num_train, seed=seed)
+        scores.append(result.metrics["auc"])
+    print(f"epsilon {epsilon:g}: mean AUC {np.mean(scores):.4f} of", *(f"{score:.4f}" for score in scores))
+    return np.mean(scores)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("epsilon", "least"), [(8.0, 0.98), (1.0, 0.96)])
+def test_auc_on_breast_cancer_five_seeds(epsilon, least):
+    assert mean_auc(epsilon, range(5)) > least
+
+
+def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_path):
+    """A variational auto-encoder: no global latents, so its posterior is empty and its networks are the parameters."""
+
+    def dense(name, inputs, outputs, x):
+        kernel = numpyro.param(name, lambda key: {"kernel": 0.1 * jax.random.normal(key, (inputs, outputs))})
+        return x @ kernel["kernel"]
+
+    def model(x, y, num_records=None):
+        with numpyro.plate("records", num_records, subsample_size=len(x)):
+            code = numpyro.sample("code", dist.Normal(0, 1).expand([2]).to_event(1))
+            numpyro.sample("x", dist.Normal(dense("decoder", 2, x.shape[-1], code), 0.5).to_event(1), obs=x)
+
+    def guide(x, y, num_records=None):
+        with numpyro.plate("records", num_records, subsample_size=len(x)):
+            numpyro.sample("code", dist.Normal(dense("encoder", x.shape[-1], 2, x), 0.5).to_event(1))
+
+    autoencoder = wb.models.Model("autoencoder", "A linear auto-encoder.", model, guide=guide)
+    result = wb.fit(autoencoder, "breast_cancer", epsilon=1.0, iterations=20, average=True, physical_size=30)
+    assert result.state == "done"
+    assert set(result.metrics) == {"elbo"}
+    assert result.params["decoder['kernel']"].shape == (2, 30)
+    assert len(result.summary()) == 0
+    result.save(tmp_path / "run")
+    again = wb.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.params["encoder['kernel']"], result.params["encoder['kernel']"])
+    assert "autoencoder" in (tmp_path / "run" / "report.html").read_text()

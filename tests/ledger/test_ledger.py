@@ -1,0 +1,546 @@
+"""The ledger's file: no spend is lost or counted twice, whatever ends a process; caps hold between processes."""
+
+import contextlib
+import json
+import os
+import pathlib
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from tests.privacy.promises import promise
+from workbench import ArgumentError
+from workbench.data.splits import by_place
+from workbench.ledger import ledger
+from workbench.ledger.ledger import CapError, Ledger, LedgerError, Records
+from workbench.ledger.overlap import sketch
+from workbench.ledger.reservation import records_of
+from workbench.privacy import _events
+
+
+def records(name="clinic", fingerprint=None, unit="patient"):
+    """A data set that is no other's relative."""
+    return Records(name, unit, lambda key: fingerprint or f"{name:0<32}", lambda key: b"")
+
+
+@pytest.fixture
+def book(tmp_path):
+    return Ledger(tmp_path / "below" / "ledger.sqlite")
+
+
+def end_of_process(key, book):
+    """What is left of a reservation whose process is gone."""
+    with contextlib.closing(sqlite3.connect(book.path)) as database, database:
+        database.execute("UPDATE spends SET owner = 'gone' WHERE key = ?", (key,))
+
+
+# --- spends ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_is_reserved_whole_and_settles_to_what_it_took(book):
+    (key,) = book.reserve(records(), [promise()], model="logistic", plan="p", seed=3)
+    reserved = book.spend(key)
+    assert (reserved.state, reserved.counted, reserved.reached, reserved.rule) == ("reserved", 500, 0, "no cap")
+    assert book.standing("clinic").total.epsilon >= 1.0
+    book.mark([key], 120)
+    book.settle(key, 100)
+    settled = book.spend(key)
+    assert (settled.state, settled.counted, settled.reached, settled.seed, settled.model) == (
+        "settled",
+        100,
+        120,
+        3,
+        "logistic",
+    )
+    assert book.standing("clinic").total.epsilon < 0.6
+    assert "Of 1 fit that ended early the steps taken count" in book.standing("clinic").statement()
+    assert settled.began <= settled.ended
+    assert settled.version == wb.__version__
+
+
+def test_what_nobody_saw_spends_nothing(book):
+    (key,) = book.reserve(records(), [promise()], model="logistic")
+    book.settle(key, 0)
+    assert book.standing("clinic").total is None
+    assert book.standing("clinic").statement() == "Nothing has been spent on these records, as far as this ledger knows."
+
+
+def test_nothing_is_made_by_looking(book):
+    assert book.datasets() == book.spends() == []
+    assert book.standing(records()).total is None
+    assert book.export()["spends"] == []
+    assert book.recover() == []
+    assert not book.path.exists()
+
+
+def test_fits_of_one_reservation_are_entered_all_or_none(book):
+    book.set_cap(book.add(records()).number, 1.5, 1e-5)
+    with pytest.raises(CapError):
+        book.reserve(records(), [promise(1.0)] * 3, model="logistic")
+    assert book.spends() == []
+    assert len(book.reserve(records(), [promise(0.3)] * 3, model="logistic")) == 3
+
+
+def test_events_are_dp_accountings(book):
+    fits = [promise(sampler=sampler) for sampler in ("poisson", "without_replacement", "shuffle")]
+    for key, fit in zip(book.reserve(records(), fits, model="logistic"), fits, strict=True):
+        event = _events.from_json(json.loads(json.dumps(book.spend(key).event)))
+        assert event == _events.event_of(fit)
+    event = book.spends()[0].event
+    assert (event["class"], event["count"]) == ("SelfComposedDpEvent", 500)
+    assert event["event"]["class"] == "PoissonSampledDpEvent"
+
+
+def test_a_ledger_without_the_fit_says_so(book, tmp_path):
+    (key,) = book.reserve(records(), [promise()], model="logistic")
+    other = Ledger(tmp_path / "other.sqlite")
+    for use in (lambda: other.settle(key, 5), lambda: other.mark([key], 5), lambda: other.resume(key)):
+        with pytest.raises(LedgerError, match=key):
+            use()
+
+
+@pytest.mark.parametrize("dataset", [1, "1", "clinic", "clinic0000"])
+def test_data_sets_go_by_number_name_or_fingerprint(book, dataset):
+    book.add(records())
+    book.add(records("ward"))
+    assert book.entry(dataset).name == "clinic"
+
+
+def test_a_data_set_that_is_not_one_is_told_with_those_that_are(book):
+    book.add(records())
+    book.add(records("clinic", "f" * 32))
+    with pytest.raises(ArgumentError, match=r"dataset='ward': is not in the ledger: 1 \(clinic\), 2 \(clinic\)"):
+        book.entry("ward")
+    with pytest.raises(ArgumentError, match=r"dataset='clinic': is the name of several"):
+        book.entry("clinic")
+
+
+# --- caps ------------------------------------------------------------------------------------------------------------------
+
+
+def capped(book, epsilon=3.0, **options):
+    return book.set_cap(book.add(records()).number, epsilon, 1e-5, **options)
+
+
+def test_a_fit_above_the_cap_is_refused_with_what_would_fit(book):
+    capped(book)
+    for _ in range(book.standing("clinic").how_many_more(promise())):
+        book.reserve(records(), [promise()], model="logistic")
+    with pytest.raises(
+        CapError, match=r"^epsilon=1.0: this fit would lift .* The same with epsilon=(0\.\d+) would fit"
+    ) as caught:
+        book.reserve(records(), [promise()], model="logistic")
+    assert caught.value.standing.used() < 1
+    fits = float(str(caught.value).partition("epsilon=0.")[2].split()[0].join(["0.", ""]))
+    book.reserve(records(), [promise(fits)], model="logistic")
+
+
+def test_going_over_a_cap_is_recorded_with_the_reason(book):
+    capped(book, 0.5)
+    with pytest.raises(ArgumentError, match="over_cap=' ': must say why"):
+        book.reserve(records(), [promise()], model="logistic", over_cap=" ")
+    (key,) = book.reserve(records(), [promise()], model="logistic", over_cap="the board agreed")
+    assert (book.spend(key).rule, book.spend(key).why) == ("override", "the board agreed")
+    assert "went over a cap on purpose: 'the board agreed'" in book.standing("clinic").statement()
+    assert "in any case" not in book.standing("clinic").statement()
+    with pytest.raises(CapError, match="Nothing like it would fit"):
+        book.reserve(records(), [promise()], model="logistic")
+
+
+def test_an_override_that_is_not_needed_is_none(book):
+    capped(book)
+    (key,) = book.reserve(records(), [promise(0.2)], model="logistic", over_cap="to be sure")
+    assert (book.spend(key).rule, book.spend(key).why) == ("filter", "")
+
+
+def test_a_plan_that_used_the_whole_cap_stays_whole_however_it_ended(book):
+    """Or else a stop decided by its results would allow another fit."""
+    capped(book, 1.0)
+    (key,) = book.reserve(records(), [promise(1.0)], model="logistic")
+    assert book.spend(key).rule == "plan"
+    book.settle(key, 5)
+    with pytest.raises(CapError):
+        book.reserve(records(), [promise(0.9)], model="logistic")
+
+
+def test_a_cap_of_another_relation_refuses_what_it_cannot_count(book):
+    capped(book)
+    with pytest.raises(CapError, match=r"^relation='replace_one'"):
+        book.reserve(records(), [promise(0.1, "shuffle")], model="logistic")
+    book.reserve(records(), [promise(0.1, "shuffle")], model="logistic", over_cap="asked for")
+    assert book.standing("clinic").used() == np.inf
+    assert book.standing("clinic").how_many_more(promise(0.1)) == 0
+
+
+def test_totals_of_relations_are_said_apart(book):
+    book.reserve(records(), [promise(0.5), promise(0.5, "shuffle")], model="logistic")
+    standing = book.standing("clinic")
+    assert [total.relation for total in standing.totals] == ["add_or_remove_one", "replace_one"]
+    assert standing.total.relation == "replace_one"
+    assert standing.total.epsilon > max(total.epsilon for total in standing.totals)
+    assert standing.statement().count("satisf") == 3
+
+
+def test_a_cap_after_the_first_fit_says_when_it_holds(book):
+    book.reserve(records(), [promise(0.5)], model="logistic")
+    book.set_cap("clinic", 3.0, 1e-5)
+    assert "was set or changed when fits had begun" in book.standing("clinic").statement()
+
+
+def test_the_newest_cap_counts_and_can_be_taken_away(book):
+    capped(book, 1.0, why="first")
+    book.set_cap("clinic", 2.0, 1e-6, "replace_one", 9, why="second")
+    entry = book.entry("clinic")
+    assert (entry.cap.epsilon, entry.cap.delta, entry.cap.relation, entry.cap.order, entry.why) == (
+        2.0, 1e-6, "replace_one", 9, "second",
+    )  # fmt: skip
+    with pytest.raises(ArgumentError, match="why="):
+        book.remove_cap("clinic", " ")
+    assert book.remove_cap("clinic", "the study is over").cap is None
+    assert len(book.export()["caps"]) == 3
+
+
+def test_one_seed_for_different_fits_promises_nothing(book):
+    book.reserve(records(), [promise(0.5)], model="logistic", plan="a", seed=1)
+    book.reserve(records(), [promise(0.5)], model="logistic", plan="a", seed=1)  # the very same release
+    assert book.standing("clinic").total.epsilon < 2
+    book.reserve(records(), [promise(0.5)], model="logistic", plan="b", seed=1)
+    assert book.standing("clinic").total.epsilon == np.inf
+    assert "from one seed (1): together they promise nothing" in book.standing("clinic").statement()
+    book.set_cap("clinic", 50.0, 1e-5)
+    with pytest.raises(CapError, match=r"^seed=1: gave the noise of an earlier fit"):
+        book.reserve(records(), [promise(0.5)], model="logistic", plan="c", seed=1)
+
+
+# --- relatives -------------------------------------------------------------------------------------------------------------
+
+
+def test_relatives_share_what_is_spent(book, private_frame):
+    bounds = {"dose": (0, 200), "age": (0, 100)}
+    clinic = wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic")
+    book.reserve(records_of(clinic), [promise()], model="logistic")
+    shuffled = private_frame.sample(frac=1.0, random_state=1).assign(extra=np.linspace(0, 1, len(private_frame)))
+    other = wb.data.from_frame(shuffled, target="ill", bounds={**bounds, "extra": (0, 1)}, name="clinic again")
+    before = book.standing(records_of(other))
+    assert before.entry is None
+    assert [entry.name for entry, _ in before.relatives] == ["clinic"]
+    assert before.total.epsilon >= 1.0
+    book.reserve(records_of(other), [promise()], model="logistic")
+    for name in ("clinic", "clinic again"):
+        assert book.standing(name).total.fits == 2
+    book.set_cap("clinic", 1.2, 1e-5)
+    with pytest.raises(CapError, match="'clinic'"):  # a relative's cap counts
+        book.reserve(records_of(other), [promise()], model="logistic")
+    with pytest.raises(ArgumentError, match="why="):
+        book.separate("clinic", "clinic again", "")
+    book.separate("clinic again", "clinic", "other people")
+    assert book.standing("clinic").total.fits == 1
+    with pytest.raises(ArgumentError, match="is the same data set"):
+        book.separate("clinic", "clinic", "itself")
+
+
+def test_a_table_that_an_earlier_version_split_by_place_is_known_again_with_its_cap(book, private_frame):
+    bounds = {"dose": (0, 200), "age": (0, 100)}
+    train, evaluation = by_place(private_frame, 0.2, 0)
+    earlier = wb.data.from_frame(train, evaluation=evaluation, target="ill", bounds=bounds, name="clinic")
+    book.reserve(records_of(earlier), [promise()], model="logistic")
+    book.set_cap("clinic", 1.2, 1e-5)
+    now = records_of(wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic"))
+    standing = book.standing(now)
+    assert (standing.entry, [entry.number for entry, _ in standing.relatives]) == (None, [1])
+    with pytest.raises(CapError, match="'clinic'"):
+        book.reserve(now, [promise()], model="logistic")
+
+
+def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_are(book):
+    first, second = records(), records(fingerprint="f" * 32)
+    book.reserve(first, [promise()], model="logistic")
+    assert "Data set 1 is called 'clinic' too and is counted apart" in book.standing(second).statement()
+    book.reserve(second, [promise()], model="logistic")
+    assert "Data set 2 is called 'clinic' too" in book.standing(1).statement()
+    assert book.standing(1).total.fits == 1
+    book.relate(1, 2, "the same patients, a year later")
+    assert book.standing(1).total.fits == 2
+    assert "called" not in book.standing(1).statement()
+    book.separate(1, 2, "two hospitals")
+    assert book.standing(2).total.fits == 1
+    assert "called" not in book.standing(2).statement()
+
+
+def test_unrelated_records_are_counted_apart(book, private_frame):
+    random = np.random.default_rng(1)
+    bounds = {"dose": (0, 200), "age": (0, 100)}
+    for name in ("one", "two"):
+        frame = private_frame.assign(dose=random.uniform(0, 200, 240), age=random.uniform(0, 100, 240))
+        data = wb.data.from_frame(frame, target="ill", bounds=bounds, name=name)
+        book.reserve(records_of(data), [promise()], model="logistic")
+        assert book.standing(name).total.fits == 1
+
+
+# --- crashes and recovery --------------------------------------------------------------------------------------------------
+
+
+def test_a_reservation_stands_until_it_is_recovered(book):
+    keys = book.reserve(records(), [promise(), promise()], model="logistic")
+    book.mark(keys[:1], 120)
+    assert book.recover() == []  # this process is there
+    for key in keys:
+        end_of_process(key, book)
+    standing = book.standing("clinic")
+    assert standing.interrupted == (1, 2)
+    assert "2 fits ended without a word" in standing.statement()
+    assert [part.steps for part in standing.parts] == [500, 500]
+    assert [spend.taken for spend in book.recover()] == [120, 0]
+    assert [spend.state for spend in book.spends()] == ["recovered"] * 2
+    assert book.recover() == []
+    with pytest.raises(LedgerError, match="no reservation"):  # whoever is there after all must go no further
+        book.mark(keys[:1], 300)
+
+
+def test_a_fit_that_goes_on_is_counted_once(book):
+    capped(book, 1.3)
+    (key,) = book.reserve(records(), [promise()], model="logistic")
+    book.settle(key, 200)
+    book.resume(key)
+    assert (book.spend(key).state, book.spend(key).counted) == ("reserved", 500)
+    book.settle(key, 500)
+    assert [spend.counted for spend in book.spends()] == [500]
+
+
+def test_what_may_have_been_seen_before_counts_however_a_fit_goes_on(book):
+    (key,) = book.reserve(records(), [promise()], model="logistic")
+    book.mark([key], 300)
+    with pytest.raises(LedgerError, match="running in this process"):
+        book.resume(key)
+    end_of_process(key, book)
+    book.resume(key)
+    book.settle(key, 0)
+    assert book.spend(key).counted == 300
+    book.resume(key)
+    book.settle(key, 310)
+    book.resume(key)
+    book.settle(key, None)
+    assert book.spend(key).counted == 310
+
+
+def test_the_rest_of_a_fit_needs_room_under_the_cap(book):
+    capped(book, 1.4)
+    (key,) = book.reserve(records(), [promise()], model="logistic")
+    book.settle(key, 50)
+    book.reserve(records(), [promise(0.2)] * book.standing("clinic").how_many_more(promise(0.2)), model="logistic")
+    with pytest.raises(CapError):
+        book.resume(key)
+    assert book.spend(key).counted == 50
+    assert book.resume(key, over_cap="nearly there").number == 1
+    assert book.spend(key).rule == "override"
+
+
+PROLOGUE = """
+import sys
+from promises import promise
+from workbench.ledger.ledger import CapError, Ledger, Records
+book = Ledger(sys.argv[1])
+clinic = Records("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
+"""
+
+
+def another_process(script, book):
+    """A process that runs ``script`` with the ledger as ``book``."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROLOGUE + script, book.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
+    )
+
+
+def test_a_fit_that_runs_elsewhere_is_not_resumed(book):
+    script = "print(*book.reserve(clinic, [promise()], model='logistic'), flush=True); sys.stdin.read()"
+    with another_process(script, book) as other:
+        key = other.stdout.readline().strip()
+        with pytest.raises(LedgerError, match="running in another process"):
+            book.resume(key)
+        assert book.recover() == []
+        other.kill()
+    assert book.standing("clinic").interrupted == (1,)
+    assert book.resume(key).key == key
+
+
+FORKED = """
+import os, sys, pathlib
+from workbench.privacy import _owners
+folder = pathlib.Path(sys.argv[1]) / "owners"
+here = _owners.own(folder)
+reader, writer = os.pipe()
+child = os.fork()
+if not child:
+    os.write(writer, _owners.own(folder).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+there = os.read(reader, 100).decode()
+print(there != here, _owners.own(folder) == here, _owners.is_alive(folder, here), _owners.is_alive(folder, there))
+"""
+
+
+def test_a_forked_child_is_a_process_of_its_own(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FORKED, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", "True", "False"]
+
+
+# --- several processes -----------------------------------------------------------------------------------------------------
+
+
+UNTIL_REFUSED = """
+fit = promise(0.3)
+print("ready", flush=True)
+sys.stdin.readline()
+count = 0
+try:
+    while True:
+        (key,) = book.reserve(clinic, [fit], model="logistic")
+        book.mark([key])
+        book.settle(key, fit.steps)
+        count += 1
+except CapError:
+    print(count, flush=True)
+"""
+
+
+def test_two_kernels_cannot_both_pass_a_cap(book):
+    capped(book, 3.0)
+    allowed = book.standing("clinic").how_many_more(promise(0.3))
+    with contextlib.ExitStack() as stack:
+        kernels = [stack.enter_context(another_process(UNTIL_REFUSED, book)) for _ in range(3)]
+        for kernel in kernels:
+            assert kernel.stdout.readline() == "ready\n"
+        for kernel in kernels:
+            kernel.stdin.write("go\n")
+            kernel.stdin.flush()
+        counts = [int(kernel.stdout.readline()) for kernel in kernels]
+    assert sum(counts) == allowed == len(book.spends())
+    assert [spend.number for spend in book.spends()] == list(range(1, allowed + 1))
+
+
+# --- files that cannot be used ---------------------------------------------------------------------------------------------
+
+
+def permissions(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_the_owner_alone_may_read(book):
+    book.reserve(records(), [promise()], model="logistic")
+    with contextlib.closing(sqlite3.connect(book.path)) as database:
+        database.execute("BEGIN")
+        database.execute("SELECT * FROM spends").fetchall()
+        beside = sorted(path.name for path in book.path.parent.iterdir() if path.is_file())
+        assert beside == ["ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal", "ledger.sqlite.key"]
+        for name in beside:
+            assert permissions(book.path.with_name(name)) == 0o600
+    assert permissions(book.path.parent) == 0o700
+    for owner in book.path.with_name("ledger.sqlite.owners").iterdir():
+        assert permissions(owner) == 0o600
+
+
+@pytest.mark.parametrize("damage", ["header", "middle", "cut", "text", "other"])
+def test_a_damaged_file_is_refused_and_left_as_it_is(book, damage):
+    for _ in range(40):
+        book.reserve(records(), [promise()], model="logistic")
+    content = bytearray(book.path.read_bytes())
+    if damage == "header":
+        content[:16] = b"no database here"
+    elif damage == "middle":
+        content[4096:-4096] = os.urandom(len(content) - 8192)
+    elif damage == "cut":
+        content = content[: len(content) // 2]
+    elif damage == "text":
+        content = b"a text, and no database\n"
+    book.path.write_bytes(content)
+    if damage == "other":
+        book.path.unlink()
+        with contextlib.closing(sqlite3.connect(book.path)) as database, database:
+            database.execute("CREATE TABLE notes (text TEXT)")
+    before = book.path.read_bytes()
+    with pytest.raises(LedgerError, match="is damaged or no ledger: it was left as it is") as caught:
+        book.reserve(records(), [promise()], model="logistic")
+    assert str(book.path) in str(caught.value)
+    assert book.path.read_bytes() == before
+
+
+def test_a_ledger_of_another_version_is_refused(book):
+    book.add(records())
+    with contextlib.closing(sqlite3.connect(book.path)) as database:
+        database.execute("PRAGMA user_version = 99")
+    with pytest.raises(LedgerError, match="written by another version"):
+        book.datasets()
+
+
+def test_a_full_disk_is_said_and_loses_nothing(book, monkeypatch):
+    book.reserve(records(), [promise()], model="logistic")
+    connect = sqlite3.connect
+
+    def small(*arguments, **options):
+        database = connect(*arguments, **options)
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}")
+        return database
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger.sqlite3, "connect", small)
+        with pytest.raises(LedgerError, match="the disk is full: nothing was recorded, and what was recorded before is"):
+            book.reserve(records(), [promise()] * 60, model="logistic")
+        assert len(book.spends()) == 1
+    book.reserve(records(), [promise()] * 60, model="logistic")
+    assert len(book.spends()) == 61
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(LedgerError, match=r"ledger='.*file/ledger.sqlite': cannot be"):
+        Ledger(tmp_path / "file" / "ledger.sqlite").reserve(records(), [promise()], model="logistic")
+
+
+def test_a_read_only_file_is_said(book, monkeypatch):
+    """As SQLite says it; to the superuser, who runs these tests in a container, no file is read-only."""
+    book.reserve(records(), [promise()], model="logistic")
+    connect = sqlite3.connect
+
+    def read_only(path, **options):
+        return connect(f"file:{path}?mode=ro", uri=True, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger.sqlite3, "connect", read_only)
+        with pytest.raises(LedgerError, match="cannot be written: name another file"):
+            book.reserve(records(), [promise()], model="logistic")
+        assert len(book.spends()) == 1
+    assert len(book.spends()) == 1
+
+
+def test_a_clock_that_jumps_changes_no_order_and_no_spend(book, monkeypatch):
+    keys = []
+    for moment in (2e9, 0.0, 1e9, -1e9):
+        monkeypatch.setattr(time, "gmtime", lambda moment=moment: time.struct_time((1970 + int(moment // 3e7), *[1] * 8)))
+        keys += book.reserve(records(), [promise()], model="logistic")
+        book.set_cap("clinic", 40.0 + moment / 1e9, 1e-5)
+        book.settle(keys[-1], 500)
+    assert [spend.key for spend in book.spends()] == keys
+    assert [spend.state for spend in book.spends()] == ["settled"] * 4
+    assert book.entry("clinic").cap.epsilon == 39.0  # the newest
+    assert book.recover() == []
+
+
+def test_what_is_exported_is_everything_but_sketches(book, private_data):
+    book.reserve(records_of(private_data), [promise()], model="logistic")
+    book.set_cap("clinic", 5.0, 1e-5)
+    exported = json.loads(json.dumps(book.export()))
+    assert [len(exported[name]) for name in ("datasets", "relatives", "caps", "spends")] == [1, 0, 1, 1]
+    assert "sketch" not in exported["datasets"][0]
+    assert exported["spends"][0]["guarantee"]["epsilon"] == 1.0
+    assert len(sketch(private_data)) > 0

@@ -1,0 +1,258 @@
+"""No draw that privacy rests on comes from another generator than ``workbench.noise.chacha20``.
+
+The source of every module is read: whatever names a generator of JAX, NumPyro, NumPy, SciPy, Python or the operating system
+is found where it stands, and is an offence unless it is listed here with a reason. What a step compiles to is read as well.
+"""
+
+import ast
+import pathlib
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import pytest
+from numpyro.optim import Adam
+
+from tests import zoo
+from workbench.inference import DPVI
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
+from workbench.sampling import PoissonSampler
+
+ROOT = pathlib.Path(__file__).parents[2]
+FAST_KEY = "workbench.noise.chacha20.fast_key"
+
+# modules and functions that draw, or that make keys of another generator
+GENERATORS = (
+    "jax.random",
+    "jax.lax.rng_bit_generator",
+    "jax.lax.rng_uniform",
+    "numpy.random",
+    "numpyro.handlers.seed",
+    "os.getrandom",
+    "os.urandom",
+    "random",
+    "scipy.stats.qmc",
+    "secrets",
+    "uuid",
+    FAST_KEY,
+)
+# a key of ChaCha20 stays one through these
+KEY_HANDLING = {f"jax.random.{name}" for name in ("fold_in", "key_data", "key_impl", "split", "wrap_key_data")}
+METHODS = {"rvs"}  # of SciPy's distributions
+ARGUMENTS = {"random_state", "rng_key", "rng_seed"}  # of pandas, scikit-learn and NumPyro
+
+# where minibatches are drawn and noise is added: nothing may be allowed here
+PRIVATE_ROOMS = ("workbench/noise/mechanism.py", "workbench/sampling/")
+
+
+class Use(NamedTuple):
+    """A generator named in a module: its path, the functions and classes around the place, the generator."""
+
+    path: str
+    within: str
+    generator: str
+
+
+_SPLIT_SEED = "which published rows are evaluation records follows from a public seed and the row's place"
+_SUBSET_SEED = "which public rows a subset takes follows from a public seed and the row's place"
+_CHACHA20 = "its keys are of ChaCha20"
+_MADE_UP = "records that are made up from a public seed"
+_RELEASED = "draws from a posterior that is released already"
+_NAME = "a name that no other thing has; no noise comes from it"
+ALLOWED = {
+    Use("workbench/noise/chacha20.py", "new_key", "os.urandom"): "the source of secret keys",
+    Use("workbench/noise/chacha20.py", "_normal_chunk", "jax.random.bits"): _CHACHA20,
+    Use("workbench/noise/chacha20.py", "normal.at_once", "jax.random.bits"): _CHACHA20,
+    Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.Generator"): _SPLIT_SEED,
+    Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
+    Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.Generator"): _SUBSET_SEED,
+    Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.PCG64"): _SUBSET_SEED,
+    Use("workbench/ledger/fingerprint.py", "make_key", "os.urandom"): "the key that keeps fingerprints from being guessed",
+    Use("workbench/ledger/overlap.py", "sketch", "os.urandom"): "the nonce of an encrypted summary",
+    Use("workbench/ledger/ledger.py", "Ledger.reserve", "uuid.uuid4"): _NAME,
+    Use("workbench/ledger/_owners.py", "own", "uuid.uuid4"): _NAME,
+    Use("workbench/fitting/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
+    Use("workbench/fitting/run_log.py", "Recording.begin", "uuid.uuid4"): _NAME,
+    Use("workbench/fitting/run_log.py", "Recording._entered_plan", "uuid.uuid4"): _NAME,
+    Use("workbench/results/_whole.py", "replace", "uuid.uuid4"): _NAME,
+    Use("workbench/sweeps/sweeping.py", "PreparedSweep.__post_init__", "uuid.uuid4"): _NAME,
+    Use("workbench/data/synthetic.py", "hierarchical", "numpy.random.default_rng"): _MADE_UP,
+    Use("workbench/data/synthetic.py", "mixture", "numpy.random.default_rng"): _MADE_UP,
+    Use("workbench/data/synthetic.py", "tokens", "numpy.random.default_rng"): _MADE_UP,
+    Use("workbench/teaching/simulations.py", "_cloud", "numpy.random.default_rng"): _MADE_UP,
+    Use("models/neural_classifier.py", "_starting_value", "jax.random.normal"): "starting values, which depend on no record",
+    Use("models/vae.py", "_parameters", "jax.random.normal"): "starting values, which depend on no record",
+    Use("workbench/models/relations.py", "_trace.run", "numpyro.handlers.seed"): "reads the structure off blank records",
+    Use("workbench/models/pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",
+    Use("workbench/results/prediction.py", "Predictor.split", FAST_KEY): "starting values that are not used",
+    Use("workbench/results/prediction.py", "Predictor._held_out", FAST_KEY): _RELEASED,
+    Use("workbench/results/prediction.py", "Predictor.sample", "jax.random.randint"): _RELEASED,
+    Use("workbench/results/prediction.py", "Predictor.sample.one", "numpyro.handlers.seed"): _RELEASED,
+    Use("workbench/results/prediction.py", "synthetic_key", FAST_KEY): _RELEASED,
+    Use("workbench/results/synthesis.py", "synthetic_records", "jax.random.randint"): _RELEASED,
+    Use("workbench/inference/svi.py", "DPVI.init", FAST_KEY): "starting values, which depend on no record",
+    Use("workbench/inference/svi.py", "DPVI._require_separate_records", FAST_KEY): "its shape alone",
+    Use("workbench/inference/svi.py", "DPVI.start", FAST_KEY): "starting values, which depend on no record",
+    Use("workbench/inference/svi.py", "DPVI.draw", FAST_KEY): "base noise of the guide; no guarantee rests on it",
+    Use("workbench/inference/svi.py", "DPVI.evaluate", FAST_KEY): "draws of latents for a number without a guarantee",
+    Use("workbench/inference/record_model.py", "_trace", "numpyro.handlers.seed"): "hands the guide its base noise",
+    Use("workbench/fitting/evaluation.py", "evaluation_key", FAST_KEY): "draws of latents for metrics without a guarantee",
+    Use("workbench/fitting/prepared.py", "PreparedFit.result", FAST_KEY): _RELEASED,
+    Use("workbench/auditing/attack.py", "clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
+    Use("workbench/auditing/canaries.py", "table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
+    Use("workbench/auditing/running.py", "audit_release", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
+}
+
+
+class _Reader(ast.NodeVisitor):
+    """Collects the uses of a module."""
+
+    def __init__(self, path, tree):
+        self.path, self.around, self.uses = path, [], set()
+        self.imported = {}  # local name: what it stands for
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    first = alias.name.partition(".")[0]
+                    self.imported[alias.asname or first] = alias.name if alias.asname else first
+            elif isinstance(node, ast.ImportFrom):
+                package = list(pathlib.PurePosixPath(path).parts[: -node.level]) if node.level else []
+                module = ".".join([*package, *filter(None, [node.module])])
+                for alias in node.names:
+                    self.imported[alias.asname or alias.name] = module if alias.name == "*" else f"{module}.{alias.name}"
+                    if alias.name == "*":
+                        self.note(module)
+        self.visit(tree)
+
+    def note(self, name):
+        drawn = any(name == generator or name.startswith(f"{generator}.") for generator in GENERATORS)
+        if (drawn and name not in KEY_HANDLING) or name in METHODS | ARGUMENTS:
+            self.uses.add(Use(self.path, ".".join(self.around), name))
+
+    def visit_Attribute(self, node):
+        names, whole = [], node
+        while isinstance(whole, ast.Attribute):
+            names.append(whole.attr)
+            whole = whole.value
+        if isinstance(whole, ast.Name):
+            self.note(".".join([self.imported.get(whole.id, f"<{whole.id}>"), *reversed(names)]))
+        else:
+            self.visit(whole)
+        for name in METHODS.intersection(names):
+            self.note(name)
+
+    def visit_Name(self, node):
+        if node.id in self.imported:
+            self.note(self.imported[node.id])
+
+    def visit_keyword(self, node):
+        if node.arg in ARGUMENTS:
+            self.note(node.arg)
+        self.visit(node.value)
+
+    def _inside(self, node):
+        self.around.append(node.name)
+        self.generic_visit(node)
+        self.around.pop()
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _inside  # noqa: N815
+
+
+def uses_of(path, source):
+    """The uses of generators in the module ``source``."""
+    return _Reader(path, ast.parse(source)).uses
+
+
+def all_uses():
+    modules = sorted([*ROOT.glob("workbench/**/*.py"), *ROOT.glob("models/**/*.py")])
+    return {use for module in modules for use in uses_of(module.relative_to(ROOT).as_posix(), module.read_text())}
+
+
+def test_every_generator_that_is_named_is_allowed_with_a_reason():
+    assert all_uses() - set(ALLOWED) == set()
+
+
+def test_nothing_is_allowed_that_is_there_no_longer():
+    assert set(ALLOWED) - all_uses() == set()
+
+
+def test_nothing_is_allowed_where_minibatches_and_noise_are_drawn():
+    assert not [use for use in ALLOWED if use.path.startswith(PRIVATE_ROOMS)]
+    assert all((ROOT / room).exists() for room in PRIVATE_ROOMS)
+
+
+@pytest.mark.parametrize(
+    ("offence", "generator"),
+    [
+        ("import jax\ndef draw(key):\n    return jax.random.normal(key)", "jax.random.normal"),
+        ("import jax\ndef draw(key):\n    return jax.random.key(0)", "jax.random.key"),
+        ("from jax import random\ndef draw(key):\n    return random.bits(key)", "jax.random.bits"),
+        ("from jax import random as r\ndef draw(key):\n    return [r.uniform][0](key)", "jax.random.uniform"),
+        ("from jax.random import choice as pick\ndef draw(key):\n    return pick(key)", "jax.random.choice"),
+        ("def draw(key):\n    import jax.random as r\n    return getattr(r, 'normal')(key)", "jax.random"),
+        ("from jax import lax\ndef draw(key):\n    return lax.rng_bit_generator(key)", "jax.lax.rng_bit_generator"),
+        ("import numpy as np\ndef draw(key):\n    return np.random.default_rng().normal()", "numpy.random.default_rng"),
+        ("import numpy as np\ndef draw(key):\n    return f(np.random)", "numpy.random"),
+        ("import numpy.random\ndef draw(key):\n    return numpy.random.rand()", "numpy.random.rand"),
+        ("import random\ndef draw(key):\n    return random.gauss(0, 1)", "random.gauss"),
+        ("import secrets\ndef draw(key):\n    return secrets.randbelow(9)", "secrets.randbelow"),
+        ("import os\ndef draw(key):\n    return os.urandom(32)", "os.urandom"),
+        ("from scipy import stats\ndef draw(key):\n    return stats.norm.rvs(9)", "rvs"),
+        ("from scipy import stats\ndef draw(key):\n    return stats.norm().rvs(9)", "rvs"),
+        ("def draw(frame):\n    return frame.sample(9, random_state=0)", "random_state"),
+        ("from numpyro import handlers\ndef draw(key):\n    return handlers.seed(f, key)", "numpyro.handlers.seed"),
+        (f"from {FAST_KEY.rpartition('.')[0]} import fast_key\ndef draw(key):\n    return fast_key(key)", FAST_KEY),
+        ("from ..privacy import randomness\ndef draw(key):\n    return randomness.fast_key(key)", FAST_KEY),
+    ],
+)
+def test_a_planted_offence_is_found(offence, generator):
+    path = "workbench/sampling/planted.py"
+    assert uses_of(path, offence) == {Use(path, "draw", generator)}
+
+
+def test_a_planted_import_of_everything_is_found():
+    path = "workbench/sampling/planted.py"
+    assert uses_of(path, "from numpy.random import *") == {Use(path, "", "numpy.random")}
+
+
+def test_secure_draws_and_names_alone_are_no_offence():
+    source = """
+import jax
+from workbench.noise.chacha20 import normal, stream
+def draw(key, random):
+    words = stream(jax.random.fold_in(key, 1), 0, 4)
+    return normal(jax.random.split(key)[0], (3,)), random.choice, words, "numpy.random"
+"""
+    assert uses_of("workbench/sampling/planted.py", source) == set()
+
+
+# --- what a step compiles to -----------------------------------------------------------------------------------------------
+
+STEP = DPVI(
+    zoo.logistic,
+    zoo.logistic_guide,
+    Adam(0.1),
+    sampler=PoissonSampler(60, 0.2, 60),
+    mechanism=GaussianMechanism(1.0, 1.0),
+)
+
+
+def generators_compiled(draw):
+    """Which other generators the compiled ``draw(minibatch, noise, base noise)`` holds."""
+    key = key_from_seed(0)
+    STEP.init(key, *zoo.logistic_data(60))
+    text = jax.jit(lambda key: draw(*STEP.draw(key, jnp.int32(0)))).lower(key).as_text()
+    return {name for name in ("threefry", "rng_bit_generator", "rng_uniform", "philox") if name in text}
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_minibatch_and_noise_compile_to_no_other_generator(monkeypatch, large):
+    """Large noise is drawn by itself, small noise from the words of the step's stream."""
+    monkeypatch.setattr(DPVI, "_has_large_noise", large)
+    assert generators_compiled(lambda minibatch, noise, base_noise: (minibatch, noise)) == set()
+
+
+def test_another_generator_would_be_seen_in_what_is_compiled():
+    drawn = generators_compiled(lambda minibatch, noise, base_noise: noise + jax.random.normal(base_noise, noise.shape))
+    assert drawn == {"threefry"}

@@ -1,0 +1,1 @@
+"""The `workbench` command: one module for each command or family of commands."""

@@ -1,0 +1,335 @@
+"""``workbench ledger``: what was spent on which records, and caps on it; what ``fit`` and ``resume`` say of both."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import io
+import json
+import math
+import shlex
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench._csv import inert
+from workbench._validate import ArgumentError
+from workbench.cli.shell import DONE, check_out, printable, written
+
+if TYPE_CHECKING:
+    from workbench.ledger.ledger import Ledger, Spend, Standing
+    from workbench.privacy.guarantee import Guarantee
+    from workbench.results import FitResult
+
+__all__ = ["after_fit", "forget", "in_one_line", "ledger", "saved_runs"]
+
+Answer = tuple[dict[str, Any], list[str]]  # for --json, and lines for people
+
+
+def ledger(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    from workbench.ledger.ledger import Ledger
+
+    book = Ledger(arguments.ledger)
+    if arguments.action == "export":
+        _export(book, arguments.out)
+        return DONE
+    if arguments.action in ("show", "cap", "relate", "separate") and not book.exists():
+        raise ArgumentError("ledger", str(book.path), "no such file; the first fit on private records makes it.")
+    _say(_ACTIONS[arguments.action](book, arguments), as_json=arguments.json)
+    return DONE
+
+
+def _say(answer: Answer, *, as_json: bool) -> None:
+    facts, lines = answer
+    texts = [json.dumps(facts, allow_nan=False)] if as_json else map(printable, lines)
+    written("".join(f"{text}\n" for text in texts), None)
+
+
+def _list(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    found = [_facts(book.standing(entry.number)) | {"fingerprint": entry.fingerprint} for entry in book.datasets()]
+    header = ("number", "name", "fits", "spent", "reserved", "cap", "used", "relatives")
+    lines = _table(header, map(_listed, found)) if found else [f"Nothing has been entered in {book.path}."]
+    return {"ledger": str(book.path), "datasets": found}, lines
+
+
+def _listed(facts: Mapping[str, Any]) -> tuple[object, ...]:
+    reserved = str(len(facts["reserved"]))
+    if facts["interrupted"]:
+        reserved += f" ({len(facts['interrupted'])} interrupted)"
+    caps = ", ".join(_promised(cap["epsilon"], cap["delta"]) for cap in facts["caps"])
+    relatives = ", ".join(str(relative["number"]) for relative in facts["relatives"])
+    spent = _promised(facts["epsilon"], facts["delta"])
+    return facts["number"], facts["name"], facts["fits"], spent, reserved, caps or "-", _used(facts) or "-", relatives or "-"
+
+
+def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    standing = book.standing(arguments.dataset)
+    facts = _facts(standing) | {"fingerprint": book.entry(arguments.dataset).fingerprint}
+    fits = [{**_fit_facts(spend), "interrupted": spend.number in standing.interrupted} for spend in standing.spends]
+    lines = [
+        f"{_called(facts)}: each record is a {facts['unit']}; first seen {facts['first_seen']}.",
+        standing.statement(),
+        *_cap_lines(facts),
+        *(f"Fits on {_called(other)} count too: {_shared(other['how'])}." for other in facts["relatives"]),
+    ]
+    if fits:
+        header = ("fit", "data", "model", "epsilon", "delta", "steps", "state", "rule", "began", "who", "result")
+        lines += ["", *_table(header, map(_row, fits)), ""]
+        lines.append("Epsilon and delta are of the steps that count: all that are planned, until a fit has ended.")
+    lines += [
+        f"Fit {fit['number']} was interrupted, at step {fit['reached']:,} at most. {_how_to_go_on(fit['run'])}"
+        for fit in fits
+        if fit["interrupted"]
+    ]
+    return {**facts, "statement": standing.statement(), "cautions": standing.cautions(), "spends": fits}, lines
+
+
+def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    epsilon, delta, relation, order = (getattr(arguments, name) for name in ("epsilon", "delta", "relation", "order"))
+    if arguments.remove:
+        book.remove_cap(arguments.dataset, arguments.why)
+    elif arguments.why or any(value is not None for value in (epsilon, delta, relation, order)):
+        book.set_cap(arguments.dataset, epsilon, delta, relation or "add_or_remove_one", order, arguments.why)
+    standing = book.standing(arguments.dataset)
+    facts = _facts(standing)
+    lines = _cap_lines(facts) or [f"{_called(facts)} has no cap."]
+    return {**facts, "cautions": standing.cautions()}, [*lines, *standing.cautions()]
+
+
+def _cap_lines(facts: Mapping[str, Any]) -> list[str]:
+    """What each cap means, its filter's order, and what is used."""
+    lines = [
+        f"Cap of {_called(cap)}: all fits on these records and on those that share some with them spend at most "
+        f"{_promised(cap['epsilon'], cap['delta'])} under {cap['relation']}, also where each was chosen after seeing the "
+        f"results of others. A Renyi filter of order {cap['order']} keeps it."
+        for cap in facts["caps"]
+    ]
+    return [*lines, f"Used: {_used(facts)}{' of the tightest' if len(lines) > 1 else ''}."] if lines else []
+
+
+def _separate(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    book.separate(arguments.one, arguments.other, arguments.why)
+    facts, other = _facts(book.standing(arguments.one)), _facts(book.standing(arguments.other))
+    still = other["number"] in [relative["number"] for relative in facts["relatives"]]
+    lines = [f"{_called(facts)} and {_called(other)} are counted apart."]
+    if still:
+        lines.append("Their fits still count together, because both share records with others.")
+    return {"separated": [facts["number"], other["number"]], "count_together": still}, lines
+
+
+def _relate(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    book.relate(arguments.one, arguments.other, arguments.why)
+    facts, other = _facts(book.standing(arguments.one)), _facts(book.standing(arguments.other))
+    lines = [f"{_called(facts)} and {_called(other)} count together."]
+    return {"related": [facts["number"], other["number"]]}, lines
+
+
+def _recover(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    found = book.recover()
+    lines = [
+        f"Fit {spend.number} ({spend.model}): {spend.taken:,} of {spend.planned:,} steps may have been taken and count."
+        for spend in found
+    ]
+    return {"recovered": [_fit_facts(spend) for spend in found]}, lines or ["No fit has ended without a word."]
+
+
+def _begin_anew(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    moved = book.begin_anew()
+    lines = [f"An empty ledger begins in {book.path}: what was spent before, and every cap, is not known to it."]
+    lines += [] if moved is None else [f"The damaged file was moved to {moved}."]
+    return {"ledger": str(book.path), "moved": None if moved is None else str(moved)}, lines
+
+
+def _new_key(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    book.new_key()
+    lines = [f"{book.path} has another key. Data sets entered before count with all others, until they are separated."]
+    return {"ledger": str(book.path)}, lines
+
+
+def _export(book: Ledger, out: str | None) -> None:
+    check_out(out)
+    kind = ".json" if out is None else Path(out).suffix
+    if kind not in (".json", ".csv"):
+        raise ArgumentError("out", out, "must end in .json or .csv.")
+    tables = book.export()
+    written(_as_csv(tables) if kind == ".csv" else json.dumps(tables, indent=2) + "\n", out)
+
+
+def _as_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """The spends, each with the name of its data set and the epsilon and delta that it promised."""
+    names = {row["number"]: row["name"] for row in tables["datasets"]}
+    rows = []
+    for spend in tables["spends"]:
+        plain = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in spend.items()}
+        promised = {name: spend["guarantee"][name] for name in ("epsilon", "delta")}
+        rows.append({name: inert(value) for name, value in {**plain, "name": names[spend["dataset"]], **promised}.items()})
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue()
+
+
+_ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], Answer]] = {
+    "list": _list, "show": _show, "cap": _cap, "relate": _relate, "separate": _separate,
+    "recover": _recover, "begin-anew": _begin_anew, "new-key": _new_key,
+}  # fmt: skip
+
+
+# ---- what fit and resume say ----------------------------------------------------------------------------------------------
+
+
+def after_fit(result: FitResult) -> dict[str, Any] | None:
+    """What the ledger says now of a fit's records; None where none is kept, and with a warning where it cannot be read."""
+    from workbench.ledger.reservation import LedgerWarning
+
+    try:
+        standing = result.standing
+        return None if standing is None else _facts(standing, result.guarantee)
+    except ArgumentError as error:
+        warnings.warn(str(error), LedgerWarning, stacklevel=2)
+        return None
+
+
+def in_one_line(facts: Mapping[str, Any]) -> str:
+    """What ``after_fit`` found."""
+    many = "one fit" if facts["fits"] == 1 else f"{facts['fits']} fits together"
+    spent = "spent " if facts["epsilon"] is not None else ""
+    line = f"Ledger: on {facts['name']!r} {many} {spent}{_promised(facts['epsilon'], facts['delta'])}"
+    conditions = {"plans were settled beforehand": facts["fits"] > 1, "no stop was decided by outputs": facts["stopped"]}
+    if facts["epsilon"] and any(conditions.values()):
+        line += f" (if {' and '.join(words for words, holds in conditions.items() if holds)})"
+    if facts["caps"]:
+        line += f"; of the cap {_used(facts)} is used, and {facts['how_many_more']:,} more like this would keep it"
+    return printable(f"{line}.")
+
+
+def saved_runs(*, as_json: bool) -> int:
+    """``workbench resume`` without a path: the runs that have left checkpoints."""
+    from workbench.fitting import resuming
+
+    found = [{**dataclasses.asdict(run), "path": str(run.path)} for run in resuming.saved_runs()]
+    rows = []
+    for run in found:
+        steps = "finished" if run["is_finished"] else f"{run['step']:,} of {run['steps']:,}"
+        rows.append((run["model"], run["data"], f"{run['epsilon']:g}", steps, run["written"], shlex.quote(run["path"])))
+    lines = _table(("model", "data", "epsilon", "steps", "written", "path"), rows)
+    unusable = [str(folder) for folder in resuming.unusable_runs()]
+    lines = lines if found else ["No run has left checkpoints."]
+    if unusable:
+        lines += ["", "Damaged, edited or of another version; to delete the keys in them: workbench resume --forget PATH"]
+        lines += map(shlex.quote, unusable)
+    _say(({"runs": found, "unusable": unusable}, lines), as_json=as_json)
+    return DONE
+
+
+def forget(path: str, *, as_json: bool) -> int:
+    """``workbench resume --forget``."""
+    from workbench.fitting import resuming
+
+    spend = resuming.forget(path)
+    lines = ["Deleted: its checkpoints and the secret key in them. It cannot be resumed."]
+    if spend is not None:
+        lines.append(f"Ledger: fit {spend.number} counts {spend.counted:,} of {spend.planned:,} planned steps.")
+    _say(({"forgotten": path, "fit": None if spend is None else _fit_facts(spend)}, lines), as_json=as_json)
+    return DONE
+
+
+# ---- facts and words ------------------------------------------------------------------------------------------------------
+
+
+def _facts(standing: Standing, like: Guarantee | None = None) -> dict[str, Any]:
+    """The standing of a data set in the ledger, JSON-ready.
+
+    ``epsilon`` is None where the fits together promise nothing, ``used`` where there is no cap, or none that counts them.
+    :param like: a fit, for ``how_many_more``.
+    """
+    entry, total = standing.entry, standing.total
+    assert entry is not None
+    return {
+        "number": entry.number,
+        "name": entry.name,
+        "unit": entry.unit,
+        "first_seen": entry.time,
+        "fits": len(standing.spends),
+        "epsilon": 0.0 if total is None else _finite(total.epsilon),
+        "delta": 0.0 if total is None else total.delta,
+        "relation": None if total is None else total.relation,
+        "reserved": [spend.number for spend in standing.reserved],
+        "interrupted": list(standing.interrupted),
+        "stopped": [spend.number for spend in standing.spends if 0 < spend.counted < spend.planned],
+        "caps": [
+            {"number": owner.number, "name": owner.name, "why": owner.why, **dataclasses.asdict(owner.cap)}
+            for owner in standing.caps
+            if owner.cap is not None
+        ],
+        "used": _finite(standing.used()),
+        "how_many_more": None if like is None else standing.how_many_more(like),
+        "relatives": [{"number": other.number, "name": other.name, "how": how} for other, how in standing.relatives],
+    }
+
+
+def _fit_facts(spend: Spend) -> dict[str, Any]:
+    """One fit, JSON-ready; ``epsilon`` and ``delta`` are of the steps that count."""
+    part = spend.part
+    plain = ("number", "key", "dataset", "model", "relation", "planned", "reached", "taken", "state", "rule", "why", "seed")
+    return {
+        **{name: getattr(spend, name) for name in (*plain, "began", "ended", "who", "run", "result")},
+        "promised_epsilon": spend.guarantee.epsilon,
+        "epsilon": 0.0 if part is None else part.epsilon,
+        "delta": 0.0 if part is None else part.delta,
+    }
+
+
+def _row(fit: Mapping[str, Any]) -> tuple[object, ...]:
+    steps = f"{fit['planned'] if fit['taken'] is None else fit['taken']:,} of {fit['planned']:,}"
+    state = "interrupted" if fit["interrupted"] else fit["state"]
+    rule = f"{fit['rule']}: {fit['why']}" if fit["why"] else fit["rule"]
+    numbers = f"{fit['epsilon']:g}", f"{fit['delta']:g}"
+    return (
+        fit["number"], fit["dataset"], fit["model"], *numbers, steps, state, rule, fit["began"], fit["who"],
+        fit["result"] or "-",
+    )  # fmt: skip
+
+
+def _how_to_go_on(run: str | None) -> str:
+    if run is None or not Path(run).is_dir():
+        return "It left no checkpoint; to count only the steps that it may have taken: workbench ledger recover"
+    return f"To go on with it: workbench resume {shlex.quote(run)}"
+
+
+def _shared(how: str) -> str:
+    from workbench.ledger.budget import NOT_COMPARED
+
+    return f"the two were entered with {how}" if how == NOT_COMPARED else f"the two have {how} in common"
+
+
+def _called(facts: Mapping[str, Any]) -> str:
+    return f"{facts['number']} ({facts['name']})"
+
+
+def _promised(epsilon: float | None, delta: float) -> str:
+    if epsilon is None:
+        return "promise nothing"
+    return f"epsilon = {epsilon:g} at delta = {delta:g}" if delta else "nothing"
+
+
+def _used(facts: Mapping[str, Any]) -> str:
+    """The share of the tightest cap; "" without one."""
+    if not facts["caps"]:
+        return ""
+    return "more than can be counted" if facts["used"] is None else f"{100 * facts['used']:.3g} %"
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    texts = [tuple(header), *(tuple(printable(str(cell)) for cell in row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in texts]

@@ -1,0 +1,191 @@
+"""``workbench sweep``: the fits of a plan, here or on other processes or machines, once what they spend is accepted."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench._validate import ArgumentError, integer
+from workbench.cli.shell import DONE, FAILED, STOPPED, stopped_by_interrupt
+
+if TYPE_CHECKING:
+    from workbench.sweeps import SweepResult
+    from workbench.sweeps.grid import Grid
+    from workbench.sweeps.sweeping import PreparedSweep
+
+__all__ = ["sweep"]
+
+_MOST_WORKERS = 1024
+_SECONDS = 10  # that a scheduler has to answer
+
+
+def sweep(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    from workbench.results.storage import check_folder
+    from workbench.sweeps import plan_file, sweeping
+    from workbench.sweeps.store import Store, key_path
+
+    # everything that can be refused is refused before a record is touched
+    folder = None if arguments.out is None else check_folder(arguments.out)
+    lanes = None if arguments.max_lanes is None else integer("max_lanes", arguments.max_lanes, at_least=1)
+    plan = plan_file.read(arguments.plan)
+    file = plan.pop("store", None)
+    if arguments.store is not None:
+        file = Path(arguments.store).expanduser()
+    if arguments.dry_run and file is not None and not file.exists() and not key_path(file).exists():
+        file = None  # an empty one would be left behind
+    with _executor(arguments) as executor, contextlib.closing(Store(file)) as store:
+        prepared = sweeping.prepare(**plan, store=store)
+        for caution in prepared.cautions:
+            print(f"workbench sweep: warning: {caution}", file=sys.stderr)
+        known = [row["state"] for row in store.rows(list(prepared.cells))]
+        counts = {"planned": len(prepared.cells), "stored": known.count("done")}
+        if arguments.dry_run:
+            _say(prepared.result(), counts, prepared, as_json=arguments.json)
+            return DONE
+        if not _accepted(prepared, arguments.accept_total_epsilon, is_kept=file is not None):
+            print("workbench sweep: not accepted; no epsilon spent.", file=sys.stderr)
+            return STOPPED
+        with stopped_by_interrupt("workbench sweep: stopping; finished fits are kept.") as stop:
+            try:
+                with sweeping.progress_bar(arguments.quiet) as show:
+                    result = prepared.run(stop, show, executor=executor, max_lanes=lanes)
+            except OSError as error:
+                print(f"workbench sweep: {error}", file=sys.stderr)
+                return FAILED
+            if folder is not None:
+                _save(result, Path(arguments.plan).expanduser(), folder)
+        _say(result, counts, prepared, as_json=arguments.json)
+    return _exit_code(result)
+
+
+@contextlib.contextmanager
+def _executor(arguments: argparse.Namespace) -> Iterator[Any]:
+    """What does the work: processes or a dask cluster, None for this process."""
+    if arguments.workers is not None:
+        from workbench.sweeps.executors import Processes
+
+        with Processes(integer("workers", arguments.workers, at_least=1, at_most=_MOST_WORKERS)) as pool:
+            yield pool
+    elif arguments.scheduler is not None:
+        with _client(arguments.scheduler) as client:
+            yield client
+    else:
+        yield None
+
+
+def _client(address: str) -> Any:
+    """A client of a dask scheduler. :raises ArgumentError: naming ``scheduler``."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ArgumentError("scheduler", address, 'dask needs a package: pip install "dpvi-workbench[cluster]".') from None
+    try:
+        return Client(address, timeout=_SECONDS)
+    except (OSError, ValueError) as error:
+        raise ArgumentError("scheduler", address, f"cannot be reached ({' '.join(str(error).split())}).") from None
+
+
+def _accepted(prepared: PreparedSweep, total_epsilon: float | None, *, is_kept: bool) -> bool:
+    """Whether what the sweep spends is accepted, by ``total_epsilon`` or by whoever sits at the terminal.
+
+    :param is_kept: whether a store keeps what the fits release. :raises ArgumentError: where nobody can be asked.
+    """
+    from workbench.sweeps import BudgetError
+
+    if prepared.total is not None and not is_kept:
+        caution = "without --store the released parameters are lost at the end, and the table alone is left."
+        print(f"workbench sweep: warning: {caution}", file=sys.stderr)
+    try:
+        prepared.accept(total_epsilon)
+    except BudgetError as error:
+        needed = error.total.epsilon
+        if total_epsilon is not None or not math.isfinite(needed) or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            hint = f" To run it, give --accept-total-epsilon {needed}." if math.isfinite(needed) else ""
+            raise ArgumentError("accept_total_epsilon", total_epsilon, f"{prepared.statement()}{hint}") from None
+        print(f"{prepared.statement()}\nSpend this? [y/N] ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return True
+
+
+def _exit_code(result: SweepResult) -> int:
+    if result.state == "done":
+        return DONE if (result.table["state"] == "done").all() else FAILED
+    return STOPPED if result.state == "stopped" else FAILED
+
+
+# ---- what is shown --------------------------------------------------------------------------------------------------------
+
+
+def _save(result: SweepResult, plan: Path, folder: Path) -> None:
+    from workbench.plots import png
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"plan{plan.suffix}").write_bytes(plan.read_bytes())
+    saved = [result.to_csv(folder / "table.csv")]
+    with contextlib.suppress(ArgumentError):  # no private fit has metrics that may be shown
+        (folder / "figure.png").write_bytes(png(result.plot()))
+        saved.append(folder / "figure.png")
+    for path in saved:
+        print(f"Saved: {path}", file=sys.stderr)
+
+
+def _say(result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_answer(result, counts), allow_nan=False))
+        return
+    if result.state == "planned":
+        stored, to_run = counts["stored"], len(prepared.runs)
+        unusable = counts["planned"] - stored - to_run
+        print(f"{counts['planned']} fits: {stored} in the store, {to_run} to run, {unusable} that cannot be run as asked.")
+    else:
+        _print_metrics(result, prepared.grid)
+        states = result.table["state"]
+        print(f"{(states == 'done').sum()} of {counts['planned']} fits are done. {result.message}".rstrip())
+    others = [(row["state"], row["message"]) for row in result.table.to_dict("records") if row["state"] != "done"]
+    if result.state == "planned":
+        others = [(row["state"], row["message"]) for row in prepared.refused]
+    for (state, message), count in Counter(others).items():
+        print(f"{count} {state}: {message}")
+    print(result.statement)
+
+
+def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
+    table = result.table.replace([math.inf, -math.inf], math.nan)
+    total = None if result.total is None else dataclasses.asdict(result.total)
+    return {
+        "state": result.state,
+        "message": result.message,
+        "statement": result.statement,
+        "total": total and {name: None if value == math.inf else value for name, value in total.items()},
+        **counts,
+        "fits": table.astype(object).where(table.notna(), None).to_dict(orient="records"),
+    }
+
+
+def _print_metrics(result: SweepResult, grid: Grid) -> None:
+    """Mean and deviation of the first metric over fits that differ in randomness alone."""
+    table = result.table[lambda table: table["state"] == "done"]
+    if not result.metrics:
+        if len(table):
+            print("No held-out metrics: the evaluation records are private (evaluate_private: outside the guarantee).\n")
+        return
+    metric = result.metrics[0]
+    by = ["method", *grid.varying, *(["options"] if "model" in grid.varying else []), "epsilon", "label"]
+    groups = table.groupby(by, dropna=False, sort=False)[metric]
+    summary = groups.agg(fits="size", mean="mean", deviation="std").reset_index()
+    print(f"Held-out {metric}:\n")
+    shown = summary.astype(object).where(summary.notna(), "-").map(_shown)
+    print(shown.to_string(index=False), end="\n\n")
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,56 @@
+"""What a model reaches without privacy: the line that private curves are compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+
+from workbench.fitting.prepared import PreparedFit
+from workbench.inference.svi import DPVI
+from workbench.inference.training import run
+from workbench.noise.chacha20 import new_key
+from workbench.noise.mechanism import GaussianMechanism
+from workbench.results.fit_result import Scores
+
+__all__ = ["without_privacy"]
+
+
+def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: False) -> Scores | None:
+    """Metrics of the same fit with neither clipping nor noise: same model, optimiser, minibatch sizes and steps.
+
+    The numbers are exact functions of the private training records, so they are labelled "outside the guarantee": look at
+    them, and do not publish them unless the records are public.
+
+    :param stop: asked between chunks.
+    :return: None if it was stopped or failed, or where the evaluation records may not be looked at.
+    """
+    if prepared.evaluator is None:
+        return None
+    planned, settings = prepared.dpvi, prepared.settings
+    free = DPVI(
+        planned.model,
+        prepared.model.new_guide(),
+        planned.given_optim,
+        sampler=planned.sampler,
+        mechanism=GaussianMechanism(math.inf, 0.0),
+        num_records=prepared.privacy.num_records,
+        gradient=settings.gradient,
+        strategy=settings.strategy,
+        physical_size=settings.physical_size,
+        average_from=planned.average_from,
+        learning_rate=planned.learning_rate,
+    )
+    records, _ = prepared.on_device
+    state = jax.device_put(free.init(new_key(), *records, **planned.static_kwargs), prepared.device)
+    steps = run(free, state, records, prepared.privacy.iterations, stop=stop)
+    while True:
+        try:
+            last = next(steps)
+        except StopIteration as ended:
+            state = ended.value
+            break
+    if last.status != "done":
+        return None
+    return Scores(prepared.evaluator(free.unconstrained(state, settings.average)), "outside the guarantee")

@@ -1,0 +1,401 @@
+"""Checkpoints of fits: written while they run, so that what was computed is not lost, and found again.
+
+Each fit has a folder of its own under ``runs()``. Every some seconds it gets a file with the state (parameters, optimiser,
+key, step), the plan's digest and how far the fit may go before the next one; the two newest are kept. At the end of all
+steps the released parameters replace them, without the key.
+
+*Randomness is never used for other data.* The noise of a step follows from the run's key and the step's number alone, and
+steps between the last checkpoint and a crash may have been seen. They are repeated bit for bit, which shows nothing new, and
+only so: a run is resumed only with the same records (by their keyed fingerprint), the same plan and the same program
+on the same kind of machine (``plan_digest``), and after a crash only on a processor that repeats exactly. With anything else
+the same noise would be added to other sums, and their difference would show what the noise hides. After a stop nothing needs
+to be repeated.
+
+Files are sealed with this user's secret key: one that was edited is not opened, so what it says may be acted upon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+import os
+import platform
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from workbench import __version__, _folders, _validate
+from workbench.fitting.settings import Settled
+from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
+from workbench.inference.svi import DPVI, DPVIState
+from workbench.ledger import _owners
+from workbench.ledger.fingerprint import key_file, secret_key
+from workbench.privacy.plan import PrivacyPlan
+
+__all__ = [
+    "Checkpoint",
+    "Checkpoints",
+    "forget",
+    "holds_fit",
+    "holds_key",
+    "is_running",
+    "new_folder",
+    "newest",
+    "plan_digest",
+    "repeats_exactly",
+    "runs",
+    "saved_runs",
+    "spend_of",
+]
+
+FORMAT = 2
+
+SECONDS = 10.0  # between two checkpoints,
+_SHARE = 0.02  # or longer, so that writing takes no more of the time than this
+_KEPT = 2  # checkpoints of a run
+_RUNS_KEPT = 20  # finished runs, and as many unfinished ones of public records
+_FIRST_SHARE = 20  # the first checkpoint covers a twentieth of the steps
+_AHEAD = 2.0  # times the steps that are expected until the next one
+_FINISHED = "finished.npz"
+_STATES = "step-*.npz"  # with the key,
+_PARTIAL = ".*.partial"  # as these may be, which a kill leaves behind
+_NOT_OF_THE_STEPS = ("draws", "evaluate_private")  # settings
+
+
+def runs() -> Path:
+    """Where the folders of fits are, unless another folder is given."""
+    return _folders.state() / "runs"
+
+
+# ---- what a checkpoint belongs to ---------------------------------------------------------------------------------------
+
+
+def plan_digest(settled: Settled, plan: PrivacyPlan, dpvi: DPVI, program: str, start: DPVIState) -> str:
+    """32 hexadecimal digits: equal for fits that, from one key and the same records, give the same numbers bit for bit.
+
+    It covers the program, which is what model, guide, optimiser and sampler came to, with every constant that they read; the
+    records as the model sees them, which may be some of the data set's arrays; the settings and the calibrated noise, which
+    the program takes as arguments; the versions of all that computes, and the kind of machine. It is keyed with the user's
+    secret: a plain hash would let whoever reads it test guesses of the number of records, which may be private.
+
+    :param program: ``training.Lowered.digest``. :param start: the state before the first step. It counts where there is a
+        seed, with which other fits may begin; a secret key and what followed from it are in the checkpoint.
+    """
+    facts = {
+        "format": FORMAT,
+        "versions": {name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy", "optax")},
+        "workbench": __version__,
+        "python": sys.version.split()[0],
+        "machine": [settled.device.platform, settled.device.device_kind, platform.machine(), _processor(), _cores()],
+        "flags": os.environ.get("XLA_FLAGS", ""),
+        "precision": [str(getattr(jax.config, name)) for name in ("jax_enable_x64", "jax_default_matmul_precision")],
+        "model": settled.model.name,
+        "program": program,
+        "records": _content({str(number): np.asarray(array) for number, array in enumerate(settled.data.train)}),
+        "start": None if plan.settings.seed is None else _content(arrays_of(start)),
+        "privacy": asdict(plan.settings),
+        "sampler": repr(plan.sampler),
+        "mechanism": repr(plan.mechanism),
+        "noise_size": dpvi.noise_size,
+        "settings": {name: value for name, value in asdict(settled.settings).items() if name not in _NOT_OF_THE_STEPS},
+    }
+    return _keyed(facts, b"plan")
+
+
+def _keyed(facts: Any, purpose: bytes) -> str:
+    """32 hexadecimal digits of JSON-ready facts, which nobody computes without this user's secret key."""
+    text = json.dumps(facts, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=16, key=secret_key(), person=purpose).hexdigest()
+
+
+def _content(arrays: Mapping[str, np.ndarray]) -> str:
+    """The same of arrays."""
+    digest = hashlib.blake2b(digest_size=16, key=secret_key(), person=b"arrays")
+    for name, array in sorted(arrays.items()):
+        digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _processor() -> str:
+    """The processor's name where it can be told: another one may round differently."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("model name", "CPU part")):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _cores() -> int:
+    """Those that this process may use: sums are split among them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def repeats_exactly(device: jax.Device) -> bool:
+    """Whether the same program gives the same numbers in another process, to the last bit; GPUs choose kernels by speed."""
+    return bool(device.platform == "cpu")
+
+
+# ---- writing ------------------------------------------------------------------------------------------------------------
+
+
+class Checkpoints:
+    """Writes the checkpoints of one run.
+
+    :param folder: of the run. :param facts: JSON-ready, what ``resuming`` needs beside the state.
+    :param mark: called with the step up to which the run may go from here on, when a checkpoint is on the disk.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        facts: Mapping[str, Any],
+        iterations: int,
+        mark: Callable[[int], None],
+    ) -> None:
+        self.folder = folder
+        self._facts, self._iterations, self._mark = dict(facts), iterations, mark
+        self._seen = int(facts.get("reached", 0))  # before the run was taken up again
+        self._reached = 0  # the step up to which the newest checkpoint lets the run go
+        self._began: tuple[int, float] | None = None
+        self._due = -math.inf
+
+    def before(self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]) -> None:
+        """Called before each chunk, which goes to step ``limit``; writes a checkpoint where one is due.
+
+        :param progress: facts about the run so far, JSON-ready.
+        :raises OSError: if it cannot be written; the chunk must not run then.
+        """
+        now = time.perf_counter()
+        if limit <= self._reached and now < self._due:
+            return
+        _running.add(self.folder)
+        step = int(state.step)
+        if self._began is None:
+            self._began = step, now
+            reached = max(limit, step + math.ceil(self._iterations / _FIRST_SHARE))
+        else:
+            pace = (step - self._began[0]) / max(now - self._began[1], 1e-9)
+            reached = limit + math.ceil(_AHEAD * SECONDS * pace)
+        reached = min(self._iterations, reached)
+        self.write(state, reached, progress())
+        self._mark(reached)
+        self._reached = reached
+        after = time.perf_counter()
+        self._due = after + max(SECONDS, (after - now) / _SHARE)
+
+    def write(self, state: DPVIState, reached: int, progress: Mapping[str, Any]) -> None:
+        """A checkpoint of ``state``, from which the run goes no further than ``reached``."""
+        step = int(state.step)
+        facts = {**progress, "step": step, "reached": max(reached, self._seen)}
+        try:
+            self._save(f"step-{step:012d}.npz", arrays_of(state), {**facts, "owner": _owners.own(_owners_folder())})
+        except OSError as error:
+            raise OSError(f"no checkpoint could be written in {self.folder} ({error.strerror or error}).") from error
+        for old in (*sorted(self.folder.glob(_STATES))[:-_KEPT], *self.folder.glob(_PARTIAL)):
+            old.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """The run takes no more steps."""
+        _running.discard(self.folder)
+
+    def finish(self, params: Mapping[str, np.ndarray], progress: Mapping[str, Any]) -> None:
+        """All steps are taken: keep the release, and delete the states with their key.
+
+        :raises OSError: if it cannot be written; the states are kept then.
+        """
+        order = 1 + max((_order(_facts_in(run)) or 0 for run in saved_runs()), default=0)
+        facts = {**progress, "step": self._iterations, "reached": self._iterations, "order": order}
+        self._save(_FINISHED, params, facts)
+        _drop_states(self.folder)
+        _prune(self.folder)
+
+    def _save(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+        self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        plain = json.loads(json.dumps({**self._facts, **facts, "arrays": _content(arrays)}))  # as it will be read
+        save_arrays(self.folder / name, arrays, {**plain, "seal": _keyed(plain, b"checkpoint")})
+
+
+_running: set[Path] = set()  # folders of this process's runs
+
+
+def _owners_folder() -> Path:
+    return _folders.state() / "owners"
+
+
+def is_running(run: Path) -> bool:
+    """Whether the process that wrote the newest checkpoint of a run may still take steps of it."""
+    owner = _facts_in(run).get("owner")
+    if owner is None or run in _running:
+        return run in _running
+    folder = _owners_folder()
+    return _owners.own(folder) != owner and _owners.is_alive(folder, owner)
+
+
+def _drop_states(run: Path) -> None:
+    """Delete the states of a run, with their key."""
+    for file in (*run.glob(_STATES), *run.glob(_PARTIAL)):
+        file.unlink(missing_ok=True)
+
+
+def _facts_in(run: Path) -> dict[str, Any]:
+    """Of a run's newest file that can be read, unchecked; empty where there is none."""
+    for file in _files(run):
+        with contextlib.suppress(_validate.ArgumentError):
+            return load_facts(file)
+    return {}
+
+
+def _files(run: Path) -> list[Path]:
+    """The newest first."""
+    return [run / _FINISHED, *sorted(run.glob(_STATES), reverse=True)]
+
+
+def _order(facts: Mapping[str, Any]) -> int | None:
+    """The place of a finished run among those in ``runs()``, which no clock decides; None of an unfinished one."""
+    order = facts.get("order")
+    return order if isinstance(order, int) else None
+
+
+def _prune(newest: Path) -> None:
+    """Delete all but the newest finished runs in ``runs()``, and old unfinished ones of public records.
+
+    Unfinished runs of private records have spent what nobody gets back: they stay until they are resumed or forgotten. A
+    folder of the user's own choice is left as it is.
+    """
+    if newest.parent != runs():
+        return
+    finished, others = [], []
+    for run in saved_runs():
+        facts = _facts_in(run)
+        order = _order(facts)
+        if order is not None:
+            _drop_states(run)  # a kill may have come between the release and this
+            finished.append((order, run))
+        elif facts.get("is_public"):
+            others.append(run)
+    for old in (*(run for _, run in sorted(finished)[:-_RUNS_KEPT]), *others[:-_RUNS_KEPT]):
+        if old != newest:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def forget(run: Path) -> None:
+    """Delete the states of a run that is in ``run``, with its key; a release stays."""
+    _drop_states(run)
+    with contextlib.suppress(OSError):  # it is not empty, or was not there
+        run.rmdir()
+
+
+def new_folder(key: str | None = None) -> Path:
+    """The folder of a fit with this key, or of a new one."""
+    return runs() / (key or uuid.uuid4().hex)
+
+
+# ---- reading ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The newest file of a run.
+
+    :param path: of the file. :param facts: as written.
+    """
+
+    path: Path
+    facts: dict[str, Any]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Of a state, or released parameters by name.
+
+        :raises ArgumentError: naming ``path``, if they are not those that were written.
+        """
+        arrays = load_arrays(self.path)
+        if _content(arrays) != self.facts["arrays"]:
+            raise _edited(self.path)
+        return arrays
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all steps were taken."""
+        return self.path.name == _FINISHED
+
+    @property
+    def repeats(self) -> bool:
+        """Whether steps may have been taken after it was written, which going on from it would repeat."""
+        return bool(self.facts["reached"] > self.facts["step"])
+
+
+def newest(path: str | Path) -> Checkpoint:
+    """The newest checkpoint of a run's folder that is whole; or the one in the file ``path``.
+
+    :raises ArgumentError: naming ``path``, if there is none, it was edited, or it was written by another version.
+    """
+    place = Path(path).expanduser()
+    problem: _validate.ArgumentError | None = None
+    for file in [place] if place.is_file() else _files(place):
+        if not file.exists():
+            continue
+        try:
+            facts = load_facts(file)
+        except _validate.ArgumentError as error:
+            problem = problem or error
+            continue
+        if facts.get("format") == 1:
+            raise _validate.ArgumentError(
+                "path", str(path), "was written by an earlier version, which did not note all of its program, so that its "
+                "noise might be drawn for other sums: begin a new fit, and delete this one's key with workbench resume "
+                "--forget. Parameters of a finished fit are read by numpy.load."
+            )  # fmt: skip
+        if facts.get("format") != FORMAT:
+            raise _validate.ArgumentError("path", str(path), f"is no checkpoint of format {FORMAT}, which is read here.")
+        seal = facts.pop("seal", None)
+        if seal != _keyed(facts, b"checkpoint"):
+            raise _edited(file)
+        return Checkpoint(file, facts)
+    raise problem or _validate.ArgumentError("path", str(path), "holds no checkpoint of a fit.")
+
+
+def _edited(path: Path) -> _validate.ArgumentError:
+    return _validate.ArgumentError(
+        "path", str(path), f"was edited, or was not written with the secret key in {key_file()}: begin a new fit."
+    )
+
+
+def saved_runs() -> list[Path]:
+    """Folders of runs in ``runs()``, oldest first."""
+    found = []
+    for folder in runs().iterdir() if runs().is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):  # another process may delete old ones
+            found.append((folder.stat().st_mtime, folder))
+    return [folder for _, folder in sorted(found) if folder.is_dir()]
+
+
+def holds_fit(run: Path) -> bool:
+    """Whether there are checkpoints or a release in a folder."""
+    return any(file.exists() for file in _files(run))
+
+
+def holds_key(run: Path) -> bool:
+    """Whether files in the folder of a run may hold its secret key."""
+    return any(run.glob(_STATES)) or any(run.glob(_PARTIAL))
+
+
+def spend_of(run: Path) -> tuple[str, str] | None:
+    """(path of the ledger, key in it) of a run, from whatever file of it can be read; None where it is in no ledger."""
+    facts = _facts_in(run)
+    spend, ledger = facts.get("spend"), facts.get("ledger")
+    return (ledger, spend) if isinstance(ledger, str) and isinstance(spend, str) else None

@@ -1,0 +1,67 @@
+"""Metrics of a fit on the evaluation records: one definition for single fits and for the lanes of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workbench.inference.svi import DPVI, held_out
+from workbench.models import Model
+from workbench.models.model import inputs_of
+from workbench.noise.chacha20 import fast_key
+
+__all__ = ["Outputs", "evaluation_key", "evaluation_of", "metrics_of"]
+
+_DRAWS = 50  # of the guide; fewer where they would take seconds:
+_WORK = 2e10  # draws x evaluation records x coordinates of the release point
+_PURPOSE = 101  # of the key, apart from those of inference.dpvi
+
+Outputs = tuple[jax.Array, jax.Array | None, jax.Array | None]  # ELBO, log-likelihood, predictions
+
+
+def evaluation_key(key: jax.Array) -> jax.Array:
+    """The key of a run's evaluations, from the run's key."""
+    return fast_key(jax.random.fold_in(key, _PURPOSE))
+
+
+def evaluation_of(dpvi: DPVI, model: Model, num_evaluation: int) -> Callable[..., Outputs]:
+    """``outputs(params, records, key, constants)``, a function for jit and vmap.
+
+    ``params``: unconstrained parameters; ``records``: the evaluation records; ``key``: of ``evaluation_key``; ``constants``:
+    arrays in the place of those that the model was split with, if any differ.
+
+    :param dpvi: after ``init``. :param num_evaluation: number of evaluation records.
+    """
+    affordable = _WORK / (num_evaluation * max(1000, dpvi.noise_size))
+    num_draws = int(np.clip(affordable, 1, _DRAWS))
+
+    def outputs(params: dict[str, Any], records: tuple[jax.Array, ...], key: jax.Array, constants: Any = None) -> Outputs:
+        split = dpvi.split.with_static(constants) if constants else dpvi.split
+        elbo, log_likelihood = held_out(split, params, key, records, num_draws)
+        predict = model.predict
+        if predict is None:  # a model of the user's need not predict
+            return elbo, log_likelihood, None
+        inputs = inputs_of(records)
+        keys = jax.random.split(key, num_draws)
+        fitted = split.constrain(params)
+        predictions = jax.vmap(lambda draw: predict(fitted | split.latents(params, draw), *inputs))(keys)
+        return elbo, log_likelihood, jnp.mean(predictions, axis=0)
+
+    return outputs
+
+
+def metrics_of(model: Model, target: np.ndarray, outputs: Outputs) -> dict[str, float]:
+    """ELBO, log-likelihood and the model's scores, by name.
+
+    :param target: the last array of the evaluation records.
+    """
+    elbo, log_likelihood, predictions = outputs
+    found = {"elbo": float(elbo)}
+    if log_likelihood is not None:
+        found["log_likelihood"] = float(log_likelihood)
+    scores: Mapping[str, float] = {} if predictions is None else model.score(target, np.asarray(predictions))
+    return found | dict(scores)

@@ -1,0 +1,413 @@
+"""A fit that is checked and calibrated: it trains step by step, keeps checkpoints, evaluates, and ends as a result."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workbench import _validate
+from workbench._validate import ArgumentError
+from workbench.data import Dataset
+from workbench.fitting.checkpoints import Checkpoint, plan_digest
+from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
+from workbench.fitting.run_log import Recording
+from workbench.fitting.settings import RunSettings, Settled
+from workbench.inference.checkpoint import state_of
+from workbench.inference.svi import DPVI, DPVIState
+from workbench.inference.training import Compiling, Snapshot, compile_ahead, lower
+from workbench.inference.training import run as run_training
+from workbench.models import Model
+from workbench.noise.chacha20 import fast_key
+from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.plan import PrivacyPlan, PrivacySettings
+from workbench.results import FitResult, HistoryPoint
+
+__all__ = ["PreparedFit", "by_name"]
+
+_POSTERIOR = 102  # purpose of a key, apart from those of inference.dpvi and of evaluation
+
+
+class Program:
+    """What fits of one program compile, once for all of them, by whichever needs it first.
+
+    ``steps`` are those of ``training.compile_ahead``, None until ``lock``'s holder has begun with them.
+    """
+
+    def __init__(self, dpvi: DPVI, model: Model, num_evaluation: int) -> None:
+        self._dpvi, self._model, self._num_evaluation = dpvi, model, num_evaluation
+        self.steps: Compiling | None = None
+        self.lock = threading.Lock()
+
+    @functools.cached_property
+    def compute(self) -> Callable[..., Outputs]:
+        """The jitted part of ``PreparedFit.evaluator``, of unconstrained parameters, evaluation records and a key."""
+        return jax.jit(evaluation_of(self._dpvi, self._model, self._num_evaluation))
+
+    @functools.cached_property
+    def draw(self) -> Callable[[dict[str, Any], jax.Array], dict[str, jax.Array]]:
+        """Posterior draws of unconstrained parameters, one for each key."""
+        return jax.jit(jax.vmap(self._dpvi.split.latents, in_axes=(None, 0)))
+
+
+@dataclass(repr=False)
+class PreparedFit:
+    """A checked and calibrated fit. ``run`` trains; afterwards ``result`` is there, however the run ended.
+
+    It holds private records and a secret key: show and store its ``result``, not itself.
+    """
+
+    settled: Settled
+    plan: PrivacyPlan
+    dpvi: DPVI
+    state: DPVIState
+    key: jax.Array
+    recording: Recording
+    _program: Program
+    _last: Snapshot | None = None
+    _end: DPVIState | None = None
+    _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Neither records nor the secret key, which a notebook would print and keep."""
+        return f"PreparedFit({self.model.name} on {self.data.name}, {self.privacy}, {self.plan.mechanism})"
+
+    @property
+    def model(self) -> Model:
+        """What is fitted."""
+        return self.settled.model
+
+    @property
+    def data(self) -> Dataset:
+        """The records, as the model sees them."""
+        return self.settled.data
+
+    @property
+    def settings(self) -> RunSettings:
+        """The settings that do not change the guarantee."""
+        return self.settled.settings
+
+    @property
+    def device(self) -> jax.Device:
+        """Where it runs."""
+        return self.settled.device
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """The settings that change the guarantee."""
+        return self.plan.settings
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Sentences about settings that are allowed but unwise; ``fit`` raises them as warnings."""
+        return self.privacy.cautions()
+
+    @property
+    def shows_metrics(self) -> bool:
+        """Whether metrics on the evaluation records are computed."""
+        return self.settled.shows_metrics
+
+    def guarantee(self, steps_taken: int) -> Guarantee:
+        """The guarantee after ``steps_taken`` of the planned steps."""
+        return self.settled.guarantee(self.plan, steps_taken, self.dpvi.noise_size)
+
+    @functools.cached_property
+    def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
+        """Metrics on the evaluation records as a function of unconstrained parameters; None where they may not be shown."""
+        if not self.shows_metrics:
+            return None
+        key = evaluation_key(self.key)
+        records = tuple(jax.device_put(array, self.device) for array in self.data.evaluation)
+        target = np.asarray(self.data.evaluation[-1])
+        compute = self._program.compute
+        return lambda params: metrics_of(self.model, target, compute(params, records, key))
+
+    @functools.cached_property
+    def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
+        """The training records and the state before the first step, on the device."""
+        records = tuple(jax.device_put(array, self.device) for array in self.data.train)
+        return records, jax.device_put(self.state, self.device)
+
+    def compile(self) -> None:
+        """Compile what ``run`` needs, so that it can begin at once; returns when everything is compiled.
+
+        No step is taken and no privacy is spent: records lend their shapes alone. A second thread that calls it waits.
+        """
+        program = self._program
+        with program.lock:
+            if program.steps is not None:
+                return
+            records, state = self.on_device
+            compiled = compile_ahead(self.dpvi, state, records, self.privacy.iterations)
+            if self.evaluator is not None:
+                with contextlib.suppress(Exception):  # a score that fails is told by ``run``, which goes on without it
+                    self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
+            compiled.compiled.result()
+            program.steps = compiled
+
+    def share(self, other: PreparedFit) -> None:
+        """Compile nothing that ``other`` compiles, if one program does for both; to be called before anything is compiled.
+
+        It does where they differ in epsilon, delta, C, learning rate or randomness alone.
+        """
+        same = self.settled.program(self.plan) == other.settled.program(other.plan)
+        constants = self.settled.constants
+        if same and all(np.array_equal(value, constants[name]) for name, value in other.settled.constants.items()):
+            self._program = other._program
+
+    def again(self) -> PreparedFit:
+        """Another fit of the same plan, with randomness of its own (a seed gives the same), with all that is compiled.
+
+        It spends its own epsilon.
+        """
+        key, dpvi = self.settled.new_key(), copy.copy(self.dpvi)
+        dpvi.optim = copy.copy(dpvi.optim)  # ``init`` writes to both, and this fit may be going on
+        dpvi.guide = self.model.new_guide()  # an automatic guide keeps its starting values
+        other = dataclasses.replace(
+            self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, recording=self.recording.of(dpvi),
+            _last=None, _end=None, _history=[],
+        )  # fmt: skip
+        vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
+        return other
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether ``run`` has taken place or is under way: its noise is this run's own."""
+        return self._last is not None
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether ``run`` would go on: the run was cancelled between two steps."""
+        return self._last is not None and self._last.status == "cancelled" and self._end is not None
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Snapshot]:
+        """Train, yielding snapshots; the last one's status is "done", "cancelled" or "failed".
+
+        A cancelled run goes on where it was when called again, up to the planned steps, and ends exactly where it would have
+        without the pause: the guarantee is for all planned steps, so a pause costs nothing.
+
+        :param stop: asked between chunks (about every .3 s); True ends the run as "cancelled" with what it has.
+        :raises RuntimeError: if the run is over, or was interrupted within a step.
+        :raises CapError: if a cap on what is spent on the records does not allow it. :raises LedgerError: if the ledger
+            cannot be written.
+        """
+        _validate.function("stop", stop)
+        if self._last is not None and not self.can_resume:
+            raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
+        records, start = self.on_device
+        compiling = self._compiling()
+        self.recording.begin(self._digest)
+        taken: int | None = 0  # None: as many as were marked
+        try:
+            before = 0.0
+            if self._last is not None and self._end is not None:
+                start, before, taken = self._end, self._last.seconds, self._last.step
+            snapshots = run_training(
+                self.dpvi,
+                start,
+                records,
+                self.privacy.iterations,
+                stop=stop,
+                evaluate=self.evaluator,
+                epsilon_at=self.plan.epsilon_so_far(),
+                averaged=self.settings.average,
+                compiled=compiling,
+                before_chunk=lambda state, limit: self.recording.before_chunk(state, limit, self._progress),
+            )
+            while True:
+                try:
+                    snapshot = next(snapshots)
+                except StopIteration as ended:
+                    # an interrupt within a chunk takes the state with it
+                    whole = not any(leaf.is_deleted() for leaf in jax.tree.leaves(ended.value))
+                    self._end = ended.value if whole else None
+                    break
+                except BaseException as error:  # a partial result is kept whatever went wrong
+                    taken = None
+                    if self._last is not None:
+                        message = f"{type(error).__name__}: {error}"
+                        self._last = dataclasses.replace(self._last, status="failed", message=message)
+                    raise
+                snapshot = dataclasses.replace(snapshot, seconds=before + snapshot.seconds)
+                self._last, taken = snapshot, snapshot.step
+                if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
+                    self._history.append(HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
+                yield snapshot
+        finally:
+            self._write_end(taken)
+
+    def _compiling(self) -> Compiling:
+        """The steps, which somebody has begun to compile."""
+        if self._program.steps is None:
+            records, start = self.on_device
+            self._program.steps = compile_ahead(self.dpvi, start, records, self.privacy.iterations)
+        return self._program.steps
+
+    def _digest(self, *, to_run: bool = True) -> str:
+        """Of all that decides the result but records and a secret key; to be asked for while ``state`` is the first one.
+
+        :param to_run: whether the steps are to be compiled too.
+        """
+        records, start = self.on_device
+        steps = self._compiling().lowered.result() if to_run else lower(self.dpvi, start, records, self.privacy.iterations)
+        return plan_digest(self.settled, self.plan, self.dpvi, steps.digest, self.state)
+
+    def _progress(self) -> dict[str, Any]:
+        """What a checkpoint says about the run so far; metrics with their label."""
+        return {
+            "history": [[point.step, point.metrics] for point in self._history],
+            "seconds": 0.0 if self._last is None else self._last.seconds,
+            "metrics_label": self.data.evaluation_label,
+        }
+
+    def _write_end(self, taken: int | None) -> None:
+        """Write the end of a run down, whatever its end; what cannot be written is said on the result."""
+        last = self._last
+        found: dict[str, Any] = {}
+        if last is not None and last.status == "done":
+            found["params"] = by_name(last.params)
+        elif last is not None and last.status == "cancelled":
+            found["state"] = self._end
+        problem = self.recording.end(taken, self._progress(), **found)
+        if last is not None and problem:
+            self._last = dataclasses.replace(last, message=f"{last.message} {problem}".strip())
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Take a checkpoint of this very fit for what ``run`` goes on from; of a finished one, ``result`` is there then.
+
+        :raises ArgumentError: if the checkpoint is of another fit, saying in what it differs.
+        """
+        if self.has_begun:
+            raise RuntimeError("this fit has run; prepare another one.")
+        self.recording.adopt(checkpoint, functools.partial(self._digest, to_run=not checkpoint.is_finished))
+        facts = checkpoint.facts
+        history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
+        if checkpoint.is_finished:
+            last = history[-1].metrics if history else {}
+            self.adopt(checkpoint.arrays(), last, facts["seconds"])
+            self._history = history
+            return
+        state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
+        self.key, self.state, self._end = state.key, state, jax.device_put(state, self.device)
+        vars(self).pop("on_device", None)
+        params = jax.tree.map(np.asarray, self.dpvi.get_params(state, averaged=self.settings.average))
+        step, metrics = int(state.step), history[-1].metrics if history else {}
+        self._history = history
+        self._last = Snapshot(
+            "cancelled", step, params, self.plan.epsilon_after(step), dict(metrics),
+            history[-1].step if history else 0, facts["seconds"],
+        )  # fmt: skip
+
+    def adopt(self, params: Mapping[str, np.ndarray], metrics: Mapping[str, float], seconds: float) -> None:
+        """Take what a run of this plan elsewhere released for the end of a run here; ``result`` is there then.
+
+        :param params: constrained parameters as ``by_name`` calls them. :param metrics: of the evaluation records.
+        :raises ArgumentError: if the parameters are not those of this model.
+        """
+        if self.has_begun:
+            raise RuntimeError("this fit has run; prepare another one.")
+        like = self.dpvi.get_params(self.state)
+        shapes = {name: array.shape for name, array in by_name(like).items()}
+        given = {name: np.shape(array) for name, array in params.items()}
+        if shapes != given:
+            raise ArgumentError("params", given, f"must have the names and shapes {shapes}.")
+        adopted = {
+            name: jax.tree_util.tree_map_with_path(
+                lambda path, leaf, name=name: np.asarray(params[name + jax.tree_util.keystr(path)], leaf.dtype), value
+            )
+            for name, value in like.items()
+        }
+        taken = self.privacy.iterations
+        self._last = Snapshot("done", taken, adopted, self.plan.epsilon_after(taken), dict(metrics), taken, seconds)
+        if metrics:
+            self._history.append(HistoryPoint(taken, dict(metrics)))
+
+    def result(self, *, last_iterate: bool = False) -> FitResult:
+        """The result of the run that ended, partial or whole.
+
+        :param last_iterate: of a run that averages iterates, give the last one instead. Both are covered by the guarantee.
+        """
+        last = self._last
+        if last is None or last.status == "running":
+            raise RuntimeError("result() is there when run() has ended.")
+        if _validate.flag("last_iterate", last_iterate) and self._end is not None and last.status != "failed":
+            evaluate = self.evaluator
+            last = dataclasses.replace(
+                last,
+                params=jax.tree.map(np.asarray, self.dpvi.get_params(self._end)),
+                metrics={} if evaluate is None else evaluate(self.dpvi.unconstrained(self._end)),
+            )
+        params = jax.tree.map(jnp.asarray, last.params)
+        split = self.dpvi.split
+        keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
+        latents = self._program.draw(split.unconstrain(params), keys)
+        return FitResult(
+            state=last.status,
+            message=last.message,
+            guarantee=self.guarantee(last.step),
+            model=self.model.name,
+            model_options=dict(self.model.options),
+            data=self._data_facts(),
+            settings={
+                **dataclasses.asdict(self.privacy),
+                "sampling_rate": self.dpvi.sampler.sampling_rate,
+                **dataclasses.asdict(self.settings),
+            },
+            params=by_name(last.params),
+            draws={name: np.asarray(value) for name, value in latents.items()},
+            coordinates=self.model.coordinates(self.data),
+            history=tuple(self._history),
+            metrics=dict(last.metrics),
+            metrics_label=self.data.evaluation_label,
+            release_label=self.data.release_label,
+            seconds=last.seconds,
+            finished=time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            constants=dict(self.model.constants(self.data)),
+            released=split.shared,
+            definition=self.model,
+            public_records=self.data.evaluation if self.data.evaluation_is_public else None,
+            spend=next(iter(self.recording.account.keys), ""),
+            ledger=self.recording.account.ledger,
+        )
+
+    def _data_facts(self) -> dict[str, Any]:
+        """What a result may say about its data: public facts only."""
+        return {
+            "name": self.data.name,
+            "description": self.data.description,
+            "unit": self.data.unit,
+            "num_evaluation": self.data.num_evaluation if self.shows_metrics else None,
+            "target": self.data.target_name,
+            "classes": list(self.data.classes),
+            "declarations": self.data.declarations(),
+            "arrays": list(self.data.arrays),
+            "record_shapes": [list(array.shape[1:]) for array in self.data.train],
+            "record_types": [str(array.dtype) for array in self.data.train],
+            "schema": None if self.data.schema is None else self.data.schema.to_dict(),
+            "feature_names": list(self.data.feature_names),
+            "group": self.data.group_name,
+            "groups": list(self.data.groups),
+            "image_shape": list(self.data.image_shape),
+            "vocabulary_size": self.data.vocabulary_size,
+            "licence": self.data.licence,
+            "source": self.data.source,
+        }
+
+
+def by_name(params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Parameters as ``{name: array}``, those of networks called after their place in the network."""
+    return {
+        name + jax.tree_util.keystr(path): leaf
+        for name, value in params.items()
+        for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]
+    }

@@ -1,0 +1,212 @@
+"""Many fits that differ in numbers only, stepped together: one compiled program with a lane for each fit.
+
+A lane is what a fit of its own would be: the same steps on the same keys, so the same parameters up to the rounding of sums
+that a compiler may order differently. What a small model's step costs beside its arithmetic, and compiling, all lanes share.
+On a CPU each core steps a part of the lanes in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workbench import _validate
+from workbench.inference.record_model import Record
+from workbench.inference.svi import DPVI, DPVIState, Numbers
+from workbench.inference.training import chunk_of
+
+__all__ = ["LaneProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]
+
+_CHUNK_SECONDS = 0.5  # how long a request to stop may have to wait
+_FIRST_CHUNK_STEPS = 20  # until steps have been timed
+_POLL_SECONDS = 0.05
+_STEPS_AHEAD = 1000  # more than memory ever allows
+_AXES = DPVIState(0, None, 0, 0)  # type: ignore[arg-type]  # all lanes are at the same step
+_SHORT = 64  # coordinates up to which YNNPACK's reductions of many short rows are slow (up to ten times)
+
+
+class LanesResult(NamedTuple):
+    """Where the lanes are in the end.
+
+    :param state: ``DPVIState`` with arrays of lanes on their first axis, ``step`` a scalar. :param finished: whether all
+        steps were taken; False after a stop. :param seconds: that stepping took. :param compile_seconds: before it.
+    """
+
+    state: DPVIState
+    finished: bool
+    seconds: float
+    compile_seconds: float
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """One pytree of arrays with a first axis for the entries of ``trees``."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def starting_states(dpvi: DPVI, keys: Sequence[jax.Array], constants: dict[str, Any]) -> DPVIState:
+    """The states from which fits with ``keys`` start, stacked, as ``dpvi.init`` would give them one by one.
+
+    ``dpvi.init`` must have been called, and the guide must not be an automatic one.
+
+    :param constants: of ``Numbers``, stacked.
+    """
+    together = jnp.stack(list(keys))
+    optim_state, average = jax.jit(jax.vmap(dpvi.start))(together, constants)
+    return DPVIState(optim_state, jnp.zeros((), jnp.int32), together, average)
+
+
+def bytes_per_lane(dpvi: DPVI, state: DPVIState, records: Sequence[Any], *, shared: bool) -> int:
+    """About how much memory one lane takes, from shapes alone.
+
+    :param records: of one fit. :param shared: whether all lanes read the same copy of them.
+    """
+    kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((state.optim_state, state.average)))
+    own = 0 if shared else sum(array.size * array.dtype.itemsize for array in records)
+    # gradients of a minibatch's records, in the worst case one by one, and what is drawn ahead
+    held = (dpvi.sampler.usual_size() if dpvi.physical_size is None else dpvi.physical_size) * dpvi.noise_size * 4
+    return int(4 * kept + own + held + 8 * (dpvi.noise_size + dpvi.sampler.words))
+
+
+def unconstrained(dpvi: DPVI, state: DPVIState, averaged: bool) -> dict[str, Any]:
+    """``dpvi.unconstrained`` of all lanes, stacked."""
+    return jax.jit(jax.vmap(lambda state: dpvi.unconstrained(state, averaged), in_axes=(_AXES,)))(state)
+
+
+class LaneProgram:
+    """The compiled steps of up to ``lanes`` fits, for one batch of fits after another.
+
+    :param dpvi: of any of the fits, after ``init``: sampler, N and structure are common to all.
+    :param lanes: how many at once; a smaller batch is filled up with lanes that are thrown away.
+    :param shared: whether all lanes read the same records. :param device: where they run.
+    """
+
+    def __init__(self, dpvi: DPVI, lanes: int, *, shared: bool, device: jax.Device) -> None:
+        self._parts = min(lanes, cores()) if device.platform == "cpu" else 1
+        self._width = -(-lanes // self._parts)
+        self._shared, self._device = shared, device
+        self._dpvi = copy.copy(dpvi)
+        if dpvi.physical_size is None:
+            self._dpvi.physical_size = dpvi.sampler.usual_size(self._width)
+        self._chunk: Callable[..., DPVIState] | None = None
+
+    def run(
+        self,
+        state: DPVIState,
+        records: Record,
+        numbers: Numbers,
+        steps: int,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        on_step: Callable[[int], None] = lambda step: None,
+    ) -> LanesResult:
+        """Step all lanes until step number ``steps``.
+
+        :param state: stacked, ``step`` a scalar. :param records: [lanes, N, ...], or [N, ...] where shared.
+        :param numbers: stacked. :param stop: asked about every .5 s.
+        :param on_step: called in this thread, with the number of steps that all lanes have taken.
+        :raises ArgumentError: if there are more lanes than places for them, if ``records`` or ``numbers`` have another
+            number of lanes than ``state``, or if the records are not such as ``dpvi.init`` saw.
+        :raises jax.errors.JaxRuntimeError: as JAX does, such as RESOURCE_EXHAUSTED.
+        """
+        began = time.perf_counter()
+        lanes, first_step = state.key.shape[0], int(state.step)
+        self._require_lanes(lanes, records, numbers)
+        parts = [self._part(state, records, numbers, number) for number in range(self._parts)]
+        if self._chunk is None:
+            self._chunk = self._compiled(*parts[0])
+        compiled = time.perf_counter()
+        chunk, taken, halted = self._chunk, [first_step] * self._parts, threading.Event()
+
+        def run_part(number: int) -> DPVIState:
+            state, mine, ours = parts[number]
+            parts[number] = None  # its memory is given to the steps
+            step, per_step = first_step, math.inf
+            try:
+                while step < steps and not halted.is_set():
+                    affordable = max(1, int(_CHUNK_SECONDS / per_step)) if step > first_step else _FIRST_CHUNK_STEPS
+                    limit = min(steps, step + affordable)
+                    chunk_began = time.perf_counter()
+                    state = jax.block_until_ready(chunk(state, mine, jnp.int32(limit), ours))
+                    per_step = (time.perf_counter() - chunk_began) / (limit - step)
+                    taken[number] = step = limit
+            except BaseException:
+                halted.set()  # the other parts need not go on
+                raise
+            return state
+
+        with ThreadPoolExecutor(self._parts, thread_name_prefix="dpvi-lanes") as pool:
+            running = [pool.submit(run_part, number) for number in range(self._parts)]
+            try:
+                while wait(running, timeout=_POLL_SECONDS).not_done:
+                    on_step(min(taken))
+                    if stop():
+                        halted.set()
+            except BaseException:
+                halted.set()
+                raise
+            ends = [future.result() for future in running]
+        of_lanes = jax.tree.map(
+            lambda *leaves: jnp.concatenate(leaves)[:lanes], *((end.optim_state, end.key, end.average) for end in ends)
+        )
+        end = DPVIState(of_lanes[0], jnp.int32(min(taken)), *of_lanes[1:])
+        on_step(min(taken))
+        return LanesResult(end, min(taken) == steps, time.perf_counter() - compiled, compiled - began)
+
+    def _require_lanes(self, lanes: int, records: Record, numbers: Numbers) -> None:
+        """Places beyond the end of an array are read as its last: a lane would have another's records, clip or noise."""
+        if lanes > self._parts * self._width:
+            raise _validate.ArgumentError("state", lanes, f"lanes, but there are places for {self._parts * self._width}.")
+        for name, stacked in (("records", () if self._shared else records), ("numbers", numbers)):
+            for leaf in jax.tree.leaves(stacked):
+                if leaf.shape[:1] != (lanes,):
+                    raise _validate.ArgumentError(name, leaf.shape, f"must have a first axis of {lanes}, an entry a lane.")
+        each = [jax.ShapeDtypeStruct(array.shape if self._shared else array.shape[1:], array.dtype) for array in records]
+        self._dpvi.require_records(tuple(each))
+
+    def _part(self, state: DPVIState, records: Record, numbers: Numbers, number: int) -> Any:
+        """(state, records, numbers) of a core's lanes, on the device; the state in memory of its own."""
+        lanes = state.key.shape[0]
+        places = np.minimum(np.arange(number * self._width, (number + 1) * self._width), lanes - 1)
+
+        def chosen(tree: Any) -> Any:
+            return jax.device_put(jax.tree.map(lambda leaf: leaf[places], tree), self._device)
+
+        of_lanes = chosen((state.optim_state, state.key, state.average))
+        own = DPVIState(of_lanes[0], jax.device_put(jnp.array(state.step, copy=True), self._device), *of_lanes[1:])
+        return own, jax.device_put(records, self._device) if self._shared else chosen(records), chosen(numbers)
+
+    def _compiled(self, state: DPVIState, records: Record, numbers: Numbers) -> Callable[..., DPVIState]:
+        chunk = jax.vmap(
+            chunk_of(self._dpvi, _STEPS_AHEAD, self._width),
+            in_axes=(_AXES, None if self._shared else 0, None, 0),
+            out_axes=_AXES,
+        )
+        lowered = jax.jit(chunk, donate_argnums=0).lower(state, records, jnp.int32(0), numbers)
+        options: dict[str, Any] = {}
+        if self._device.platform == "cpu":
+            if self._parts > 1:  # a core each: threads of XLA's own would wait for one another
+                options["xla_cpu_multi_thread_eigen"] = False
+            if self._dpvi.noise_size <= _SHORT:
+                options["xla_cpu_experimental_ynn_fusion_type"] = ""
+                options["xla_backend_optimization_level"] = 2  # a third less time to compile, and steps as quick
+        try:
+            return lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            if "No such compile option" not in str(error):
+                raise
+            return lowered.compile()  # a jaxlib that does not know them: slower, and no different
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

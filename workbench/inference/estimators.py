@@ -1,0 +1,80 @@
+"""Gradient estimators of DP-VI.
+
+An estimator sees records through one function only, ``release``: the noised sum of clipped per-record gradients of a loss
+that it names. Whatever else it computes, it computes without records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from workbench.inference.record_model import Record, RecordModel
+
+__all__ = ["ESTIMATORS", "Estimator", "Release", "aligned", "vanilla"]
+
+Params = dict[str, Any]
+RecordLoss = Callable[[Any, tuple[Record, jax.Array]], jax.Array]
+
+# release(loss, u) = sum_{i in S} clip_C(grad_u loss(u, (record_i, eta_i))) + noise, a pytree like u; eta_i is a key
+Release = Callable[[RecordLoss, Any], Any]
+
+
+def aligned(split: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
+    """The aligned DP-VI gradient of the negative full-data ELBO with respect to psi (DPVIm, arXiv 2210.15961, section 4).
+
+    With u, l_i and the global loss of ``records.RecordModel``:
+    G = sum_{i in S} clip_C(grad_u l_i(u)) + noise, and the gradient is J_u(psi)^T (G / q) + grad_psi [log q - log p].
+    Only G touches records. G is divided by the public sampling rate q, never by the realised minibatch size, so an
+    empty minibatch is a step on noise and prior alone.
+
+    :param key: base noise eta of the shared draw of the global latents.
+    :param release: G as a function of loss and u.
+    :return: gradient like ``params``, on the scale of the full data set (N records).
+    """
+    (shared, _), pull_back = jax.vjp(lambda psi: split.release_point(psi, key), params)
+    released = release(lambda u, drawn: split.record_loss(u, *drawn), shared)
+    estimate = jax.tree.map(lambda leaf: leaf / sampling_rate, released)
+    (gradient,) = pull_back((estimate, jnp.ones(())))
+    return gradient
+
+
+def vanilla(split: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
+    """The published DP-VI gradient (Jälkö, Dikmen and Honkela 2017, algorithm 1; d3p), kept for comparison.
+
+    Every record's gradient is that of its own share of the negative ELBO with respect to psi, with a draw of all latents of
+    its own: g_i = grad_psi [l_i(u(psi, eta_i)) + (log q - log p) / N], and the gradient is
+    (sum_{i in S} clip_C(g_i) + noise) / q. Prior and entropy are clipped and noised too, and noise has psi's dimension.
+
+    The arguments and the result are those of ``aligned``; ``key`` is not used.
+    """
+
+    def loss(psi: Params, drawn: tuple[Record, jax.Array]) -> jax.Array:
+        record, own = drawn
+        shared, global_loss = split.release_point(psi, own)
+        return split.record_loss(shared, record, own) + global_loss / split.num_records
+
+    return jax.tree.map(lambda leaf: leaf / sampling_rate, release(loss, params))
+
+
+class Estimator(NamedTuple):
+    """An estimator with what must be known before it runs.
+
+    :param gradient: the function. :param noise_size: coordinates that its release has, from the split model.
+    :param base_noise: whether each record's loss needs a key of its own.
+    """
+
+    gradient: Callable[..., Params]
+    noise_size: Callable[[RecordModel], int]
+    base_noise: Callable[[RecordModel], bool]
+
+
+ESTIMATORS = {
+    "aligned": Estimator(aligned, lambda split: split.shared_size, lambda split: split.uses_base_noise),
+    "vanilla": Estimator(
+        vanilla, lambda split: sum(leaf.size for leaf in jax.tree.leaves(split.initial)), lambda split: True
+    ),
+}

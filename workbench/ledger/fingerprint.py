@@ -1,0 +1,126 @@
+"""Fingerprints: short texts by which the same records are known again.
+
+A plain hash of private records would let anyone who holds it test guesses about a record: with the others known, one hash a
+guess tells whether it is right. So private records are hashed with a secret key. The user's own is kept in ``key_file()``;
+a ledger has one of its own beside its file (``workbench.ledger``), so that all who write to it know the same records again.
+Two fingerprints still tell whether two data sets are the same: keep them with one's own notes, out of what is published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from workbench import _folders, _validate
+from workbench.data.dataset import Dataset
+
+__all__ = ["fingerprint", "key_file", "make_key", "read_key", "secret_key"]
+
+_KEY_BYTES = 32
+
+
+def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
+    """32 hexadecimal digits that are the same for the same records, and for others differ all but surely.
+
+    What counts: the arrays of training and evaluation records (values, types and shapes), their names, those of features,
+    target, classes and groups, the schema, and the features of the groups. Name, description and source do not count.
+
+    Of records that ``is_public`` it is BLAKE2b, the same everywhere. Of others it is BLAKE2b with a secret key: the same for
+    those who have the key.
+
+    :param key: 32 bytes; None for ``secret_key()``.
+    :raises ArgumentError: naming ``data``, for an array of Python objects; or ``key file``, if that is damaged.
+    """
+    facts: dict[str, object] = {
+        "arrays": dataset.arrays,
+        "feature_names": dataset.feature_names,
+        "target_name": dataset.target_name,
+        "classes": dataset.classes,
+        "schema": None if dataset.schema is None else list(dataset.schema.to_dict().items()),
+        "group_name": dataset.group_name,
+        "groups": dataset.groups,
+        "group_feature_names": dataset.group_feature_names,
+        "image_shape": dataset.image_shape,
+    }
+    if dataset.vocabulary_size:  # others keep the fingerprints that they have had
+        facts["vocabulary_size"] = dataset.vocabulary_size
+    digest = hashlib.blake2b(digest_size=16, key=b"" if dataset.is_public else key or secret_key())
+    group_features = () if dataset.group_features is None else (dataset.group_features,)
+    digest.update(_headed(facts))
+    for arrays in (dataset.train, dataset.evaluation, group_features):
+        digest.update(_headed(len(arrays)))
+        for array in map(np.asarray, arrays):
+            if array.dtype.hasobject:
+                raise _validate.ArgumentError("data", dataset.name, "holds an array of Python objects, not of numbers.")
+            digest.update(_headed([array.dtype.newbyteorder("<").str, array.shape]))
+            digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def key_file() -> Path:
+    """Where the secret key is kept: ``fingerprint.key`` in the folder ``$WORKBENCH_STATE``, or in the user's own."""
+    return _folders.state() / "fingerprint.key"
+
+
+def secret_key() -> bytes:
+    """The 32 bytes in ``key_file()``, made where there are none.
+
+    :raises ArgumentError: naming ``key file``, if that is damaged or cannot be used.
+    """
+    path = key_file()
+    try:
+        return read_key(path) or make_key(path)
+    except OSError as error:
+        raise _validate.ArgumentError(
+            "key file",
+            str(path),
+            f"cannot be used ({error}); set $WORKBENCH_STATE to a folder that you may write to.",
+        ) from error
+
+
+def read_key(path: Path) -> bytes | None:
+    """The 32 bytes in ``path``; None where there is no such file.
+
+    :raises ArgumentError: naming ``key file``, if that is damaged. :raises OSError: if it cannot be read.
+    """
+    try:
+        key = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(key) != _KEY_BYTES:
+        raise _validate.ArgumentError(
+            "key file",
+            str(path),
+            f"holds {len(key)} bytes instead of {_KEY_BYTES}; restore it, or delete it to have another made, by which "
+            "private records seen before will not be known again.",
+        )
+    return key
+
+
+def make_key(path: Path, key: bytes | None = None, mode: int = 0o600) -> bytes:
+    """The key in ``path``, made where there is none; of several that make one at once, the first succeeds.
+
+    :param key: to be kept there; None for a new one. :param mode: permissions.
+    :raises ArgumentError, OSError: as ``read_key``, and if it cannot be written.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(key or os.urandom(_KEY_BYTES))
+    os.chmod(partial, mode)
+    _folders.put_new(Path(partial), path)
+    found = read_key(path)
+    if found is None:
+        raise FileNotFoundError(f"{path} was deleted while it was made")
+    return found
+
+
+def _headed(facts: object) -> bytes:
+    """JSON after its length, so that no two sequences of facts make the same bytes."""
+    text = json.dumps(facts).encode()
+    return len(text).to_bytes(8, "little") + text

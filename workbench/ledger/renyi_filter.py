@@ -1,0 +1,201 @@
+"""A cap on what all fits on some records spend together, which holds although each is chosen after seeing the others.
+
+Totals by privacy loss distributions (``privacy.composition``) hold for plans that were settled beforehand. Where every fit
+may depend on the results of earlier ones, a cap is kept by a Renyi filter (Feldman and Zrnic 2021): at one
+order that is fixed with the cap, the Renyi losses of all steps are added up, and a fit that would lift their sum above the
+budget is refused. What the fits cost in delta because they are not exactly the mechanism accounted for (the three costs of
+``privacy.composition``) is added up as well and must stay within a share of the cap's delta.
+
+Two things are said on the cap itself: it promises what it says if it was set without looking at results, and it counts
+steps taken, which is right however a stop was decided.
+
+One plan needs no filter: if the first fits on the records, planned together, keep the cap by their own total but do not pass
+the filter, they may run and use the cap up. Whether that is so depends on no record.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from workbench import _validate
+from workbench.ledger.composition import implementation_delta, total
+from workbench.privacy import accounting
+from workbench.privacy.guarantee import Guarantee, epsilon_of_steps
+from workbench.privacy.rdp import MAX_ORDER, renyi_loss
+from workbench.privacy.steps import SENSITIVITY, Steps
+
+__all__ = ["Cap", "Loss", "RelationError", "taken_part"]
+
+_FILTER_SHARE = 0.9  # of delta; the rest is for what implementations cost
+_ORDERS = (*range(2, 65), *(round(64 * 2 ** (power / 8)) for power in range(1, 41)))  # up to 2048
+_COUNTED_AT = 0.1  # of the cap's delta, of which a fit's rounding may use a thousandth
+_SEARCHES = 40
+_LOUDEST = math.log(1e4)  # sigma
+
+
+class RelationError(_validate.ArgumentError):
+    """A fit cannot be counted under the relation of a cap."""
+
+
+class Loss(NamedTuple):
+    """What fits use of a cap.
+
+    :param renyi: at the cap's order. :param delta: what overflow, tail and rounding cost. :param log_factor: of
+        densities that the noise's missing tail makes larger.
+    """
+
+    renyi: float
+    delta: float
+    log_factor: float
+
+    @classmethod
+    def sum(cls, losses: Iterable[Loss]) -> Loss:
+        """Of several fits."""
+        columns = list(zip(*losses, strict=True)) or [(), (), ()]
+        return cls(*map(math.fsum, columns))
+
+
+@dataclass(frozen=True)
+class Cap:
+    """At most (epsilon, delta) for all fits together under ``relation``; made by ``Cap.checked``.
+
+    :param order: of the filter, a whole number >= 2.
+    """
+
+    epsilon: float
+    delta: float
+    relation: str
+    order: int
+
+    @classmethod
+    def checked(cls, epsilon: float, delta: float, relation: str = "add_or_remove_one", order: int | None = None) -> Cap:
+        """A cap that some fit can keep.
+
+        :param epsilon: in (0, 100]. :param delta: in (0, 1). :param relation: which data sets are neighbours. Under
+            replace_one fits of all relations are counted, under the others only those of the same.
+        :param order: in [2, 2048]; by default the one at which most Gaussian noise is allowed. Rarely sampled records with
+            little noise are better served by a smaller one.
+        :raises ArgumentError: naming the argument and its value.
+        """
+        epsilon = _validate.number("epsilon", epsilon, above=0, at_most=accounting.MAX_EPSILON)
+        delta = _validate.probability("delta", delta)
+        relation = _validate.choice("relation", relation, SENSITIVITY)
+        if order is None:
+            order = max(_ORDERS, key=lambda candidate: cls(epsilon, delta, relation, candidate).budget / candidate)
+        cap = cls(epsilon, delta, relation, _validate.integer("order", order, at_least=2, at_most=MAX_ORDER // 2))
+        if cap.budget <= 0:
+            raise _validate.ArgumentError("epsilon", epsilon, f"so small that no fit keeps it at delta = {delta:g}.")
+        return cap
+
+    @functools.cached_property
+    def budget(self) -> float:
+        """The largest Renyi loss at ``order`` from which (epsilon, the filter's share of delta) follows.
+
+        Canonne, Kamath and Steinke 2020, Proposition 12.
+        """
+        a = self.order
+        return self.epsilon - math.log1p(-1 / a) + (math.log(_FILTER_SHARE * self.delta) + math.log(a)) / (a - 1)
+
+    def loss(self, fit: Guarantee) -> Loss:
+        """What all planned steps of ``fit`` use; of others, give ``taken_part``.
+
+        :raises RelationError: if it promises nothing under the cap's relation.
+        """
+        return _loss(self, replace(fit, caveats=(), epsilon_taken=0.0, steps_taken=0))
+
+    def allows(self, losses: Iterable[Loss]) -> bool:
+        """Whether fits of these losses together keep the cap."""
+        used = Loss.sum(losses)
+        return used.renyi <= self.budget and self._left_of_delta(used) >= 0
+
+    def _left_of_delta(self, used: Loss) -> float:
+        return self.delta - _FILTER_SHARE * self.delta * math.exp(used.log_factor) - used.delta
+
+    def admits(self, fits: Sequence[Guarantee], before: Sequence[Guarantee]) -> bool:
+        """Whether ``fits`` may run after ``before``: by the filter, or as the first plan of all by its own total.
+
+        :raises RelationError: as ``loss``.
+        """
+        losses = [self.loss(fit) for fit in (*before, *fits)]
+        return self.allows(losses) or (not before and self.kept_by_plan(fits))
+
+    def kept_by_plan(self, fits: Sequence[Guarantee]) -> bool:
+        """Whether ``fits``, settled beforehand, keep the cap if they are all there is."""
+        if any(fit.relation != self.relation for fit in fits):
+            return False
+        whole = total(fits, self.delta)
+        return whole.epsilon <= self.epsilon and whole.delta <= self.delta
+
+    def used(self, fits: Iterable[Guarantee]) -> float:
+        """The share of the cap that ``fits`` have used up, in [0, 1] and above where it was overridden."""
+        used = Loss.sum(map(self.loss, fits))
+        of_delta = _FILTER_SHARE * self.delta * math.expm1(used.log_factor) + used.delta
+        return max(used.renyi / self.budget, of_delta / ((1 - _FILTER_SHARE) * self.delta))
+
+    def how_many_more(self, fit: Guarantee, before: Sequence[Guarantee]) -> int:
+        """How many fits like ``fit`` may run one after the other."""
+        used, each = Loss.sum(map(self.loss, before)), self.loss(fit)
+        if not before and not self.allows([each]):
+            return int(self.kept_by_plan([fit]))
+        count = max(0, math.floor((self.budget - used.renyi) / each.renyi)) if each.renyi > 0 else 2**31
+
+        def allowed(number: int) -> bool:
+            return self.allows([used, Loss(*(number * part for part in each))])
+
+        if allowed(count):
+            return count
+        low = 0  # the deltas allow fewer
+        while count - low > 1:
+            middle = (low + count) // 2
+            low, count = (middle, count) if allowed(middle) else (low, middle)
+        return low
+
+    def largest_epsilon(self, fit: Guarantee, before: Sequence[Guarantee]) -> float:
+        """In the place of ``fit`` where that is refused: the epsilon that would do for all its steps; 0 where none would.
+
+        Rounded down to 3 digits.
+        """
+        used = [self.loss(other) for other in before]
+
+        def allowed(log_sigma: float) -> bool:
+            return self.allows([*used, self.loss(replace(fit, noise_multiplier=math.exp(log_sigma)))])
+
+        quiet, loud = math.log(fit.noise_multiplier), _LOUDEST
+        if not allowed(loud):
+            return 0.0
+        for _ in range(_SEARCHES):
+            middle = (quiet + loud) / 2
+            quiet, loud = (quiet, middle) if allowed(middle) else (middle, loud)
+        epsilon = taken_part(replace(fit, noise_multiplier=math.exp(loud), epsilon=math.inf), fit.steps).epsilon
+        scale = 10.0 ** (2 - math.floor(math.log10(epsilon))) if epsilon > 0 else 1.0
+        return math.floor(epsilon * scale * (1 - 1e-3)) / scale
+
+
+def taken_part(fit: Guarantee, steps: int) -> Guarantee:
+    """``fit`` as if it had been planned with the first ``steps`` of its steps, all of them taken."""
+    if steps == fit.steps and math.isfinite(fit.epsilon):
+        return fit
+    epsilon = min(fit.epsilon, epsilon_of_steps(fit, steps))
+    return replace(fit, steps=steps, steps_taken=steps, epsilon=epsilon, epsilon_taken=epsilon)
+
+
+@functools.lru_cache(maxsize=4096)
+def _loss(cap: Cap, fit: Guarantee) -> Loss:
+    if fit.relation != cap.relation and cap.relation != "replace_one":
+        raise RelationError(
+            "relation",
+            fit.relation,
+            f"cannot be counted under a cap for {cap.relation}: take a sampler that keeps {cap.relation}, or set the cap "
+            "under replace_one, which counts all.",
+        )
+    changes = 1 if fit.relation == cap.relation else 2
+    plan = Steps.checked(fit.sampler, fit.relation, fit.sampling_rate, fit.noise_multiplier, fit.steps)
+    return Loss(
+        renyi_loss(plan, cap.order, changes=changes),
+        implementation_delta([fit], _COUNTED_AT * cap.delta, changes),
+        fit.truncation_delta / fit.delta,
+    )

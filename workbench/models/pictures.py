@@ -1,0 +1,174 @@
+"""The models' own pictures: ``picture(result, dataset) -> Figure``, drawn from the release and from records to compare with.
+
+``dataset`` holds the evaluation records to show; None shows the fit's own where they are public, else the release alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["coefficients", "confusion", "groups", "latent_plane", "mixture", "reconstructions", "samples"]
+
+_IMAGES, _SAMPLES, _SIDE = 16, 32, 9
+_REACH = 2.0  # of the latent plane, in standard deviations of a code
+
+
+def _records(result: Any, dataset: Any) -> tuple[tuple[np.ndarray, ...] | None, str]:
+    """(arrays to compare with or None, what a picture of them may be used for)."""
+    if dataset is None and result.public_records is None:
+        return None, result.release_label
+    return result.predictor.all_arrays(dataset), result.label_beside(dataset)
+
+
+def coefficients(result: Any, dataset: Any) -> Any:
+    """Weights of the features, and the intercept, with intervals; no records are shown."""
+    from workbench.plots import coefficients_figure
+
+    draws = result.draws["weights"]
+    names = list(result.coordinates["weights"])
+    if "intercept" in result.draws:
+        draws, names = np.column_stack([draws, result.draws["intercept"]]), [*names, "intercept"]
+    return coefficients_figure(names, draws, result.release_label)
+
+
+def groups(result: Any, dataset: Any) -> Any:
+    """The weight that differs most between groups, against the group feature that explains most of it."""
+    from workbench.plots import coefficients_figure, group_effects_figure
+
+    weights, mixing = result.draws["group_weights"], result.draws["mixing"]  # [draws, L, D], [draws, D, K]
+    features = np.asarray(result.constants["group_features"], float)  # [L, K]
+    names, labels = result.coordinates["group_weights"]
+    place = int(np.argmax(np.std(weights.mean(axis=0), axis=0)))
+    title = f"weight of {labels[place]} in each group"
+    spread = np.std(features, axis=0)
+    if not np.any(spread > 0):  # a constant feature says nothing of a group
+        return coefficients_figure(names, weights[:, :, place], result.release_label, title=title)
+    feature = int(np.argmax(np.abs(mixing.mean(axis=0)[place]) * spread))
+    grid = np.linspace(features[:, feature].min(), features[:, feature].max(), 40)
+    others = np.tile(features.mean(axis=0), (len(grid), 1))
+    others[:, feature] = grid
+    return group_effects_figure(
+        weights[:, :, place],
+        features[:, feature],
+        result.release_label,
+        fitted=mixing[:, place] @ others.T,
+        grid=grid,
+        names=names,
+        xlabel=str(result.coordinates["mixing"][1][feature]),
+        ylabel=f"weight of {labels[place]}",
+        title=title,
+    )
+
+
+def mixture(result: Any, dataset: Any) -> Any:
+    """The components at their posterior means, over the records where there are any."""
+    from workbench.plots import mixture_figure
+
+    draws = result.sorted_draws
+    weights = draws["weights"].mean(axis=0)
+    means = draws["means"].mean(axis=0)
+    scales = np.broadcast_to(draws["scales"].mean(axis=0), means.shape)
+    records, label = _records(result, dataset)
+    return mixture_figure(
+        weights / weights.sum(),
+        means,
+        scales,
+        result.release_label,
+        points=None if records is None else records[0],
+        points_label=None if records is None else label,
+        names=result.data["feature_names"] or None,
+    )
+
+
+def confusion(result: Any, dataset: Any) -> Any:
+    """Which classes are taken for which: of each class's records, the share predicted as each; a function of the records."""
+    from workbench import _validate
+    from workbench.plots.style import DENSITY, INK, dress, label_ticks, new_figure, short_names, use_line
+
+    records, label = _records(result, dataset)
+    if records is None:
+        raise _validate.ArgumentError("data", None, "give a Dataset with the evaluation records to classify.")
+    target, probability = records[-1], result.predict(records[:-1])
+    predicted = probability > 0.5 if probability.ndim == 1 else probability.argmax(axis=1)
+    names = short_names(result.data["classes"], 14)
+    counts = np.zeros((len(names), len(names)))
+    np.add.at(counts, (target, predicted.astype(int)), 1)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    accuracy = float(np.trace(counts) / counts.sum())
+    side = 2.2 + 0.42 * len(names)
+    figure = new_figure(side + 1, side, f"classes and predictions ({accuracy:.1%} of the records right)", use_line(label))
+    axes = dress(figure.add_subplot(), "", "predicted, in % of the class", "class")
+    axes.grid(False)
+    axes.imshow(shares, cmap=DENSITY, vmin=0, vmax=1)
+    for row, column in np.ndindex(*shares.shape):
+        if shares[row, column] >= 0.005:
+            text = f"{100 * shares[row, column]:.0f}"
+            axes.text(column, row, text, ha="center", va="center", fontsize=8, color=INK)
+    for which in ("x", "y"):
+        label_ticks(axes, range(len(names)), names, which)
+    axes.tick_params(axis="x", labelrotation=90 if max(map(len, names)) > 4 else 0)
+    return figure
+
+
+def samples(result: Any, dataset: Any) -> Any:
+    """Images drawn from the model; no records are shown."""
+    from workbench.gallery.vae import decode
+    from workbench.plots import image_grid_figure
+
+    codes = np.random.default_rng(0).normal(size=(_SAMPLES, _code_length(result))).astype(np.float32)
+    images = np.asarray(decode(result.predictor.params, codes, tuple(result.data["image_shape"])))
+    return image_grid_figure(_channels(images), result.release_label, title="images drawn from the model")
+
+
+def reconstructions(result: Any, dataset: Any) -> Any:
+    """Records beside what their codes lead back to; a function of the records."""
+    from workbench import _validate
+    from workbench.plots import reconstructions_figure
+
+    records, label = _records(result, dataset)
+    if records is None:
+        raise _validate.ArgumentError("data", None, "give a Dataset with the evaluation images to reconstruct.")
+    images = records[0][:_IMAGES]
+    return reconstructions_figure(_channels(images), _channels(result.predict(images)), label)
+
+
+def latent_plane(result: Any, dataset: Any) -> Any:
+    """Images over the two numbers of a code that the encoder uses most, the others zero.
+
+    Which they are follows from records where there are any to show, else from the decoder's weights.
+    """
+    from workbench.gallery.vae import decode, encode
+    from workbench.plots import latent_grid_figure
+
+    params = result.predictor.params
+    records, label = _records(result, dataset)
+    if records is None:
+        first = next(params[name] for name in ("decoder_hidden_kernel", "decoder_cells_kernel") if name in params)
+        use = np.linalg.norm(np.asarray(first), axis=1)
+        label = result.release_label
+    else:
+        use = np.std(np.asarray(encode(params, records[0][:1000])[0]), axis=0)
+    across, down = np.argsort(-use, kind="stable")[:2] if len(use) > 1 else (0, 0)
+    reach = np.linspace(-_REACH, _REACH, _SIDE)
+    codes = np.zeros((_SIDE, _SIDE, len(use)), np.float32)
+    codes[:, :, across] = reach
+    codes[:, :, down] = reach[::-1, None]
+    images = np.asarray(decode(params, codes.reshape(-1, len(use)), tuple(result.data["image_shape"])))
+    return latent_grid_figure(
+        _channels(images).reshape(_SIDE, _SIDE, *_channels(images).shape[1:]),
+        label,
+        vertical=reach[::-1],
+        horizontal=reach,
+        names=(f"code {across + 1}", f"code {down + 1}"),
+    )
+
+
+def _code_length(result: Any) -> int:
+    return int(result.params["encoder_mean_kernel"].shape[1])
+
+
+def _channels(images: np.ndarray) -> np.ndarray:
+    """Images of one channel without its axis."""
+    return images[..., 0] if images.ndim == 4 and images.shape[-1] == 1 else images

@@ -1,0 +1,407 @@
+"""The gallery of models by name: built-in ones, those registered in this session, those of installed distributions.
+
+A model in a file of its own needs no registration: ``from_file`` runs the file and hands back its model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import inspect
+import re
+import sys
+import traceback
+import types
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench import _validate
+from workbench.models.model import Model, is_numpyro_model, parameters_of
+from workbench.models.options import Option, declared
+
+__all__ = [
+    "ENTRY_POINTS", "Model", "from_file", "get", "names", "options", "origin", "register", "run_source", "source_file",
+]  # fmt: skip
+
+ENTRY_POINTS = "workbench.models"  # the group in which installed distributions declare models
+_BUILT_IN, _SESSION = "built-in", "registered here"
+_NAME = re.compile(r"[^\W\d][\w-]*")
+_NAME_RULE = "must be letters, digits, _ and -, beginning with a letter, so that the command line takes it."
+
+
+# ---- what a name stands for ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A name of the gallery: ``make(**options) -> Model``, the options it knows (None: any), and where it comes from.
+
+    ``definition`` is what the options can be read from.
+    """
+
+    make: Callable[..., Model]
+    options: tuple[str, ...] | None
+    origin: str
+    definition: Any
+    defined: tuple[str, str] | None = None
+
+
+def _place(definition: Any) -> tuple[str, str] | None:
+    """(module, qualified name) of a function, or of the function inside a ``Model``: what running a cell again repeats."""
+    function = definition.model if isinstance(definition, Model) else definition
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    return None if module is None or name is None else (module, name)
+
+
+def _summary(function: Callable, name: str) -> str:
+    first = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    return " ".join(first.split()) or f"The NumPyro model {name}."
+
+
+def _from_numpyro(name: str, function: Callable) -> Model:
+    """``Model`` of a bare NumPyro model: its docstring is the summary, what follows ``num_records`` are the options."""
+    parameters = list(parameters_of(function).values())
+    after = [parameter.name for parameter in parameters].index("num_records") + 1
+    options = {p.name: p.default for p in parameters[after:] if p.kind is not p.VAR_KEYWORD}
+    missing = [option for option, value in options.items() if value is inspect.Parameter.empty]
+    if missing:
+        raise _validate.ArgumentError("factory", name, f"give a default to {', '.join(missing)}.")
+    return Model(name, _summary(function, name), function, options=options)
+
+
+def _entry(name: str, definition: Any, origin: str) -> _Entry:
+    """The entry of a ``Model``, a function that returns one, or a NumPyro model.
+
+    :raises ArgumentError: naming ``factory``, for anything else.
+    """
+    place, given = _place(definition), definition
+    if callable(definition) and is_numpyro_model(definition):
+        definition = _from_numpyro(name, definition)
+    if isinstance(definition, Model):
+        model = definition
+        return _Entry(
+            lambda **options: replace(model, options={**model.options, **options}),
+            tuple(model.options),
+            origin,
+            given,
+            place,
+        )
+    if not callable(definition):
+        raise _validate.ArgumentError(
+            "factory", definition, "must be a Model, a function that returns one, or a NumPyro model (it takes num_records)."
+        )
+    parameters = parameters_of(definition)
+    required = [
+        p.name for p in parameters.values() if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if required:
+        raise _validate.ArgumentError(
+            "factory",
+            getattr(definition, "__qualname__", definition),
+            f"a function that returns a Model must work without arguments, this one needs {', '.join(required)}; "
+            "a NumPyro model takes num_records.",
+        )
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return _Entry(definition, None if takes_any else tuple(parameters), origin, given, place)
+
+
+_ENTRIES: dict[str, _Entry] = {}
+_warned: set[str] = set()
+_LEFT_OUT: Any = object()
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, stacklevel=3)
+
+
+def add_built_in(name: str, factory: Callable[..., Model]) -> None:
+    """Add a model of the workbench itself; nothing takes the place of its name."""
+    _ENTRIES[name] = _entry(name, factory, _BUILT_IN)
+
+
+def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> Any:
+    """Add a model to the gallery, where the command line and the widget find it: a function call or a decorator::
+
+        @wb.models.register("probit")
+        def probit(x, y=None, num_records=None, prior_scale=5.0): ...
+
+    The same function may be registered again, as when a notebook cell is run twice.
+
+    :param name: letters, digits, _ and -. It becomes the model's name.
+    :param factory: a ``Model``; a function ``factory(**options)`` that returns one and works without arguments; or a
+        NumPyro model, which is recognised by its argument ``num_records``: its guide is ``AutoNormal``, its docstring the
+        summary, and the arguments after ``num_records`` are options. Left out, the decorator is returned.
+    :param replace: True lets another definition take over a name registered before (never a built-in one).
+    :return: ``factory`` itself.
+    :raises ArgumentError: if the name is unusable or taken, or ``factory`` is none of these.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _validate.ArgumentError("name", name, _NAME_RULE)
+    if factory is _LEFT_OUT:
+        return functools.partial(register, name, replace=replace)
+    new = _entry(name, factory, _SESSION)
+    old = _ENTRIES.get(name)
+    if old is not None and old.origin == _BUILT_IN:
+        raise _validate.ArgumentError("name", name, "is the name of a built-in model; choose another.")
+    if old is not None and not replace and (new.defined is None or new.defined != old.defined):
+        where = f" ({'.'.join(old.defined)})" if old.defined else ""
+        raise _validate.ArgumentError(
+            "name", name, f"another model{where} is registered already; replace=True puts this one in its place."
+        )
+    _ENTRIES[name] = new
+    return factory
+
+
+@contextlib.contextmanager
+def _registrations() -> Iterator[dict[str, _Entry]]:
+    """What is registered inside, filled in at the end; if that fails, it is forgotten."""
+    before = dict(_ENTRIES)
+    new: dict[str, _Entry] = {}
+    try:
+        yield new
+    except BaseException:
+        _ENTRIES.clear()
+        _ENTRIES.update(before)
+        raise
+    new.update({name: entry for name, entry in _ENTRIES.items() if before.get(name) is not entry})
+
+
+# ---- installed distributions ----------------------------------------------------------------------------------------------
+
+
+def _installed() -> dict[str, importlib.metadata.EntryPoint]:
+    """Entry points of installed distributions by model name; only metadata is read, nothing is imported."""
+    found: dict[str, importlib.metadata.EntryPoint] = {}
+    seen = set()
+    for distribution in importlib.metadata.distributions():
+        owner = ""
+        try:
+            if ENTRY_POINTS not in (distribution.read_text("entry_points.txt") or ""):
+                continue
+            owner = _owner(distribution)
+            points = [point for point in distribution.entry_points if point.group == ENTRY_POINTS]
+        except Exception as error:  # whatever is wrong with one distribution must not hide the others
+            if owner:
+                _warn_once(f"the models of {owner} are left out: its entry points cannot be read ({_reason(error)}).")
+            continue
+        if owner in seen:  # the first on sys.path is the one that is imported
+            continue
+        seen.add(owner)
+        for point in points:
+            if not _NAME.fullmatch(point.name):
+                _warn_once(f"the model {point.name!r} of {owner} is left out: its name {_NAME_RULE}")
+            elif point.name in _ENTRIES and _ENTRIES[point.name].origin == _BUILT_IN:
+                _warn_once(f"the model {point.name!r} of {owner} is left out: it has the name of a built-in model.")
+            elif point.name in found:
+                first = _owner(found[point.name].dist)
+                _warn_once(f"the model {point.name!r} of {owner} is left out: {first} has one of the same name.")
+            else:
+                found[point.name] = point
+    return found
+
+
+def _owner(distribution: Any) -> str:
+    """Name of a distribution; its place where the metadata are damaged."""
+    try:
+        name = distribution.metadata["Name"]
+    except Exception:
+        name = None
+    return str(name or f"an unnamed distribution in {distribution.locate_file('')}")
+
+
+def _load(name: str, point: importlib.metadata.EntryPoint) -> _Entry:
+    owner = _owner(point.dist)
+    try:
+        with _registrations() as registered:
+            entry = _entry(name, point.load(), owner)
+        # its module may call register as well, as one made for notebooks does
+        _ENTRIES.update({own: replace(registration, origin=owner) for own, registration in registered.items()})
+        return entry
+    except (Exception, SystemExit) as error:
+        raise _validate.ArgumentError(
+            "model", name, f"the distribution {owner!r} declares it as {point.value}, which fails: {_reason(error)}."
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """An exception in one line, without the full stop."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+# ---- looking up -----------------------------------------------------------------------------------------------------------
+
+
+def names() -> list[str]:
+    """Names of all models: built-in, registered in this session, and declared by installed distributions."""
+    return sorted(_ENTRIES.keys() | _installed().keys())
+
+
+def _find(name: str) -> _Entry:
+    if isinstance(name, str) and name in _ENTRIES:
+        return _ENTRIES[name]
+    installed = _installed()
+    if not isinstance(name, str) or name not in installed:
+        raise _validate.unknown_name("model", name, _ENTRIES.keys() | installed.keys())
+    return _load(name, installed[name])
+
+
+def origin(name: str) -> str:
+    """Where a model comes from: "built-in", "registered here", or the name of the distribution that declares it.
+
+    :raises ArgumentError: for an unknown name, with the nearest ones.
+    """
+    if isinstance(name, str) and name in _ENTRIES:
+        return _ENTRIES[name].origin
+    installed = _installed()
+    return _owner(installed[_validate.choice("model", name, [*_ENTRIES, *installed])].dist)
+
+
+def options(name: str) -> tuple[Option, ...]:
+    """What can be set about the model called ``name``: each option with its default, kind, choices and a line of help.
+
+    :raises ArgumentError: for an unknown name, with the nearest ones, or a model of a distribution that cannot be loaded.
+    """
+    return declared(_find(name).definition)
+
+
+def definition(name: str) -> Any:
+    """What ``name`` was registered with: another object after another registration, the same for the same one.
+
+    :raises ArgumentError: for an unknown name, with the nearest ones.
+    """
+    return _find(name).definition
+
+
+def get(name: str, **options: Any) -> Model:
+    """The model called ``name``, with its options set, as in ``get("logistic", prior_scale=2.0)``.
+
+    :raises ArgumentError: for an unknown name, with the nearest ones, an unknown or bad option, or a model of the user's
+        or of a distribution that cannot be made, with the reason.
+    """
+    return _make(name, _find(name), options)
+
+
+def _make(name: str, entry: _Entry, options: Mapping[str, Any]) -> Model:
+    for option, value in options.items():
+        if entry.options is not None and option not in entry.options:
+            known = ", ".join(entry.options) or "none"
+            raise _validate.ArgumentError(option, value, f"unknown option of {name!r}; known: {known}.")
+    try:
+        model = entry.make(**options)
+    except _validate.ArgumentError:
+        raise
+    except Exception as error:
+        raise _validate.ArgumentError("model", name, f"({entry.origin}) cannot be made: {_reason(error)}.") from error
+    if not isinstance(model, Model):
+        raise _validate.ArgumentError(
+            "model", name, f"({entry.origin}) its function returned {type(model).__name__}, not a workbench.models.Model."
+        )
+    return model if model.name == name else replace(model, name=name)
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------------
+
+
+def from_file(source: str | Path) -> Model:
+    """The model in a Python file, as in ``from_file("probit.py")`` or ``from_file("probit.py:sparse")``. Runs the file.
+
+    :param source: path of a file that registers one model or holds one ``Model`` at its top level; or path:name, where
+        name is a registered name, or anything at the top level that ``register`` would take.
+    :raises ArgumentError: naming ``model``, if there is no such file, it fails (with the reason and the line; what it
+        registered before is forgotten), or it has no model, several, or none of that name.
+    """
+    text = str(source)
+    path, wanted = text, ""
+    if re.search(r"\.\w+:[^\W\d]\w*(-\w+)*$", text):
+        path, _, wanted = text.rpartition(":")
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise _validate.ArgumentError("model", text, "no such file.")
+    try:
+        with _registrations() as registered:
+            module = _run_file(file)
+    except (Exception, SystemExit) as error:
+        raise _validate.ArgumentError("model", text, f"the file fails{_line(error, file)}: {_reason(error)}.") from error
+    held = {name: value for name, value in vars(module).items() if isinstance(value, Model)}
+    functions = [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    ]
+    if not wanted:
+        candidates = list(registered) or _distinct(held)
+        if len(candidates) != 1:
+            problem = "has several models" if candidates else "registers no model and holds none"
+            choices = candidates or functions
+            hint = f"; choose one with {path}:NAME, where NAME is one of {', '.join(choices)}" if choices else ""
+            raise _validate.ArgumentError("model", text, f"the file {problem}{hint}.")
+        wanted = candidates[0]
+    if wanted in registered:
+        return get(wanted)
+    if wanted not in vars(module):
+        raise _validate.unknown_name("model", wanted, [*registered, *held, *functions])
+    if wanted in held:
+        return held[wanted]
+    try:
+        entry = _entry(wanted, vars(module)[wanted], path)
+    except _validate.ArgumentError as error:
+        raise _validate.ArgumentError("model", text, error.expectation) from None
+    return _make(wanted, entry, {})
+
+
+def _distinct(held: dict[str, Model]) -> list[str]:
+    """Names of different models; the same under two names counts once."""
+    first: dict[int, str] = {}
+    for name, model in held.items():
+        first.setdefault(id(model), name)
+    return list(first.values())
+
+
+def source_file(model: Model) -> Path | None:
+    """The file that ``from_file`` ran for ``model``; None where it comes from elsewhere."""
+    module = sys.modules.get(getattr(model.model, "__module__", None) or "")
+    file = Path(getattr(module, "__file__", None) or "")
+    return file if module is not None and module.__name__ == _module_name(file) else None
+
+
+def run_source(file: str | Path) -> None:
+    """Run what ``source_file`` named, in another process that is to unpickle the model; once is enough."""
+    if _module_name(Path(file)) not in sys.modules:
+        with _registrations():
+            _run_file(Path(file))
+
+
+def _module_name(path: Path) -> str:
+    return f"{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+
+
+def _run_file(file: Path) -> types.ModuleType:
+    """Run ``file`` as a module of its own. Its folder goes last on sys.path: files beside it are found and hide nothing."""
+    path = file.resolve()
+    module = types.ModuleType(_module_name(path))
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # no bytecode is kept: an edit counts at once
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
+    return module
+
+
+def _line(error: BaseException, file: Path) -> str:
+    """ " in line 7", or nothing if no line of the file has to do with it."""
+    if isinstance(error, SyntaxError):
+        return f" in line {error.lineno}" if error.filename == str(file.resolve()) else ""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file.resolve())]
+    return f" in line {lines[-1]}" if lines else ""

@@ -1,0 +1,306 @@
+"""Secure randomness: ChaCha20 keys for JAX.
+
+Noise and minibatches decide whether a guarantee holds, so both draw from ChaCha20 (RFC 8439) with 256-bit keys from the
+operating system. ``CHACHA20`` is a JAX PRNG implementation: keys made here go into the ordinary ``jax.random`` functions,
+``split`` and ``fold_in`` included, and work under jit, scan and vmap.
+
+Layout of the 96-bit nonce: (purpose, argument, lane), where the purpose is one of bits, split, fold_in and stream and the
+argument is the bit width or the number that is folded in or streamed; only streams have lanes. No (key, nonce, counter) is
+used for two purposes, so no block is used twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.random import define_prng_impl
+
+from workbench.noise import _key_use
+
+__all__ = [
+    "CHACHA20",
+    "fast_key",
+    "is_secret",
+    "key_from_bytes",
+    "key_from_seed",
+    "new_key",
+    "require_secure",
+    "stream",
+]
+
+_CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
+_BITS, _SPLIT, _FOLD_IN, _STREAM = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold", b"strm"))
+_WORDS_PER_BLOCK = 16
+_TILE = 256  # blocks that a CPU computes at a time: their state is half of its first cache
+
+
+def _rotate_left(word: jax.Array, distance: int) -> jax.Array:
+    return (word << np.uint32(distance)) | (word >> np.uint32(32 - distance))
+
+
+def _quarter_round(a, b, c, d):
+    """RFC 8439, section 2.1."""
+    a = a + b
+    d = _rotate_left(d ^ a, 16)
+    c = c + d
+    b = _rotate_left(b ^ c, 12)
+    a = a + b
+    d = _rotate_left(d ^ a, 8)
+    c = c + d
+    b = _rotate_left(b ^ c, 7)
+    return a, b, c, d
+
+
+_COLUMNS_THEN_DIAGONALS = (
+    (0, 4, 8, 12),
+    (1, 5, 9, 13),
+    (2, 6, 10, 14),
+    (3, 7, 11, 15),
+    (0, 5, 10, 15),
+    (1, 6, 11, 12),
+    (2, 7, 8, 13),
+    (3, 4, 9, 14),
+)
+
+
+def _double_round(words: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    state = list(words)
+    for quarter in _COLUMNS_THEN_DIAGONALS:
+        mixed = _quarter_round(*(state[position] for position in quarter))
+        for position, word in zip(quarter, mixed, strict=True):
+            state[position] = word
+    return tuple(state)
+
+
+def block(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
+    """The ChaCha20 block function (RFC 8439, section 2.3) for many counters at once.
+
+    :param key: uint32[8], the words of the 256-bit key, little-endian, or uint32[8, n], one for each counter.
+    :param counter: uint32[n].
+    :param nonce: uint32[3], or uint32[3, n], one for each counter.
+    :return: uint32[16, n]; column i is the block of ``counter[i]``.
+    """
+    lanes = counter.shape
+    words = [jnp.broadcast_to(jnp.uint32(word), lanes) for word in _CONSTANTS]
+    words += [jnp.broadcast_to(key[position], lanes) for position in range(8)]
+    words += [counter] + [jnp.broadcast_to(nonce[position], lanes) for position in range(3)]
+    start = tuple(words)
+    end = lax.fori_loop(0, 10, lambda _, state: _double_round(state), start)
+    return jnp.stack([before + after for before, after in zip(start, end, strict=True)])
+
+
+def _one_kernel(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
+    """``block`` of at most ``_TILE`` counters as one kernel of a CPU, where it would be five hundred small ones.
+
+    XLA does that to a computation of this size by itself from jax 0.12 on; before, it has to be asked. It cannot grant it to
+    larger ones, which it divides among cores.
+    """
+    blocks = jax.jit(block)(key, counter, nonce)
+    if jax.__version_info__ >= (0, 12):
+        return blocks
+    return set_xla_metadata(blocks, xla_cpu_small_call="true", inlineable="false")
+
+
+def _in_tiles(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
+    """``block``, a tile of counters at a time. Where n is no multiple, the last tile overlaps the one before it."""
+    count = counter.shape[0]
+    if count <= _TILE:
+        return _one_kernel(key, counter, nonce)
+
+    def fill(tile: jax.Array, blocks: jax.Array) -> jax.Array:
+        first = jnp.minimum(tile * _TILE, count - _TILE)
+        own = [
+            lax.dynamic_slice_in_dim(part, first, _TILE, axis=-1) if part.shape[-1] == count else part
+            for part in (key, counter, nonce)
+        ]
+        return lax.dynamic_update_slice_in_dim(blocks, _one_kernel(*own), first, axis=1)
+
+    return lax.fori_loop(0, -(-count // _TILE), fill, jnp.empty((_WORDS_PER_BLOCK, count), jnp.uint32))
+
+
+@custom_vmap
+def _blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
+    """``block`` as the device likes it: a CPU in tiles that stay in its first cache, a GPU all lanes at once."""
+    return lax.platform_dependent(key, counter, nonce, cpu=_in_tiles, default=block)
+
+
+@_blocks.def_vmap
+def _blocks_of_batch(
+    size: int, in_batched: list[bool], key: jax.Array, counter: jax.Array, nonce: jax.Array
+) -> tuple[jax.Array, bool]:
+    """One row of lanes for the whole batch: a short row for each entry would take two to three times as long."""
+    count = counter.shape[-1]
+
+    def in_a_row(words: jax.Array, batched: bool) -> jax.Array:
+        """uint32[w] or uint32[w, n], or such with a first axis for the batch, as uint32[w, size * n]."""
+        words = words if batched else words[None]
+        words = words if words.ndim == 3 else words[:, :, None]
+        spread = jnp.broadcast_to(words, (size, words.shape[1], count))
+        return jnp.moveaxis(spread, 0, 1).reshape(words.shape[1], size * count)  # where n is 0, -1 would not do
+
+    counters = jnp.broadcast_to(counter, (size, count)).reshape(-1)
+    keys, nonces = (
+        in_a_row(words, batched) if batched or words.ndim == 2 else words
+        for words, batched in ((key, in_batched[0]), (nonce, in_batched[2]))
+    )
+    blocks = _blocks(keys, counters, nonces).reshape(_WORDS_PER_BLOCK, size, count)
+    return jnp.moveaxis(blocks, 1, 0), True
+
+
+def _nonce(purpose: int, argument: Any, lane: int = 0) -> jax.Array:
+    return jnp.stack([jnp.uint32(purpose), jnp.asarray(argument).astype(jnp.uint32), jnp.uint32(lane)])
+
+
+def _words(key: jax.Array, nonce: jax.Array, count: int) -> jax.Array:
+    """``count`` uint32 words of keystream: the first word of every block, then the second of every block, and so on."""
+    blocks = -(-count // _WORDS_PER_BLOCK)
+    if blocks >= 2**32:
+        raise ValueError(f"count={count!r}: one ChaCha20 key yields at most 2**36 words; split the key first.")
+    return _blocks(key, jnp.arange(blocks, dtype=jnp.uint32), nonce).reshape(-1)[:count]
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
+    count = math.prod(shape)
+    if bit_width == 32:
+        return _words(key, _nonce(_BITS, 32), count).reshape(shape)
+    if bit_width == 64:
+        pairs = _words(key, _nonce(_BITS, 64), 2 * count).reshape(*shape, 2)
+        return lax.bitcast_convert_type(pairs, jnp.uint64)
+    per_word = 32 // bit_width
+    words = _words(key, _nonce(_BITS, bit_width), -(-count // per_word))
+    return lax.bitcast_convert_type(words, jnp.dtype(f"uint{bit_width}")).reshape(-1)[:count].reshape(shape)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    count = math.prod(shape)
+    blocks = -(-count // 2)
+    stream = _blocks(key, jnp.arange(blocks, dtype=jnp.uint32), _nonce(_SPLIT, 0))
+    return stream.T.reshape(2 * blocks, 8)[:count].reshape(*shape, 8)
+
+
+@jax.jit
+def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
+    return _blocks(key, jnp.zeros(1, jnp.uint32), _nonce(_FOLD_IN, number))[:8, 0]
+
+
+def _refuse_seed(seed: Any) -> jax.Array:
+    raise TypeError(
+        "ChaCha20 keys hold 256 bits: use new_key() for a secret key or key_from_seed(seed) for a reproducible one."
+    )
+
+
+CHACHA20 = define_prng_impl(
+    key_shape=(8,),
+    seed=_refuse_seed,
+    split=_split,
+    random_bits=_random_bits,
+    fold_in=_fold_in,
+    name="dpvi_chacha20",
+    tag="cc20",
+)
+
+
+@functools.cache
+def _hide_keys(key_type: Any) -> None:
+    """Keep ChaCha20 keys out of what JAX prints.
+
+    ``repr`` of a typed key shows its bits, and notebooks, logs and tracebacks with local variables store ``repr``. JAX has
+    one class for keys of all kinds, so its ``__repr__`` is replaced by one that leaves keys of other kinds as they are.
+    """
+    shown = key_type.__repr__
+
+    def hidden(self: Any) -> str:
+        if jax.random.key_impl(self) != CHACHA20:
+            return str(shown(self))
+        return f"<secret key{f's of shape {self.shape}' if self.shape else ''}>"
+
+    key_type.__repr__ = key_type.__str__ = hidden
+
+
+def key_from_bytes(secret: bytes) -> jax.Array:
+    """A typed JAX key, shape (), from exactly 32 bytes.
+
+    :raises ValueError: if ``secret`` has another length (its value is not shown).
+    """
+    if len(secret) != 32:
+        raise ValueError(f"secret: a ChaCha20 key takes 32 bytes, not {len(secret)}.")
+    words = np.frombuffer(secret, dtype="<u4").astype(np.uint32)
+    key = jax.random.wrap_key_data(jnp.asarray(words), impl=CHACHA20)
+    kind: Any = type(key)
+    _hide_keys(kind)  # with the first key: to ask for its class any earlier would start JAX's devices
+    return key
+
+
+def new_key() -> jax.Array:
+    """A secret key with 256 bits from the operating system (``os.urandom``), for one run.
+
+    :raises TypeError: where it is traced, because a compiled function would return one and the same key at each call.
+    """
+    key = key_from_bytes(os.urandom(32))
+    if isinstance(key, jax.core.Tracer):
+        raise TypeError("new_key() was called in a function that JAX compiles and would be one key for ever: pass it in.")
+    _key_use.note_made(key, secret=True)
+    return key
+
+
+def is_secret(key: jax.Array) -> bool:
+    """Whether ``new_key`` made ``key`` in this process: of any other key, nobody here knows who else has it."""
+    return _key_use.is_secret(key)
+
+
+def key_from_seed(seed: int) -> jax.Array:
+    """A reproducible key from a whole number >= 0 (its SHA-256).
+
+    Whoever knows the seed can compute every noise draw and subtract it: a run made with such a key carries that caveat
+    on its guarantee.
+    """
+    key = key_from_bytes(hashlib.sha256(b"dpvi-workbench seed " + str(int(seed)).encode()).digest())
+    _key_use.note_made(key, secret=False)
+    return key
+
+
+def require_secure(key: jax.Array) -> None:
+    """Refuse a key that is not of this module, where privacy depends on it; checked while tracing, at no cost.
+
+    :raises TypeError: if ``key`` is no typed ChaCha20 key, such as ``jax.random.key(0)``.
+    """
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not typed or jax.random.key_impl(key) != CHACHA20:
+        raise TypeError(
+            "key: noise and minibatches need a key from workbench.noise.chacha20: new_key(), or key_from_seed(seed)."
+        )
+
+
+def stream(key: jax.Array, number: Any, count: int, lane: int = 0) -> jax.Array:
+    """``count`` uint32 words of the keystream ``(number, lane)``, two uint32, for jit, scan and vmap.
+
+    What ``fold_in`` and ``bits`` give in two passes comes here in one: each call of ChaCha20 has a fixed cost that small
+    draws would feel.
+
+    :raises TypeError: if ``key`` is not a ChaCha20 key.
+    """
+    require_secure(key)
+    return _words(jax.random.key_data(key), _nonce(_STREAM, number, lane), count)
+
+
+def fast_key(key: jax.Array) -> jax.Array:
+    """A threefry key from a secure one, for draws that protect nobody: base noise of guides, starting values, posteriors.
+
+    It is made of 64 of the secure key's own bits: give it a key of its own (from ``fold_in``), used for nothing else.
+
+    :param key: a ChaCha20 key, or uint32[2] words of a ``stream`` that are used for nothing else.
+    """
+    words = jax.random.key_data(key)[:2] if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    return jax.random.wrap_key_data(words, impl="threefry2x32")

@@ -1,0 +1,85 @@
+"""The Gaussian mechanism: the object that adds the noise knows the sensitivity the noise is for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workbench import _validate
+from workbench.noise.chacha20 import require_secure
+from workbench.noise.normal import normal, normal_from
+
+__all__ = ["CLIPPINGS", "GaussianMechanism"]
+
+# how a record's term is brought to a norm of at most C (``inference.clipping.clipped_sum``)
+CLIPPINGS = ("flat", "automatic", "per_leaf")
+
+
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """Adds N(0, (sigma C)^2) to every coordinate of a sum of per-record terms, each of l2 norm at most C.
+
+    Under add_or_remove_one the sum's sensitivity is C; under replace_one it is 2 C (the accountant of the sampler
+    knows which one holds), whichever way of clipping keeps each term to C.
+
+    :param clip: C, the largest l2 norm of one record's term, in the units of the sum.
+    :param noise_multiplier: sigma = noise standard deviation / C, no unit. Zero means no noise and no privacy; it is
+        accepted only for tests and non-private baselines.
+    :param clipping: how terms are brought to norm C, one of ``CLIPPINGS``.
+    """
+
+    clip: float
+    noise_multiplier: float
+    clipping: str = "flat"
+
+    def __post_init__(self) -> None:
+        _validate.number("noise_multiplier", self.noise_multiplier, at_least=0)
+        _validate.choice("clipping", self.clipping, CLIPPINGS)
+        # a non-private baseline may switch clipping off
+        if self.noise_multiplier > 0 or self.clip != math.inf:
+            _validate.number("clip", self.clip, at_least=1e-12)
+
+    @property
+    def standard_deviation(self) -> float:
+        """Noise standard deviation per coordinate, sigma * C."""
+        return self.clip * self.noise_multiplier if self.noise_multiplier > 0 else 0.0
+
+    def noise(self, key: jax.Array, size: int, standard_deviation: jax.Array | None = None) -> jax.Array:
+        """Noise for ``size`` coordinates, float32[size].
+
+        :param standard_deviation: float32 scalar in the place of the mechanism's own, for a compiled step that takes it as
+            an argument; a mechanism without noise stays without.
+        :raises TypeError: if ``key`` is not a ChaCha20 key.
+        """
+        require_secure(key)
+        if self.noise_multiplier == 0:
+            return jnp.zeros(size, jnp.float32)
+        return normal(key, (size,)) * self._scale(standard_deviation)
+
+    def noise_from(self, words: jax.Array, standard_deviation: jax.Array | None = None) -> jax.Array:
+        """``noise`` from words of ``randomness.stream`` that are used for nothing else: uint32[2, size] -> float32[size]."""
+        if self.noise_multiplier == 0:
+            return jnp.zeros(words.shape[1], jnp.float32)
+        return normal_from(words[0], words[1]) * self._scale(standard_deviation)
+
+    def _scale(self, standard_deviation: jax.Array | None) -> Any:
+        return jnp.float32(self.standard_deviation) if standard_deviation is None else standard_deviation
+
+    @staticmethod
+    def add(total: Any, noise: jax.Array) -> Any:
+        """``total`` (a pytree of arrays) plus ``noise`` (one flat vector with a coordinate for each of its entries).
+
+        :raises ArgumentError: if the number of draws is another.
+        """
+        leaves, treedef = jax.tree.flatten(total)
+        ends = np.cumsum([leaf.size for leaf in leaves])
+        if noise.shape != (ends[-1],):  # one draw for several coordinates would protect none of them
+            raise _validate.ArgumentError("noise", noise.shape, f"must have one draw for each of {ends[-1]} coordinates.")
+        draws = [part.reshape(leaf.shape) for part, leaf in zip(jnp.split(noise, ends[:-1]), leaves, strict=True)]
+        noised = [leaf + draw.astype(leaf.dtype) for leaf, draw in zip(leaves, draws, strict=True)]
+        return jax.tree.unflatten(treedef, noised)

@@ -1,0 +1,141 @@
+"""The teaching screens that show plans: what an attacker finds, and what several fits come to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from workbench import _validate
+from workbench.privacy.guarantee import percent
+from workbench.teaching.figures import AttackFigure, CompositionFigure
+from workbench.teaching.screen import TeachingScreen, around, slider
+from workbench.teaching.simulations import Attack, Several, attack, several_fits
+
+__all__ = ["CompositionScreen", "PrivacyScreen"]
+
+EPSILONS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+DELTAS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+RATES = (0.05, 0.1, 0.25, 0.5, 1.0)
+STEPS = (100, 300, 1000, 3000, 10_000)
+ACCUSED = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+FITS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50)
+
+
+class _PlanScreen(TeachingScreen):
+    """A screen about plans, with a slider for each of epsilon, delta, q and the number of steps."""
+
+    epsilon: Any
+    delta: Any
+    sampling_rate: Any
+    steps: Any
+    _account: Callable[..., Any]  # what the screen shows of a plan; kept, so that asking again costs nothing
+
+    def _plan(self) -> dict[str, float]:
+        return {
+            "epsilon": self.epsilon.value, "delta": self.delta.value, "sampling_rate": self.sampling_rate.value,
+            "steps": self.steps.value,
+        }  # fmt: skip
+
+    def _ahead(self) -> Iterable[Callable[[], object]]:
+        plan = self._plan()
+        for name in ("epsilon", "delta", "steps", "sampling_rate"):
+            for value in around(getattr(self, name)):
+                yield functools.partial(self._account, **{**plan, name: value})
+
+
+class PrivacyScreen(_PlanScreen):
+    """One record in or out; made by ``workbench.teaching.pieces.privacy``."""
+
+    def __init__(self, *, epsilon: float, delta: float, sampling_rate: float, steps: int, accused: float) -> None:
+        _validate.integer("steps", steps, at_least=1)
+        self.epsilon = slider("epsilon", EPSILONS, epsilon, name="epsilon")
+        self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
+        self.sampling_rate = slider("sampling rate q", RATES, sampling_rate, name="sampling_rate")
+        self.steps = slider("steps T", STEPS, steps, name="steps", shown="{:,}".format)
+        self.accused = slider("wrongly accused (%)", ACCUSED, accused, name="accused", shown=lambda rate: f"{100 * rate:g}")
+        sliders = [self.epsilon, self.delta, self.sampling_rate, self.steps, self.accused]
+        super().__init__(
+            "One record in or out",
+            "An attacker knows every other record and sees the fit. He says of each person whether it was in the data, and "
+            "settles how many outsiders he is willing to accuse wrongly. How many members can he find?",
+            sliders,
+            sliders,
+            [
+                (
+                    "The most that an attacker can find, over the share of non-members wrongly accused.",
+                    840,
+                )
+            ],
+        )
+        self._figure = AttackFigure()
+        self.ask()
+
+    def _update(self, is_old: Callable[[], bool]) -> None:
+        plan, rate = self._plan(), self.accused.value
+        found = self._account(**plan)
+        (promised, kept), belief = found.found(rate), found.belief(rate)
+        self._figure.draw(found, rate)
+        self.show(
+            0,
+            self._figure.frame(),
+            [
+                f"Of 100 members, an attacker who wrongly accuses {100 * rate:g} % of non-members finds at most "
+                f"{percent(kept).removesuffix(' %')}.",
+                f"A coin that ignores the fit finds {100 * rate:g}; (epsilon, delta) alone would allow "
+                f"{percent(promised).removesuffix(' %')}. When he accuses someone whom he suspected at 50 %, his suspicion "
+                f"rises to at most {percent(belief)}.",
+                f"The fit: {plan['steps']:,} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, noise multiplier "
+                f"sigma = {found.noise_multiplier:g}, the smallest that promises epsilon = {plan['epsilon']:g}, delta = "
+                f"{plan['delta']:g} when one record is added or removed.",
+            ],
+        )
+
+    def _account(self, **plan: Any) -> Attack:
+        return attack(**plan)
+
+
+class CompositionScreen(_PlanScreen):
+    """Several fits on the same records; made by ``workbench.teaching.pieces.composition``."""
+
+    def __init__(self, *, fits: int, epsilon: float, delta: float, sampling_rate: float, steps: int) -> None:
+        _validate.integer("fits", fits, at_least=1)
+        _validate.integer("steps", steps, at_least=1)
+        self.fits = slider("number of fits", FITS, fits, name="fits")
+        self.epsilon = slider("epsilon of one fit", EPSILONS[1:-2], epsilon, name="epsilon")
+        self.delta = slider("delta of one fit", DELTAS[:-2], delta, name="delta")
+        self.sampling_rate = slider("sampling rate q", RATES, sampling_rate, name="sampling_rate")
+        self.steps = slider("steps T of one fit", STEPS, steps, name="steps", shown="{:,}".format)
+        sliders = [self.fits, self.epsilon, self.delta, self.sampling_rate, self.steps]
+        super().__init__(
+            "Several fits on the same records",
+            "Whoever sees several fits learns from all. Their promises can be added up; an accountant that knows every step "
+            "proves much less. All three lines are upper bounds at the same delta.",
+            sliders,
+            sliders,
+            [("Epsilon of all fits together over their number, by three bounds; the lowest is the one to quote.", 840)],
+        )
+        self._figure = CompositionFigure()
+        self.ask()
+
+    def _update(self, is_old: Callable[[], bool]) -> None:
+        plan, count = self._plan(), self.fits.value
+        several = self._account(**plan)
+        added, advanced, composed = several.of(count)
+        self._figure.draw(several, count)
+        they = "1 fit has" if count == 1 else f"{count} fits together have"
+        self.show(
+            0,
+            self._figure.frame(),
+            [
+                f"{they} epsilon {composed:g} at most, at delta = {count * plan['delta']:g}, counted step by step.",
+                f"Their promises add up to epsilon {added:g}; advanced composition, which knows no more than the promises, "
+                f"{'proves no less' if advanced >= added else f'proves {advanced:g}'}.",
+                f"Each fit: {plan['steps']:,} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, sigma = "
+                f"{several.noise_multiplier:g}. Neighbours differ by one record added or removed. The bounds hold where all "
+                "fits were planned beforehand and each drew its own noise.",
+            ],
+        )
+
+    def _account(self, **plan: Any) -> Several:
+        return several_fits(**plan, counts=tuple(value for _, value in self.fits.options))

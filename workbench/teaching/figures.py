@@ -1,0 +1,372 @@
+"""Figures of the teaching screens: made once, then updated in place, so that they follow a slider."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Circle
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+
+from workbench.plots.style import BAND, COLOURS, INK, LEGEND, LINES, MARKERS, QUIET, WIDTH, dress, new_figure, png
+from workbench.teaching.simulations import CLOUD, Attack, DescentStep, Several, Spent
+
+__all__ = ["AttackFigure", "CompositionFigure", "DescentFigure", "MinibatchFigure", "SpendingFigure"]
+
+_PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
+_HALO = [withStroke(linewidth=2.5, foreground="white")]
+SAMPLER_NAMES = {"poisson": "Poisson", "without_replacement": "without replacement", "shuffle": "shuffle"}
+
+
+class _Kept:
+    """A figure whose parts stay; ``frame`` is what a screen shows."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.figure = new_figure(width, height)
+        self.figure.set_layout_engine(None)  # places that hold for all values: finding them anew takes half of a frame
+
+    def frame(self) -> bytes:
+        """The figure as PNG bytes, made quickly."""
+        return png(self.figure, quick=True)
+
+
+class AttackFigure(_Kept):
+    """The attacker's trade-off, on linear and on logarithmic axes; 7.0 x 3.3 inches."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, 3.3)
+        self._parts = []
+        for place, title in ((1, "all rates"), (2, "small rates, both axes logarithmic")):
+            axes = dress(self.figure.add_subplot(1, 2, place), title, "wrongly accused (% of non-members)")
+            self._parts.append(self._panel(axes, is_logarithmic=place == 2))
+        self._parts[0][0].set_ylabel("found (% of members), at most", fontsize=9, color=QUIET)
+        self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.15, top=0.8, wspace=0.2)
+        handles = [part for part in self._parts[0][1:5]]
+        self.figure.legend(
+            handles=handles, loc="upper left", bbox_to_anchor=(0.01, 1.0), ncols=4, borderaxespad=0.3, **LEGEND
+        )
+
+    def _panel(self, axes: Axes, *, is_logarithmic: bool) -> tuple[Any, ...]:
+        (bound,) = axes.plot([], [], color=COLOURS[1], linestyle=LINES[2], linewidth=1.6, label="(epsilon, delta) alone")
+        (kept,) = axes.plot([], [], color=COLOURS[0], linewidth=2.0, label="this fit, by the accountant")
+        line = [0.01, 100] if is_logarithmic else [0, 100]
+        (guess,) = axes.plot(line, line, color=QUIET, linestyle=LINES[1], linewidth=1.2, label="guessing")
+        (point,) = axes.plot(
+            [], [], color=COLOURS[0], marker="D", markersize=6, linestyle="none", clip_on=False, zorder=4,
+            label="the attacker chosen",
+        )  # fmt: skip
+        note = axes.annotate(
+            "", (0, 0), (7, -4), textcoords="offset points", fontsize=9, color=INK, va="top", path_effects=_HALO
+        )
+        if is_logarithmic:
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xlim(0.01, 100)
+            axes.set_ylim(0.01, 125)
+            for axis in (axes.xaxis, axes.yaxis):  # finding ticks anew would be a third of a frame's time
+                axis.set_major_locator(FixedLocator([0.01, 0.1, 1, 10, 100]))
+                axis.set_major_formatter(_PLAIN)
+                axis.set_minor_locator(NullLocator())
+        else:
+            axes.set_xlim(0, 100)
+            axes.set_ylim(0, 103)
+            axes.set_xticks([0, 25, 50, 75, 100])
+        return axes, kept, bound, guess, point, note
+
+    def draw(self, attack: Attack, rate: float) -> None:
+        """Show both curves and the attacker who wrongly accuses the share ``rate`` in (0, 1]."""
+        place = (100 * rate, 100 * attack.found(rate)[1])
+        for axes, kept, bound, _, point, note in self._parts:
+            bound.set_data(100 * attack.rates, 100 * attack.promised)
+            kept.set_data(100 * attack.rates, 100 * attack.kept)
+            point.set_data([place[0]], [place[1]])
+            left, right = axes.get_xlim()
+            share = math.log(place[0] / left) / math.log(right / left) if axes.get_xscale() == "log" else place[0] / right
+            note.xy = place
+            note.set_text(f"{place[1]:.3g} %")
+            is_low, is_far = place[1] < 8 and left == 0, share > 0.75
+            note.set_position((-8 if is_far else 8, 2 if is_low else -4))
+            note.set(ha="right" if is_far else "left", va="bottom" if is_low else "top")
+
+
+class CompositionFigure(_Kept):
+    """Epsilon of 1 to n fits on the same records, by three bounds; 7.0 x 3.2 inches."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, 3.2)
+        self._axes = dress(
+            self.figure.add_axes((0.085, 0.15, 0.6, 0.77)), "epsilon of all fits together, at most",
+            "fits on the same records",
+        )  # fmt: skip
+        kinds = ("promises added up", "advanced composition", "steps composed (PLD)")
+        self._lines = [
+            self._axes.plot([], [], color=COLOURS[place], linestyle=LINES[place], linewidth=1.8, label=kind)[0]
+            for place, kind in zip((1, 2, 0), kinds, strict=True)
+        ]
+        self._points = [
+            self._axes.plot(
+                [], [], color=line.get_color(), marker=marker, markersize=7, linestyle="none", zorder=4, clip_on=False
+            )[0]
+            for line, marker in zip(self._lines, MARKERS, strict=False)
+        ]
+        self._here = self._axes.axvline(1, color=QUIET, linewidth=0.9)
+        self._texts = [
+            self.figure.text(0.705, 0.68 - 0.2 * place, "", fontsize=9, color=INK, linespacing=1.35, va="top")
+            for place in range(3)
+        ]
+        self._heading = self.figure.text(0.705, 0.85, "", fontsize=9.5, color=INK, weight="bold", va="top")
+        self._kinds = kinds
+        for line, text, marker in zip(self._lines, self._texts, MARKERS, strict=False):
+            x, y = text.get_position()
+            self.figure.add_artist(_key(self.figure, x, y - 0.03, line.get_color(), line.get_linestyle(), marker))
+            text.set_x(x + 0.06)
+
+    def draw(self, several: Several, count: int) -> None:
+        """Show ``several`` and mark ``count``, one of its counts."""
+        for line, values in zip(self._lines, (several.added, several.advanced, several.composed), strict=True):
+            line.set_data(several.counts, values)
+        chosen = several.of(count)
+        for point, value in zip(self._points, chosen, strict=True):
+            point.set_data([count], [value])
+        self._here.set_xdata([count, count])
+        self._heading.set_text(f"{count} fit{'s' if count > 1 else ''}")
+        for text, kind, value in zip(self._texts, self._kinds, chosen, strict=True):
+            text.set_text(f"{kind}:\nepsilon {value:.4g}")
+        self._axes.set_xlim(0, several.counts[-1])
+        self._axes.set_ylim(0, 1.05 * float(several.added[-1]))
+
+
+def _key(figure: Any, x: float, y: float, colour: Any, line: Any, marker: str) -> Any:
+    """A piece of line with its marker, as a legend has it, at a place of the figure."""
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [x, x + 0.025, x + 0.05], [y, y, y], color=colour, linestyle=line, marker=marker, markersize=6, markevery=[1],
+        linewidth=1.8, transform=figure.transFigure,
+    )  # fmt: skip
+
+
+class MinibatchFigure(_Kept):
+    """Which records are in which steps under three samplers, and how often each is in; 7.0 x 3.0 inches.
+
+    :param num_records: N. :param steps: that are shown.
+    """
+
+    def __init__(self, num_records: int, steps: int) -> None:
+        super().__init__(WIDTH, 3.0)
+        black = ListedColormap(["#ffffff", COLOURS[0]])
+        self._parts = []
+        for place, sampler in enumerate(SAMPLER_NAMES):
+            left = 0.065 + 0.32 * place
+            axes = dress(self.figure.add_axes((left, 0.15, 0.2, 0.6)), "", "step")
+            axes.grid(visible=False)
+            picture = axes.imshow(
+                np.zeros((num_records, steps)), cmap=black, vmin=0, vmax=1, aspect="auto", interpolation="nearest",
+                extent=(0.5, steps + 0.5, num_records + 0.5, 0.5),
+            )  # fmt: skip
+            counts = dress(self.figure.add_axes((left + 0.21, 0.15, 0.065, 0.6)), "", "times in")
+            counts.set_ylim(num_records + 0.5, 0.5)
+            counts.set_yticks([])
+            counts.xaxis.set_major_locator(MaxNLocator(2, integer=True, prune="lower"))
+            axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+            (line,) = counts.plot([], [], color=INK, marker=".", markersize=3.5, linestyle="none")
+            if place == 0:
+                axes.set_ylabel("record", fontsize=9, color=QUIET)
+            words = self.figure.text(left, 0.775, "", fontsize=8.5, color=INK, va="bottom", linespacing=1.3)
+            self._parts.append((SAMPLER_NAMES[sampler], picture, counts, line, words))
+
+    def draw(self, members: Sequence[np.ndarray]) -> None:
+        """Show bool[steps, N] of each of the three samplers."""
+        most = max(int(member.sum(axis=0).max()) for member in members)
+        for (name, picture, counts, line, words), member in zip(self._parts, members, strict=True):
+            picture.set_data(member.T)
+            times, sizes = member.sum(axis=0), member.sum(axis=1)
+            line.set_data(times, np.arange(1, len(times) + 1))
+            counts.set_xlim(0, most + 1)
+            words.set_text(f"{name}\nminibatches of {_span(sizes)}\na record is in {_span(times)} times")
+
+
+def _span(values: np.ndarray) -> str:
+    low, high = int(values.min()), int(values.max())
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+_CASES = {
+    ("poisson", "add_or_remove_one"): "Poisson, add or remove one",
+    ("without_replacement", "replace_one"): "without replacement, replace one",
+    ("shuffle", "replace_one"): "shuffle, replace one",
+    ("shuffle", "replace_special"): "shuffle, blank one in place",
+}
+
+
+class SpendingFigure(_Kept):
+    """Epsilon over steps under every sampler and relation; 7.0 x 2.9 inches."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, 2.9)
+        self._axes = dress(self.figure.add_axes((0.085, 0.16, 0.51, 0.74)), "epsilon, at most", "steps")
+        self._axes.set_yscale("log")
+        self._axes.yaxis.set_major_formatter(_PLAIN)
+        self._axes.yaxis.set_minor_formatter(NullFormatter())
+        self._axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        self._parts = {}
+        for place, (case, words) in enumerate(_CASES.items()):
+            colour, marker = COLOURS[place], MARKERS[place]
+            (line,) = self._axes.plot(
+                [], [], color=colour, linestyle=LINES[place], linewidth=1.7, marker=marker, markersize=4.5, clip_on=False
+            )
+            (other,) = self._axes.plot(
+                [], [], color=colour, marker=marker, markersize=8, markerfacecolor="none", linestyle="none", clip_on=False
+            )
+            y = 0.87 - 0.215 * place
+            self.figure.add_artist(_key(self.figure, 0.625, y - 0.03, colour, line.get_linestyle(), marker))
+            text = self.figure.text(0.69, y, "", fontsize=8.5, color=INK, va="top", linespacing=1.35)
+            self._parts[case] = (line, other, text, words)
+
+    def draw(self, found: Sequence[Spent], steps: int) -> None:
+        """Show all of ``found``: lines where there is a curve ("pld"), open markers at the end for "rdp"."""
+        numbers: dict[tuple[str, str], dict[str, float]] = {}
+        for _, other, _, _ in self._parts.values():
+            other.set_data([], [])
+        seen = []
+        for each in found:
+            line, other, _, _ = self._parts[each.sampler, each.relation]
+            numbers.setdefault((each.sampler, each.relation), {})[each.accountant] = each.epsilon
+            if each.accountant == "pld":
+                line.set_data(*(zip(*each.curve, strict=True) if each.curve else ([], [])))
+                seen += [value for _, value in each.curve if value > 0]
+            elif math.isfinite(each.epsilon) and each.epsilon > 0:
+                other.set_data([steps], [each.epsilon])
+                seen.append(each.epsilon)
+        for case, (_, _, text, words) in self._parts.items():
+            parts = [f"{name.upper()} {_number(value)}" for name, value in numbers.get(case, {}).items()]
+            text.set_text(f"{words}\n" + ", ".join(parts))
+        self._axes.set_xlim(0, steps)
+        if seen:
+            self._axes.set_ylim(min(seen) / 1.5, max(seen) * 1.5)
+
+
+def _number(epsilon: float) -> str:
+    return f"{epsilon:.3g}" if math.isfinite(epsilon) else "no bound"
+
+
+class DescentFigure(_Kept):
+    """One step of a private fit in the plane: the records and their pulls, and what becomes of their sum; 7.0 x 3.9 inches.
+
+    :param records: float[N, 2]. :param resting: where clipping alone would lead is drawn there, see ``draw``.
+    """
+
+    def __init__(self, records: np.ndarray = CLOUD) -> None:
+        super().__init__(WIDTH, 3.9)
+        self._records = records
+        mean = records.mean(axis=0)
+        low, high = records.min(axis=0) - 0.7, records.max(axis=0) + 0.7
+        middle, half = (low + high) / 2, float((high - low).max()) / 2
+        self._plane = dress(self.figure.add_axes((0.07, 0.11, 0.445, 0.66)), "", "first parameter", "")
+        self._plane.set_ylabel("second parameter", fontsize=9, color=QUIET, labelpad=0)
+        for setter, centre in ((self._plane.set_xlim, middle[0]), (self._plane.set_ylim, middle[1])):
+            setter(centre - half, centre + half * (1.0 if setter == self._plane.set_ylim else 1.225))
+        self._plane.set_aspect("equal", adjustable="box", anchor="SW")
+        for radius in (0.5, 1, 1.5, 2, 2.5, 3, 3.5):  # the loss at u is |u - mean|^2 / 2 and a constant
+            self._plane.add_patch(Circle(tuple(mean), radius, fill=False, edgecolor="#c9d1d9", linewidth=0.8))
+        plot = self._plane.plot
+        self._others = plot([], [], "o", color="white", markeredgecolor=QUIET, markersize=4, label="record, not drawn")[0]
+        self._drawn = plot([], [], "o", color=QUIET, markersize=4, label="record of the minibatch")[0]
+        self._pulls = LineCollection([], colors="#8c959f", linewidths=0.8, linestyles="--")
+        self._cut = LineCollection([], colors=COLOURS[0], linewidths=1.6)
+        self._plane.add_collection(self._pulls)
+        self._plane.add_collection(self._cut)
+        self._ball = self._plane.add_patch(Circle((0, 0), 1, fill=True, facecolor=BAND, alpha=0.25, zorder=1))
+        self._edge = self._plane.add_patch(Circle((0, 0), 1, fill=False, edgecolor=COLOURS[0], linewidth=1.4))
+        self._path = plot([], [], color=INK, linewidth=1.0, marker=".", markersize=3)[0]
+        self._here = plot([], [], "D", color=INK, markersize=6, label="parameters u", zorder=5)[0]
+        self._move = LineCollection([], colors=COLOURS[3], linewidths=2.0, zorder=4.5)
+        self._plane.add_collection(self._move)
+        self._next = plot([], [], MARKERS[2], color=COLOURS[3], markersize=6, label="after this step", zorder=5)[0]
+        self._mean = plot([mean[0]], [mean[1]], "P", color=COLOURS[3], markersize=9, label="mean of the records", zorder=4)[
+            0
+        ]
+        self._rest = plot([], [], "X", color=COLOURS[1], markersize=8, label="where clipping leads", zorder=4)[0]
+        self._sum = dress(self.figure.add_axes((0.6, 0.11, 0.385, 0.66)), "", "pull / (q N), first coordinate", "")
+        self._sum.set_ylabel("second coordinate", fontsize=9, color=QUIET, labelpad=0)
+        self._sum.set_aspect("equal", adjustable="box", anchor="SW")
+        for axis in (self._sum.xaxis, self._sum.yaxis):
+            axis.set_major_locator(MaxNLocator(5))
+        self._arrows = {}
+        for place, (name, words) in enumerate(
+            {"total": "sum of clipped pulls", "noise": "noise", "noised": "noised sum: the step's direction"}.items()
+        ):
+            collection = LineCollection([], colors=COLOURS[(0, 1, 3)[place]], linewidths=(2.6, 1.6, 2.2)[place])
+            collection.set_linestyle(":" if name == "noise" else "-")
+            collection.set_label(words)
+            (tip,) = self._sum.plot([], [], MARKERS[place], color=COLOURS[(0, 1, 3)[place]], markersize=6, label=words)
+            self._sum.add_collection(collection)
+            self._arrows[name] = (collection, tip)
+        self._sum.plot([0], [0], "D", color=INK, markersize=6, zorder=5)
+        self._spread = self._sum.add_patch(
+            Circle((0, 0), 1, fill=False, edgecolor=COLOURS[1], linewidth=1.2, linestyle=":", label="noise, one sigma C")
+        )
+        handles = [self._here, self._next, self._drawn, self._others, self._mean, self._rest]
+        self.figure.legend(
+            handles=handles, loc="upper left", bbox_to_anchor=(0.03, 1.0), ncols=2, borderaxespad=0.2,
+            **{**LEGEND, "handlelength": 1.2},
+        )  # fmt: skip
+        self.figure.legend(
+            handles=[*(tip for _, tip in self._arrows.values()), self._spread], loc="upper left",
+            bbox_to_anchor=(0.575, 1.0), ncols=1, borderaxespad=0.2, **{**LEGEND, "handlelength": 1.2},
+        )  # fmt: skip
+
+    def draw(
+        self, step: DescentStep, path: np.ndarray, resting: np.ndarray, *, clip: float, sigma: float, rate: float
+    ) -> None:
+        """Show a step that is about to be taken.
+
+        :param path: float[t, 2], the parameters so far, ``step.before`` last. :param resting: float[2], where the fit would
+            end without noise. :param clip: C. :param sigma: noise multiplier. :param rate: q.
+        """
+        here = step.before
+        self._others.set_data(*self._records[~step.drawn].T)
+        self._drawn.set_data(*self._records[step.drawn].T)
+        self._pulls.set_segments([np.array([here, here + pull]) for pull in step.pulls[step.drawn]])
+        self._cut.set_segments(_arrows(here, step.clipped[step.drawn], 0.1))
+        for circle in (self._ball, self._edge):
+            circle.set(center=tuple(here), radius=clip)
+        self._path.set_data(*path.T)
+        self._here.set_data([here[0]], [here[1]])
+        self._move.set_segments([np.array([here, step.after])])
+        self._next.set_data([step.after[0]], [step.after[1]])
+        self._rest.set_data([resting[0]], [resting[1]])
+        scale = rate * len(self._records)
+        total, noise, noised = step.total / scale, step.noise / scale, step.noised / scale
+        deviation = sigma * clip / scale
+        reach = 1.15 * max(*(np.abs(total) + deviation), *np.abs(noised), 1e-3)
+        for setter in (self._sum.set_xlim, self._sum.set_ylim):
+            setter(-reach, reach)
+        self._spread.set(center=tuple(total), radius=max(deviation, 1e-9))
+        for name, start, vector in (("total", np.zeros(2), total), ("noise", total, noise), ("noised", np.zeros(2), noised)):
+            collection, tip = self._arrows[name]
+            collection.set_segments(_arrows(start, vector[None], 0.08 * reach))
+            tip.set_data([start[0] + vector[0]], [start[1] + vector[1]])
+
+
+def _arrows(start: np.ndarray, vectors: np.ndarray, head: float) -> list[np.ndarray]:
+    """Arrows from one point as lines: shaft and both sides of a head no longer than half of the shaft."""
+    ends = start + vectors
+    lengths = np.linalg.norm(vectors, axis=1)
+    lines = []
+    for end, vector, length in zip(ends, vectors, lengths, strict=True):
+        if length == 0:
+            continue
+        back = -vector / length * min(head, length / 2)
+        sides = [
+            end + np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]]) @ back
+            for turn in (0.45, -0.45)
+        ]
+        lines.append(np.array([start, end, sides[0], end, sides[1]]))
+    return lines

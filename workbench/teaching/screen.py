@@ -1,0 +1,166 @@
+"""What the teaching screens share: sliders, pictures and their numbers in words, kept up to date off the main thread."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+from IPython.display import display
+
+from workbench._validate import ArgumentError
+from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.latest import Latest
+from workbench.widgets._kit.notebook import complete_for_voila
+
+__all__ = ["TeachingScreen", "button", "slider"]
+
+_STYLE = {"description_width": "150px"}
+_REST_SECONDS = 1.0  # work ahead would hold up the picture that somebody is waiting for
+
+
+def slider(
+    label: str, values: Sequence[float], value: float, *, name: str, shown: Callable[[float], str] = "{:g}".format
+) -> Any:
+    """A slider over ``values``, which need not be evenly spaced; arrow keys move it by one.
+
+    :param label: what it sets, with its unit. :param value: where it begins, one of ``values`` or between them: it is then
+        one more of them. :param name: of the argument that ``value`` came from. :param shown: a value as text.
+    :raises ArgumentError: naming ``name``, where ``value`` is outside of ``values``.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not min(values) <= value <= max(values):
+        raise ArgumentError(name, value, f"must be a number of at least {min(values):g} and at most {max(values):g}.")
+    known = sorted({*values, value})
+    return widgets.SelectionSlider(
+        options=[(shown(each), each) for each in known], value=value, description=label, continuous_update=True,
+        style=_STYLE, layout=widgets.Layout(width="auto"), tooltip=label,
+    )  # fmt: skip
+
+
+def button(label: str, icon: str, tooltip: str, act: Callable[[], None], *, primary: bool = False) -> Any:
+    """A button that calls ``act``, which must return quickly."""
+    made = widgets.Button(
+        description=label, icon=icon, tooltip=tooltip, button_style="primary" if primary else "",
+        layout=widgets.Layout(width="auto"),
+    )  # fmt: skip
+    made.on_click(lambda _: act())
+    return made
+
+
+class TeachingScreen:
+    """Controls beside pictures; display it in a notebook cell.
+
+    A change of a control asks one thread for a new picture; of several changes only the newest counts. That thread alone
+    writes pictures and words. When the controls have rested for a while, another one computes what the neighbouring
+    positions of the sliders will show. Subclasses give ``_update`` and ``_ahead``.
+
+    ``view`` is what is shown; ``words`` holds the numbers in the picture as text. ``wait`` until both show what the controls
+    say, ``close`` to free all.
+
+    :param title: heads the screen. :param lesson: what to look at, a sentence or two.
+    :param controls: in the order of the screen. :param sliders: those of them whose change asks for a new picture.
+    :param pictures: (what is seen, width in pixels) of each.
+    """
+
+    def __init__(
+        self, title: str, lesson: str, controls: Sequence[Any], sliders: Iterable[Any], pictures: Sequence[tuple[str, int]]
+    ) -> None:
+        self._asked = 0
+        self._closed = threading.Event()
+        self._newest = Latest("dpvi-teaching", pause=0.0)
+        self._resting = Latest("dpvi-teaching-ahead", pause=_REST_SECONDS)
+        self.words = widgets.HTML(markup.quiet("computing…"), layout=widgets.Layout(min_height="5.6em"))
+        self._problem = fields.line()
+        self.pictures = [
+            widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width=f"{width}px", height="auto"))
+            for _, width in pictures
+        ]
+        # ipywidgets has no alternative text for images (and a tooltip breaks them), so what is seen stands below each
+        captions = [widgets.HTML(markup.quiet(told)) for told, _ in pictures]
+        shown = [part for pair in zip(self.pictures, captions, strict=True) for part in pair]
+        left = widgets.VBox([*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0"))
+        right = widgets.VBox([*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0"))
+        self.view = widgets.VBox(
+            [
+                widgets.HTML(markup.STYLE_SHEET),
+                fields.section(
+                    title,
+                    widgets.HTML(markup.quiet(lesson)),
+                    widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px")),
+                ),
+            ],
+            layout=widgets.Layout(width="100%", max_width="1280px", padding="8px"),
+        )
+        self.view.add_class("dpvi-workbench")
+        for control in sliders:
+            control.observe(lambda _: self.ask(), names="value")
+
+    def ask(self) -> None:
+        """Have the pictures follow the controls; returns at once."""
+        self._asked += 1
+        self._newest.ask(functools.partial(self._update, functools.partial(self._is_old, self._asked)), self._show_problem)
+        self._resting.ask(functools.partial(self._prepare, self._asked), lambda _: None)
+
+    def _show_problem(self, error: Exception | None) -> None:
+        """What kept the pictures from following the controls; None if nothing did."""
+        fields.say(self._problem, markup.problem("" if error is None else fields.in_words(error)))
+
+    def _prepare(self, number: int) -> None:
+        for compute in self._ahead():
+            if self._is_old(number):
+                return
+            compute()
+
+    def _is_old(self, number: int) -> bool:
+        return number != self._asked or self._closed.is_set()
+
+    def _update(self, is_old: Callable[[], bool]) -> None:
+        """Show what the controls say. ``is_old()`` tells whether they have changed since, so that no more need be shown."""
+        raise NotImplementedError
+
+    def _ahead(self) -> Iterable[Callable[[], object]]:
+        """What to compute while nothing is asked for."""
+        return ()
+
+    def show(self, place: int, content: bytes, sentences: Sequence[str]) -> None:
+        """Put a picture in its place and the words below; the first sentence in bold."""
+        if not self._closed.is_set():
+            self.pictures[place].value = content
+            first, *others = sentences
+            self.words.value = f"<b>{markup.sentence(first)}</b>" + "".join(map(markup.sentence, others))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until everything asked for is shown; False after ``timeout`` seconds."""
+        return self._newest.wait(timeout)
+
+    def close(self) -> None:
+        """Remove the view and end the threads."""
+        self._closed.set()
+        for worker in (self._newest, self._resting):
+            worker.close()
+        fields.close_all(self.view)
+
+    def _ipython_display_(self) -> None:
+        complete_for_voila(self.wait)
+        display(self.view)
+
+
+def rests(is_old: Callable[[], bool], seconds: float = 0.25) -> bool:
+    """Wait so long; False as soon as ``is_old()``."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if is_old():
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def around(control: Any, reach: int = 2) -> list[float]:
+    """Values of the slider next to its own, the nearest first."""
+    values = [value for _, value in control.options]
+    here = values.index(control.value)
+    steps = (here + sign * far for far in range(1, reach + 1) for sign in (1, -1))
+    return [values[place] for place in steps if 0 <= place < len(values)]

@@ -1,0 +1,421 @@
+"""What the teaching screens and notebooks show, computed with the workbench's own accountants, samplers and clipping.
+
+No privacy core: everything here is about made-up records, or about plans alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from workbench import _validate
+from workbench.inference.clipping import SMALLEST_CLIP, clipped_sum
+from workbench.noise.chacha20 import key_from_seed, new_key, stream
+from workbench.noise.mechanism import GaussianMechanism
+from workbench.privacy import accounting, calibration
+from workbench.privacy.accounting import round_up
+from workbench.privacy.steps import SAMPLERS as RELATIONS
+from workbench.privacy.steps import Steps
+from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
+
+__all__ = [
+    "CLOUD", "Attack", "Descent", "DescentStep", "Several", "Spent", "attack", "clipped_location", "minibatches",
+    "several_fits", "spent", "spent_by_steps",
+]  # fmt: skip
+
+# these programs are small and often run only some hundred times: compiling quickly counts
+_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+# ---- one record in or out ---------------------------------------------------------------------------------------------
+
+# false-positive rates at which curves are drawn: evenly on a linear axis, and on a logarithmic one down to .01 %
+_RATES = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 61), np.linspace(0.02, 1.0, 50)]))
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the best test for one record's presence finds, under add_or_remove_one; made by ``attack``.
+
+    :param noise_multiplier: sigma of the fit that promises (epsilon, delta).
+    :param rates: false-positive rates in [0, 1], float[n].
+    :param promised: upper bounds on the true-positive rate that follow from (epsilon, delta) alone, float[n].
+    :param kept: upper bounds of the fit itself, from its privacy loss distribution, float[n]; never above ``promised``.
+    """
+
+    epsilon: float
+    delta: float
+    sampling_rate: float
+    steps: int
+    noise_multiplier: float
+    rates: np.ndarray
+    promised: np.ndarray
+    kept: np.ndarray
+
+    def found(self, rate: float) -> tuple[float, float]:
+        """(promised, kept) true-positive rates at one false-positive rate, rounded up to 4 decimals."""
+        promised = float(accounting.region(self.epsilon, self.delta, rate))
+        curve = accounting.trade_off(
+            sampling_rate=self.sampling_rate, noise_multiplier=self.noise_multiplier, steps=self.steps,
+            false_positive_rates=[rate],
+        )  # fmt: skip
+        kept = min(float(curve[0]), promised)
+        return min(1.0, round_up(promised, 4)), min(1.0, round_up(kept, 4))
+
+    def belief(self, rate: float) -> float:
+        """How far an accusation of the test at this false-positive rate lifts a suspicion of 50 %, at most; rounded up."""
+        kept = self.found(rate)[1]
+        return min(1.0, round_up(kept / (kept + rate), 4))
+
+
+@functools.lru_cache(maxsize=512)
+def attack(*, epsilon: float, delta: float, sampling_rate: float, steps: int) -> Attack:
+    """The attacker's curves for a fit with Poisson minibatches that promises exactly (epsilon, delta).
+
+    sigma is the smallest that keeps the promise, so the fit gives away as much as it may. Repeated calls are free.
+
+    :param epsilon: > 0. :param delta: in (0, 1). :param sampling_rate: q in (0, 1]. :param steps: T >= 1.
+    :raises ArgumentError: naming the argument and its value.
+    """
+    sigma = calibration.noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps)
+    corner = (1 - delta) / (1 + math.exp(epsilon))  # where the two lines of ``promised`` meet
+    rates = np.union1d(_RATES, [corner])
+    promised = accounting.region(epsilon, delta, rates)
+    kept = accounting.trade_off(sampling_rate=sampling_rate, noise_multiplier=sigma, steps=steps, false_positive_rates=rates)
+    return Attack(epsilon, delta, sampling_rate, steps, sigma, rates, promised, np.minimum(kept, promised))
+
+
+# ---- several fits -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Several:
+    """Upper bounds on epsilon of 1 to n equal fits on the same records at k delta in all; made by ``several_fits``.
+
+    :param counts: numbers of fits, int[n]. :param added: k epsilon, what the promises add up to.
+    :param advanced: what follows from the promises by advanced composition, where that is less.
+    :param composed: of all steps of all fits together, by their privacy loss distribution.
+    """
+
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+    counts: np.ndarray
+    added: np.ndarray
+    advanced: np.ndarray
+    composed: np.ndarray
+
+    def of(self, count: int) -> tuple[float, float, float]:
+        """(added, advanced, composed) of so many of the counted fits, rounded up to 3 decimals."""
+        place = int(np.flatnonzero(self.counts == count)[0])
+        return tuple(round_up(float(values[place]), 3) for values in (self.added, self.advanced, self.composed))  # type: ignore[return-value]
+
+
+@functools.lru_cache(maxsize=512)
+def several_fits(
+    *, epsilon: float, delta: float, sampling_rate: float, steps: int, counts: tuple[int, ...] = (1, 2, 5, 10, 20, 50)
+) -> Several:
+    """What k fits come to, each with Poisson minibatches and its own promise (epsilon, delta), under add_or_remove_one.
+
+    All three bounds are stated at the same k delta. "Advanced" is Kairouz, Oh and Viswanath 2015, Theorem 3.4 (after Dwork,
+    Rothblum and Vadhan 2010): each fit is counted at delta / 2, where its epsilon is a little larger, and the other half
+    pays for the theorem. "Composed" counts k T steps (quickly: up to some percent high), and is exact about nothing else.
+
+    :param epsilon: > 0, of one fit. :param delta: in (0, 1), of one fit. :param counts: numbers of fits, each >= 1 and with
+        k delta < 1, at most 50 entries.
+    :raises ArgumentError: naming the argument and its value.
+    """
+    delta = _validate.probability("delta", delta)
+    for count in counts:
+        _validate.integer("counts", count, at_least=1)
+        if count * delta >= 1:
+            raise _validate.ArgumentError("counts", count, f"so many fits at delta = {delta:g} promise nothing.")
+    sigma = calibration.noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps)
+    one = Steps.checked("poisson", None, sampling_rate, sigma, steps)
+    of_half = accounting.total_epsilon((one,), delta / 2)
+    added, advanced, composed = [], [], []
+    for count in counts:
+        added.append(count * epsilon)
+        advanced.append(min(added[-1], _advanced(of_half, count, count * delta / 2)))
+        together = Steps.checked("poisson", None, sampling_rate, sigma, count * steps)
+        composed.append(min(added[-1], accounting.total_epsilon((together,), count * delta, True)))
+    return Several(epsilon, delta, sigma, np.array(counts), *map(np.array, (added, advanced, composed)))
+
+
+def _advanced(epsilon: float, count: int, slack: float) -> float:
+    """Epsilon of ``count`` mechanisms of ``epsilon`` each, where ``slack`` is added to the sum of their deltas."""
+    drift = math.tanh(epsilon / 2) * epsilon  # (e^epsilon - 1) / (e^epsilon + 1) = tanh(epsilon / 2)
+    return count * drift + epsilon * math.sqrt(2 * count * math.log(1 / slack))
+
+
+# ---- minibatches ------------------------------------------------------------------------------------------------------
+
+SAMPLERS = tuple(RELATIONS)
+
+
+def minibatches(sampler: str, *, num_records: int, batch_size: int, steps: int, key: jax.Array) -> np.ndarray:
+    """Which records the real sampler puts into each step: bool[steps, num_records].
+
+    :param sampler: "poisson" (q = batch_size / num_records), "without_replacement" or "shuffle".
+    :param batch_size: b in 1 .. N; the expected size for "poisson". :param key: a ChaCha20 key.
+    :raises ArgumentError: naming the argument and its value. :raises TypeError: for another key.
+    """
+    _validate.choice("sampler", sampler, SAMPLERS)
+    num_records = _validate.integer("num_records", num_records, at_least=1, at_most=10_000)
+    batch_size = _validate.integer("batch_size", batch_size, at_least=1, at_most=num_records)
+    steps = _validate.integer("steps", steps, at_least=1, at_most=10_000)
+    return np.asarray(_membership(sampler, num_records, batch_size, steps)(key))
+
+
+@functools.lru_cache(maxsize=64)
+def _membership(sampler: str, num_records: int, batch_size: int, steps: int) -> Any:
+    drawn: Any
+    if sampler == "poisson":
+        drawn = PoissonSampler(num_records, batch_size / num_records, num_records)  # room for all: nothing overflows
+    elif sampler == "without_replacement":
+        drawn = WithoutReplacementSampler(num_records, batch_size)
+    else:
+        drawn = ShuffleSampler(num_records, batch_size)
+
+    def members(key: jax.Array) -> jax.Array:
+        def one(number: jax.Array) -> jax.Array:
+            return drawn.draw_from(stream(key, number, drawn.words), key, number).members(num_records)
+
+        return lax.map(one, jnp.arange(steps, dtype=jnp.uint32))
+
+    return _jit(members)
+
+
+class Spent(NamedTuple):
+    """Epsilon of one plan by one accountant. :param curve: ((steps, epsilon), ...), empty where only the end is known.
+    :param epsilon: after all steps, rounded up to 3 decimals; infinite where no bound holds."""
+
+    sampler: str
+    relation: str
+    accountant: str
+    curve: tuple[tuple[int, float], ...]
+    epsilon: float
+
+
+@functools.lru_cache(maxsize=4096)
+def spent(
+    sampler: str, relation: str, accountant: str, *, sampling_rate: float, noise_multiplier: float, steps: int, delta: float
+) -> Spent:
+    """Epsilon over steps by "pld" (``accounting.epsilon_curve``), or at the end by another accountant.
+
+    Repeated calls are free. Where no epsilon up to the accountant's limit holds, it is infinite, and not in the curve.
+
+    :raises ArgumentError: naming the argument and its value.
+    """
+    plan = {
+        "sampler": sampler, "relation": relation, "sampling_rate": sampling_rate, "noise_multiplier": noise_multiplier,
+        "steps": steps, "delta": delta,
+    }  # fmt: skip
+    if accountant == "pld":
+        curve = accounting.epsilon_curve(**plan, points=8)  # type: ignore[arg-type]
+        known = tuple(point for point in curve if math.isfinite(point[1]))
+        return Spent(sampler, relation, accountant, known, curve[-1][1])
+    value = accounting.epsilon(**plan, accountant=accountant)  # type: ignore[arg-type]
+    return Spent(sampler, relation, accountant, (), round_up(value, 3))
+
+
+def spent_by_steps(phases: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """Upper bound on epsilon, rounded up to 2 decimals, after phases of (q, sigma, steps) with Poisson minibatches.
+
+    Quick: some per mille above what ``accounting.epsilon`` gives. Infinite where a sigma is below .1 or nothing holds.
+    """
+    if any(sigma < 0.1 for _, sigma, _ in phases):
+        return math.inf
+    rates, sigmas, steps = zip(*phases, strict=True)
+    return round_up(accounting.total_epsilon((Steps.checked("poisson", None, rates, sigmas, steps),), delta, True), 2)
+
+
+# ---- a fit in the plane -----------------------------------------------------------------------------------------------
+
+
+def _cloud() -> np.ndarray:
+    """Forty made-up records in the plane: most of them close together, a fifth far off, so that clipping has a price."""
+    random = np.random.default_rng(2)
+    near = random.normal((-0.6, -0.4), 0.4, (32, 2))
+    far = random.normal((2.4, 1.6), 0.3, (8, 2))
+    return np.concatenate([near, far]).astype(np.float32)
+
+
+CLOUD = _cloud()
+CLOUD.setflags(write=False)
+
+
+def _loss(u: jax.Array, record: jax.Array) -> jax.Array:
+    return 0.5 * jnp.sum((u - record) ** 2)
+
+
+class DescentStep(NamedTuple):
+    """One step, in full view: what a step on private records would have to keep to itself, but for ``noised``.
+
+    :param drawn: bool[N], the minibatch. :param pulls: float[N, 2], minus each record's gradient; zero where not drawn.
+    :param clipped: float[N, 2], the same brought to norm C. :param total: float[2], their sum, by ``clipped_sum``.
+    :param noise: float[2], N(0, (sigma C)^2) a coordinate. :param noised: float[2], total + noise, all that is released.
+    :param change: float[2], learning rate * noised / (q N). :param before: float[2], the parameters. :param after: float[2].
+    """
+
+    drawn: np.ndarray
+    pulls: np.ndarray
+    clipped: np.ndarray
+    total: np.ndarray
+    noise: np.ndarray
+    noised: np.ndarray
+    change: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+
+    @property
+    def num_cut(self) -> int:
+        """Records of the minibatch whose gradient was longer than C."""
+        lengths, cut = (np.linalg.norm(vectors, axis=1) for vectors in (self.pulls, self.clipped))
+        return int(np.sum(cut < 0.999 * lengths))
+
+
+def _descend_once(
+    u: jax.Array, records: jax.Array, drawn: jax.Array, normal: jax.Array, numbers: jax.Array
+) -> tuple[jax.Array, ...]:
+    clip, sigma, rate, learning_rate = numbers
+    gradients = jnp.where(drawn[:, None], jax.vmap(jax.grad(_loss), (None, 0))(u, records), 0.0)
+    total, _ = clipped_sum(_loss, u, records, drawn, clip)
+    # record by record as well, only to be looked at
+    clipped = jax.vmap(lambda record, use: clipped_sum(_loss, u, record[None], use[None], clip)[0])(records, drawn)
+    noise = sigma * clip * normal
+    noised = GaussianMechanism.add(total, noise)
+    change = -learning_rate * noised / (rate * len(records))
+    return -gradients, -clipped, -total, -noise, -noised, change, u + change
+
+
+_descend = _jit(_descend_once)
+
+
+def _draw(num_records: int, sampling_rate: float) -> Any:
+    """A function of key, step and fresh: the minibatch as bool[N], and two standard normals of the real generator."""
+    sampler = PoissonSampler(num_records, sampling_rate, num_records)
+    mechanism = GaussianMechanism(1.0, 1.0)
+
+    def draw(key: jax.Array, number: jax.Array, fresh: jax.Array) -> tuple[jax.Array, jax.Array]:
+        here = jax.random.fold_in(key, number)
+        batch = sampler.draw(jax.random.fold_in(here, 0))
+        noise = mechanism.noise(jax.random.fold_in(here, 1 + fresh), 2)
+        return batch.members(num_records), noise
+
+    return draw
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled_draw(num_records: int, sampling_rate: float) -> Any:
+    return _jit(_draw(num_records, sampling_rate))
+
+
+@functools.lru_cache(maxsize=32)
+def _many(num_records: int, sampling_rate: float, steps: int) -> Any:
+    """A compiled function of u, records, key and numbers: the parameters after each of so many steps."""
+    draw = _draw(num_records, sampling_rate)
+
+    def many(u: jax.Array, records: jax.Array, key: jax.Array, numbers: jax.Array) -> jax.Array:
+        def one(u: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+            drawn, normal = draw(key, number, jnp.uint32(0))
+            after = _descend_once(u, records, drawn, normal, numbers)[-1]
+            return after, after
+
+        return lax.scan(one, u, jnp.arange(steps, dtype=jnp.uint32))[1]
+
+    return _jit(many)
+
+
+class Descent:
+    """DP gradient descent to the mean of made-up points in the plane, one step at a time.
+
+    The loss of a record x at u is |u - x|^2 / 2: its gradient is u - x, so each record pulls u towards itself, and without
+    clipping the fit ends in the mean of the records. A step is that of DP-VI without prior and guide: a Poisson minibatch,
+    gradients clipped to norm C and summed by ``clipped_sum``, noise of standard deviation sigma C in each coordinate by the
+    generator of real fits, divided by the public q N.
+
+    :param records: float[N, 2], N at most 1000; ``CLOUD`` by default.
+    :param seed: makes all draws repeatable (whoever knows it can compute the noise); None draws keys from the system.
+    """
+
+    def __init__(self, records: Any = CLOUD, seed: int | None = None) -> None:
+        self.records = np.asarray(records, np.float32)
+        shape = self.records.shape
+        if len(shape) != 2 or shape[1] != 2 or not 1 <= shape[0] <= 1000 or not np.isfinite(self.records).all():
+            raise _validate.ArgumentError("records", records, "must be finite numbers of shape (N, 2), N in 1 .. 1000.")
+        self._key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
+
+    def step(
+        self,
+        u: Any,
+        number: int,
+        *,
+        clip: float,
+        noise_multiplier: float,
+        learning_rate: float,
+        sampling_rate: float,
+        fresh: int = 0,
+    ) -> DescentStep:
+        """The step from u; the same ``number`` has the same minibatch and noise, but for ``fresh``, which renews the noise.
+
+        :param u: float[2]. :param number: >= 0. :param clip: C >= 1e-12. :param noise_multiplier: sigma >= 0; 0 is no noise
+            and no privacy. :param learning_rate: > 0. :param sampling_rate: q in (0, 1].
+        :raises ArgumentError: naming the argument and its value.
+        """
+        numbers = _numbers(clip, noise_multiplier, sampling_rate, learning_rate)
+        number = _validate.integer("number", number, at_least=0, at_most=2**31)
+        fresh = _validate.integer("fresh", fresh, at_least=0, at_most=2**31)
+        drawn, normal = _compiled_draw(len(self.records), sampling_rate)(self._key, np.uint32(number), np.uint32(fresh))
+        before = np.asarray(u, np.float32)
+        found = _descend(before, self.records, drawn, normal, numbers)
+        pulls, clipped, total, noise, noised, change, after = map(np.asarray, found)
+        return DescentStep(np.asarray(drawn), pulls, clipped, total, noise, noised, change, before, after)
+
+    def run(
+        self, u: Any, steps: int, *, clip: float, noise_multiplier: float, learning_rate: float, sampling_rate: float
+    ) -> np.ndarray:
+        """The parameters before and after each of the steps from 0 on: float[steps + 1, 2]; arguments as of ``step``."""
+        numbers = _numbers(clip, noise_multiplier, sampling_rate, learning_rate)
+        steps = _validate.integer("steps", steps, at_least=1, at_most=10_000)
+        before = np.asarray(u, np.float32)
+        after = _many(len(self.records), sampling_rate, steps)(before, self.records, self._key, numbers)
+        return np.concatenate([before[None], after])
+
+
+def _numbers(clip: float, noise_multiplier: float, sampling_rate: float, learning_rate: float) -> np.ndarray:
+    """What a step is compiled for as arguments, checked: float32[4]."""
+    checked = (
+        _validate.number("clip", clip, at_least=SMALLEST_CLIP),
+        _validate.number("noise_multiplier", noise_multiplier, at_least=0),
+        _validate.number("sampling_rate", sampling_rate, above=0, at_most=1),
+        _validate.number("learning_rate", learning_rate, above=0),
+    )
+    return np.array(checked, np.float32)
+
+
+@_jit
+def _location(records: jax.Array, clip: jax.Array) -> jax.Array:
+    def closer(_: Any, u: jax.Array) -> jax.Array:
+        away = records - u
+        weight = jnp.minimum(1.0, clip / jnp.maximum(jnp.linalg.norm(away, axis=1), 1e-12))
+        return (weight[:, None] * records).sum(0) / weight.sum()
+
+    return lax.fori_loop(0, 500, closer, records.mean(0))
+
+
+def clipped_location(records: Any, clip: float) -> np.ndarray:
+    """Where the descent comes to rest without noise: float[2], the point at which the clipped pulls cancel.
+
+    For large C the mean; for small C the geometric median, which minds no distances (Huber's M-estimator between them), by
+    500 steps of iterative reweighting.
+
+    :param records: float[N, 2]. :param clip: C > 0.
+    """
+    return np.asarray(_location(jnp.asarray(records, jnp.float32), _validate.number("clip", clip, above=0)))

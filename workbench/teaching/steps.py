@@ -1,0 +1,346 @@
+"""The teaching screens that show steps: clipping and noise in the plane, and which records the samplers draw."""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterable
+
+import ipywidgets as widgets
+import numpy as np
+
+from workbench import _validate
+from workbench.noise.chacha20 import key_from_seed, new_key
+from workbench.privacy.steps import SAMPLERS as RELATIONS
+from workbench.teaching.figures import DescentFigure, MinibatchFigure, SpendingFigure
+from workbench.teaching.screen import TeachingScreen, around, button, rests, slider
+from workbench.teaching.simulations import CLOUD, SAMPLERS, Descent, clipped_location, minibatches, spent, spent_by_steps
+from workbench.widgets._kit import markup
+from workbench.widgets._kit.latest import Latest
+from workbench.widgets._kit.threads import background
+
+__all__ = ["ClippingScreen", "SamplersScreen"]
+
+CLIPS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
+SIGMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+PACES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+RATES = (0.1, 0.25, 0.5, 1.0)
+_START = (3.0, -1.5)
+_DELTA = 1e-5
+_FRAME_SECONDS = 0.25
+_MOST_STEPS = 500
+
+
+class ClippingScreen(TeachingScreen):
+    """A fit in the plane, step by step; made by ``workbench.teaching.pieces.clipping``.
+
+    ``steps`` is how many were taken, ``path`` the parameters before and after each: float[steps + 1, 2].
+    """
+
+    def __init__(
+        self, *, clip: float, noise_multiplier: float, learning_rate: float, sampling_rate: float, seed: int | None
+    ) -> None:
+        self._descent = Descent(seed=seed)
+        self.clip = slider("clipping norm C", CLIPS, clip, name="clip")
+        self.noise_multiplier = slider(
+            "noise sigma (times C)", SIGMAS, noise_multiplier, name="noise_multiplier",
+            shown=lambda sigma: "none" if sigma == 0 else f"{sigma:g}",
+        )  # fmt: skip
+        self.learning_rate = slider("learning rate", PACES, learning_rate, name="learning_rate")
+        self.sampling_rate = slider("minibatch rate q", RATES, sampling_rate, name="sampling_rate")
+        self.step = button("Step", "step-forward", "Take the step that is shown", lambda: self.take(1), primary=True)
+        self.play = widgets.ToggleButton(
+            value=False, description="Play", icon="play", tooltip="Take steps until pressed again",
+            layout=widgets.Layout(width="auto"),
+        )  # fmt: skip
+        self.reset = button("Reset", "undo", "Begin anew with the same draws", self._reset)
+        self.fresh = button("Fresh noise", "random", "Draw other noise for the step that is shown", self._renew)
+        self.play.observe(lambda _: self._turn(), names="value")
+        self._lock = threading.Lock()
+        self._wanted = self._fresh = 0
+        self._begin_anew = False
+        self._forget()
+        sliders = [self.clip, self.noise_multiplier, self.learning_rate, self.sampling_rate]
+        buttons = widgets.HBox([self.step, self.play, self.reset, self.fresh], layout=widgets.Layout(flex_flow="row wrap"))
+        super().__init__(
+            "Clipping and noise, step by step",
+            "The fit looks for the mean of 40 made-up records. Each record of the minibatch pulls the parameters towards "
+            "itself (dashed); its pull is cut to length C (arrows that end on or in the circle). The sum of the arrows and "
+            "noise make the step.",
+            [*sliders, buttons],
+            sliders,
+            [
+                (
+                    "Left: records, pulls and the ball of radius C; rings of equal loss. Right: what is summed.",
+                    840,
+                )
+            ],
+        )
+        self._figure = DescentFigure(CLOUD)
+        self.ask()
+
+    def _forget(self) -> None:
+        self.path = np.array([_START], np.float32)
+        self._phases: list[tuple[float, float, int]] = []  # (q, sigma, steps) of the steps taken
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken."""
+        return len(self.path) - 1
+
+    # ---- buttons: they set flags only ---------------------------------------------------------------------------------
+
+    def take(self, steps: int) -> None:
+        """Take so many steps, as the button does once for each; returns at once."""
+        with self._lock:
+            self._wanted += steps
+        self.ask()
+
+    def _reset(self) -> None:
+        self.play.value = False
+        with self._lock:
+            self._begin_anew, self._wanted, self._fresh = True, 0, 0
+        self.ask()
+
+    def _renew(self) -> None:
+        with self._lock:
+            self._fresh += 1
+        self.ask()
+
+    def _turn(self) -> None:
+        playing = self.play.value
+        self.play.description, self.play.icon = ("Pause", "pause") if playing else ("Play", "play")
+        if playing:
+            self._stop = threading.Event()
+            background(functools.partial(self._play, self._stop), "dpvi-teaching-play", self._stop.set)
+        else:
+            self._stop.set()
+
+    def _play(self, stop: threading.Event) -> None:
+        """Ask for steps, each when the one before is on the screen."""
+        while not stop.wait(_FRAME_SECONDS) and not self._closed.is_set():
+            if self.steps >= _MOST_STEPS:
+                self.play.value = False
+            elif not self._wanted:
+                self.take(1)
+
+    # ---- in the thread ------------------------------------------------------------------------------------------------
+
+    def _numbers(self) -> dict[str, float]:
+        return {
+            "clip": self.clip.value, "noise_multiplier": self.noise_multiplier.value,
+            "learning_rate": self.learning_rate.value, "sampling_rate": self.sampling_rate.value,
+        }  # fmt: skip
+
+    def _update(self, is_old: Callable[[], bool]) -> None:
+        numbers = self._numbers()
+        with self._lock:
+            if self._begin_anew:
+                self._forget()
+                self._begin_anew = False
+            wanted, self._wanted, fresh = self._wanted, 0, self._fresh
+            if wanted:
+                self._fresh = 0
+        for _ in range(min(wanted, _MOST_STEPS - self.steps)):
+            taken = self._descent.step(self.path[-1], self.steps, fresh=fresh, **numbers)
+            self.path = np.concatenate([self.path, taken.after[None]])
+            self._count(numbers["sampling_rate"], numbers["noise_multiplier"])
+            fresh = 0
+        shown = self._descent.step(self.path[-1], self.steps, fresh=fresh, **numbers)
+        resting = clipped_location(CLOUD, numbers["clip"])
+        self._figure.draw(
+            shown, self.path, resting, clip=numbers["clip"], sigma=numbers["noise_multiplier"],
+            rate=numbers["sampling_rate"],
+        )  # fmt: skip
+        mean, drawn = CLOUD.mean(axis=0), int(shown.drawn.sum())
+        scale = numbers["sampling_rate"] * len(CLOUD)
+        deviation = numbers["noise_multiplier"] * numbers["clip"]
+        self.show(
+            0,
+            self._figure.frame(),
+            [
+                f"Step {self.steps + 1}: {drawn} records drawn, {shown.num_cut} of their pulls are longer than C and cut.",
+                f"Their sum is {_length(shown.total)} long. The noise has standard deviation sigma C = {deviation:.3g} in "
+                f"each coordinate; now it is {_length(shown.noise)} long. Both together, divided by q N = {scale:g} and "
+                f"times the learning rate, move the parameters by {_length(shown.change)}.",
+                f"The parameters are {_length(self.path[-1] - mean)} from the mean of the records; without noise this C "
+                f"would lead them to {_length(resting - mean)} from it.",
+                self._spent(),
+            ],
+        )
+
+    def _count(self, rate: float, sigma: float) -> None:
+        if self._phases and self._phases[-1][:2] == (rate, sigma):
+            self._phases[-1] = (rate, sigma, self._phases[-1][2] + 1)
+        else:
+            self._phases.append((rate, sigma, 1))
+
+    def _spent(self) -> str:
+        if not self._phases:
+            return "No step is taken yet, so nothing is spent."
+        epsilon = spent_by_steps(tuple(self._phases), _DELTA)
+        made = "1 step" if self.steps == 1 else f"{self.steps} steps"
+        if not math.isfinite(epsilon):
+            return f"The {made} promise nothing: without enough noise there is no epsilon."
+        return (
+            f"The noised sums of the {made} alone would have epsilon {epsilon:g} at delta {_DELTA:g} (one record added or "
+            "removed). Everything else here is drawn from the records themselves, which a private fit never shows."
+        )
+
+    def _ahead(self) -> Iterable[Callable[[], object]]:
+        numbers = self._numbers()
+        for _, rate in self.sampling_rate.options:  # compiles
+            yield functools.partial(self._descent.step, _START, 0, **{**numbers, "sampling_rate": rate})
+
+    def close(self) -> None:
+        """Stop playing, remove the view and end the threads."""
+        self.play.value = False
+        super().close()
+
+
+def _length(vector: np.ndarray) -> str:
+    return f"{float(np.linalg.norm(vector)):.3g}"
+
+
+RECORDS, SHOWN_STEPS = 40, 40
+SIZES = (2, 4, 8, 20, 40)
+NOISES = (0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
+STEPS = (40, 100, 200, 400, 1000, 2000)
+DELTAS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+_CASES = tuple((sampler, relation) for sampler, relations in RELATIONS.items() for relation in relations)
+
+
+class SamplersScreen(TeachingScreen):
+    """Who is in which minibatch; made by ``workbench.teaching.pieces.samplers``."""
+
+    def __init__(self, *, batch_size: int, noise_multiplier: float, steps: int, delta: float, seed: int | None) -> None:
+        _validate.integer("batch_size", batch_size, at_least=1)
+        _validate.integer("steps", steps, at_least=1)
+        self._key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
+        self._draws = 0
+        self.batch_size = slider(f"size (of {RECORDS} records)", SIZES, batch_size, name="batch_size")
+        self.noise_multiplier = slider("noise sigma (times C)", NOISES, noise_multiplier, name="noise_multiplier")
+        self.steps = slider("steps T", STEPS, steps, name="steps", shown="{:,}".format)
+        self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
+        self.again = button("Draw again", "random", "Draw other minibatches", self._redraw)
+        self.compare = button(
+            "All accountants", "table", "Compute the plan's epsilon by every accountant; takes seconds", self._compare
+        )
+        self.table = widgets.HTML()
+        self._comparing = Latest("dpvi-teaching-table", pause=0.0)
+        sliders = [self.batch_size, self.noise_multiplier, self.steps, self.delta]
+        buttons = widgets.HBox([self.again, self.compare], layout=widgets.Layout(flex_flow="row wrap"))
+        super().__init__(
+            "Who is in which minibatch",
+            "Above: 40 records (rows) and the first 40 steps (columns); a filled cell is a record in a minibatch. Below: "
+            "what all steps come to. Each sampler has accountants of its own, under its own relation, so epsilons of "
+            "different lines promise different things.",
+            [*sliders, buttons, self.table],
+            sliders,
+            [
+                ("Records over steps under three samplers, and how often each record is in.", 840),
+                ("Epsilon over steps under every sampler and relation: lines PLD, open markers RDP.", 840),
+            ],
+        )
+        self._minibatches, self._spending = MinibatchFigure(RECORDS, SHOWN_STEPS), SpendingFigure()
+        self._drawn: tuple[int, int] | None = None  # draws and size of the picture that is shown
+        self.ask()
+
+    def _redraw(self) -> None:
+        self._draws += 1
+        self.ask()
+
+    def _plan(self) -> dict[str, float]:
+        return {
+            "sampling_rate": self.batch_size.value / RECORDS, "noise_multiplier": self.noise_multiplier.value,
+            "steps": self.steps.value, "delta": self.delta.value,
+        }  # fmt: skip
+
+    def _update(self, is_old: Callable[[], bool]) -> None:
+        plan, batch = self._plan(), (self._draws, self.batch_size.value)
+        if batch != self._drawn:
+            self._minibatches.draw([self._members(sampler, *batch) for sampler in SAMPLERS])
+            self._drawn = batch
+            self.pictures[0].value = self._minibatches.frame()
+        found = []
+        for accountant in ("pld", "rdp"):
+            if accountant == "rdp" and not rests(is_old):  # it takes longer, and would hold up the next picture
+                return
+            for case in _CASES:
+                if is_old():
+                    return
+                found.append(spent(*case, accountant, **plan))
+            self._spending.draw(found, self.steps.value)
+            self.show(1, self._spending.frame(), self._sentences({each[:3]: each.epsilon for each in found}))
+
+    def _members(self, sampler: str, draws: int, size: int) -> np.ndarray:
+        import jax
+
+        key = jax.random.fold_in(self._key, draws)
+        return minibatches(sampler, num_records=RECORDS, batch_size=size, steps=SHOWN_STEPS, key=key)
+
+    def _sentences(self, epsilons: dict[tuple[str, ...], float]) -> list[str]:
+        def of(sampler: str, relation: str) -> str:
+            value = epsilons[sampler, relation, "pld"]
+            return f"epsilon {value:g}" if math.isfinite(value) else "no epsilon"
+
+        size, steps = self.batch_size.value, self.steps.value
+        rounds = steps / (RECORDS // size)
+        return [
+            f"{steps:,} steps, q = {size / RECORDS:g}, sigma = {self.noise_multiplier.value:g}, "
+            f"delta = {self.delta.value:g}.",
+            f"Poisson: {of('poisson', 'add_or_remove_one')} for one record added or removed. Without replacement: "
+            f"{of('without_replacement', 'replace_one')} for one record replaced, which moves a sum by up to 2 C. Shuffle: "
+            f"{of('shuffle', 'replace_one')} for one replaced, {of('shuffle', 'replace_special')} for one blanked in place: "
+            f"{math.ceil(rounds):,} epochs, with no help from chance.",
+            "RDP (open markers) is an upper bound as well, only looser.",
+        ]
+
+    def _compare(self) -> None:
+        plan = self._plan()
+        self.compare.disabled = True
+        self.table.value = markup.quiet("computing: the Fourier accountant runs in a process of its own…")
+
+        def work() -> str:
+            from workbench.privacy.comparison import compare
+
+            rows = [
+                [row.sampler, row.relation, row.accountant, "-" if math.isnan(row.epsilon) else f"{row.epsilon:.3g}"]
+                for row in compare(**plan).itertuples()
+            ]
+            caption = f"sigma {plan['noise_multiplier']:g}, q {plan['sampling_rate']:g}, {plan['steps']:,} steps"
+            return markup.table(["sampler", "relation", "accountant", "epsilon"], rows, caption=caption, numbers=False)
+
+        def done(made: str | Exception) -> None:
+            if not self._closed.is_set():
+                shown = markup.problem(str(made)) if isinstance(made, Exception) else made
+                self.table.value = f"<div style='overflow-x:auto;font-size:.88em'>{shown}</div>"
+                self.compare.disabled = False
+
+        self._comparing.ask(work, done)
+
+    def _ahead(self) -> Iterable[Callable[[], object]]:
+        plan = self._plan()
+        for _, size in self.batch_size.options:  # compiles
+            for sampler in SAMPLERS:
+                yield functools.partial(self._members, sampler, 0, size)
+        for name, control in (("noise_multiplier", self.noise_multiplier), ("steps", self.steps), ("delta", self.delta)):
+            for value in around(control):
+                for accountant in ("pld", "rdp"):
+                    for case in _CASES:
+                        yield functools.partial(spent, *case, accountant, **{**plan, name: value})
+        for size in around(self.batch_size):
+            for accountant in ("pld", "rdp"):
+                for case in _CASES:
+                    rate = {**plan, "sampling_rate": size / RECORDS}
+                    yield functools.partial(spent, *case, accountant, **rate)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """As ``TeachingScreen.wait``, and until the table is filled if it was asked for."""
+        return super().wait(timeout) and self._comparing.wait(timeout)
+
+    def close(self) -> None:
+        """Remove the view and end the threads."""
+        self._comparing.close()
+        super().close()

@@ -1,0 +1,355 @@
+"""The ledger screen: the data sets on which privacy was spent, what is spent on one of them, its fits, and its cap.
+
+The ledger is read, and totals are computed, in one thread, and written to in another; callbacks only start them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ipywidgets as widgets
+from IPython.display import display
+
+from workbench import _validate
+from workbench.data import Dataset
+from workbench.ledger import ledger as books
+from workbench.ledger.budget import Standing
+from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.latest import Latest
+from workbench.widgets._kit.notebook import complete_for_voila
+from workbench.widgets.ledger import words
+
+__all__ = ["Ledger"]
+
+_COLUMNS = ["no.", "data set", "fits", "spent", "reserved", "cap", "used", "relatives"]
+_NOTHING = "Nothing has been entered: the first fit on private records makes the ledger."
+_CAP_HELP = (
+    "All fits on this data set and its relatives together then spend at most that, however each was chosen. Set it before "
+    "the first fit, or at least without a look at results."
+)
+
+
+class _Page(NamedTuple):
+    """What the screen shows of one data set; HTML but for ``entry``."""
+
+    entry: books.Entry
+    row: list[str]
+    spent: str
+    fits: str
+
+
+class _Seen(NamedTuple):
+    """The whole ledger at one moment. :param interrupted: how many reservations have lost their process."""
+
+    pages: dict[int, _Page]
+    interrupted: int
+
+
+class Ledger:
+    """The ledger of what was spent on private records; display it in a notebook cell.
+
+    :param path: of its file, or a ``workbench.ledger.ledger.Ledger``; None for the user's own.
+    :param data: a private data set that is entered if it is not there, so that it can be given a cap before its first fit;
+        chosen first.
+    """
+
+    def __init__(self, path: str | Path | books.Ledger | None = None, *, data: Dataset | None = None) -> None:
+        if not (path is None or isinstance(path, (str, Path, books.Ledger))):
+            raise _validate.ArgumentError("path", path, "must be that of a ledger's file.")
+        if data is not None and (not isinstance(data, Dataset) or data.is_public):
+            value = data.name if isinstance(data, Dataset) else type(data).__name__
+            raise _validate.ArgumentError("data", value, "must be a Dataset of private records.")
+        self.ledger = path if isinstance(path, books.Ledger) else books.Ledger(path)
+        self._pages: dict[int, _Page] = {}
+        self._closed = False
+        self._showing = threading.RLock()
+        self._filled = 0  # the data set that the form was filled for
+        self._reading, self._writing = Latest("dpvi-ledger"), Latest("dpvi-ledger-writing", pause=0.0)
+        self._files = Latest("dpvi-files")
+        self._make_list()
+        self._make_form()
+        self.view = self._arranged()
+        self._show_chosen()
+        if data is None:
+            self.look()
+        else:
+            self._enter(data)
+
+    # ---- controls -------------------------------------------------------------------------------------------------
+
+    def _make_list(self) -> None:
+        self.table = widgets.HTML(markup.quiet("reading the ledger…"))
+        self.message = fields.line()
+        self.refresh = _button("Refresh", "refresh", "Read the ledger again")
+        self.recover = _button(
+            "Recover", "wrench", "Count of interrupted fits only the steps that may have been taken", disabled=True
+        )
+        self.export = _button("Export", "download", "Make a file of everything in the ledger")
+        self.link = widgets.HTML()
+        self.dataset = fields.choice("dataset", "data set", [("none yet", 0)], 0)
+        self.spent, self.fits = widgets.HTML(), widgets.HTML()
+        self.refresh.on_click(lambda _: self._refresh())
+        self.recover.on_click(lambda _: self._recover())
+        self.export.on_click(lambda _: self._export())
+        self.dataset.on_change(self._choose)
+
+    def _make_form(self) -> None:
+        self.cap = widgets.HTML()
+        self.epsilon = fields.text("epsilon", "epsilon")
+        self.delta = fields.text("delta", "delta (probability)")
+        relations = [(label, name) for name, label in words.RELATIONS.items()]
+        self.relation = fields.choice(
+            "relation", "neighbours", relations, relations[0][1], help="Under replace one, fits of all samplers count."
+        )
+        self.why = fields.text("why", "why", help="It is recorded; needed to take a cap away.")
+        self.set_cap = _button("Set cap", "check", "Let all fits together spend at most this", primary=True)
+        self.remove_cap = _button("Take away", "times", "Take the cap of this data set away")
+        self.set_cap.on_click(lambda _: self._set_cap())
+        self.remove_cap.on_click(lambda _: self._remove_cap())
+        self._fields = {field.name: field for field in (self.dataset, self.epsilon, self.delta, self.relation, self.why)}
+
+    def _arranged(self) -> Any:
+        """All data sets, below them the chosen one beside the form of its cap, below both its fits."""
+        wraps = widgets.Layout(flex_flow="row wrap", align_items="center")
+        spent = fields.section("What is spent", self.dataset.view, self.spent)
+        cap = fields.section(
+            "Cap", self.cap, self.epsilon.view, self.delta.view, self.relation.view, self.why.view,
+            widgets.HBox([self.set_cap, self.remove_cap], layout=wraps), widgets.HTML(markup.quiet(_CAP_HELP)),
+        )  # fmt: skip
+        spent.layout.flex, cap.layout.flex = "1.6 1 460px", "1 1 320px"
+        spent.layout.min_width = cap.layout.min_width = "0"
+        view = widgets.VBox(
+            [
+                widgets.HTML(markup.STYLE_SHEET),
+                fields.section(
+                    "Data sets in the ledger", self.table, self.message,
+                    widgets.HBox([self.refresh, self.recover, self.export, self.link], layout=wraps),
+                    widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}")),
+                ),
+                fields.row(spent, cap, flex="0 0 auto"),
+                fields.section("Fits", self.fits),
+            ],
+            layout=widgets.Layout(width="100%", max_width="1500px", padding="8px", grid_gap="10px"),
+        )  # fmt: skip
+        view.add_class("dpvi-workbench")
+        return view
+
+    def _ipython_display_(self) -> None:
+        self.look()
+        complete_for_voila(self._reading.wait)
+        display(self.view)
+
+    # ---- reading --------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Read the ledger again, as the Refresh button does; returns at once."""
+        self._reading.ask(self._read, self._show)
+
+    def _read(self) -> _Seen:
+        standings = [self.ledger.standing(entry.number) for entry in self.ledger.datasets()]
+        interrupted = {number for standing in standings for number in standing.interrupted}
+        pages = [page for page in map(_page, standings) if page is not None]
+        return _Seen({page.entry.number: page for page in pages}, len(interrupted))
+
+    def _show(self, seen: _Seen | Exception) -> None:
+        with self._showing:
+            if self._closed:
+                return
+            if isinstance(seen, Exception):
+                self._say_problems(_problems(seen))
+                return
+            self._pages = seen.pages
+            rows = [page.row for page in seen.pages.values()]
+            table = markup.table(_COLUMNS, rows, numbers=False) if rows else markup.quiet(_NOTHING)
+            self.table.value = f"<div style='overflow-x:auto'>{table}</div>"
+            if seen.interrupted:
+                self.table.value += markup.problem(
+                    f"{words.count(seen.interrupted, 'fit')} ended without a word, and all planned steps count: resume what "
+                    "was interrupted in the Workbench, or press Recover."
+                )
+            self.recover.disabled = not seen.interrupted
+            chosen = self.dataset.value
+            self.dataset.offer(
+                [(f"{page.entry.number}: {page.entry.name}", number) for number, page in seen.pages.items()]
+                or [("none yet", 0)],
+                chosen,
+            )
+            if self.dataset.value == chosen:
+                self._show_chosen()
+
+    def _refresh(self) -> None:
+        self._say_problems({})
+        self.look()
+
+    def _choose(self) -> None:
+        self._say_problems({})
+        self._show_chosen()
+
+    def _show_chosen(self) -> None:
+        with self._showing:
+            page = self._pages.get(self.dataset.value)
+            self.set_cap.disabled = page is None
+            self.remove_cap.disabled = page is None or page.entry.cap is None
+            if page is None:
+                self.spent.value = self.fits.value = self.cap.value = ""
+                return
+            self.spent.value, self.fits.value = page.spent, page.fits
+            self.cap.value = _cap_of(page.entry)
+            if page.entry.number != self._filled:
+                self._filled, cap = page.entry.number, page.entry.cap
+                self.epsilon.value, self.delta.value = ("", "") if cap is None else (f"{cap.epsilon:g}", f"{cap.delta:g}")
+                if cap is not None:
+                    self.relation.value = cap.relation
+
+    # ---- writing --------------------------------------------------------------------------------------------------
+
+    def _write(self, work: Callable[[], Any], told: Callable[[Any], str]) -> None:
+        """Do ``work`` in the background, tell of it and read the ledger again; no button writes meanwhile."""
+        if not self._writing.wait(0):
+            return
+        self._say_problems({})
+        for button in (self.set_cap, self.remove_cap, self.recover):
+            button.disabled = True
+
+        def done(found: Any) -> None:
+            with self._showing:
+                if self._closed:
+                    return
+                self._show_chosen()
+                if isinstance(found, Exception):
+                    self._say_problems(_problems(found))
+                else:
+                    fields.say(self.message, markup.quiet(told(found)))
+                    self.why.value = ""
+            self.look()
+
+        self._writing.ask(work, done)
+
+    def _set_cap(self) -> None:
+        number, relation, why = self.dataset.value, self.relation.value, self.why.value.strip()
+        epsilon, delta = (fields.number_in(field.value) for field in (self.epsilon, self.delta))
+        self._write(
+            lambda: self.ledger.set_cap(number, epsilon, delta, relation, why=why),  # type: ignore[arg-type]
+            lambda entry: f"The cap of {entry.name} is {words.cap_words(entry.cap)}.",
+        )
+
+    def _remove_cap(self) -> None:
+        number, why = self.dataset.value, self.why.value
+        self._write(lambda: self.ledger.remove_cap(number, why), lambda entry: f"{entry.name} has no cap any more.")
+
+    def _recover(self) -> None:
+        self._write(
+            self.ledger.recover,
+            lambda spends: (
+                f"{words.count(len(spends), 'fit')} recovered: only the steps that may have been taken count."
+                if spends
+                else "Nothing is interrupted any more."
+            ),
+        )
+
+    def _enter(self, data: Dataset) -> None:
+        def work() -> books.Entry:
+            from workbench.ledger.reservation import records_of
+
+            return self.ledger.add(records_of(data))
+
+        def told(entry: books.Entry) -> str:
+            self.dataset.offer([(f"{entry.number}: {entry.name}", entry.number)], entry.number)
+            return f"{entry.name} is data set {entry.number} of the ledger."
+
+        self._write(work, told)
+
+    def _export(self) -> None:
+        self.link.value = markup.quiet("making the file…")
+
+        def work() -> bytes:
+            return json.dumps(self.ledger.export(), indent=2).encode()
+
+        def done(made: bytes | Exception) -> None:
+            with self._showing:
+                self.link.value = ""
+                if isinstance(made, Exception):
+                    self._say_problems(_problems(made))
+                else:
+                    size = f"{max(1, len(made) // 1024):,} KiB"
+                    self.link.value = markup.download(
+                        f"Download ledger.json ({size})", "ledger.json", made, "application/json"
+                    )
+
+        self._files.ask(work, done)
+
+    def _say_problems(self, problems: Mapping[str, str]) -> None:
+        """Each problem beside the field it is about, the others in a line below the table."""
+        for name, field in self._fields.items():
+            field.show_error(problems.get(name, ""))
+        others = [f"{name}: {text}" if name else text for name, text in problems.items() if name not in self._fields]
+        fields.say(self.message, "".join(map(markup.problem, others)))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until what was asked for is on the screen; False after ``timeout`` seconds."""
+        return all(worker.wait(timeout) for worker in (self._writing, self._reading, self._files))
+
+    def close(self) -> None:
+        """Remove the view and end the threads."""
+        with self._showing:
+            self._closed = True
+            for worker in (self._reading, self._writing, self._files):
+                worker.close()
+            fields.close_all(self.view)
+            self._pages = {}
+
+
+def _button(label: str, icon: str, tooltip: str, *, disabled: bool = False, primary: bool = False) -> Any:
+    return widgets.Button(
+        description=label, icon=icon, tooltip=tooltip, disabled=disabled, button_style="primary" if primary else "",
+        layout=widgets.Layout(width="104px"),
+    )  # fmt: skip
+
+
+def _problems(error: Exception) -> dict[str, str]:
+    """``{argument: what is wrong}``; of other errors their sentence."""
+    if isinstance(error, books.LedgerError):
+        return {"": str(error)}
+    if isinstance(error, _validate.ArgumentError):
+        return {error.argument: error.expectation}
+    return {"": f"{type(error).__name__}: {error}"}
+
+
+def _page(standing: Standing) -> _Page | None:
+    entry, total, used = standing.entry, standing.total, standing.used()
+    if entry is None:
+        return None
+    interrupted = len(standing.interrupted)
+    reserved = [f"{len(standing.reserved) - interrupted} running"] if len(standing.reserved) > interrupted else []
+    reserved += [f"{interrupted} interrupted"] if interrupted else []
+    row = [
+        str(entry.number), entry.name, str(len(standing.spends)), words.spent_words(total), ", ".join(reserved) or "-",
+        "-" if entry.cap is None else words.cap_words(entry.cap), _share(used),
+        ", ".join(f"{other.number} ({other.name})" for other, _ in standing.relatives) or "-",
+    ]  # fmt: skip
+    cautions = standing.cautions()
+    statement = standing.statement().removesuffix(" ".join(cautions)).strip()
+    unit = f"One record is one {entry.unit}; first entered {words.when(entry.time)}."
+    first = f"Spent on {entry.name}: {words.spent_words(total)}"
+    spent = markup.card(f"Data set {entry.number}", [first, statement, unit], cautions) + words.cap_bar(standing)
+    return _Page(entry, row, spent, words.fits_table(standing))
+
+
+def _share(used: float | None) -> str:
+    if used is None:
+        return "-"
+    if used > 1:
+        return "more than all" if math.isfinite(used) else "unknown"
+    return words.percent(used)
+
+
+def _cap_of(entry: books.Entry) -> str:
+    if entry.cap is None:
+        return markup.sentence(f"{entry.name} has no cap of its own.")
+    why = f" Reason: {entry.why}" if entry.why else ""
+    return markup.sentence(f"{entry.name}: at most {words.cap_words(entry.cap)}.{why}")

@@ -1,0 +1,1 @@
+"""The sweep screen: its panels and the session behind it."""

@@ -1,0 +1,132 @@
+"""One sweep in a background thread: how far it is, how long it takes, flags to stop it and go on. No widgets here."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from workbench.sweeps.result import SweepResult
+from workbench.sweeps.running import Run
+from workbench.sweeps.sweeping import PreparedSweep, Progress
+from workbench.widgets._kit.threads import Stoppable
+
+__all__ = ["Moment", "SweepSession", "pace_of", "steps_of"]
+
+_BATCHES = {"cpu": 6}  # until a figure is full
+_FEWEST_BATCHES = 2  # elsewhere, where more lanes take hardly more time
+
+
+class Moment(NamedTuple):
+    """What a screen needs to know at one moment.
+
+    :param fits: that are over, of ``planned``. :param step: of ``steps`` of the fits under way.
+    :param share: of the work of this run that is over, from 0 to 1. :param seconds: since this run began.
+    :param seconds_left: None while unknown.
+    """
+
+    fits: int
+    planned: int
+    step: int
+    steps: int
+    share: float
+    seconds: float
+    seconds_left: float | None
+
+
+def pace_of(prepared: PreparedSweep) -> float | None:
+    """Seconds that a step of one fit took on average, beside others, in the store's fits of this model and these records.
+
+    None where there is none. Compiling is not counted.
+    """
+    grid = prepared.grid
+    names = {model.name for model in grid.models}
+    records = {grid.fingerprint_of(cell) for cell in prepared.cells.values()}
+    rows = prepared.store.rows()
+    told = [row for row in rows if row["state"] == "done" and row["model"] in names and row["fingerprint"] in records]
+    told = [row for row in told if row["iterations"] is not None]
+    steps = sum(row["iterations"] for row in told)
+    return sum(row["seconds"] for row in told) / steps if steps else None
+
+
+def steps_of(runs: Iterable[Run]) -> dict[str, int]:
+    """Planned steps by key; none for what takes no steps."""
+    return {run.key: 0 if run.plan is None else run.settled.privacy.iterations for run in runs}
+
+
+class SweepSession(Stoppable):
+    """Runs one prepared sweep in a daemon thread; other threads read ``now()`` and may call ``stop()``.
+
+    ``result`` is the table so far, ``problem`` says what broke the sweep, with its traceback in ``details``.
+    """
+
+    def __init__(self, prepared: PreparedSweep) -> None:
+        super().__init__()
+        self.prepared = prepared
+        self.problem = self.details = ""
+        self._begin()
+
+    def start(self) -> None:
+        """Run what is missing; returns at once."""
+        self._begin()
+        self._launch(self._work, "dpvi-sweep")
+
+    def _begin(self) -> None:
+        prepared = self.prepared
+        self.problem = self.details = ""
+        self._left = steps_of(prepared.runs)
+        self._whole = max(1, sum(self._left.values()))
+        self._lanes = self._lanes_for(prepared.runs)
+        self._progress = Progress(len(prepared.cells) - len(prepared.runs), len(prepared.cells))
+        self._began = time.perf_counter()
+        self._first: tuple[int, float] | None = None  # step and time when steps were first seen
+        self._pace: float | None = None
+
+    def _lanes_for(self, runs: Sequence[Run]) -> int:
+        """Fits to step together: all levels of epsilon of some repetitions, so that a figure fills batch by batch."""
+        platform = next((run.settled.device.platform for run in runs), "cpu")
+        levels = len(self.prepared.grid.epsilons)
+        return levels * max(1, math.ceil(len(runs) / levels / _BATCHES.get(platform, _FEWEST_BATCHES)))
+
+    @property
+    def result(self) -> SweepResult:
+        """The table so far."""
+        return self.prepared.result()
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether ``start`` would run what is left of a sweep that has ended early."""
+        return self.ended and bool(self.prepared.runs)
+
+    def now(self) -> Moment:
+        """A view of this moment."""
+        progress = self._progress
+        under_way = min(progress.step * self._lanes, sum(self._left.values()))
+        left = sum(self._left.values()) - under_way
+        return Moment(
+            progress.fits, progress.planned, progress.step, progress.steps, 1 - left / self._whole,
+            time.perf_counter() - self._began, None if self._pace is None else self._pace * left,
+        )  # fmt: skip
+
+    def _work(self) -> None:
+        try:
+            self._pace = pace_of(self.prepared)
+            self.prepared.run(self._stop.is_set, self._show, max_lanes=self._lanes)
+            self.problem = self.prepared.message
+        except Exception as error:  # a thread has no caller to raise to: the screen tells, with the traceback folded
+            self.problem = f"The sweep ended with an error ({type(error).__name__}: {error}). Finished fits are kept."
+            self.details = traceback.format_exc()
+
+    def _show(self, progress: Progress) -> None:
+        now = time.perf_counter()
+        for key in progress.newest:
+            self._left.pop(key, None)
+        if progress.newest:
+            self._pace = pace_of(self.prepared)
+        elif progress.step and self._first is None:
+            self._first = progress.step, now
+        elif self._first is not None and self._pace is None and progress.step > self._first[0]:
+            self._pace = (now - self._first[1]) / (progress.step - self._first[0]) / self._lanes
+        self._progress = progress

@@ -1,0 +1,137 @@
+"""What the controls of a sweep say, as a frozen dataclass: checked list by list, and printed as the code that repeats it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench import _validate, models
+from workbench.data import Dataset
+from workbench.models import registry
+from workbench.sweeps import sweeping
+from workbench.sweeps.store import Store
+from workbench.widgets._kit import fields
+from workbench.widgets.workbench.data_source import DataSource, Same
+from workbench.widgets.workbench.settings import named_in_code, problems_of
+
+__all__ = ["LISTS", "SweepSettings", "numbers_in", "problems_of_ranges"]
+
+# lists of a sweep, with the name that each of their values has in a fit
+LISTS = {
+    "epsilons": "epsilon", "iterations": "iterations", "num_records": "num_records", "clips": "clip",
+    "learning_rates": "learning_rate",
+}  # fmt: skip
+_MOST_REPETITIONS = 1000
+
+
+def numbers_in(text: str) -> tuple[Any, ...]:
+    """The values of a list, between commas or spaces, each as ``fields.number_in`` reads it; none where it is empty."""
+    return tuple(fields.number_in(part) for part in re.split(r"[,;\s]+", text) if part)
+
+
+def problems_of_ranges(values: Mapping[str, Any]) -> dict[str, str]:
+    """``{argument: what is wrong with it}`` of ``SweepSettings.ranges``, as far as it can be told without model and data."""
+    found = {name: problem for name in LISTS if (problem := _problem_of_list(name, values.get(name) or ()))}
+    if not values.get("epsilons"):
+        found["epsilons"] = "needs one value at least."
+    if not values.get("samplers"):
+        found["samplers"] = "tick one at least."
+    if problem := _problem_of_whole("seeds", values.get("seeds"), at_least=1, at_most=_MOST_REPETITIONS):
+        found["seeds"] = problem
+    if problem := _problem_of_one("delta", values.get("delta")):
+        found["delta"] = problem
+    return found
+
+
+def _problem_of_list(name: str, values: tuple[Any, ...]) -> str:
+    """What is wrong with the first value that cannot be used; "" for none."""
+    for value in values:
+        found = _problem_of_whole(name, value, at_least=2) if name == "num_records" else _problem_of_one(name, value)
+        if found:
+            return f"{value} {found}"
+    return ""
+
+
+def _problem_of_one(name: str, value: Any) -> str:
+    single = LISTS.get(name, name)
+    return problems_of({single: value}).get(single, "")
+
+
+def _problem_of_whole(name: str, value: Any, **limits: int) -> str:
+    try:
+        _validate.integer(name, value, **limits)
+    except _validate.ArgumentError as error:
+        return error.expectation
+    return ""
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """One sweep as the controls show it; an empty list stands for what is chosen automatically.
+
+    :param model: name in the gallery. :param options: of the model, where they are not the default.
+    :param data: where the records come from. :param ranges: ``LISTS``, "samplers" and "baselines" as tuples, "seeds": how
+        many times a fit is repeated, "delta".
+    :param store: name of a file for finished fits, or "". :param device: as ``workbench.fit`` takes it.
+    :param evaluate_private: compute scores on private evaluation records.
+    """
+
+    model: str
+    data: DataSource
+    ranges: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    store: str = ""
+    device: str | None = None
+    evaluate_private: bool = False
+    _definition: Any = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Note which model has the name now: a cell that is run again may register another one."""
+        object.__setattr__(self, "_definition", Same(registry.definition(self.model)))
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for settings that prepare the same sweep."""
+        options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
+        ranges = tuple(sorted(self.ranges.items()))
+        return (
+            self.model, self._definition, options, self.data.key, ranges, self.store, self.device, self.evaluate_private,
+        )  # fmt: skip
+
+    def prepare(self, dataset: Dataset, store: Store) -> sweeping.PreparedSweep:
+        """The prepared sweep of ``dataset``, whose finished fits are in ``store``.
+
+        :raises ArgumentError: naming the argument. :raises PrivacyModelError: naming the site.
+        """
+        arguments = self._arguments(dataset.is_public)
+        return sweeping.prepare(models.get(self.model, **self.options), dataset, store=store, **arguments)
+
+    def _arguments(self, is_public: bool) -> dict[str, Any]:
+        """What ``workbench.sweep`` is given; fits of public records can be repeated, others have secret randomness."""
+        given = self.ranges
+        arguments: dict[str, Any] = {name: list(given[name]) for name in LISTS if given.get(name)}
+        arguments["seeds"] = range(given["seeds"]) if is_public else given["seeds"]
+        if tuple(given["samplers"]) != ("poisson",):
+            arguments["samplers"] = list(given["samplers"])
+        if is_public and given.get("baselines"):
+            arguments["baselines"] = list(given["baselines"])
+        if given.get("delta") is not None:
+            arguments["delta"] = given["delta"]
+        if self.device is not None:
+            arguments["device"] = self.device
+        if self.evaluate_private:
+            arguments["evaluate_private"] = True
+        return arguments
+
+    def as_code(self, prepared: sweeping.PreparedSweep) -> str:
+        """The Python code that repeats the sweep, after ``import workbench as wb``."""
+        lines, names = named_in_code(self.model, self.options, self.data)
+        arguments = self._arguments(prepared.total is None)
+        if self.store:
+            arguments["store"] = self.store
+        if prepared.total is not None:
+            arguments["accept_total_epsilon"] = prepared.total.epsilon
+        given = "".join(f", {name}={value!r}" for name, value in arguments.items())
+        return "\n".join([*(line for _, line in lines), f"result = wb.sweep({names}{given})", "result.plot()"])

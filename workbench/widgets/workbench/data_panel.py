@@ -1,0 +1,396 @@
+"""The Data part of the screen: where the records come from, what is declared about them, and what may be seen of them."""
+
+from __future__ import annotations
+
+import io
+import keyword
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import Any
+
+import ipywidgets as widgets
+import numpy as np
+import pandas as pd
+
+from workbench import _validate
+from workbench import data as data_room
+from workbench.data import Dataset
+from workbench.widgets._kit import fields, markup
+from workbench.widgets.workbench.data_source import (
+    DataSource,
+    Same,
+    Table,
+    array_table,
+    file_table,
+    frame_table,
+    stamp,
+    upload_table,
+)
+from workbench.widgets.workbench.declarations import TableDeclaration
+from workbench.widgets.workbench.schema_editor import SchemaEditor
+
+__all__ = ["DataPanel", "DataSource"]
+
+NAMED, VARIABLE, FILE = "named set", "notebook variable", "file"
+_NONE_FOUND = ("none found", "")
+_ROWS = 5  # evaluation records of the preview
+_MOST_COLUMNS = 40
+_PRIVATE = "The rows of this data set are private: none of them is shown."
+
+
+class DataPanel:
+    """Choose the records and declare what is public about them; ``view`` is what to put on the screen.
+
+    Until the box for private rows is ticked, no widget holds anything that was computed from private records.
+
+    :param start: name of a data set, or a ``Dataset``, which then stands in the menu of named sets.
+    :param on_change: called without arguments after every change of ``source()`` or ``problems()``.
+    :param namespace: gives the notebook's variables by name.
+    :raises ArgumentError: naming ``data``, for an unknown name.
+    """
+
+    def __init__(
+        self, start: str | Dataset, on_change: Callable[[], None], namespace: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        if isinstance(start, str):
+            data_room.describe(start)
+        elif not isinstance(start, Dataset):
+            raise _validate.ArgumentError("data", type(start).__name__, "must be a name or a workbench.data.Dataset.")
+        self._start, self._namespace = start, namespace
+        self._on_change: Callable[[], None] = lambda: None  # nobody to tell before all is there
+        self._kept: dict[Hashable, TableDeclaration] = {}
+        self._editor: SchemaEditor | None = None
+        self._editor_key: Hashable = None
+        self._uploaded: Table | _validate.ArgumentError | None = None
+        self._read: tuple[Hashable, Table | _validate.ArgumentError | None] = (None, None)
+        self._dataset: Dataset | None = None
+        self._chosen: Hashable = None
+        self._refreshing = False
+        self._make_controls()
+        self.refresh()
+        self.named.value = start if isinstance(start, str) else start.name
+        self._source_changed()
+        for control in (self.kind, self.named, self.variable, self.target, self.path):
+            control.on_change(self._source_changed)
+        self.upload.observe(self._take_upload, names="value")
+        self.refresh_button.on_click(lambda _: self.refresh())
+        self.private_rows.observe(lambda _: self._draw(), names="value")
+        self._on_change = on_change
+
+    # ---- what it says -----------------------------------------------------------------------------------------------
+
+    def source(self) -> DataSource:
+        """What the controls say now, in plain values.
+
+        :raises ArgumentError: for the first of ``problems()``.
+        """
+        for argument, expectation in self.problems().items():
+            raise _validate.ArgumentError(argument, self.path.value if argument == "path" else "", expectation)
+        table, dataset = self._table(), self._given_dataset()
+        if table is not None and self._editor is not None:
+            return table.source(self._editor.declaration())
+        if dataset is not None:
+            shown, code = self._variable_of(dataset)
+            note = "" if self._namespace().get(code) is dataset else f"{code} is the data set that the screen was given"
+            return DataSource(shown, code, lambda: dataset, Same(dataset), dataset.evaluation_is_public, note)
+        name = self.named.value
+        public = data_room.info(name).evaluation_is_public
+        return DataSource(name, repr(name), partial(data_room.load, name), (NAMED, name), public)
+
+    def problems(self) -> dict[str, str]:
+        """``{argument: what is wrong with it}``, as far as it can be told without loading the records."""
+        try:
+            table = self._table()
+        except _validate.ArgumentError as error:
+            return {error.argument: error.expectation}
+        if table is None:
+            return {}
+        if self._editor is None or table.key != self._editor_key:
+            where = "path" if self.kind.value == FILE else "variable"
+            return {where: "its columns have changed: press Refresh."}
+        return self._editor.declaration().problems()
+
+    def show(self, problems: Mapping[str, str]) -> None:
+        """Put each problem beside its control, those of no control under the source menu, and take all others away."""
+        left = dict(problems)
+        here = {argument: left.pop(argument, "") for argument in self._places.get(self.kind.value, ())}
+        if self._editor is not None:
+            left = self._editor.show(left)
+        for argument, line in self._lines.items():
+            fields.say(line, markup.problem(here.get(argument, "")))
+        fields.say(
+            self._problem, "".join(markup.problem(f"{argument}: {expectation}") for argument, expectation in left.items())
+        )
+
+    def show_dataset(self, dataset: Dataset | None) -> None:
+        """Show what is public about the loaded data set, and the records that may be seen; None takes both away."""
+        self._dataset = dataset
+        self._draw()
+
+    def refresh(self) -> None:
+        """Look again at the names of data sets and variables, and at the file."""
+        self._refreshing = True
+        try:
+            named = data_room.names()
+            if isinstance(self._start, Dataset):
+                own = self._start.name
+                named = [own, *(name for name in named if name != own)]
+            elif self._start not in named:
+                named = [self._start, *named]
+            self.named.offer([(name, name) for name in named], self.named.value)
+            tables, targets = self._variables()
+            self.variable.offer(tables or [_NONE_FOUND], self.variable.value)
+            self.target.offer([("none", ""), *targets], self.target.value)
+        finally:
+            self._refreshing = False
+        self._source_changed()
+
+    def close(self) -> None:
+        """Take the panel away, in the browser too."""
+        fields.close_all(self.view)
+
+    # ---- controls ---------------------------------------------------------------------------------------------------
+
+    def _make_controls(self) -> None:
+        kinds = widgets.RadioButtons(
+            description="data from",
+            options=[NAMED, VARIABLE, FILE],
+            value=NAMED,
+            style={"description_width": "initial"},
+            orientation="horizontal",
+        )
+        kinds.add_class("dpvi-beside")
+        self.kind = fields.Field("data", kinds)
+        self._problem = fields.line()
+        self.named = fields.choice("data", "named set", [_NONE_FOUND], "")
+        self._facts = widgets.HTML()
+        self.variable = fields.choice("variable", "variable", [_NONE_FOUND], "")
+        self.target = fields.choice("y", "target y (array)", [("none", "")], "")
+        self.refresh_button = widgets.Button(
+            description="Refresh", icon="refresh", tooltip="Look again at variables, files and names of data sets"
+        )
+        self.path = fields.text(
+            "path",
+            "path of a file",
+            placeholder=".csv, .csv.gz, .parquet, .npz",
+            help="On the kernel's machine. Or upload a CSV file of some megabytes, which stays in the kernel's memory:",
+        )
+        self.upload = widgets.FileUpload(
+            accept=".csv", multiple=False, description="Upload a CSV file", tooltip="A file of the machine that you sit at",
+            layout={"width": "auto"},
+        )  # fmt: skip
+        self._upload_note = widgets.HTML()
+        self._lines = {name: fields.line() for name in ("variable", "path")}
+        self._places = {VARIABLE: ("variable",), FILE: ("path",)}
+        self._editor_box = widgets.VBox()
+        self._declared = widgets.HTML()
+        self._private_rows = fields.check("private_rows", "show me private rows", help="They stay outside the guarantee.")
+        self._private_rows.visible = False
+        self.private_rows = self._private_rows.control
+        self._preview = widgets.HTML()
+        self._parts = {
+            NAMED: widgets.VBox([self.named.view]),
+            VARIABLE: widgets.VBox([self.variable.view, self._lines["variable"], self.target.view]),
+            FILE: widgets.VBox([self.path.view, self.upload, self._upload_note, self._lines["path"]]),
+        }
+        self.view = fields.section(
+            "Data", self.kind.view, self._problem, *self._parts.values(), self.refresh_button, self._facts, self._editor_box,
+            self._declared, self._private_rows.view, self._preview,
+        )  # fmt: skip
+
+    def _source_changed(self) -> None:
+        """Another source, or the same one looked at again: show its controls and its schema editor."""
+        if self._refreshing:
+            return
+        if self._uploaded is not None and self.path.value.strip():
+            self._uploaded = None
+        for kind, part in self._parts.items():
+            part.layout.display = None if kind == self.kind.value else "none"
+        dataset = self._given_dataset()
+        self.target.visible = isinstance(self._object(), np.ndarray)
+        self.refresh_button.layout.display = "none" if self.kind.value == NAMED else None
+        self._upload_note.value = (
+            markup.quiet(f"Uploaded: {self._uploaded.name}") if isinstance(self._uploaded, Table) else ""
+        )
+        self._facts.value = markup.quiet(*self._told(dataset))
+        chosen = self.kind.value, self.named.value, self.path.value, self._uploaded, Same(self._object())
+        if chosen != self._chosen:  # nobody asked for private rows of this one
+            self.private_rows.value = False
+            self._chosen = chosen
+        self._edit_declaration()
+        self._changed()
+
+    def _edit_declaration(self) -> None:
+        """The schema editor of the table that is chosen now, as it was left."""
+        try:
+            table = self._table()
+        except _validate.ArgumentError:
+            table = None
+        key = None if table is None else table.key
+        if key == self._editor_key:
+            return
+        old, self._editor, self._editor_key = self._editor, None, key
+        if table is not None:
+            self._editor = SchemaEditor(table.columns, table.roles, self._changed, self._kept.get(key))
+        self._editor_box.children = [] if self._editor is None else [self._editor.view]
+        if old is not None:
+            old.close()
+
+    def _changed(self) -> None:
+        if self._editor is not None:
+            self._kept[self._editor_key] = self._editor.declaration()
+        self.show_dataset(None)
+        self._on_change()
+
+    def _take_upload(self, change: Any) -> None:
+        """Keep an uploaded file in memory, and nothing of it in the widget, whose state is saved with the notebook."""
+        if not change["new"]:
+            return
+        name, content = str(change["new"][0]["name"]), bytes(change["new"][0]["content"])
+        self.upload.value = ()
+        self.path.control.value = ""
+        try:
+            self._uploaded = upload_table(name, content)
+        except _validate.ArgumentError as error:
+            self._uploaded = _validate.ArgumentError("path", name, f"{name} {error.expectation}")
+        self._source_changed()
+
+    # ---- what is chosen ---------------------------------------------------------------------------------------------
+
+    def _object(self) -> Any:
+        """The object of the chosen variable; None where no variable is chosen or it is gone."""
+        return self._namespace().get(self.variable.value) if self.kind.value == VARIABLE else None
+
+    def _given_dataset(self) -> Dataset | None:
+        """The ``Dataset`` object that is chosen, if it is one."""
+        if self.kind.value == NAMED and isinstance(self._start, Dataset) and self.named.value == self._start.name:
+            return self._start
+        found = self._object()
+        return found if isinstance(found, Dataset) else None
+
+    def _table(self) -> Table | None:
+        """The table that is chosen; None for a data set.
+
+        :raises ArgumentError: naming ``variable`` or ``path``, where there is none.
+        """
+        if self.kind.value == FILE:
+            return self._file()
+        found, name = self._object(), self.variable.value
+        if self.kind.value == NAMED or isinstance(found, Dataset):
+            return None
+        if isinstance(found, pd.DataFrame):
+            return frame_table(name, found)
+        if _is_array(found):
+            target = self.target.value
+            y = self._namespace().get(target) if target else None
+            return array_table(name, found, "" if y is None else target, y)
+        reason = (
+            "is no table any more: press Refresh." if name else "make a DataFrame, an array or a Dataset, and press Refresh."
+        )
+        raise _validate.ArgumentError("variable", name, reason)
+
+    def _file(self) -> Table:
+        path = self.path.value.strip()
+        found = self._uploaded
+        if found is None and not path:
+            raise _validate.ArgumentError("path", "", "type the path of a file, or upload one.")
+        if found is None:
+            state = path, stamp(path)
+            if state != self._read[0]:
+                try:
+                    found = file_table(path)
+                except _validate.ArgumentError as error:
+                    found = error
+                self._read = state, found
+            found = self._read[1]
+        if not isinstance(found, Table):
+            raise found  # type: ignore[misc]
+        return found
+
+    def _variables(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """(menu of tables and data sets, menu of arrays that may be targets); numbers of rows are private."""
+        tables, targets = [], []
+        for name, value in sorted(list(self._namespace().items())):
+            if name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name):
+                continue
+            if isinstance(value, Dataset):
+                tables.append((f"{name} (data set)", name))
+            elif isinstance(value, pd.DataFrame) and len(value.columns):
+                tables.append((f"{name} (table, {len(value.columns)} columns)", name))
+            elif _is_array(value):
+                tables.append((f"{name} (array, {value.shape[1]} columns)", name))
+            elif isinstance(value, (np.ndarray, pd.Series)) and value.ndim == 1:
+                targets.append((name, name))
+        return tables, targets
+
+    def _variable_of(self, dataset: Dataset) -> tuple[str, str]:
+        """(name to show, Python name) of a ``Dataset`` object."""
+        if self.kind.value == VARIABLE:
+            return self.variable.value, self.variable.value
+        names = (name for name, value in list(self._namespace().items()) if value is dataset and not name.startswith("_"))
+        return dataset.name, next(names, "data")
+
+    def _told(self, dataset: Dataset | None) -> list[str]:
+        """What is public about a named set or a ``Dataset``, before it is loaded."""
+        if dataset is not None:
+            return [dataset.description, f"One record is one {dataset.unit}.", f"Licence: {dataset.licence}."]
+        if self.kind.value != NAMED:
+            return []
+        info = data_room.info(self.named.value)
+        where = [] if info.available else [f"Not on this machine; it comes by {info.otherwise}."]
+        return [info.description, f"One record is one {info.unit}; {info.task}.", f"Licence: {info.licence}.", *where]
+
+    # ---- what may be seen -------------------------------------------------------------------------------------------
+
+    def _draw(self) -> None:
+        dataset = self._dataset
+        private = dataset is not None and not dataset.evaluation_is_public
+        self._private_rows.visible = private
+        if dataset is None:
+            self._declared.value = self._preview.value = ""
+            return
+        self._declared.value = markup.fold("What is public", markup.quiet(*dataset.declarations()))
+        if private and not self.private_rows.value:
+            self._preview.value = markup.quiet(_PRIVATE)
+            return
+        shown = f"{markup.badge(dataset.evaluation_label)}{_records(dataset)}"
+        self._preview.value = markup.fold(f"The first {_ROWS} evaluation records", shown, is_open=private)
+
+
+def _records(dataset: Dataset) -> str:
+    """HTML of the first evaluation records, in the table's own units where a schema leads back to them."""
+    arrays = {name: array[:_ROWS] for name, array in zip(dataset.arrays, dataset.evaluation, strict=True)}
+    if dataset.image_shape:
+        return _pictures(dataset, arrays)
+    x = arrays["x"]
+    table = pd.DataFrame(x, columns=list(dataset.feature_names)) if dataset.schema is None else dataset.schema.decode(x)
+    rows = [[str(name), *map(_text_of, table[name])] for name in table.columns[:_MOST_COLUMNS]]
+    for array, name, labels in (("group", dataset.group_name, dataset.groups), ("y", dataset.target_name, dataset.classes)):
+        if array in arrays:
+            rows.append([name or array, *(labels[int(code)] if labels else str(code) for code in arrays[array])])
+    hidden = len(table.columns) - _MOST_COLUMNS
+    shown = markup.table(["", *map(str, range(1, len(x) + 1))], rows)
+    note = "" if dataset.schema is not None else markup.quiet("Features as the model sees them.")
+    more = markup.quiet(f"and {hidden} more columns") if hidden > 0 else ""
+    # numbers are not broken into lines, as other words are where they do not fit
+    return f'{note}<div style="overflow:auto;overflow-wrap:normal;max-height:260px">{shown}</div>{more}'
+
+
+def _pictures(dataset: Dataset, arrays: Mapping[str, np.ndarray]) -> str:
+    from matplotlib import image
+
+    shown = [markup.quiet(f"{' x '.join(map(str, dataset.image_shape))} pixels, between 0 and 1")]
+    for number, pixels in enumerate(arrays["x"]):
+        label = f", {dataset.classes[int(arrays['y'][number])]}" if "y" in arrays and dataset.classes else ""
+        buffer = io.BytesIO()
+        image.imsave(buffer, pixels.squeeze(), vmin=0, vmax=1, cmap="gray", format="png")
+        shown.append(markup.image(buffer.getvalue(), f"evaluation image {number + 1}{label}", 52))
+    return " ".join(shown)
+
+
+def _text_of(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 2 and value.shape[1] > 0

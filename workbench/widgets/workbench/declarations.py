@@ -1,0 +1,265 @@
+"""What is declared about a table, as typed: checked column by column, and turned into options of ``wb.data``."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from workbench import _validate
+from workbench.data import Categorical, Numeric
+from workbench.data.groups import checked_groups
+from workbench.data.targets import class_names
+from workbench.widgets._kit.fields import number_in
+
+__all__ = ["FEATURE_ROLES", "LABELS", "ROLES", "ColumnDeclaration", "TableDeclaration", "column_argument"]
+
+FEATURE_ROLES = ("number", "category", "yes / no")
+ROLES = (*FEATURE_ROLES, "target", "group", "leave out")
+LABELS = "labels"  # the role of an array beside images
+_SHARE = "0.2"
+
+
+@dataclass(frozen=True)
+class ColumnDeclaration:
+    """What is declared about one column, as typed; only what belongs to its ``role`` counts.
+
+    :param name: of the column. :param role: one of ``ROLES``. :param low: lowest publicly known value, of a number.
+    :param high: the highest. :param whole: whether only whole numbers occur. :param values: of a category, separated by
+        commas. :param other: whether other values are taken as one more category. :param positive: value of the target
+        that counts as 1. :param threshold: or the number above which it does. :param classes: or all its values, by commas,
+        or their number; of labels of images these alone. :param groups: all of them, by commas.
+    """
+
+    name: str
+    role: str = "number"
+    low: str = ""
+    high: str = ""
+    whole: bool = False
+    values: str = ""
+    other: bool = False
+    positive: str = ""
+    threshold: str = ""
+    classes: str = ""
+    groups: str = ""
+
+    def numeric(self) -> Numeric:
+        """The declared range of numbers; ``ArgumentError`` that names the column where there is none."""
+        bounds = {"lowest": number_in(self.low), "highest": number_in(self.high)}
+        missing = [which for which, bound in bounds.items() if bound is None]
+        if missing:
+            raise self._error(
+                f"type the {' and the '.join(missing)} value that this column can have, from what is publicly known and not "
+                "from these records."
+            )
+        for which, bound in bounds.items():
+            if not isinstance(bound, (int, float)):
+                raise self._error(f"the {which} value must be a number.")
+        try:
+            return Numeric(bounds["lowest"], bounds["highest"], self.whole)  # type: ignore[arg-type]
+        except _validate.ArgumentError as error:
+            if "whole" in error.expectation:
+                raise self._error("no whole number up to 2**53 lies between the lowest and the highest value.") from None
+            raise self._error("lowest and highest value must be finite, with lowest < highest.") from None
+
+    def categorical(self) -> Categorical:
+        """The declared category; ``ArgumentError`` that names the column where there is none."""
+        values = _listed(self.values)
+        if not values:
+            raise self._error("type all values that this column can have, separated by commas.")
+        try:
+            return Categorical(tuple(values), self.other)
+        except _validate.ArgumentError as error:
+            raise self._error(f"{error.value} {error.expectation}") from None
+
+    def target_options(self) -> dict[str, Any]:
+        """What the target's classes are, as keyword arguments; ``ArgumentError`` where that cannot be."""
+        positive, threshold = self.positive.strip(), number_in(self.threshold)
+        if positive and threshold is not None:
+            raise _validate.ArgumentError("threshold", threshold, "give the positive value or the threshold, not both.")
+        if self.classes.strip():
+            if positive or threshold is not None:
+                raise _validate.ArgumentError("classes", self.classes, "give one of positive value, threshold and classes.")
+            return self.class_options()
+        if positive:
+            return {"positive": _value_in(positive)}
+        if threshold is not None:
+            _validate.number("threshold", threshold)
+            return {"threshold": threshold}
+        return {}
+
+    def class_options(self) -> dict[str, Any]:
+        """All classes, or their number, as a keyword argument; ``ArgumentError`` naming ``classes`` where that cannot be."""
+        names = _listed(self.classes)
+        if not names:
+            raise _validate.ArgumentError("classes", "", "type all classes, separated by commas, or how many there are.")
+        given = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
+        class_names(given)
+        return {"classes": given}
+
+    def group_names(self) -> list[str]:
+        """All groups; ``ArgumentError`` naming ``groups`` where there are none or one is repeated."""
+        names = _listed(self.groups)
+        if not names:
+            raise _validate.ArgumentError(
+                "groups", "", "type the names of all groups that there are, separated by commas, with or without records."
+            )
+        return list(checked_groups(names))
+
+    def _error(self, expectation: str) -> _validate.ArgumentError:
+        return _validate.ArgumentError(column_argument(self.name), self.role, expectation)
+
+
+@dataclass(frozen=True)
+class TableDeclaration:
+    """What is declared about a table, as typed.
+
+    :param columns: of the table; of images their labels alone.
+    :param same_bounds: whether ``low`` and ``high`` are those of all numbers.
+    :param private_scaling: scale by the private records' own mean and standard deviation, in the place of all bounds.
+    :param unit: what one row is. :param evaluation_fraction: share of evaluation records, in (0, 1).
+    :param evaluation_is_public: whether these are public.
+    """
+
+    columns: tuple[ColumnDeclaration, ...]
+    same_bounds: bool = False
+    low: str = ""
+    high: str = ""
+    private_scaling: bool = False
+    unit: str = ""
+    evaluation_fraction: str = _SHARE
+    evaluation_is_public: bool = False
+
+    def problems(self) -> dict[str, str]:
+        """``{argument: what is wrong with it}``; a column goes by ``column_argument``."""
+        checks: list[Callable[[], Any]] = [self._fraction]
+        if self._features:
+            checks += [partial(self._declared, column) for column in self._features]
+        elif not self.are_images:
+            checks.append(
+                partial(_refuse, "features", "give at least one column the role of a number, category or yes / no.")
+            )
+        for role in ("target", "group"):
+            for column in self._with_role(role)[1:]:
+                reason = f"only one column can be the {role}."
+                checks.append(partial(_refuse, column_argument(column.name), reason))
+        checks += [column.target_options for column in self._with_role("target")]
+        checks += [column.class_options for column in self._with_role(LABELS)]
+        checks += [column.group_names for column in self._with_role("group")]
+        found: dict[str, str] = {}
+        for check in checks:
+            try:
+                check()
+            except _validate.ArgumentError as error:
+                found.setdefault(error.argument, error.expectation)
+        return found
+
+    def options(self, *, names_columns: bool) -> dict[str, Any]:
+        """Keyword arguments of ``from_frame`` and its kin, without those that are the default.
+
+        :param names_columns: whether target and group are columns to be named, not arrays of their own.
+        :raises ArgumentError: as ``problems`` lists them.
+        """
+        options: dict[str, Any] = {}
+        for column in self._with_role("target"):
+            options |= {"target": column.name} if names_columns else {}
+            options |= column.target_options()
+        for column in self._with_role(LABELS):
+            options |= column.class_options()
+        if not self.are_images:
+            options |= self._scaling()
+        for column in self._with_role("group"):
+            options |= {"group": column.name} if names_columns else {}
+            options["groups"] = column.group_names()
+        fraction = self._fraction()
+        if fraction != float(_SHARE):
+            options["evaluation_fraction"] = fraction
+        if self.evaluation_is_public:
+            options["evaluation_is_public"] = True
+        if self.unit.strip():
+            options["unit"] = self.unit.strip()
+        return options
+
+    def role_of(self, name: str) -> str:
+        """The role of a column; "" where there is none of that name."""
+        return next((column.role for column in self.columns if column.name == name), "")
+
+    @property
+    def are_images(self) -> bool:
+        """Whether there are no columns, but at most labels."""
+        return all(column.role == LABELS for column in self.columns)
+
+    @property
+    def _features(self) -> tuple[ColumnDeclaration, ...]:
+        return tuple(column for column in self.columns if column.role in FEATURE_ROLES)
+
+    def _with_role(self, role: str) -> list[ColumnDeclaration]:
+        return [column for column in self.columns if column.role == role]
+
+    def _scaling(self) -> dict[str, Any]:
+        """How columns become features: ``private_scaling``, ``bounds`` or ``schema``, and which they are."""
+        features = self._features
+        chosen = [column.name for column in features]
+        # a schema names its columns; the other two take all that are not the target or the group
+        left_out = {"features": chosen} if self._with_role("leave out") else {}
+        if self.private_scaling:
+            return {"private_scaling": True, **left_out}
+        if self.same_bounds and all(column.role == "number" and not column.whole for column in features):
+            return {"bounds": self._common(), **left_out}
+        return {"schema": {column.name: self._declared(column) for column in features}}
+
+    def _common(self) -> tuple[float, float]:
+        try:
+            numeric = ColumnDeclaration("all numbers", low=self.low, high=self.high).numeric()
+        except _validate.ArgumentError as error:
+            raise _validate.ArgumentError("bounds", (self.low, self.high), error.expectation) from None
+        return _plain(numeric.low), _plain(numeric.high)
+
+    def _declared(self, column: ColumnDeclaration) -> Any:
+        """The short form of a feature's declaration that a schema takes."""
+        if self.private_scaling:
+            if column.role == "category":
+                reason = "categories cannot be scaled by mean and sd: leave the column out, or untick that box."
+                _refuse(column_argument(column.name), reason)
+            return None
+        if column.role == "yes / no":
+            return bool
+        if column.role == "category":
+            categorical = column.categorical()
+            return categorical if categorical.other else list(categorical.categories)
+        if self.same_bounds:
+            self._common()  # what is wrong with them is said once, and not beside each column
+            column = replace(column, low=self.low, high=self.high)
+        numeric = column.numeric()
+        pair = (_plain(numeric.low), _plain(numeric.high))
+        return (*pair, int) if numeric.whole else pair
+
+    def _fraction(self) -> float:
+        return _validate.probability("evaluation_fraction", number_in(self.evaluation_fraction))
+
+
+def column_argument(name: str) -> str:
+    """How problems name a column: ``schema['age']``."""
+    return f"schema[{name!r}]"
+
+
+def _listed(text: str) -> list[str]:
+    """The values of a line like ``a, b, "c, with a comma"``."""
+    return [value.strip() for value in next(csv.reader([text], skipinitialspace=True), []) if value.strip()]
+
+
+def _value_in(text: str) -> Any:
+    """A target's value: the number that the text spells exactly so, else the text."""
+    number = number_in(text)
+    return number if number is not None and str(number) == text else text
+
+
+def _plain(number: float) -> float | int:
+    """``number`` as people type it."""
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number
+
+
+def _refuse(argument: str, expectation: str) -> None:
+    raise _validate.ArgumentError(argument, "", expectation)

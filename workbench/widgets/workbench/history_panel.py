@@ -1,0 +1,126 @@
+"""The fits of this session in a table, and two of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets as widgets
+
+from workbench.plots import png
+from workbench.plots.curves import score_name, two_runs_figure
+from workbench.widgets._kit import fields, markup
+from workbench.widgets.workbench.live_panel import metric_name
+from workbench.widgets.workbench.session import clock
+
+__all__ = ["HistoryPanel"]
+
+_COLUMNS = ["fit", "model", "data", "epsilon", "steps", "ELBO", "score", "scores are", "time", "state"]
+_NOT_COMPARED = {"seed"}
+
+
+class HistoryPanel:
+    """``view`` shows a row a fit; ``add`` appends one. Choosing two fits compares their settings, metrics and curves."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self._is_offering = False
+        self.table = widgets.HTML(markup.quiet("No fit has ended yet."))
+        self.first = fields.choice("first", "compare fit", [("none", -1)], -1)
+        self.second = fields.choice("second", "with fit", [("none", -1)], -1)
+        self.comparison = widgets.HTML()
+        self.view = widgets.VBox([self.table, self.first.view, self.second.view, self.comparison])
+        for field in (self.first, self.second):
+            field.visible = False
+            field.on_change(self._compare)
+
+    def add(self, result: Any, *, continues: bool = False) -> None:
+        """A fit has ended. :param continues: it is the last one, gone on after a stop, and takes its place."""
+        if continues and self.results:
+            self.results.pop()
+        self.results.append(result)
+        rows = [_row(number, result) for number, result in enumerate(self.results, start=1)]
+        self.table.value = (
+            f"<div style='overflow-x:auto'>{markup.table(_COLUMNS, rows, numbers=False)}</div>"
+            + markup.quiet(
+                "Fits on the same private records add up: each spends its own epsilon, and choosing between them by private "
+                "scores leaks too."
+            )
+        )
+        if len(self.results) < 2:
+            return
+        options = [(f"{number}: {_name(result)}", number - 1) for number, result in enumerate(self.results, start=1)]
+        chosen = (self.first.value if self.first.value >= 0 else len(self.results) - 2, len(self.results) - 1)
+        self._is_offering = True
+        for field, value in zip((self.first, self.second), chosen, strict=True):
+            field.offer(options, value)
+            field.visible = True
+        self._is_offering = False
+        self._compare()
+
+    def _compare(self) -> None:
+        if self._is_offering:
+            return
+        places = self.first.value, self.second.value
+        chosen = {f"fit {place + 1}": self.results[place] for place in places}
+        if len(chosen) < 2:
+            self.comparison.value = markup.quiet("Choose two different fits.")
+            return
+        rows = _differences(chosen)
+        inner = markup.table(["", *chosen], rows, numbers=False) if rows else markup.quiet("Settings and metrics agree.")
+        if all(result.history for result in chosen.values()):
+            inner += markup.image(png(two_runs_figure(chosen)), "curves of both fits over steps", 700)
+        self.comparison.value = inner
+
+    def close(self) -> None:
+        """Forget the fits."""
+        self.results.clear()
+
+
+def _name(result: Any) -> str:
+    return f"{result.model} on {result.data['name']}, epsilon {result.guarantee.epsilon:g}"
+
+
+def _row(number: int, result: Any) -> list[str]:
+    guarantee, metrics = result.guarantee, result.metrics
+    score = score_name(metrics)
+    taken = f"{guarantee.steps_taken:,}"
+    return [
+        str(number), result.model, result.data["name"], f"{guarantee.epsilon:g}",
+        taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {guarantee.steps:,}",
+        _shown(metrics.get("elbo")),
+        f"{metric_name(score)} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
+        clock(result.seconds), result.state,
+    ]  # fmt: skip
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
+    """Rows of (what, value in each fit) where the two differ, metrics always."""
+    facts = []
+    for result in chosen.values():
+        facts.append(
+            {
+                "model": result.model, "data": result.data["name"], **result.model_options,
+                **{name: value for name, value in result.settings.items() if name not in _NOT_COMPARED},
+                "delta": result.guarantee.delta, "noise multiplier sigma": result.guarantee.noise_multiplier,
+                "attacker finds at most, at 1 % false alarms": _found(result),
+                "steps taken": result.guarantee.steps_taken, "state": result.state, "time": clock(result.seconds),
+            }
+        )  # fmt: skip
+    names = list(dict.fromkeys(name for own in facts for name in own))
+    rows = [[name.replace("_", " "), *(_shown(own.get(name)) for own in facts)] for name in names]
+    rows = [row for row in rows if len(set(row[1:])) > 1]
+    metrics = list(dict.fromkeys(name for result in chosen.values() for name in result.metrics))
+    for name in metrics:
+        labels = {result.metrics_label for result in chosen.values()}
+        label = "outside the guarantee" if len(labels) > 1 else labels.pop()
+        rows.append([f"{metric_name(name)} ({label})", *(_shown(result.metrics.get(name)) for result in chosen.values())])
+    return rows
+
+
+def _found(result: Any) -> str:
+    return f"{100 * result.guarantee.attack_bounds()['true_positive_rate_at_1_percent']:.3g} %"

@@ -1,0 +1,255 @@
+"""The part of the screen where a model is chosen: its menu, a form for its settings, its plate diagram, the gallery."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ipywidgets as widgets
+
+from workbench import data as data_room
+from workbench import models
+from workbench._validate import ArgumentError
+from workbench.models import Option
+from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.fields import Field
+from workbench.widgets._kit.threads import background
+
+__all__ = ["ModelPanel"]
+
+_PICTURE_WIDTH = "320px"
+_TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")  # data sets for the pictures of the gallery, in this order
+_CAPTION = (
+    "Plate diagram: an arrow leads from a quantity to what depends on it, and what stands in a frame is repeated, "
+    "as for each of the records."
+)
+_GALLERY_CAPTION = "drawn for the data set {}"
+
+
+class ModelPanel:
+    """Chooses a model and its options; shows what they mean.
+
+    :param start: name of the model chosen first. :param options: its options that differ from their defaults.
+    :param on_change: called without arguments after every change of the model or of an option.
+    :raises ArgumentError: for an unknown model, or an option that it does not take.
+
+    ``model`` is the field of the model's name, ``fields`` the fields of its options by name, ``view`` what to display.
+    """
+
+    def __init__(self, start: str, options: Mapping[str, Any], on_change: Callable[[], None]) -> None:
+        models.get(start, **options)
+        self._on_change = on_change
+        self._declared: tuple[Option, ...] = ()
+        self._kept: dict[str, Any] = {}
+        self._closed = threading.Event()
+        self.fields: dict[str, Field] = {}
+        self.model = fields.choice("model", "model", models.names(), start)
+        self._about = widgets.HTML()
+        self._picture = widgets.Image(format="png", layout=widgets.Layout(width=_PICTURE_WIDTH, max_width="100%"))
+        self._caption = widgets.HTML()
+        self._settings = fields.Fold("settings of this model")
+        self._gallery = fields.Fold("gallery", on_open=self._open_gallery)
+        self._gallery_thread: threading.Thread | None = None
+        self._cards: Mapping[str, _Card] = {}
+        self.view = fields.section(
+            "Model", self.model.view, self._about, self._picture, self._caption, self._settings.view, self._gallery.view
+        )
+        self.show_diagram(b"")
+        self._describe(options)
+        self.model.on_change(self._model_changed)
+
+    @property
+    def name(self) -> str:
+        """The name of the chosen model."""
+        return str(self.model.value)
+
+    def options(self) -> dict[str, Any]:
+        """The options whose values differ from their defaults."""
+        found = dict(self._kept)
+        for option in self._declared:
+            value = _read(option, self.fields[option.name])
+            if value != option.default:
+                found[option.name] = value
+        return found
+
+    def problems(self) -> dict[str, str]:
+        """``{argument: what is expected of it}``; empty where the model can be made."""
+        options = self.options()
+        found = {}
+        for option in self._declared:
+            if problem := option.problem(options.get(option.name, option.default)):
+                found[option.name] = problem
+        try:
+            models.get(self.name, **options)
+        except ArgumentError as error:
+            found[error.argument] = error.expectation
+        return found
+
+    def show(self, problems: Mapping[str, str]) -> None:
+        """Say each problem beside its field, and what belongs to no field beside the menu of models."""
+        for name, field in self.fields.items():
+            field.show_error(problems.get(name, ""))
+        others = {name: problem for name, problem in problems.items() if name not in self.fields}
+        at_menu = others.pop("model", "")
+        told = [at_menu] if at_menu else []
+        self.model.show_error(" ".join([*told, *(f"{name}: {problem}" for name, problem in others.items())]))
+        if any(name in self.fields for name in problems):
+            self._settings.is_open = True
+
+    def refresh(self) -> None:
+        """Look again which models there are and what can be set about the chosen one; choice and settings stay."""
+        before, options, names = self.name, self.options(), models.names()
+        if list(self.model.control.options) != names:
+            self._close_gallery()
+            self.model.offer(names, before)
+        if self.name != before:  # it is gone, and the first of the menu was taken up
+            return
+        self._about.value = _about(before)
+        if self._declared != _options_of(before):
+            self._describe(options)
+            self._on_change()
+
+    def show_diagram(self, png: bytes, words: str = "") -> None:
+        """Show the plate diagram of the chosen model, ``words`` below it (what it shows); b"" takes it away."""
+        self._picture.value = png
+        self._picture.layout.display = None if png else "none"
+        self._caption.value = markup.fold("the diagram in words", markup.quiet(words or _CAPTION)) if png else ""
+        self._caption.layout.display = self._picture.layout.display
+
+    def close(self) -> None:
+        """Close every widget, and let the thread of the gallery end."""
+        self._closed.set()
+        fields.close_all(self.view)
+
+    # ---- the form ---------------------------------------------------------------------------------------------------
+
+    def _model_changed(self) -> None:
+        self.model.show_error("")
+        self.show_diagram(b"")
+        self._describe({})
+        self._on_change()
+
+    def _describe(self, options: Mapping[str, Any]) -> None:
+        """Summary and form of the chosen model, with ``options`` filled in; what has no field is kept as it is."""
+        self._about.value = _about(self.name)
+        self._declared = _options_of(self.name)
+        self.fields = {option.name: _field(option, options) for option in self._declared}
+        self._kept = {name: value for name, value in options.items() if name not in self.fields}
+        for field in self.fields.values():
+            field.on_change(self._on_change)
+        self._settings.fill([field.view for field in self.fields.values()])
+        self._settings.is_open = False
+        self._settings.view.layout.display = None if self.fields else "none"
+
+    # ---- the gallery ------------------------------------------------------------------------------------------------
+
+    def _open_gallery(self) -> None:
+        """Put up the cards, once, and let a thread draw their pictures: that traces every model."""
+        if self._gallery_thread is not None:
+            return
+        cards = self._cards = {name: _Card(name, self._choose) for name in models.names()}
+        self._gallery.fill([card.view for card in cards.values()])
+        self._gallery_thread = background(functools.partial(self._draw_gallery, cards), "dpvi-gallery", self._closed.set)
+
+    def _close_gallery(self) -> None:
+        self._gallery.is_open = False
+        self._gallery_thread, self._cards = None, {}
+        self._gallery.fill([])
+
+    def _draw_gallery(self, cards: Mapping[str, _Card]) -> None:
+        for card in cards.values():
+            if self._closed.is_set() or cards is not self._cards:
+                return
+            card.draw()
+
+    def _choose(self, name: str) -> None:
+        if name in self.model.control.options:
+            self.model.value = name
+        self._gallery.is_open = False
+
+
+class _Card:
+    """One model of the gallery."""
+
+    def __init__(self, name: str, choose: Callable[[str], None]) -> None:
+        self.name = name
+        self._about = widgets.HTML(_about(name, short=True))
+        self._picture = widgets.HTML(markup.quiet("drawing its diagram ..."))
+        self._button = widgets.Button(description=f"Use {name}", tooltip=f"Choose the model {name}")
+        self._button.layout.width = "auto"
+        self._button.on_click(lambda _: choose(name))
+        title = widgets.HTML(markup.heading(name))
+        self.view = widgets.VBox([title, self._about, self._picture, self._button])
+
+    def draw(self) -> None:
+        """Draw the diagram for the first data set that the model fits; no picture where it fits none."""
+        from workbench.plots import png
+
+        for data in _TRIED:
+            try:
+                figure = models.get(self.name).diagram(data_room.load(data))
+                shown = markup.image(png(figure), f"Plate diagram. {figure.get_label()}", 300)
+            except Exception:  # a model of the user's may fail in any way on data that it was not made for
+                continue
+            self._picture.value = shown + markup.quiet(_GALLERY_CAPTION.format(data))
+            return
+        self._picture.value = markup.quiet("no diagram: the model fits none of the data sets that come with the workbench.")
+
+
+# ---- pieces -------------------------------------------------------------------------------------------------------------
+
+
+def _options_of(name: str) -> tuple[Option, ...]:
+    """The options of a model; none where it cannot be loaded, which ``problems`` tells."""
+    try:
+        return models.options(name)
+    except ArgumentError:
+        return ()
+
+
+def _about(name: str, short: bool = False) -> str:
+    """The model's summary and where it is described; "" where it cannot be made."""
+    try:
+        model = models.get(name)
+    except ArgumentError:
+        return markup.quiet("This model cannot be made.") if short else ""
+    reference = f"Reference: {model.reference}" if model.reference and not short else ""
+    return markup.sentence(model.summary) + (markup.quiet(reference) if reference else "")
+
+
+def _text_of(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _field(option: Option, options: Mapping[str, Any]) -> Field:
+    """The control of an option, holding its value in ``options`` if it is there, else nothing or the default."""
+    value = options.get(option.name, option.default)
+    label = option.name.replace("_", " ")
+    if option.kind == "yes or no":
+        return fields.check(option.name, label, bool(value), help=option.help)
+    if option.kind == "choice":
+        menu: list[tuple[str, Any]] = [(str(choice), choice) for choice in option.choices]
+        if option.optional:
+            menu.insert(0, ("none", None))
+        if value not in [choice for _, choice in menu]:
+            menu.append((str(value), value))
+        return fields.choice(option.name, label, menu, value, help=option.help)
+    if option.optional and option.default is not None:  # empty means None here, so the default has to be there to see
+        return fields.text(option.name, label, _text_of(value), placeholder="none", help=option.help)
+    placeholder = "automatic" if option.default is None else f"default: {option.default}"
+    shown = _text_of(options.get(option.name)) if value != option.default else ""
+    return fields.text(option.name, label, shown, placeholder=placeholder, help=option.help)
+
+
+def _read(option: Option, field: Field) -> Any:
+    """What the control says; the default where a text is empty, None where that is another value of the option."""
+    if option.kind in ("yes or no", "choice"):
+        return field.value
+    text = str(field.value).strip()
+    if not text:
+        return None if option.optional else option.default
+    return (
+        text if option.kind == "text" and isinstance(option.default, str) and not option.choices else fields.number_in(text)
+    )

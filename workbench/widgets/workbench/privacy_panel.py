@@ -1,0 +1,329 @@
+"""The privacy controls, and beside them what their plan means before any fit.
+
+Every number of privacy shown here comes from an ``Outlook``; the panel computes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ipywidgets as widgets
+
+from workbench.plots import png
+from workbench.plots.privacy import outlook_figure
+from workbench.privacy.outlook import Outlook
+from workbench.privacy.steps import SAMPLERS
+from workbench.widgets._kit import fields, markup
+from workbench.widgets.workbench.settings import problems_of
+
+__all__ = ["SAMPLER_WORDS", "PrivacyPanel"]
+
+_SLOWEST, _FASTEST = -2, 2  # powers of ten at the ends of the slider
+_PICTURE = {"width": "316px", "height": "176px"}
+_WORDS_HEIGHT = "200px"  # 10 lines; what is longer scrolls
+_AUTOMATIC = "automatic"
+SAMPLER_WORDS = {
+    "poisson": ("by chance (Poisson)", "Each record enters each step with probability q, independently of the others."),
+    "without_replacement": ("fixed size, drawn anew", "Each step draws q N different records, without replacement."),
+    "shuffle": ("shuffled, in epochs", "Each epoch shuffles the records and takes them in turn; this needs more noise."),
+}
+_RELATIONS = {
+    "add_or_remove_one": ("add or remove one", "Hides whether a record was in the data."),
+    "replace_one": (
+        "replace one",
+        "Hides whether a record or another stood in its place, but not how many records there are.",
+    ),
+    "replace_special": (
+        "blank one in place",
+        "Hides whether a record was in the data or blanked, but not how many there are.",
+    ),
+}
+_SIZES = {"sampling_rate": "sampling rate q", "batch_size": "size (records)"}
+_CLIPPING = {
+    "flat": ("cut longer ones", "A record's longer gradient is cut to norm C; shorter ones stay as they are."),
+    "automatic": ("scale all", "Every record's gradient is scaled to nearly norm C, which then only sets the pace."),
+    "per_leaf": ("cut by parameter", "Each parameter's part is cut to an equal share of C."),
+}
+_AVERAGE = {_AUTOMATIC: None, "yes": True, "no": False}
+_AVERAGE_HELP = "Return the mean of the second half of the iterates, which averages noise away."
+
+
+class PrivacyPanel:
+    """epsilon, delta, steps and, folded, the other settings of privacy; below them their consequences.
+
+    ``view`` is what to put on the screen, made for a column of 340 pixels. ``epsilon``, ``delta``, ``iterations``, ``size``,
+    ``sampler``, ``relation``, ``clip``, ``clipping``, ``learning_rate`` and ``average`` are its fields, ``slider`` sets
+    epsilon coarsely, ``size_kind`` says what ``size`` is, and ``more`` unfolds.
+
+    :param epsilon: shown first. :param delta: None for automatic. :param iterations: None for automatic.
+    :param on_change: called after every change of a value, once; it must return quickly.
+    """
+
+    def __init__(
+        self, *, epsilon: float, delta: float | None, iterations: int | None, on_change: Callable[[], None]
+    ) -> None:
+        self._on_change = on_change
+        self._following = False  # controls are being brought into agreement: not changes of the user's
+        self._automatic: dict[str, Any] = {}
+        self._make_main_fields(epsilon, delta, iterations)
+        self._make_other_fields()
+        self._make_consequences()
+        self._fields = {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "iterations": self.iterations,
+            "sampling_rate": self.size,
+            "batch_size": self.size,
+            "sampler": self.sampler,
+            "relation": self.relation,
+            "clip": self.clip,
+            "clipping": self.clipping,
+            "learning_rate": self.learning_rate,
+            "average": self.average,
+        }
+        self._connect()
+        # beside each other where there is room for both
+        halves = [
+            widgets.VBox(children, layout=widgets.Layout(flex="1 1 280px", min_width="0"))
+            for children in (
+                [
+                    self.epsilon.view, self.slider, self._other_problems, self.delta.view, self._caution,
+                    self.iterations.view, self.more.view,
+                ],
+                [self._state, self._words, self._picture],
+            )
+        ]  # fmt: skip
+        self.view = fields.section(
+            "Privacy", widgets.HBox(halves, layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 12px"))
+        )
+
+    # ---- controls -------------------------------------------------------------------------------------------------
+
+    def _make_main_fields(self, epsilon: float, delta: float | None, iterations: int | None) -> None:
+        self.epsilon = fields.text("epsilon", "epsilon", _plain(epsilon), help="Small protects well, large fits well.")
+        self.slider = widgets.FloatLogSlider(
+            description="epsilon, roughly",
+            base=10,
+            min=_SLOWEST,
+            max=_FASTEST,
+            step=0.1,
+            value=1.0,
+            readout=False,  # the field beside it shows the exact value
+            continuous_update=False,
+            tooltip="epsilon from 0.01 to 100, on a logarithmic scale",
+            style={"description_width": "128px"},
+            layout=widgets.Layout(width="auto"),
+        )
+        self._follow_epsilon()
+        self._other_problems = fields.line()
+        self.delta = fields.text(
+            "delta",
+            "delta (probability)",
+            "" if delta is None else _plain(delta),
+            placeholder=_AUTOMATIC,
+            help="The chance that the promise fails outright; keep it below 1/N, so that it does not allow publishing one "
+            "record.",
+        )
+        self._caution = fields.line()
+        self.iterations = fields.text(
+            "iterations", "iterations (steps)", "" if iterations is None else _plain(iterations), placeholder=_AUTOMATIC
+        )
+
+    def _make_other_fields(self) -> None:
+        self.size_kind = fields.choice(
+            "size_kind",
+            "minibatches by",
+            [("sampling rate q", "sampling_rate"), ("expected size", "batch_size")],
+            "sampling_rate",
+        )
+        self.size = fields.text("sampling_rate", _SIZES["sampling_rate"], placeholder=_AUTOMATIC)
+        self.sampler = fields.choice("sampler", "drawn", [(SAMPLER_WORDS[name][0], name) for name in SAMPLERS], "poisson")
+        self.relation = fields.choice("relation", "neighbours", _relations("poisson"), SAMPLERS["poisson"][0])
+        self.clip = fields.text("clip", "clipping norm C", placeholder=_AUTOMATIC)
+        self.clipping = fields.choice(
+            "clipping", "clipping", [(words, name) for name, (words, _) in _CLIPPING.items()], "flat"
+        )
+        self.learning_rate = fields.text("learning_rate", "learning rate (Adam)", placeholder=_AUTOMATIC)
+        self.average = fields.choice("average", "average iterates", list(_AVERAGE), _AUTOMATIC, help=_AVERAGE_HELP)
+        self._explain_choices()
+        shown = (
+            self.size_kind,
+            self.size,
+            self.sampler,
+            self.relation,
+            self.clip,
+            self.clipping,
+            self.learning_rate,
+            self.average,
+        )
+        self.more = fields.Fold("more settings", [field.view for field in shown])
+
+    def _make_consequences(self) -> None:
+        self._state = widgets.HTML(markup.note("", ""), layout=widgets.Layout(min_height="2.8em"))
+        self._words = widgets.HTML(layout=widgets.Layout(height=_WORDS_HEIGHT, overflow="auto"))
+        self._picture = widgets.Image(
+            format="png",
+            layout=widgets.Layout(**_PICTURE, flex="0 0 auto", visibility="hidden"),
+        )
+
+    def _connect(self) -> None:
+        self.epsilon.on_change(self._follow_epsilon)
+        self.slider.observe(lambda _: self._follow_slider(), names="value")
+        self.sampler.on_change(self._follow_sampler)
+        self.relation.on_change(self._explain_choices)
+        self.clipping.on_change(self._explain_choices)
+        self.size_kind.on_change(self._follow_size_kind)
+        self.average.on_change(self._show_automatic)
+        for field in dict.fromkeys([*self._fields.values(), self.size_kind]):
+            field.on_change(self._changed)
+
+    def _changed(self) -> None:
+        if not self._following:
+            self._on_change()
+
+    def _follow_epsilon(self) -> None:
+        """Move the slider to what was typed, or to its end; what is no positive number leaves it."""
+        epsilon = fields.number_in(self.epsilon.value)
+        if self._following or isinstance(epsilon, str) or epsilon is None or not epsilon > 0:
+            return
+        self._following = True
+        self.slider.value = min(max(epsilon, 10.0**_SLOWEST), 10.0**_FASTEST)
+        self._following = False
+
+    def _follow_slider(self) -> None:
+        """Write the slider's value, to two digits, as if it had been typed."""
+        if self._following:
+            return
+        text = _plain(float(f"{self.slider.value:.2g}"))
+        if text != self.epsilon.value:
+            self._following = True
+            self.epsilon.value = text
+            self._following = False
+            self._on_change()
+
+    def _follow_sampler(self) -> None:
+        """Offer the neighbouring relations that the sampler is accounted for."""
+        self._following = True
+        self.relation.control.options = _relations(self.sampler.value)
+        self._following = False
+        self._explain_choices()
+
+    def _follow_size_kind(self) -> None:
+        """A number typed as a rate is no number of records: the field begins empty."""
+        self._following = True
+        self.size.name = self.size_kind.value
+        self.size.control.description = _SIZES[self.size.name]
+        self.size.value = ""
+        self.size.show_error("")
+        self._following = False
+        self._show_automatic()
+
+    def _explain_choices(self) -> None:
+        self.sampler.show_help(SAMPLER_WORDS[self.sampler.value][1])
+        self.relation.show_help(_RELATIONS[self.relation.value][1])
+        self.clipping.show_help(_CLIPPING[self.clipping.value][1])
+
+    def fill(self, values: Mapping[str, Any]) -> None:
+        """Set fields to ``values``, by argument; the others stay as they are."""
+        for name, value in values.items():
+            field = self._fields[name]
+            field.value = _plain(value) if isinstance(value, (int, float)) else value
+
+    def values(self) -> dict[str, Any]:
+        """Arguments for ``workbench.fitting.prepare``; None where automatic, the text itself where it is no number."""
+        size = fields.number_in(self.size.value)
+        relation = self.relation.value
+        return {
+            "epsilon": fields.number_in(self.epsilon.value),
+            "delta": fields.number_in(self.delta.value),
+            "iterations": fields.number_in(self.iterations.value),
+            "sampling_rate": size if self.size.name == "sampling_rate" else None,
+            "batch_size": size if self.size.name == "batch_size" else None,
+            "sampler": self.sampler.value,
+            "relation": None if relation == SAMPLERS[self.sampler.value][0] else relation,
+            "clip": fields.number_in(self.clip.value),
+            "clipping": self.clipping.value,
+            "learning_rate": fields.number_in(self.learning_rate.value),
+            "average": _AVERAGE[self.average.value],
+        }
+
+    # ---- problems -------------------------------------------------------------------------------------------------
+
+    def problems(self) -> dict[str, str]:
+        """``{argument: what is wrong with it}``, as far as it can be told at once, without model and data."""
+        return problems_of(self.values())
+
+    def show(self, problems: Mapping[str, str]) -> None:
+        """Say beside each field what is wrong with it, and nothing beside the others; unfold where that is needed.
+
+        :param problems: ``{argument: what is wrong with it}``; arguments without a field stand beside epsilon.
+        """
+        told = {self._fields[name]: problem for name, problem in problems.items() if name in self._fields}
+        for field in dict.fromkeys(self._fields.values()):
+            field.show_error(told.get(field, ""))
+        others = [f"{name}: {problem}" for name, problem in problems.items() if name not in self._fields]
+        fields.say(self._other_problems, "".join(map(markup.problem, others)))
+        if set(told) - {self.epsilon, self.delta, self.iterations}:
+            self.more.is_open = True
+
+    # ---- consequences ---------------------------------------------------------------------------------------------
+
+    def computing(self) -> None:
+        """Say that the consequences are being computed; older ones stay in place, and are called so."""
+        older = "" if self._picture.layout.visibility == "hidden" else "Below, those of the plan before."
+        self._state.value = markup.note("computing the consequences…", older)
+
+    def show_outlook(self, outlook: Outlook, automatic: Mapping[str, Any]) -> None:
+        """Show what the plan means. It draws a picture (80 ms), so call it off the main thread.
+
+        :param automatic: the values that empty fields stand for, by argument, such as ``{"delta": 0.001}``; those of fields
+            that are filled in do not count.
+        """
+        plan = outlook.settings
+        given = {name for name, value in self.values().items() if value is not None}
+        if given & set(_SIZES):
+            given |= set(_SIZES)
+        known = {"batch_size": round(outlook.minibatch_size), **automatic}
+        self._automatic = {name: value for name, value in known.items() if name not in given}
+        self._show_automatic()
+        fields.say(self._caution, "".join(map(markup.problem, plan.cautions())))
+        facts = f"epsilon {_plain(plan.epsilon)}, delta {_plain(plan.delta)}, {plan.iterations:,} steps."
+        self._words.value = "".join(
+            f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
+        )
+        self._picture.value = png(outlook_figure(outlook))
+        self._picture.layout.visibility = None
+        self._state.value = markup.note("What this plan means:", facts)
+
+    def show_unknown(self, reason: str) -> None:
+        """Say why the consequences cannot be computed."""
+        fields.say(self._caution, "")
+        self._automatic = {}
+        self._show_automatic()
+        self._picture.layout.visibility = "hidden"
+        self._words.value = markup.sentence(reason)
+        self._state.value = markup.note("The consequences are not known.", "")
+
+    def _show_automatic(self) -> None:
+        known = self._automatic
+        for field in (self.delta, self.iterations, self.size, self.clip, self.learning_rate):
+            value = known.get(field.name)
+            field.control.placeholder = _AUTOMATIC if value is None else f"{_AUTOMATIC}: {_plain(value, 4)}"
+        average = {None: "", True: " Automatic: yes.", False: " Automatic: no."}[known.get("average")]
+        self.average.show_help(_AVERAGE_HELP + (average if self.average.value == _AUTOMATIC else ""))
+
+    def close(self) -> None:
+        """Remove the panel with all its controls."""
+        fields.close_all(self.view)
+
+
+def _relations(sampler: str) -> list[tuple[str, str]]:
+    return [(_RELATIONS[name][0], name) for name in SAMPLERS[sampler]]
+
+
+def _plain(value: float, digits: int | None = None) -> str:
+    """A number as people write it: 1 and not 1.0; to ``digits`` significant digits, where they are given."""
+    if isinstance(value, int):
+        return str(value)
+    return (repr(float(value)) if digits is None else f"{value:.{digits}g}").removesuffix(".0")

@@ -1,0 +1,221 @@
+"""What a fit leaves: the guarantee, the posterior, pictures, and files to take away."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+
+from workbench._validate import ArgumentError
+from workbench.plots import png
+from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.latest import Latest
+
+__all__ = ["PICTURES", "ResultPanel", "drawn", "guarantee_card", "posterior_table"]
+
+_IN_FOLDER = {
+    "report (HTML page)": ("report.html", "text/html"),
+    "posterior draws (NetCDF, for ArviZ)": ("posterior.nc", "application/x-netcdf"),
+    "parameters (NumPy .npz)": ("params.npz", "application/octet-stream"),
+    "settings and guarantee (JSON)": ("result.json", "application/json"),
+    "everything (zip)": ("result.zip", "application/zip"),
+}
+PICTURES = {
+    "picture (PNG)": ("png", "image/png"),
+    "picture (SVG)": ("svg", "image/svg+xml"),
+    "picture (PDF)": ("pdf", "application/pdf"),
+}
+_LARGEST_LINK = 20 * 2**20  # bytes; a link holds the whole file in the page
+
+
+class ResultPanel:
+    """Guarantee card, posterior table, picture chooser and export, which are put on the screen apart."""
+
+    def __init__(self) -> None:
+        self._result: Any = None
+        self._dataset: Any = None
+        self._latest, self._files = Latest("dpvi-pictures"), Latest("dpvi-files")
+        self.guarantee = widgets.HTML(markup.quiet("The guarantee stands here when a fit has ended."))
+        self.posterior = widgets.HTML(markup.quiet("The posterior summary stands here when a fit has ended."))
+        self.picture = fields.choice("picture", "picture", [("none yet", "")], "")
+        self.drawing = widgets.HTML()
+        self.image = widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width="700px", height="auto"))
+        self.image.layout.display = "none"
+        self.pictures = widgets.VBox([self.picture.view, self.drawing, self.image])
+        self.kind = fields.choice("file", "file", [*_IN_FOLDER, *PICTURES], next(iter(_IN_FOLDER)))
+        self.make = widgets.Button(
+            description="Make file", icon="download", disabled=True, tooltip="Make a file to download"
+        )
+        self.link = widgets.HTML()
+        self.folder = fields.text(
+            "folder", "folder", "runs/mine", help="On the machine that runs the kernel; wb.load reads it again."
+        )
+        self.save = widgets.Button(description="Save", icon="save", disabled=True, tooltip="Save all files into the folder")
+        self.saved = widgets.HTML()
+        self.code = widgets.HTML()
+        self.cells = widgets.HTML()
+        self.export = widgets.VBox(
+            [
+                widgets.HTML(markup.heading("Files")), self.kind.view,
+                widgets.HBox([self.make, self.link]), self.folder.view,
+                widgets.HBox([self.save, self.saved]), widgets.HTML(markup.heading("Code")), self.code, self.cells,
+            ]
+        )  # fmt: skip
+        self.picture.on_change(self._ask_for_picture)
+        self.make.on_click(lambda _: self._make_file())
+        self.save.on_click(lambda _: self._save())
+
+    def show_code(self, call: str, cells: str) -> None:
+        """The code that repeats what the controls say, as one call and as notebook cells."""
+        self.code.value = markup.fold("Copy as code", markup.code_box(f"import workbench as wb\n{call}"))
+        self.cells.value = markup.fold("Add as cells: paste into a notebook or save as .py", markup.code_box(cells))
+
+    def clear(self) -> None:
+        """A new fit begins: take away what the last one left."""
+        self._result = self._dataset = None
+        self.guarantee.value = markup.quiet("The guarantee stands here when the fit has ended.")
+        self.posterior.value = markup.quiet("The posterior summary stands here when the fit has ended.")
+        self.picture.control.options = [("none yet", "")]
+        self.drawing.value = self.link.value = self.saved.value = ""
+        self.image.value, self.image.layout.display = b"", "none"
+        self.make.disabled = self.save.disabled = True
+
+    def show(self, result: Any, dataset: Any, cautions: tuple[str, ...], spent: str = "") -> None:
+        """Show ``result``.
+
+        :param dataset: whose evaluation records pictures may show beside the release, or None for those that are public.
+        :param spent: what the ledger says after the fit.
+        """
+        self._result, self._dataset = result, dataset
+        self.guarantee.value = guarantee_card(result, cautions, spent)
+        self.posterior.value = posterior_table(result)
+        self.make.disabled = self.save.disabled = False
+        names = [name for name in result.pictures if name != "curves"]
+        first = [name for name in result.definition.pictures if name in names] if result.definition is not None else []
+        names = [*first, *(name for name in names if name not in first)]
+        self.picture.control.options = names or [("none", "")]
+        self._ask_for_picture()
+
+    def _ask_for_picture(self) -> None:
+        result, name = self._result, self.picture.value
+        if result is None or not name:
+            return
+        dataset = self._dataset
+        self.drawing.value = markup.quiet(f"drawing {name}...")
+
+        def done(drawn: bytes | Exception) -> None:
+            if result is not self._result:
+                return
+            if isinstance(drawn, Exception):
+                self.drawing.value = markup.problem(f"{name} cannot be drawn: {drawn}")
+                self.image.layout.display = "none"
+            else:
+                self.drawing.value, self.image.value = "", drawn
+                self.image.layout.display = None
+
+        self._latest.ask(lambda: png(result.plot(name, dataset)), done)
+
+    def _make_file(self) -> None:
+        kind, result = self.kind.value, self._result
+        if result is None:
+            return
+        build: Callable[[], tuple[str, bytes, str]]
+        if kind in PICTURES:
+            form, media = PICTURES[kind]
+            name, dataset = self.picture.value or "curves", self._dataset
+            build = lambda: (f"{name}.{form}", drawn(result.plot(name, dataset), form), media)  # noqa: E731
+        else:
+            file, media = _IN_FOLDER[kind]
+            build = lambda: (file, _file_of(result, file), media)  # noqa: E731
+        self.link.value = markup.quiet("making the file...")
+
+        def done(made: tuple[str, bytes, str] | Exception) -> None:
+            if result is not self._result:
+                return
+            if isinstance(made, Exception):
+                self.link.value = markup.problem(f"The file cannot be made: {made}")
+            elif len(made[1]) > _LARGEST_LINK:
+                self.link.value = markup.problem(
+                    f"{made[0]} has {len(made[1]) / 2**20:.0f} MiB: save it into a folder instead."
+                )
+            else:
+                name, content, media = made
+                size = f"{max(1, len(content) // 1024):,} KiB"
+                self.link.value = markup.download(f"Download {name} ({size})", name, content, media)
+
+        self._files.ask(build, done)
+
+    def _save(self) -> None:
+        if self._result is None:
+            return
+        self.folder.show_error("")
+        if not self.folder.value.strip():
+            self.folder.show_error("name a folder to save into.")
+            return
+        try:
+            folder = self._result.save(Path(self.folder.value).expanduser())
+        except ArgumentError as error:
+            self.folder.show_error(f"{error.expectation.rstrip('.')}; choose another folder.")
+            return
+        except OSError as error:
+            self.folder.show_error(f"cannot write there ({error.strerror or error}); choose another folder.")
+            return
+        self.saved.value = markup.quiet(f"saved in {folder.resolve()}")
+
+    def close(self) -> None:
+        """Stop drawing and forget the result."""
+        self._latest.close()
+        self._files.close()
+        self._result = self._dataset = None
+
+
+def drawn(figure: Any, form: str) -> bytes:
+    """A figure as a file: "png", "svg" or "pdf"."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=form)
+    return buffer.getvalue()
+
+
+def _file_of(result: Any, name: str) -> bytes:
+    """One of the files that ``result.save`` writes, or all of them as "result.zip"."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = result.save(Path(place, "result"))
+        if name == "result.zip":
+            return Path(shutil.make_archive(str(Path(place, "packed")), "zip", folder)).read_bytes()
+        return Path(folder, name).read_bytes()
+
+
+def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "") -> str:
+    """The guarantee's statement and what the ledger says after the fit, with cautions about its settings."""
+    return markup.card("Guarantee", [*result.guarantee.statement().split("\n\n"), *filter(None, [spent])], cautions)
+
+
+def posterior_table(result: Any) -> str:
+    """Summary of the posterior with its label and, where intervals are too narrow, a warning."""
+    from workbench.results.arviz_adapter import INTERVAL
+
+    label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
+    if not result.draws:
+        return f"<div>{markup.badge(label)}</div>" + markup.quiet(
+            "This model has no global latents to summarise: it learnt the parameters of its networks, which are in the "
+            "files, and its pictures show what they do."
+        )
+    table = result.summary_table()
+    rows = [
+        [str(name), *(f"{value:.3f}" if value == value else "-" for value in values)]
+        for name, values in zip(table.index, table.to_numpy(), strict=True)
+    ]
+    caption = (
+        f"Posterior mean, sd and {INTERVAL:.0%} highest-density interval, which does not count the noise that privacy added "
+        "to its location (last column, estimated)."
+    )
+    return (
+        f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}"
+        "<div style='max-height:360px;overflow:auto;max-width:46em'>"
+        f"{markup.table(['quantity', 'mean', 'sd', 'low', 'high', 'noise sd'], rows, caption=caption)}</div>"
+    )

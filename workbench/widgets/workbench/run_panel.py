@@ -1,0 +1,83 @@
+"""Where a fit runs, what it shows beside the private curves, and the buttons that start, stop and resume it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import ipywidgets as widgets
+
+from workbench.widgets._kit import fields
+from workbench.widgets._kit.threads import background
+
+__all__ = ["RunPanel"]
+
+
+class RunPanel:
+    """Device, two boxes to tick, and the buttons Fit, Stop and Resume. ``view`` is what to put on the screen.
+
+    ``device`` is "" for JAX's default.
+
+    :param on_change: called after a change of a control. :param start: what the first button says.
+    :param what: that the buttons start, stop and resume.
+    """
+
+    def __init__(self, on_change: Callable[[], None], start: str = "Fit", what: str = "fit") -> None:
+        self.device = fields.choice("device", "device", [("automatic", "")], "")
+        self.baseline = fields.check(
+            "baseline",
+            "compare with a fit without privacy (outside the guarantee)",
+            help="Runs after the private fit, without clipping and noise; its line is for your eyes.",
+        )
+        self.evaluate_private = fields.check(
+            "evaluate_private",
+            "show private evaluation curves (outside the guarantee)",
+            help="The evaluation records are private: numbers computed on them are not covered by epsilon and delta. It "
+            "counts from the next fit on, for this data set.",
+        )
+        self.fit = widgets.Button(description=start, icon="play", button_style="primary", tooltip=f"Start a private {what}")
+        self.stop = widgets.Button(
+            description="Stop", icon="stop", disabled=True, tooltip=f"End the {what} and keep what it has"
+        )
+        self.resume = widgets.Button(
+            description="Resume", icon="forward", disabled=True, tooltip=f"Go on with the {what} that was stopped"
+        )
+        for button in (self.fit, self.stop, self.resume):
+            button.layout.width = "92px"
+        self.view = widgets.VBox(
+            [
+                widgets.HBox(
+                    [self.fit, self.stop, self.resume, self.device.view],
+                    layout=widgets.Layout(flex_flow="row wrap", align_items="center"),
+                ),
+                self.evaluate_private.view,
+                self.baseline.view,
+            ]
+        )
+        self.device.control.style.description_width = "52px"
+        self.device.view.layout.flex = "1 1 180px"
+        for field in (self.device, self.baseline, self.evaluate_private):
+            field.on_change(on_change)
+
+    def find_devices(self) -> threading.Thread:
+        """Fill the menu of devices in the background: starting a GPU takes seconds."""
+
+        def find() -> None:
+            from workbench.fitting.devices import devices
+
+            found = devices()
+            self.device.offer(
+                [(f"automatic: {found[0]}", ""), *((str(each), each.name) for each in found)], self.device.value
+            )
+
+        return background(find, "dpvi-devices")
+
+    def show_running(self, running: bool, *, can_resume: bool = False) -> None:
+        """Let only those buttons be pressed that do something now."""
+        self.fit.disabled = running
+        self.stop.disabled = not running
+        self.resume.disabled = running or not can_resume
+
+    def show(self, problems: dict[str, str]) -> None:
+        """Say beside the device what is wrong with it."""
+        self.device.show_error(problems.get("device", ""))

@@ -1,0 +1,298 @@
+"""The schema editor: a row of controls for each column of a user's table, for what is declared publicly about it.
+
+Nothing here sees a record: the editor is made from the names of columns and from roles that follow from their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import ipywidgets as widgets
+
+from workbench.widgets._kit import fields, markup
+from workbench.widgets.workbench.declarations import LABELS, ROLES, ColumnDeclaration, TableDeclaration, column_argument
+
+__all__ = ["SchemaEditor"]
+
+_MOST_ROWS = 60  # columns that are edited one by one
+_STYLE = {"description_width": "128px"}
+
+# what each role declares: (attribute, label, placeholder)
+_CONTROLS = {
+    "number": [
+        ("low", "lowest", "public limit"),
+        ("high", "highest", "public limit"),
+        ("whole", "whole numbers", ""),
+    ],
+    "category": [
+        ("values", "its values", "all that can occur: a, b, c"),
+        ("other", "other values allowed", ""),
+    ],
+    "target": [
+        ("positive", "positive value", "optional: counts as 1"),
+        ("threshold", "or threshold", "optional: above it is 1"),
+        ("classes", "or all classes", "optional: a, b, c"),
+    ],
+    LABELS: [("classes", "all classes", "names: a, b, c; or how many")],
+    "group": [("groups", "all groups", "names: a, b, c")],
+}
+_OF_ROLE = {
+    "classes": "target",
+    "target": "target",
+    "positive": "target",
+    "threshold": "target",
+    "group": "group",
+    "groups": "group",
+}
+_NO_PICK = ("none", "")
+
+
+class SchemaEditor:
+    """The controls for what is declared about one table; ``view`` is what to put on the screen.
+
+    :param columns: of the table, with the roles that follow from their types; none for images.
+    :param roles: those that a column can have, by its name; all of ``ROLES`` by default.
+    :param on_change: called without arguments after every change.
+    :param declaration: an earlier one of the same columns, to go on from.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[ColumnDeclaration, ...],
+        roles: Mapping[str, tuple[str, ...]],
+        on_change: Callable[[], None],
+        declaration: TableDeclaration | None = None,
+    ) -> None:
+        self._roles, self._on_change = roles, on_change
+        self._wide = len(columns) > _MOST_ROWS
+        if self._wide:  # no row of their own, in which their values could be declared
+            columns = tuple(replace(each, role="leave out") if each.role == "category" else each for each in columns)
+        start = TableDeclaration(columns, same_bounds=self._wide) if declaration is None else declaration
+        self._initial = {column.name: column for column in columns}
+        self._columns = {column.name: column for column in start.columns}
+        self._rows: dict[str, _Row] = {}
+        self._make_fields(start)
+        self._row_box = widgets.VBox()
+        self._pickers = {role: self._picker(role) for role in self._picked_roles()}
+        # a block in the place of a flexible box, in which rows would shrink
+        scrolled = widgets.Box([self._row_box], layout={"display": "block", "max_height": "420px", "overflow": "auto"})
+        shown: list[Any] = [self.unit.view]
+        if columns:
+            shown += [
+                widgets.HTML(markup.quiet(*self._introduction())),
+                *(each.view for each in self._pickers.values()),
+                scrolled,
+            ]
+        if not start.are_images:
+            shown += [self.same_bounds.view, self._pair, self._pair_error, self.private_scaling.view, self._badge]
+        shown += [self.evaluation_fraction.view, self.evaluation_is_public.view]
+        self.view = widgets.VBox(shown)
+        self._arrange()
+
+    def declaration(self) -> TableDeclaration:
+        """What the controls say now."""
+        return TableDeclaration(
+            tuple(self._columns.values()), self.same_bounds.value, self.low.value, self.high.value,
+            self.private_scaling.value, self.unit.value, self.evaluation_fraction.value, self.evaluation_is_public.value,
+        )  # fmt: skip
+
+    def show(self, problems: Mapping[str, str]) -> dict[str, str]:
+        """Put each problem beside its control and take all others away; returns those that have no place here."""
+        left: dict[str, str] = {}
+        by_row: dict[str, list[str]] = {name: [] for name in self._rows}
+        of_fields = {"bounds": ""} | dict.fromkeys(self._general, "")
+        names = {form: name for name in self._columns for form in (column_argument(name), f"bounds[{name!r}]", name)}
+        for argument, expectation in problems.items():
+            roles = (_OF_ROLE.get(argument, ""), LABELS if argument == "classes" else "")
+            holders = [column.name for column in self._columns.values() if column.role in roles]
+            name = names.get(argument) or (holders[-1] if holders else "")
+            if name in by_row:
+                by_row[name].append(f"{name if argument in names else argument}: {expectation}")
+            elif argument in of_fields and (argument != "bounds" or self._columns):
+                of_fields[argument] = expectation
+            else:
+                left[argument] = expectation
+        for name, texts in by_row.items():
+            self._rows[name].show(texts)
+        for argument, field in self._general.items():
+            field.show_error(of_fields[argument])
+        shown = of_fields["bounds"]
+        fields.say(self._pair_error, markup.problem(shown and f"bounds of all numbers: {shown}"))
+        return left
+
+    def row(self, column: str) -> Any:
+        """The box of a column's controls; ``KeyError`` where it has no row of its own."""
+        return self._rows[column].view
+
+    def close(self) -> None:
+        """Take the controls away, in the browser too."""
+        fields.close_all(self.view)
+
+    def _make_fields(self, start: TableDeclaration) -> None:
+        self.unit = fields.text("unit", "what one row is", start.unit, placeholder='such as "patient"')
+        self.same_bounds = fields.check("same_bounds", "same bounds for all numbers", start.same_bounds)
+        self.same_bounds.visible = not self._wide
+        self.low, self.high = (
+            _text(label, value, "public limit", f"{label} value of all numbers")
+            for label, value in (("lowest", start.low), ("highest", start.high))
+        )
+        self._pair = _side_by_side(self.low, self.high)
+        self._pair_error = fields.line()
+        self.private_scaling = fields.check(
+            "private_scaling",
+            "scale by private mean and sd",
+            start.private_scaling,
+            help="The private records' own, in the place of bounds: outside the guarantee.",
+        )
+        self._badge = widgets.HTML(markup.badge("outside the guarantee"))
+        self.evaluation_fraction = fields.text(
+            "evaluation_fraction", "share of evaluation records (0 to 1)", start.evaluation_fraction
+        )
+        self.evaluation_is_public = fields.check(
+            "evaluation_is_public", "the evaluation records are public", start.evaluation_is_public
+        )
+        self._general = {
+            field.name: field
+            for field in (self.unit, self.private_scaling, self.evaluation_fraction, self.evaluation_is_public)
+        }
+        for control in (self.same_bounds.control, self.private_scaling.control):
+            control.observe(lambda _: self._arrange(), names="value")
+        for control in (self.low, self.high, self.same_bounds.control, *(each.control for each in self._general.values())):
+            control.observe(lambda _: self._on_change(), names="value")
+
+    def _introduction(self) -> list[str]:
+        if not self._wide:
+            return ["Declare what is publicly known of each column. Nothing is read off the records."]
+        texts = sum(column.role == "leave out" for column in self._initial.values())
+        lines = [f"{len(self._initial)} columns, with the same publicly known bounds for all numbers."]
+        return lines + [f"{texts} of them hold no numbers and are left out."] * bool(texts)
+
+    def _picked_roles(self) -> list[str]:
+        """The roles that a wide table gives to one column each, by menus of their names."""
+        open_roles = [role for name in self._columns for role in self._roles.get(name, ROLES)]
+        return [role for role in ("target", "group") if self._wide and open_roles.count(role) > 1]
+
+    def _picker(self, role: str) -> fields.Field:
+        options = [_NO_PICK, *((name, name) for name in self._columns)]
+        chosen = next((column.name for column in self._columns.values() if column.role == role), "")
+        picker = fields.choice(role, f"{role} column", options, chosen)
+        picker.control.observe(lambda change: self._picked(role, change["old"], change["new"]), names="value")
+        return picker
+
+    def _picked(self, role: str, old: str, new: str) -> None:
+        if old and self._columns[old].role == role:
+            self._columns[old] = replace(self._columns[old], role=self._initial[old].role)
+        if new:
+            self._columns[new] = replace(self._columns[new], role=role)
+        for other, picker in self._pickers.items():
+            if other != role and new and picker.value == new:
+                picker.value = ""
+        self._arrange()
+        self._on_change()
+
+    def _arrange(self) -> None:
+        """Show a row for each column (of a wide table: for target and group), and bounds where they are asked for."""
+        wanted = {
+            name: (column.role,) if self._wide else self._roles.get(name, ROLES)
+            for name, column in self._columns.items()
+            if not self._wide or column.role in ("target", "group")
+        }
+        ranged = not (self.private_scaling.value or self.same_bounds.value)
+        rows, gone = {}, dict(self._rows)
+        for name, roles in wanted.items():
+            row = gone.get(name)
+            if row is not None and row.roles == roles:
+                rows[name] = gone.pop(name)
+                row.arrange(ranged)
+            else:
+                rows[name] = _Row(self._columns[name], roles, ranged, self._edited)
+        self._rows = rows
+        self._row_box.children = [row.view for row in rows.values()]
+        for row in gone.values():
+            fields.close_all(row.view)
+        for part, visible in (
+            (self._pair, self.same_bounds.value and not self.private_scaling.value),
+            (self._badge, self.private_scaling.value),
+        ):
+            part.layout.display = None if visible else "none"
+        self.same_bounds.visible = not (self._wide or self.private_scaling.value)
+
+    def _edited(self, column: ColumnDeclaration) -> None:
+        self._columns[column.name] = column
+        self._on_change()
+
+
+class _Row:
+    """The controls of one column: its role, what that role declares, and the place of its error."""
+
+    def __init__(
+        self, declared: ColumnDeclaration, roles: tuple[str, ...], ranged: bool, on_edit: Callable[[ColumnDeclaration], None]
+    ) -> None:
+        self.roles = roles
+        self._declared, self._ranged, self._on_edit = declared, ranged, on_edit
+        self._role = widgets.Dropdown(
+            description=declared.name, options=roles, value=declared.role, tooltip=f"role of {declared.name}",
+            layout={"width": "auto"}, style=_STYLE,
+        )  # fmt: skip
+        self._role.observe(self._role_changed, names="value")
+        self._details: list[Any] = []
+        self._error = fields.line()
+        self.view = widgets.VBox()
+        self._fill()
+
+    def arrange(self, ranged: bool) -> None:
+        """Ask for bounds, or no longer."""
+        if ranged != self._ranged:
+            self._ranged = ranged
+            self._fill()
+
+    def show(self, texts: list[str]) -> None:
+        """What is wrong with this column; nothing for none."""
+        fields.say(self._error, "".join(map(markup.problem, texts)))
+
+    def _fill(self) -> None:
+        old, made = self._details, {}
+        for attribute, label, placeholder in _CONTROLS.get(self._declared.role, []):
+            if attribute in ("low", "high") and not self._ranged:
+                continue
+            value, tooltip = getattr(self._declared, attribute), f"{label}: {self._declared.name}"
+            if isinstance(value, bool):
+                control = widgets.Checkbox(
+                    description=label, value=value, tooltip=tooltip, layout={"width": "auto"}, style=_STYLE
+                )
+            else:
+                control = _text(label, value, placeholder, tooltip)
+            control.observe(partial(self._changed, attribute), names="value")
+            made[attribute] = control
+        pair = [_side_by_side(made.pop("low"), made.pop("high"))] if "low" in made else []
+        self._details = [*pair, *made.values()]
+        self.view.children = [self._role, *self._details, self._error]
+        for each in old:
+            fields.close_all(each)
+
+    def _role_changed(self, change: Any) -> None:
+        self._declared = replace(self._declared, role=change["new"])
+        self.show([])
+        self._fill()
+        self._on_edit(self._declared)
+
+    def _changed(self, attribute: str, change: Any) -> None:
+        self._declared = replace(self._declared, **{attribute: change["new"]})
+        self._on_edit(self._declared)
+
+
+def _text(label: str, value: str, placeholder: str, tooltip: str) -> Any:
+    return widgets.Text(
+        description=label, value=value, placeholder=placeholder, tooltip=tooltip, continuous_update=False,
+        layout={"width": "auto"}, style=_STYLE,
+    )  # fmt: skip
+
+
+def _side_by_side(*controls: Any) -> Any:
+    for control in controls:
+        control.layout.flex, control.layout.min_width = "1 1 0", "0"
+        control.style.description_width = "52px"
+    return widgets.HBox(controls)

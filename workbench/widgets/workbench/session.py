@@ -1,0 +1,171 @@
+"""One fit in a background thread: what it last showed, how it ended, and flags to stop it and go on. No widgets here."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from workbench import _validate
+from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.training import Snapshot
+from workbench.results import FitResult, HistoryPoint
+from workbench.widgets._kit.threads import Stoppable, background
+from workbench.widgets.ledger.words import on_screen
+
+__all__ = ["Progress", "Session", "clock", "warm_up"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a screen needs to know at one moment.
+
+    :param stage: "preparing", "compiling", "fitting", "comparing" (the fit without privacy) or "ended".
+    :param snapshot: the newest, None before the first. :param history: metrics so far.
+    :param seconds_left: None while unknown. :param stage_seconds: how long this stage has lasted.
+    """
+
+    stage: str
+    snapshot: Snapshot | None
+    history: tuple[HistoryPoint, ...]
+    seconds_left: float | None
+    steps_per_second: float | None
+    stage_seconds: float = 0.0
+
+
+class Session(Stoppable):
+    """Runs one fit in a daemon thread; other threads read ``progress()`` and may call ``stop()``.
+
+    :param prepare: makes the ``PreparedFit``, in the thread of the fit.
+    :param baseline: afterwards, also fit without privacy (``workbench.fitting.baseline``).
+    """
+
+    def __init__(self, prepare: Callable[[], Any], *, baseline: bool = False) -> None:
+        super().__init__()
+        self.prepared: Any = None
+        self.result: FitResult | None = None
+        self.baseline: dict[str, float] | None = None
+        self.problem = ""
+        self.argument = self.expectation = ""  # of the argument that cannot be used
+        self.details = ""
+        self.cautions: tuple[str, ...] = ()
+        self._prepare = prepare
+        self.compares = baseline
+        self._stage = "preparing"
+        self._stage_began = time.perf_counter()
+        self._snapshot: Snapshot | None = None
+        self._history: tuple[HistoryPoint, ...] = ()
+        self._timed_from: tuple[int, float] | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin, or go on after a stop where ``can_resume``; returns at once."""
+        with self._lock:
+            self._enter("preparing")
+            self._timed_from = None
+        self.result, self.problem, self.argument, self.expectation, self.details = None, "", "", "", ""
+        self._launch(self._work, "dpvi-fit")
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether ``start`` would go on where a stopped fit is."""
+        return self.ended and self.prepared is not None and bool(self.prepared.can_resume)
+
+    @property
+    def iterations(self) -> int | None:
+        """Planned steps; None until the fit is prepared."""
+        return None if self.prepared is None else int(self.prepared.privacy.iterations)
+
+    def progress(self) -> Progress:
+        """A consistent view of this moment."""
+        with self._lock:
+            snapshot, history, origin = self._snapshot, self._history, self._timed_from
+            stage, began = self._stage, self._stage_began
+        speed = left = None
+        if snapshot is not None and origin is not None and snapshot.step > origin[0] and snapshot.seconds > origin[1]:
+            speed = (snapshot.step - origin[0]) / (snapshot.seconds - origin[1])
+            left = None if self.iterations is None else (self.iterations - snapshot.step) / speed
+        if self.ended:
+            stage = "ended"
+        return Progress(stage, snapshot, history, left, speed, time.perf_counter() - began)
+
+    def _enter(self, stage: str) -> None:
+        self._stage, self._stage_began = stage, time.perf_counter()
+
+    def _work(self) -> None:
+        try:
+            if self.prepared is None:
+                self.prepared = self._prepare()
+                if self.prepared.can_resume:  # of a process that has ended: its curves go on
+                    self._history = self.prepared.result().history
+            with self._lock:
+                self._enter("compiling")
+            self.prepared.compile()
+            self.cautions = self.prepared.cautions
+            for snapshot in self.prepared.run(self._stop.is_set):
+                self._show(snapshot)
+                self.details = snapshot.details
+            self.result = self.prepared.result()
+            if self.compares and self.baseline is None and self.result.state == "done":
+                self._compare()
+        except (_validate.ArgumentError, PrivacyModelError) as error:
+            self.problem = on_screen(str(error))
+            self.argument = getattr(error, "argument", "model")
+            self.expectation = on_screen(getattr(error, "expectation", str(error)))
+        except Exception as error:  # a thread has no caller to raise to: the screen tells, with the traceback folded
+            self.problem = f"The fit ended with an error ({type(error).__name__}: {error})."
+            if self._snapshot is not None and self._snapshot.step:
+                self.problem += f" Count epsilon = {self.prepared.privacy.epsilon:g} as spent."
+                self.result = self.prepared.result()
+            self.details = traceback.format_exc()
+
+    def _compare(self) -> None:
+        from workbench.fitting.baseline import without_privacy
+
+        with self._lock:
+            self._enter("comparing")
+        try:
+            self.baseline = without_privacy(self.prepared, self._stop.is_set)
+            if self.baseline is None and not self.stopping:
+                self.problem = "There is no comparison without privacy: " + (
+                    "that fit did not stay finite."
+                    if self.prepared.shows_metrics
+                    else "the evaluation records are private, and their curves were not asked for."
+                )
+        except Exception as error:  # the private fit is there, and must not be lost for a comparison
+            self.problem = f"The comparison without privacy failed ({type(error).__name__}: {error})."
+            self.details = traceback.format_exc()
+
+    def _show(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            if self._timed_from is None and snapshot.compile_seconds is not None:
+                self._timed_from = (snapshot.step, snapshot.seconds)
+            if self._stage != "fitting":
+                self._enter("fitting")
+            self._snapshot = snapshot
+            if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
+                self._history = (*self._history, HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
+
+
+def warm_up() -> threading.Thread:
+    """Import what a first fit needs in the background, so that the first click finds it there."""
+
+    def load() -> None:
+        import sklearn.metrics  # noqa: F401
+
+        from workbench.fitting import fits  # noqa: F401
+
+    return background(load, "dpvi-warm-up")
+
+
+def clock(seconds: float) -> str:
+    """ "8 s", "2 min 05 s", "1 h 03 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,166 @@
+"""What the controls say, as a frozen dataclass: checked field by field, and printed as the code that repeats the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench import _validate, models
+from workbench.data import Dataset
+from workbench.ledger.ledger import Ledger
+from workbench.ledger.reservation import check_ledger
+from workbench.models import registry
+from workbench.privacy.accounting import MAX_EPSILON
+from workbench.privacy.steps import SAMPLERS
+from workbench.widgets.workbench.data_source import DataSource, Same
+
+__all__ = ["PRIVACY_FIELDS", "Settings", "ledger_in_code", "named_in_code", "problems_of"]
+
+# what the privacy panel decides, by the names that ``workbench.fit`` has for it
+PRIVACY_FIELDS = (
+    "epsilon", "delta", "iterations", "sampling_rate", "batch_size", "sampler", "relation", "clip", "clipping",
+    "learning_rate", "average",
+)  # fmt: skip
+_DEFAULTS = {"sampler": "poisson", "clipping": "flat"}
+
+
+def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """``{argument: what is wrong with it}`` of the privacy fields, as far as it can be told without model and data."""
+    sampler = values.get("sampler") or "poisson"
+
+    def optional(name: str, check: Callable[..., Any], **limits: Any) -> Callable[[], Any]:
+        return lambda: None if values.get(name) is None else check(name, values[name], **limits)
+
+    checks: dict[str, Callable[[], Any]] = {
+        "epsilon": lambda: _validate.number("epsilon", values.get("epsilon"), above=0, at_most=MAX_EPSILON),
+        "delta": optional("delta", _validate.probability),
+        "iterations": optional("iterations", _validate.integer, at_least=1, at_most=2**31 - 1),
+        "sampling_rate": optional("sampling_rate", _validate.number, above=0, at_most=1),
+        "batch_size": optional("batch_size", _validate.integer, at_least=1),
+        "sampler": lambda: _validate.choice("sampler", sampler, SAMPLERS),
+        "relation": optional("relation", lambda name, value: _validate.choice(name, value, SAMPLERS.get(sampler, [value]))),
+        "clip": optional("clip", _validate.number, at_least=1e-12),
+        "learning_rate": optional("learning_rate", _validate.number, above=0),
+    }
+    found = {}
+    for name, check in checks.items():
+        try:
+            check()
+        except _validate.ArgumentError as error:
+            found[name] = error.expectation
+    return found
+
+
+def ledger_in_code(ledger: Any) -> str | bool | None:
+    """``ledger`` of ``workbench.fit`` as code has it: None, False or the path of its file.
+
+    :raises ArgumentError: naming ``ledger``, if it is none of these and no ``Ledger``.
+    """
+    check_ledger(ledger)
+    if ledger is None or ledger is False:
+        return ledger
+    return str(ledger.path if isinstance(ledger, Ledger) else ledger)
+
+
+def named_in_code(model: str, options: Mapping[str, Any], data: DataSource) -> tuple[list[tuple[str, str]], str]:
+    """(what it does, statement) of each line that makes model and data, and the two as arguments of a call."""
+    lines = []
+    model, records = repr(model), data.code
+    if options:
+        chosen = "".join(f", {name}={value!r}" for name, value in options.items())
+        lines.append(("The model", f"model = wb.models.get({model}{chosen})"))
+        model = "model"
+    if data.note:
+        lines.append(("The data", f"# {data.note}"))
+    if "(" in records:
+        lines.append(("The data, and what is public about them", f"data = {records}"))
+        records = "data"
+    return lines, f"{model}, {records}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One plan as the controls show it; None stands for what is chosen automatically.
+
+    :param model: name in the gallery. :param options: of the model, where they are not the default.
+    :param data: where the records come from. :param privacy: values of ``PRIVACY_FIELDS``.
+    :param device: as ``workbench.fit`` takes it. :param evaluate_private: show curves of private evaluation records.
+    :param baseline: also fit without privacy, for comparison; it changes nothing about the private fit.
+    :param ledger: as ``ledger_in_code`` has it. :param over_cap: why the records' cap may be overrun; None to keep it.
+    """
+
+    model: str
+    data: DataSource
+    privacy: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    evaluate_private: bool = False
+    baseline: bool = False
+    ledger: str | bool | None = None
+    over_cap: str | None = None
+    _definition: Any = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Note which model has the name now: a cell that is run again may register another one."""
+        object.__setattr__(self, "_definition", Same(registry.definition(self.model)))
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for settings that prepare the same fit."""
+        plan = tuple((name, self.privacy.get(name)) for name in PRIVACY_FIELDS)
+        options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
+        return (
+            self.model, self._definition, options, self.data.key, plan, self.device, self.evaluate_private, self.ledger,
+            self.over_cap,
+        )  # fmt: skip
+
+    def prepare(self, dataset: Dataset) -> Any:
+        """The prepared fit.
+
+        :raises ArgumentError: naming the argument. :raises PrivacyModelError: naming the site.
+        """
+        from workbench.fitting import fits
+
+        return fits.prepare(
+            models.get(self.model, **self.options), dataset, device=self.device,
+            evaluate_private=self.evaluate_private, ledger=self.ledger, over_cap=self.over_cap, **self._given(),
+        )  # fmt: skip
+
+    def _given(self) -> dict[str, Any]:
+        """The privacy fields that were filled in."""
+        given = {name: self.privacy.get(name) for name in PRIVACY_FIELDS}
+        return {name: value for name, value in given.items() if value is not None and _DEFAULTS.get(name) != value}
+
+    def as_code(self) -> str:
+        """The Python code that repeats the run (with fresh noise), after ``import workbench as wb``."""
+        return "\n".join(line for _, line in self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """(what it does, statement)."""
+        lines, names = named_in_code(self.model, self.options, self.data)
+        arguments: dict[str, Any] = self._given()
+        if self.device is not None:
+            arguments["device"] = self.device
+        if self.evaluate_private:
+            arguments["evaluate_private"] = True
+        if self.ledger is not None:
+            arguments["ledger"] = self.ledger
+        if self.over_cap is not None:
+            arguments["over_cap"] = self.over_cap
+        given = "".join(f", {name}={value!r}" for name, value in arguments.items())
+        lines.append(("The fit", f"result = wb.fit({names}{given})"))
+        return lines
+
+    def as_cells(self) -> str:
+        """The same and what belongs to it, as notebook cells in the percent format (``# %%`` begins a cell)."""
+        cells = [
+            ("The DP-VI workbench", "import workbench as wb"),
+            *self._lines(),
+            ("What is promised, to whom, on which conditions", "print(result.guarantee.statement())"),
+            ("The posterior", "result.summary()"),
+            ("Curves on the evaluation records", "result.plot()"),
+            ("All pictures that this result can draw", "list(result.pictures)"),
+            ("Report, draws, parameters and curves in one folder", 'result.save("runs/mine")'),
+        ]
+        return "\n\n".join(f"# %%\n# {title}\n{code}" for title, code in cells) + "\n"
