@@ -23,6 +23,7 @@ and Honkela 2022, "d3p - a Python package for differentially private probabilist
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Literal, get_args
 
@@ -280,9 +281,9 @@ def vae(
         },
         defaults=_defaults,
         pictures={
-            "samples": pictures.samples,
+            "samples": functools.partial(pictures.samples, decode=decode),
             "reconstructions": pictures.reconstructions,
-            "latent plane": pictures.latent_plane,
+            "latent plane": functools.partial(pictures.latent_plane, encode=encode, decode=decode),
         },
         reference="Kingma and Welling 2014; Prediger et al. 2022, section 5.1",
     )

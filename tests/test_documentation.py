@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import workbench as wb
-from workbench.cli.main import _COMMANDS
+from workbench.cli.main import COMMANDS
 from workbench.cli.shell import parser
 from workbench.models import registry
 from workbench.privacy.steps import SAMPLERS, SENSITIVITY
@@ -142,7 +142,7 @@ def commands(text):
 def misunderstood(words):
     """What the parser of the command says against ``words``; "" where it understands them."""
     with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
-        parser(_COMMANDS).parse_args(words)
+        parser(COMMANDS).parse_args(words)
     return said.getvalue()
 
 
@@ -356,7 +356,7 @@ def test_every_notebook_with_text_is_listed(built):
 
 def test_every_command_is_in_the_reference(built):
     page = (built / "html" / "reference" / "command_line.html").read_text(encoding="utf-8")
-    for name in _COMMANDS:
+    for name in COMMANDS:
         assert f'id="workbench-{name}"' in page, name
     assert "cmdoption-workbench-ledger-cap-epsilon" in page
 

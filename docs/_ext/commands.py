@@ -11,13 +11,13 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
 
-from workbench.cli.main import _COMMANDS
+from workbench.cli.main import COMMANDS
 from workbench.cli.shell import parser
 
 
 def command_parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
     """Every command that can be called, inner ones after those around them, with its one line of help."""
-    yield from _below(parser(_COMMANDS))
+    yield from _below(parser(COMMANDS))
 
 
 def _below(above: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentParser, str]]:

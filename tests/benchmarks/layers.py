@@ -31,7 +31,7 @@ from turns import a_step, answer_of, here, ratio, turns_of
 
 from workbench.inference.clipping import STRATEGIES, clipped_sum
 from workbench.noise.chacha20 import new_key
-from workbench.noise.normal import normal
+from workbench.noise.normals import normal
 
 MEMORY = 2 * 2**30
 FEW_RECORDS = 8  # of a step without jit and vmap

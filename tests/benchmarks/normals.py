@@ -23,7 +23,7 @@ def contenders(size):
     import jax.numpy as jnp
 
     from workbench.noise.chacha20 import new_key
-    from workbench.noise.normal import normal
+    from workbench.noise.normals import normal
 
     draws = {
         "ours": (lambda key: normal(key, (size,)), new_key()),

@@ -317,7 +317,7 @@ def test_a_fit_of_records_in_memory_cannot_be_asked_for_again(command, place, pr
 
 def asked_for(*arguments):
     """The arguments of a fit as the command understands them."""
-    return shell.parser(main._COMMANDS).parse_args(["fit", *arguments])
+    return shell.parser(main.COMMANDS).parse_args(["fit", *arguments])
 
 
 @pytest.mark.parametrize(

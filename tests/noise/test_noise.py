@@ -14,9 +14,9 @@ from jax import lax
 from jax.extend.random import define_prng_impl
 from scipy import stats
 
-from workbench.noise import chacha20
+from workbench.noise import chacha20, normals
 from workbench.noise.chacha20 import CHACHA20, fast_key, key_from_bytes, key_from_seed, new_key, require_secure
-from workbench.noise.normal import NORMAL_BOUND, normal
+from workbench.noise.normals import NORMAL_BOUND, normal
 
 
 def words_of(text):
@@ -252,7 +252,7 @@ def test_fast_key_is_threefry_and_follows_its_secure_key():
 def test_quantile_agrees_with_scipy_down_to_the_last_tail():
     exponents = np.linspace(-65, -1.0001, 20_001)
     p = np.exp2(exponents).astype(np.float32)
-    ours = np.asarray(chacha20.upper_tail_quantile(jnp.asarray(p)), np.float64)
+    ours = np.asarray(normals.upper_tail_quantile(jnp.asarray(p)), np.float64)
     exact = stats.norm.isf(p.astype(np.float64))
     # near the median the quantile is a difference of nearly equal float32 numbers
     relative = np.abs(ours - exact) / np.maximum(exact, 0.1)
@@ -261,7 +261,7 @@ def test_quantile_agrees_with_scipy_down_to_the_last_tail():
 
 def test_quantile_falls_as_the_tail_shrinks():
     p = jnp.exp2(jnp.linspace(-65, -1, 2001))
-    assert np.all(np.diff(chacha20.upper_tail_quantile(p)) < 0)
+    assert np.all(np.diff(normals.upper_tail_quantile(p)) < 0)
 
 
 CONSTANT_BITS = define_prng_impl(
@@ -351,7 +351,7 @@ def is_right(share, far):
     return abs(share - exact) <= 1e-4 * exact + 2.0**-65
 
 
-jitted_normal_from = jax.jit(chacha20.normal_from)
+jitted_normal_from = jax.jit(normals.normal_from)
 
 
 def noise_by_rank(rank):
@@ -469,14 +469,14 @@ def chunk_of(high, shared):
     words = jnp.concatenate([jnp.asarray(high).reshape(-1), jnp.asarray(shared)])
     bits = jax.random.bits
     with mock.patch.object(jax.random, "bits", lambda key, shape, *_: words if len(shape) == 1 else bits(key, shape)):
-        return np.asarray(chacha20._normal_chunk(key_from_seed(22))).reshape(-1, 8)
+        return np.asarray(normals._normal_chunk(key_from_seed(22))).reshape(-1, 8)
 
 
 def test_two_draws_in_the_tail_take_low_bits_of_their_own():
     """Their high words are the same, so with a shared low word they would be equal."""
-    high = np.full((chacha20._CHUNK // 8, 8), 2**31, np.uint32)
+    high = np.full((normals._CHUNK // 8, 8), 2**31, np.uint32)
     high[5, 2:4] = 7 << 1
-    draws = chunk_of(high, np.zeros(chacha20._CHUNK // 8, np.uint32))
+    draws = chunk_of(high, np.zeros(normals._CHUNK // 8, np.uint32))
     assert draws[5, 2] != draws[5, 3]
     shallow, deep = stats.norm.isf(np.array([8, 7]) / 2**32)
     assert np.all((-deep * 1.00001 < draws[5, 2:4]) & (draws[5, 2:4] < -shallow * 0.99999))
@@ -484,9 +484,9 @@ def test_two_draws_in_the_tail_take_low_bits_of_their_own():
 
 def test_a_draw_in_the_tail_takes_the_shared_low_bits():
     """The chunk's words put one draw of each group in the tail; other low bits move it and no other."""
-    high = np.full((chacha20._CHUNK // 8, 8), 2**31, np.uint32)
+    high = np.full((normals._CHUNK // 8, 8), 2**31, np.uint32)
     high[:, 3] = 7 << 1
-    shared = np.arange(chacha20._CHUNK // 8, dtype=np.uint32) * np.uint32(2**20)
+    shared = np.arange(normals._CHUNK // 8, dtype=np.uint32) * np.uint32(2**20)
 
     moved = chunk_of(high, shared) != chunk_of(high, shared ^ np.uint32(2**31))
     assert np.all(moved[:, 3])

@@ -62,8 +62,8 @@ _RELEASED = "draws from a posterior that is released already"
 _NAME = "a name that no other thing has; no noise comes from it"
 ALLOWED = {
     Use("workbench/noise/chacha20.py", "new_key", "os.urandom"): "the source of secret keys",
-    Use("workbench/noise/chacha20.py", "_normal_chunk", "jax.random.bits"): _CHACHA20,
-    Use("workbench/noise/chacha20.py", "normal.at_once", "jax.random.bits"): _CHACHA20,
+    Use("workbench/noise/normals.py", "_normal_chunk", "jax.random.bits"): _CHACHA20,
+    Use("workbench/noise/normals.py", "normal.at_once", "jax.random.bits"): _CHACHA20,
     Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.Generator"): _SPLIT_SEED,
     Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.Generator"): _SUBSET_SEED,
@@ -203,7 +203,7 @@ def test_nothing_is_allowed_where_minibatches_and_noise_are_drawn():
         ("def draw(frame):\n    return frame.sample(9, random_state=0)", "random_state"),
         ("from numpyro import handlers\ndef draw(key):\n    return handlers.seed(f, key)", "numpyro.handlers.seed"),
         (f"from {FAST_KEY.rpartition('.')[0]} import fast_key\ndef draw(key):\n    return fast_key(key)", FAST_KEY),
-        ("from ..privacy import randomness\ndef draw(key):\n    return randomness.fast_key(key)", FAST_KEY),
+        ("from ..noise import chacha20\ndef draw(key):\n    return chacha20.fast_key(key)", FAST_KEY),
     ],
 )
 def test_a_planted_offence_is_found(offence, generator):
@@ -219,7 +219,8 @@ def test_a_planted_import_of_everything_is_found():
 def test_secure_draws_and_names_alone_are_no_offence():
     source = """
 import jax
-from workbench.noise.chacha20 import normal, stream
+from workbench.noise.chacha20 import stream
+from workbench.noise.normals import normal
 def draw(key, random):
     words = stream(jax.random.fold_in(key, 1), 0, 4)
     return normal(jax.random.split(key)[0], (3,)), random.choice, words, "numpy.random"

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from workbench._validate import ArgumentError
-from workbench.noise.normal import NORMAL_BOUND
+from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.plan import PrivacySettings, make_plan, sampling_rate_of
 from workbench.privacy.steps import SAMPLERS, SENSITIVITY

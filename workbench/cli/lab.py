@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.resources
 import importlib.util
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from workbench import _validate
 
-__all__ = ["PAGES", "serve_app", "serve_lab"]
+__all__ = ["PAGES", "app", "lab", "serve_app", "serve_lab"]
 
 _FAILED = 1
 
@@ -118,3 +119,13 @@ def _become(command: list[str]) -> int:
     if os.name == "posix":
         os.execv(command[0], command)
     return subprocess.call(command)
+
+
+def lab(arguments: argparse.Namespace) -> int:
+    """``workbench lab``."""
+    return serve_lab(no_browser=arguments.no_browser, further=arguments.jupyter)
+
+
+def app(arguments: argparse.Namespace) -> int:
+    """``workbench app``."""
+    return serve_app(arguments.page, no_browser=arguments.no_browser, further=arguments.voila)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from scipy.stats import norm
 
 from workbench import _validate
-from workbench.noise.normal import NORMAL_BOUND
+from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.guarantee import _RELATIONS, Guarantee

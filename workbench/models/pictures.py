@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -112,9 +113,8 @@ def confusion(result: Any, dataset: Any) -> Any:
     return figure
 
 
-def samples(result: Any, dataset: Any) -> Any:
-    """Images drawn from the model; no records are shown."""
-    from workbench.gallery.vae import decode
+def samples(result: Any, dataset: Any, *, decode: Callable) -> Any:
+    """Images drawn from the model by ``decode(params, codes, image_shape)``; no records are shown."""
     from workbench.plots import image_grid_figure
 
     codes = np.random.default_rng(0).normal(size=(_SAMPLES, _code_length(result))).astype(np.float32)
@@ -134,12 +134,12 @@ def reconstructions(result: Any, dataset: Any) -> Any:
     return reconstructions_figure(_channels(images), _channels(result.predict(images)), label)
 
 
-def latent_plane(result: Any, dataset: Any) -> Any:
+def latent_plane(result: Any, dataset: Any, *, encode: Callable, decode: Callable) -> Any:
     """Images over the two numbers of a code that the encoder uses most, the others zero.
 
-    Which they are follows from records where there are any to show, else from the decoder's weights.
+    Which they are follows from records where there are any to show, by ``encode(params, images) -> (mean, scale)``, else
+    from the weights of the decoder.
     """
-    from workbench.gallery.vae import decode, encode
     from workbench.plots import latent_grid_figure
 
     params = result.predictor.params

@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench.noise.chacha20 import require_secure
-from workbench.noise.normal import normal, normal_from
+from workbench.noise.normals import normal, normal_from
 
 __all__ = ["CLIPPINGS", "GaussianMechanism"]
 

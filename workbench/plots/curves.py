@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,9 +13,6 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from workbench.plots.style import COLOURS, INK, LINES, MARKERS, WIDTH, dress, legend_above, new_figure, plain, png
-
-if TYPE_CHECKING:
-    from workbench.results.fit_result import FitResult, HistoryPoint
 
 __all__ = ["TrainingCurves", "score_name", "training_figure", "two_runs_figure"]
 
@@ -40,6 +37,15 @@ def score_name(metrics: Mapping[str, float]) -> str:
 
 def _title(metric: str) -> str:
     return _ELBO if metric == "elbo" else _SCORES.get(metric, f"evaluation {metric.replace('_', ' ')}")
+
+
+class Point(Protocol):
+    """Metrics at one step of a run, as ``results.HistoryPoint`` has them."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
 
 
 class TrainingCurves:
@@ -76,7 +82,7 @@ class TrainingCurves:
             axes.set_xticks([])
         return axes, line, tip
 
-    def draw(self, history: Sequence[HistoryPoint], note: str = "") -> None:
+    def draw(self, history: Sequence[Point], note: str = "") -> None:
         """Show ``history``; ``note`` stands beside the label above the panels."""
         self._choose_score(history)
         for name, (axes, line, tip) in zip(("elbo", self._score), self._panels, strict=True):
@@ -114,7 +120,7 @@ class TrainingCurves:
         """The figure as PNG bytes, made quickly."""
         return png(self.figure, quick=True)
 
-    def _choose_score(self, history: Sequence[HistoryPoint]) -> None:
+    def _choose_score(self, history: Sequence[Point]) -> None:
         """Settle what the second panel shows at the first point that says so; its title is empty until then."""
         for point in history if not self._score else ():
             self._score = score_name(point.metrics)
@@ -136,8 +142,11 @@ def _limits(name: str, values: Sequence[float]) -> tuple[float, float]:
     return low - margin, min(high + margin, 1.002) if name == "auc" else high + margin
 
 
-def training_figure(result: FitResult) -> Figure:
-    """The curves of a finished fit."""
+def training_figure(result: Any) -> Figure:
+    """The curves of a finished fit.
+
+    :param result: a ``FitResult``.
+    """
     guarantee = result.guarantee
     curves = TrainingCurves(guarantee.steps_taken, result.metrics_label)
     stopped = "" if result.state == "done" else f", {result.state} at step {guarantee.steps_taken:,}"
@@ -145,12 +154,12 @@ def training_figure(result: FitResult) -> Figure:
     return curves.figure
 
 
-def two_runs_figure(results: Mapping[str, FitResult]) -> Figure:
+def two_runs_figure(results: Mapping[str, Any]) -> Figure:
     """ELBO and score of some runs in one figure, each run by the name it has in ``results``; 7.0 x 3.0 inches.
 
     Runs whose score is another are compared by the ELBO alone.
 
-    :param results: two to four.
+    :param results: two to four of ``FitResult``.
     """
     labels = {result.metrics_label for result in results.values()}
     label = "outside the guarantee" if "outside the guarantee" in labels else "public data"

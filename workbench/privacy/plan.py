@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 from workbench import _validate
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
-from workbench.noise.normal import NORMAL_BOUND
+from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee

@@ -1,0 +1,136 @@
+"""``workbench account``: what a plan costs, and what a budget allows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workbench._validate import ArgumentError, integer
+from workbench.cli.shell import (
+    DONE,
+)
+from workbench.privacy.steps import SAMPLERS
+
+__all__ = ["account"]
+
+_MANY_STEPS = 10**7  # beyond which a bound takes seconds, and a search many of them
+
+
+def account(arguments: argparse.Namespace) -> int:
+    from workbench.privacy import accounting
+
+    figure = None if arguments.figure is None else _writable_file("figure", arguments.figure)
+    plan = _completed_plan(arguments)
+    if arguments.compare:
+        return _compare(plan, arguments, figure)
+    accountant = {"accountant": arguments.accountant}
+    epsilon = accounting.round_up(accounting.epsilon(**plan, **accountant), 5)
+    curve = accounting.epsilon_curve(**plan)
+    rates = accounting.trade_off(
+        **{name: value for name, value in plan.items() if name != "delta"}, false_positive_rates=[0.01, 0.1]
+    )
+    answer = {
+        "epsilon": epsilon,
+        "delta": plan["delta"],
+        "relation": plan["relation"] or SAMPLERS[plan["sampler"]][0],
+        "sampler": plan["sampler"],
+        "sampling_rate": plan["sampling_rate"],
+        "noise_multiplier": plan["noise_multiplier"],
+        "steps": plan["steps"],
+        "accountant": arguments.accountant,
+        "true_positive_rate_at_1_percent": accounting.round_up(rates[0], 4),
+        "true_positive_rate_at_10_percent": accounting.round_up(rates[1], 4),
+    }
+    if arguments.json:
+        print(json.dumps({**answer, "curve": curve}))
+    else:
+        width = max(map(len, answer))
+        print("\n".join(f"{name.replace('_', ' '):{width}}  {value}" for name, value in answer.items()))
+        print(f"\n{'steps':>12}  epsilon (upper bound)")
+        longest = curve[-1][1] if curve else 0.0
+        bar = "█" if (sys.stdout.encoding or "").lower().startswith("utf") else "#"
+        for count, value in curve:
+            print(f"{count:>12,}  {value:<10.4g} {bar * round(40 * value / longest) if longest > 0 else ''}")
+    if figure is not None:
+        from workbench.plots import epsilon_figure, png
+
+        figure.write_bytes(png(epsilon_figure(curve, plan["delta"])))
+        print(f"Saved: {figure}", file=sys.stderr)
+    return DONE
+
+
+def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What is accounted for: the one of noise, steps and sampling rate that was left out follows from epsilon."""
+    from workbench.privacy import calibration
+
+    plan: dict[str, Any] = {
+        "sampler": arguments.sampler,
+        "relation": arguments.relation,
+        "delta": arguments.delta,
+        "sampling_rate": arguments.sampling_rate,
+        "noise_multiplier": arguments.noise_multiplier,
+        "steps": None if arguments.iterations is None else integer("iterations", arguments.iterations, at_least=1),
+    }
+    missing = [name for name in ("noise_multiplier", "steps", "sampling_rate") if plan[name] is None]
+    if missing[-1:] == ["sampling_rate"] and (arguments.epsilon is None or len(missing) > 1):
+        plan["sampling_rate"] = 0.1
+        missing.pop()
+    options = {"noise_multiplier": "--noise-multiplier", "steps": "--iterations", "sampling_rate": "--sampling-rate"}
+    if arguments.epsilon is None:
+        if missing:
+            raise ArgumentError("epsilon", None, f"give --epsilon, or {options[missing[0]]} as well.")
+        return plan
+    if len(missing) != 1:
+        given = "leave one out of" if not missing else f"give {options[missing[-1]]}; one is found from epsilon:"
+        raise ArgumentError("epsilon", arguments.epsilon, f"{given} --noise-multiplier, --iterations, --sampling-rate.")
+    find: dict[str, Callable[..., float]] = {
+        "noise_multiplier": calibration.noise_multiplier,
+        "steps": calibration.max_steps,
+        "sampling_rate": calibration.max_sampling_rate,
+    }
+    known = {name: value for name, value in plan.items() if name != missing[0]}
+    if (plan["steps"] or 0) >= _MANY_STEPS:
+        print(f"workbench account: {plan['steps']:,} steps: this may take some minutes.", file=sys.stderr)
+    plan[missing[0]] = find[missing[0]](epsilon=arguments.epsilon, **known)
+    return plan
+
+
+def _compare(plan: dict[str, Any], arguments: argparse.Namespace, figure: Path | None) -> int:
+    from workbench.privacy.comparison import compare
+
+    numbers = {name: plan[name] for name in ("sampling_rate", "noise_multiplier", "steps", "delta")}
+    table = compare(**numbers)
+    if arguments.json:
+        rows = table.astype(object).where(table.notna(), None).to_dict(orient="records")
+        print(json.dumps({**numbers, "rows": rows}))
+    else:
+        print(f"{'sampler':21}{'relation':19}{'accountant':13}{'epsilon':>10}   note")
+        for row in table.itertuples():
+            value = "-" if math.isnan(row.epsilon) else f"{row.epsilon:.4f}"
+            print(f"{row.sampler:21}{row.relation:19}{row.accountant:13}{value:>10}   {row.note}")
+    if figure is not None:
+        from workbench.plots import comparison_figure, png
+
+        title = (
+            f"sigma = {numbers['noise_multiplier']:g}, q = {numbers['sampling_rate']:g}, T = {numbers['steps']:,}, "
+            f"delta = {numbers['delta']:g}"
+        )
+        figure.write_bytes(png(comparison_figure(table, title)))
+        print(f"Saved: {figure}", file=sys.stderr)
+    return DONE
+
+
+def _writable_file(argument: str, text: str) -> Path:
+    """The path of a PNG file that can be written; nothing is left behind by the check."""
+    path = Path(text).expanduser()
+    if path.suffix != ".png":
+        raise ArgumentError(argument, text, "must end in .png.")
+    if not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ArgumentError(argument, text, "cannot write there.")
+    return path

@@ -1,0 +1,63 @@
+"""``workbench predict`` and ``workbench sample``: what a saved release gives without the records."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from workbench._csv import to_csv
+from workbench._validate import ArgumentError, integer
+from workbench.cli.shell import (
+    DONE,
+    check_out,
+    written,
+)
+from workbench.fitting import sources
+
+__all__ = ["predict", "sample"]
+
+_QUICKLY_DRAWN = 100_000  # records, within seconds
+
+
+def predict(arguments: argparse.Namespace) -> int:
+    from workbench import results
+
+    check_out(arguments.out)
+    result = results.load(arguments.result)
+    records = sources.table("records", arguments.records)
+    predictions = result.predict(records)
+    if predictions.ndim == 1:
+        table = records.assign(prediction=predictions)
+    else:
+        columns = {f"prediction_{place}": predictions[:, place] for place in range(predictions.shape[1])}
+        table = records.assign(**columns)
+    written(to_csv(table, index=False), arguments.out)
+    return DONE
+
+
+def sample(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from workbench import results
+    from workbench.results.synthesis import synthetic_records
+
+    check_out(arguments.out)
+    result = results.load(arguments.result)
+    given = None if arguments.given is None else sources.table("given", arguments.given)
+    total = len(given) if given is not None else integer("count", arguments.count, at_least=1)
+    hidden = total < _QUICKLY_DRAWN
+    with tqdm(
+        total=total, unit="record", unit_scale=True, desc="drawing", file=sys.stderr, delay=0.1, disable=hidden
+    ) as bar:
+        drawn = synthetic_records(result, arguments.count, given, arguments.seed, bar.update)
+    if hasattr(drawn, "to_csv"):
+        written(to_csv(drawn, index=False), arguments.out)
+        return DONE
+    if arguments.out is None or not arguments.out.endswith(".npy"):
+        raise ArgumentError("out", arguments.out, "these records are images: name a .npy file.")
+    import numpy
+
+    numpy.save(Path(arguments.out).expanduser(), drawn)
+    print(f"Saved: {arguments.out}", file=sys.stderr)
+    return DONE
