@@ -44,11 +44,11 @@ suppress_warnings = ["ref.python"]  # Ledger is a class in two rooms; names that
 nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
-        "checkpoints.Checkpoint", "fitting._Program", "inference.records.RecordModel", "inference.training.Compilation",
+        "fitting.checkpoints.Checkpoint", "fitting.prepared.Program", "inference.record_model.RecordModel", "inference.training.Compilation",
         "inference.training.Compiling",
-        "recording.Recording", "settling.Settled", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",
-        "widgets.settings.Settings", "widgets.sweep_settings.SweepSettings", "results.fit_result.Scores",
-        *(f"widgets._teaching_{name}" for name in (
+        "fitting.run_log.Recording", "fitting.settings.Settled", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",
+        "widgets.workbench.settings.Settings", "widgets.sweep.settings.SweepSettings", "results.fit_result.Scores",
+        *(f"teaching.{name}" for name in (
             "accounts.PrivacyScreen", "accounts.CompositionScreen", "steps.ClippingScreen", "steps.SamplersScreen",
         )),
     )

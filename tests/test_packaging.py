@@ -47,8 +47,8 @@ def test_owner_fixed_packages_are_dependencies():
 
 def test_every_folder_of_code_is_installed():
     packages = set(PROJECT["tool"]["setuptools"]["packages"])
-    folders = {"workbench", *(f"workbench.{path.parent.name}" for path in (ROOT / "workbench").glob("*/__init__.py"))}
-    assert packages == folders | {"workbench.models", "workbench.notebooks"}
+    folders = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "workbench").glob("**/__init__.py")}
+    assert packages == folders | {"workbench.gallery", "workbench.notebooks"}
 
 
 def test_models_are_not_installed_under_a_name_of_their_own():

@@ -16,7 +16,7 @@ import pytest
 
 import workbench as wb
 from tests.conftest import refused, rewrite
-from workbench.cli import main, shell
+from workbench.cli import fit, main, shell
 from workbench.fitting import fits, prepared
 from workbench.ledger.ledger import Ledger
 from workbench.models import registry
@@ -133,7 +133,7 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
 
 
 def test_a_stopped_fit_says_how_to_go_on(command, place, monkeypatch):
-    monkeypatch.setattr(main, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: True))
+    monkeypatch.setattr(fit, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: True))
     code, out, _ = command(*FIT, *BOUNDS, "--iterations", "400")
     (run,) = (place / "state" / "runs").iterdir()
     assert code == 130
@@ -150,7 +150,7 @@ def test_a_fit_without_checkpoints_does_not(stopped):
 
 def test_what_a_stopped_fit_spent_is_said_with_its_condition(command, paused, monkeypatch):
     chunks = itertools.count()
-    monkeypatch.setattr(main, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(chunks) >= 2))
+    monkeypatch.setattr(fit, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(chunks) >= 2))
     out = command("resume", paused, "--quiet")[1]
     assert out.splitlines()[-1].endswith(" at delta = 0.001 (if no stop was decided by outputs).")
 
