@@ -44,10 +44,10 @@ suppress_warnings = ["ref.python"]  # Ledger is a class in two rooms; names that
 nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
-        "fitting.checkpoints.Checkpoint", "fitting.prepared.Program", "inference.record_model.RecordModel", "inference.training.Compilation",
-        "inference.training.Compiling",
-        "fitting.run_log.Recording", "fitting.settings.Settled", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",
-        "widgets.workbench.settings.Settings", "widgets.sweep.settings.SweepSettings", "results.fit_result.Scores",
+        "fitting.checkpoints.Checkpoint", "fitting.prepared.Program", "fitting.run_log.Recording",
+        "fitting.settings.Settled", "inference.record_model.RecordModel", "inference.training.Compilation",
+        "inference.training.Compiling", "results.fit_result.Scores", "sweeps.grid.Cell", "sweeps.grid.Grid",
+        "sweeps.store.Store", "widgets.sweep.settings.SweepSettings", "widgets.workbench.settings.Settings",
         *(f"teaching.{name}" for name in (
             "accounts.PrivacyScreen", "accounts.CompositionScreen", "steps.ClippingScreen", "steps.SamplersScreen",
         )),

@@ -91,7 +91,7 @@ def test_events_are_dp_accountings(book):
     fits = [promise(sampler=sampler) for sampler in ("poisson", "without_replacement", "shuffle")]
     for key, fit in zip(book.reserve(records(), fits, model="logistic"), fits, strict=True):
         event = _events.from_json(json.loads(json.dumps(book.spend(key).event)))
-        assert event == _events.event_of(fit)
+        assert event == _events.event_of(fit.accounted())
     event = book.spends()[0].event
     assert (event["class"], event["count"]) == ("SelfComposedDpEvent", 500)
     assert event["event"]["class"] == "PoissonSampledDpEvent"

@@ -126,14 +126,10 @@ def _composed(fits: Sequence[Guarantee], delta: float, changes: int) -> tuple[fl
     stated = max(delta, 2 * cost)
     if stated <= max(delta, spent):
         left = stated * math.exp(-math.fsum(fit.truncation_delta / fit.delta for fit in fits)) - cost
-        epsilon = _ideal_epsilon(tuple(map(_steps, fits)), left, changes) if left > 0 else math.inf
+        epsilon = _ideal_epsilon(tuple(fit.accounted() for fit in fits), left, changes) if left > 0 else math.inf
         if math.isfinite(epsilon) and (epsilon <= basic or spent > stated):
             return epsilon, stated, "pld"
     return basic, max(delta, spent), "basic composition"
-
-
-def _steps(fit: Guarantee) -> Steps:
-    return Steps.checked(fit.sampler, fit.relation, fit.sampling_rate, fit.noise_multiplier, fit.steps)
 
 
 def _of_two(epsilon: float, delta: float) -> float:
@@ -190,7 +186,7 @@ def _rounding(fit: Guarantee, share: float, changes: int) -> float:
         failure = min(failure, fit.steps * _poisson_rounding(fit.sampling_rate, max(fit.num_records, _MOST_RECORDS)))
     if failure == 0:
         return 0.0
-    largest = _ideal_epsilon((_steps(fit),), share, changes, coarse=True)
+    largest = _ideal_epsilon((fit.accounted(),), share, changes, coarse=True)
     return share + _of_two(largest, failure)
 
 

@@ -532,7 +532,7 @@ def _spends(database: sqlite3.Connection) -> list[Spend]:
 
 def _event(fit: Guarantee) -> dict[str, Any]:
     """Made anew for each reader: events that early versions wrote have their noise in units of C."""
-    return _events.to_json(_events.event_of(fit))
+    return _events.to_json(_events.event_of(fit.accounted()))
 
 
 def _user() -> str:

@@ -26,7 +26,7 @@ from workbench.ledger.composition import implementation_delta, total
 from workbench.privacy import accounting
 from workbench.privacy.guarantee import Guarantee, epsilon_of_steps
 from workbench.privacy.rdp import MAX_ORDER, renyi_loss
-from workbench.privacy.steps import SENSITIVITY, Steps
+from workbench.privacy.steps import SENSITIVITY
 
 __all__ = ["Cap", "Loss", "RelationError", "taken_part"]
 
@@ -193,9 +193,8 @@ def _loss(cap: Cap, fit: Guarantee) -> Loss:
             "under replace_one, which counts all.",
         )
     changes = 1 if fit.relation == cap.relation else 2
-    plan = Steps.checked(fit.sampler, fit.relation, fit.sampling_rate, fit.noise_multiplier, fit.steps)
     return Loss(
-        renyi_loss(plan, cap.order, changes=changes),
+        renyi_loss(fit.accounted(), cap.order, changes=changes),
         implementation_delta([fit], _COUNTED_AT * cap.delta, changes),
         fit.truncation_delta / fit.delta,
     )

@@ -8,7 +8,6 @@ from typing import Any
 import attr
 from dp_accounting import dp_event
 
-from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
 __all__ = ["event_of", "from_json", "of_step", "to_json"]
@@ -16,16 +15,15 @@ __all__ = ["event_of", "from_json", "of_step", "to_json"]
 _SHARE = 10**9  # records in a whole, of which only the quotient counts
 
 
-def event_of(fit: Guarantee) -> dp_event.DpEvent:
-    """All planned steps, as ``of_step`` has each.
+def event_of(plan: Steps) -> dp_event.DpEvent:
+    """All steps of a run of one phase, as ``of_step`` has each.
 
     A shuffled record enters one minibatch an epoch, which no event says: its steps are those that can hold one record.
     """
-    plan = Steps.checked(fit.sampler, fit.relation, fit.sampling_rate, fit.noise_multiplier, fit.steps)
     steps = sum(phase.steps for phase in plan.uses_of_a_record)
     if not steps:
         return dp_event.NoOpDpEvent()
-    return dp_event.SelfComposedDpEvent(of_step(fit.sampler, fit.relation, plan.phases[0]), steps)
+    return dp_event.SelfComposedDpEvent(of_step(plan.sampler, plan.relation, plan.phases[0]), steps)
 
 
 def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:

@@ -158,7 +158,7 @@ def epsilon(
         raise _validate.ArgumentError("noise_multiplier", noise_multiplier, f"no epsilon up to {LARGEST_EPSILON:g} holds.")
     from workbench.privacy import other_accountants
 
-    return other_accountants.epsilon(plan, delta, accountant)
+    return other_accountants.epsilon(plan, delta, accountant, bound)
 
 
 def delta(

@@ -82,6 +82,11 @@ class Guarantee:
     caveats: tuple[str, ...] = ()
     clipping: str = "flat"
 
+    def accounted(self, steps: int | None = None) -> Steps:
+        """What an accountant is asked about: the first ``steps`` steps, all that are planned by default."""
+        count = self.steps if steps is None else steps
+        return Steps.checked(self.sampler, self.relation, self.sampling_rate, self.noise_multiplier, count)
+
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON-ready values."""
         return {**dataclasses.asdict(self), "caveats": list(self.caveats)}
@@ -178,8 +183,7 @@ class Guarantee:
 
 def epsilon_of_steps(fit: Guarantee, steps: int) -> float:
     """Upper bound on epsilon of the first ``steps`` steps of ``fit``, rounded up."""
-    plan = Steps.checked(fit.sampler, fit.relation, fit.sampling_rate, fit.noise_multiplier, steps)
-    return round_up(accounting.bound(plan, fit.delta - fit.overflow_delta - fit.truncation_delta), 4)
+    return round_up(accounting.bound(fit.accounted(steps), fit.delta - fit.overflow_delta - fit.truncation_delta), 4)
 
 
 def percent(share: float) -> str:

@@ -7,7 +7,7 @@ import logging
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from workbench import _validate
-from workbench.privacy import _events, accounting
+from workbench.privacy import _events
 from workbench.privacy.steps import SENSITIVITY, Steps
 
 __all__ = ["epsilon"]
@@ -27,17 +27,20 @@ _RELATIONS = {
 }
 _FOURIER_SECONDS = 20.0
 _FOURIER_POINTS = 10**6
+_FOURIER_LARGEST = 100.0
 
 
-def epsilon(plan: Steps, delta: float, accountant: str) -> float:
+def epsilon(plan: Steps, delta: float, accountant: str, bound: Callable[[Steps, float], float]) -> float:
     """epsilon by "rdp" or "rdp_classic", upper bounds, or by "fourier", an approximation.
+
+    :param bound: the upper bound of a plan at delta that "fourier" is compared with.
 
     :raises ArgumentError: where "fourier" cannot be trusted or does not apply.
     """
     if not plan.phases:
         return 0.0
     if accountant == "fourier":
-        return _fourier(plan, delta)
+        return _fourier(plan, delta, bound)
     if plan.sampler == "shuffle":
         squares = sum(phase.steps / phase.noise_multiplier**2 for phase in plan.uses_of_a_record)
         return _of_gaussian(plan.sensitivity**2 * squares / 2, delta, accountant)
@@ -82,7 +85,7 @@ def _of_gaussian(rho: float, delta: float, accountant: str) -> float:
     )
 
 
-def _fourier(plan: Steps, delta: float) -> float:
+def _fourier(plan: Steps, delta: float, bound: Callable[[Steps, float], float]) -> float:
     """The Fourier accountant of Koskela, Jälkö and Honkela (2020), in a process of its own, because it can hang."""
 
     def unreliable(reason: str) -> _validate.ArgumentError:
@@ -92,9 +95,9 @@ def _fourier(plan: Steps, delta: float) -> float:
         raise _validate.ArgumentError("accountant", "fourier", f"knows Poisson minibatches only, not {plan.sampler!r}.")
     if any(phase.sampling_rate == 1 for phase in plan.phases):
         raise unreliable("it is not defined at q = 1.")
-    reference = accounting.bound(Steps("poisson", "add_or_remove_one", plan.phases), delta)
-    if not reference <= accounting.MAX_EPSILON:
-        raise unreliable(f"epsilon is above {accounting.MAX_EPSILON:g}, where it fails.")
+    reference = bound(Steps("poisson", "add_or_remove_one", plan.phases), delta)
+    if not reference <= _FOURIER_LARGEST:
+        raise unreliable(f"epsilon is above {_FOURIER_LARGEST:g}, where it fails.")
     question = {
         "relation": plan.relation,
         "phases": plan.phases,
