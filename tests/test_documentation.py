@@ -329,11 +329,10 @@ def build(source, out):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """A copy of docs/, notebooks/ and README.md (a page includes its tables), built; of figures there are only places."""
+    """A copy of docs/ and notebooks/, built; of figures there are only places."""
     folder = tmp_path_factory.mktemp("documentation")
     shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("_build", "_figures", "notebooks", "__pycache__"))
     shutil.copytree(ROOT / "notebooks", folder / "notebooks", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "README.md", folder)
     (folder / "docs" / "_figures").mkdir()
     for name in documentation_module("figures").FIGURES:
         shutil.copy(ROOT / "notebooks" / "workbench.png", folder / "docs" / "_figures" / f"{name}.png")
