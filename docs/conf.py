@@ -46,8 +46,9 @@ nitpick_ignore = [
     for name in (
         "fitting.checkpoints.Checkpoint", "fitting.prepared.Program", "fitting.run_log.Recording",
         "fitting.settings.Settled", "inference.record_model.RecordModel", "inference.training.Compilation",
-        "inference.training.Compiling", "plots.curves.Point", "results.fit_result.Scores", "sweeps.grid.Cell", "sweeps.grid.Grid",
-        "sweeps.store.Store", "widgets.sweep.settings.SweepSettings", "widgets.workbench.settings.Settings",
+        "inference.training.Compiling", "plots.curves.Point", "results.fit_result.Scores", "sweeps.grid.Cell",
+        "sweeps.grid.Grid", "sweeps.store.Store", "widgets.sweep.settings.SweepSettings",
+        "widgets.workbench.settings.Settings",
         *(f"teaching.{name}" for name in (
             "accounts.PrivacyScreen", "accounts.CompositionScreen", "steps.ClippingScreen", "steps.SamplersScreen",
         )),
