@@ -20,6 +20,8 @@ from tests.conftest import refused, rewrite
 from workbench import _command_line, cli, fitting
 from workbench.privacy.ledger import Ledger
 
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+
 ROOT = pathlib.Path(__file__).parents[1]
 FIT = ["fit", "--data", "clinic.csv", "--target", "ill", "--epsilon", "1", "--delta", "1e-3", "--seed", "3", "--quiet"]
 BOUNDS = ["--bounds", "dose=0:200", "age=0:100"]
@@ -102,6 +104,7 @@ def killed_amid(arguments, runs):
     assert process.returncode == -9, errors
 
 
+@pytest.mark.whole_fit  # begun by another process
 def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place):
     settings = [*BOUNDS, "--iterations", "200000"]
     killed_amid([*FIT, *settings, "--out", "killed"], place / "state" / "runs")
@@ -154,7 +157,7 @@ def test_what_a_stopped_fit_spent_is_said_with_its_condition(command, paused, mo
     assert out.splitlines()[-1].endswith(" at delta = 0.001 (if no stop was decided by outputs).")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fit_may_be_stopped_again_and_go_on(command, stopped, paused):
     answer, path = stopped("resume", paused)
     assert path == paused
@@ -174,7 +177,7 @@ def test_the_bar_begins_where_the_run_goes_on(command, paused):
     assert "400/400" in err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_files_are_found_from_another_folder(command, place, stopped, monkeypatch):
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     monkeypatch.setattr(sys, "path", list(sys.path))

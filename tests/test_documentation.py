@@ -97,7 +97,7 @@ SLOW = {"docs/sweeps.md"}  # half a minute
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
+        pytest.param(page, marks=pytest.mark.integration if page in SLOW else ())
         for page, text in TEXTS.items()
         if python_blocks(text)
     ],
@@ -365,7 +365,7 @@ def test_every_figure_is_made_by_the_script():
     assert shown == figures
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_figures_are_made_alike_twice(tmp_path):
     figures = documentation_module("figures")
     names = list(figures.FIGURES)
@@ -376,7 +376,7 @@ def test_figures_are_made_alike_twice(tmp_path):
         assert first.read_bytes() == second.read_bytes(), name
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_broken_links_and_missing_names_fail(built, tmp_path):
     folder = tmp_path / "all"
     shutil.copytree(built, folder)

@@ -114,7 +114,7 @@ def test_what_is_measured_is_what_is_summed(strategy):
     check_cancelling((0, 1, 2), (0, 0, 0), False, 9, 8, False, strategy)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_measured_is_what_is_summed_in_any_loss(seed):
     random = np.random.default_rng(seed)

@@ -223,7 +223,7 @@ def test_rate_one_rounds_nothing_and_takes_no_random_words():
     assert sampler.words == 0
 
 
-@pytest.mark.parametrize("rate", [pytest.param(1e-4, marks=pytest.mark.slow), 1.0])
+@pytest.mark.parametrize("rate", [pytest.param(1e-4, marks=pytest.mark.thorough), 1.0])
 def test_jit_vmap_and_scan_draw_the_same_minibatches(rate):
     sampler = PoissonSampler(200, rate, 200 if rate == 1 else 40)
     keys = jax.random.split(key_from_seed(10), 2)
