@@ -106,20 +106,20 @@ def killed_amid(arguments, runs):
 
 @pytest.mark.whole_fit  # begun by another process
 def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place):
-    settings = [*BOUNDS, "--iterations", "200000"]
+    settings = [*BOUNDS, "--iterations", "100000"]
     killed_amid([*FIT, *settings, "--out", "killed"], place / "state" / "runs")
 
     facts = json.loads(command("ledger", "show", "clinic", "--json")[1])
     (spend,) = facts["spends"]
     assert (facts["interrupted"], facts["epsilon"], facts["delta"]) == ([1], 1.0, 0.001)  # whole
     assert (spend["state"], spend["interrupted"], spend["taken"]) == ("reserved", True, None)
-    assert 0 < spend["reached"] <= spend["planned"] == 200_000
+    assert 0 < spend["reached"] <= spend["planned"] == 100_000
     shown = command("ledger", "show", "clinic")[1]
     assert f"To go on with it: workbench resume {shlex.quote(spend['run'])}\n" in shown
     assert "1 fit ended without a word" in shown
     (run,) = json.loads(command("resume", "--json")[1])["runs"]
     assert (run["path"], run["is_finished"]) == (spend["run"], False)
-    assert 0 < run["step"] < 200_000
+    assert 0 < run["step"] < 100_000
 
     code, out, _ = command("resume", spend["run"])
     assert code == 0
@@ -128,7 +128,7 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
     facts = json.loads(command("ledger", "show", "clinic", "--json")[1])
     (spend,) = facts["spends"]
     assert (facts["interrupted"], facts["epsilon"]) == ([], 1.0)
-    assert (spend["state"], spend["taken"], spend["result"]) == ("settled", 200_000, str(place / "killed"))
+    assert (spend["state"], spend["taken"], spend["result"]) == ("settled", 100_000, str(place / "killed"))
 
     command(*FIT, *settings, "--no-ledger", "--out", "whole")
     assert same_params("killed", "whole")
