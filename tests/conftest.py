@@ -123,6 +123,29 @@ def made_up_steps(request, monkeypatch):
         fakes.install(monkeypatch)
 
 
+@pytest.fixture(scope="module")
+def programs():
+    """Fits of which no two have one program."""
+    return []
+
+
+@pytest.fixture
+def one_program(monkeypatch, programs):
+    """Fits of this file compile a program once, as fits of one screen do; their steps are the real ones."""
+    prepare = fitting.prepare
+
+    def prepared(*arguments, **options):
+        fit = prepare(*arguments, **options)
+        for other in programs:
+            fit.share(other)
+            if fit._program is other._program:
+                return fit
+        programs.append(fit)
+        return fit
+
+    monkeypatch.setattr(fitting, "prepare", prepared)
+
+
 @pytest.fixture
 def command(capsys):
     """Runs the command in this process: (exit code, standard output, standard error)."""

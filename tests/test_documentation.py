@@ -91,13 +91,13 @@ def on_a_page(tmp_path, monkeypatch):
     return {"__name__": "__main__"}
 
 
-SLOW = {"docs/sweeps.md"}  # half a minute
+FIRST = {"README.md", "docs/getting_started.md"}  # what newcomers copy; other pages take minutes together
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.integration if page in SLOW else ())
+        pytest.param(page, marks=() if page in FIRST else pytest.mark.integration)
         for page, text in TEXTS.items()
         if python_blocks(text)
     ],
@@ -340,10 +340,12 @@ def built(tmp_path_factory):
     return folder
 
 
+@pytest.mark.integration
 def test_builds_without_a_warning(built):
     assert (built / "html" / "reference" / "privacy.html").is_file()
 
 
+@pytest.mark.integration
 def test_every_notebook_with_text_is_listed(built):
     listed = (built / "html" / "notebooks" / "index.html").read_text(encoding="utf-8")
     names = [path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if '"markdown"' in path.read_text(encoding="utf-8")]
@@ -352,6 +354,7 @@ def test_every_notebook_with_text_is_listed(built):
         assert f'href="{name}.html"' in listed, name
 
 
+@pytest.mark.integration
 def test_every_command_is_in_the_reference(built):
     page = (built / "html" / "reference" / "command_line.html").read_text(encoding="utf-8")
     for name in _COMMANDS:

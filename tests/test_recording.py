@@ -23,6 +23,8 @@ from workbench.privacy.ledger import CapError, Ledger, LedgerError
 from workbench.spending import LedgerWarning, records_of
 from workbench.sweeps import sweeping
 
+pytestmark = pytest.mark.usefixtures("one_program")
+
 SETTINGS = {"epsilon": 1.0, "delta": 1e-4, "iterations": 600, "sampling_rate": 0.2, "clip": 1.0, "seed": 3}
 
 
