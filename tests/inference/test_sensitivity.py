@@ -151,7 +151,7 @@ def planted_places(random, size, places, width, outputs, length, remainder):
     return a.astype(np.float32), g.astype(np.float32)
 
 
-@pytest.mark.parametrize("places", [2, 16])
+@pytest.mark.parametrize("places", [2, pytest.param(16, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("rule", ["Gram matrix", "instantiated", "materialised"])
 def test_a_record_whose_places_cancel_does_not_round_off_the_others(rule, places):
     random = np.random.default_rng(places)
