@@ -32,9 +32,9 @@ demo: $(VENV)/installed
 # about privacy as it does for users, and nothing else: compiling is most of what the rest takes (test-all leaves nothing
 # out). What is compiled is kept in .cache/xla for the next run.
 UNIT := not integration and not statistical and not thorough
-OPTIMISED := tests/privacy tests/sampling tests/auditing tests/inference/test_clipping.py tests/inference/test_sensitivity.py \
-  tests/inference/test_layers.py tests/inference/test_separation.py tests/inference/test_strategies.py \
-  tests/inference/test_taps.py tests/test_nothing_leaves.py
+OPTIMISED := tests/privacy tests/sampling tests/auditing tests/inference/test_clipping.py tests/inference/test_dpvi.py \
+  tests/inference/test_layers.py tests/inference/test_sensitivity.py tests/inference/test_separation.py \
+  tests/inference/test_strategies.py tests/inference/test_taps.py tests/test_nothing_leaves.py
 test: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and not browser" $(OPTIMISED)
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and not browser" \
