@@ -10,7 +10,7 @@ help:
 	@echo "make lab       install into $(VENV) and open JupyterLab on the quickstart (BROWSER=none: only serve)"
 	@echo "make test      install the test dependencies too and run the tests"
 	@echo "make demo      the same fit without Jupyter, on the command line; writes runs/demo/report.html"
-	@echo "make test-all  the slow tests as well"
+	@echo "make test-all  all tests: every browser, notebook and killed process, large trials"
 	@echo "make lint      ruff and mypy"
 	@echo "make docs      the documentation into docs/_build/html, the notebooks executed; ten minutes the first time"
 	@echo "make docs-links  whether the documentation's external links answer; needs a network"
@@ -20,7 +20,7 @@ help:
 	@echo "make bench-gpu the same on a GPU, without peers; needs jax and numpyro only"
 	@echo "make experiments  the published experiments beside what the workbench reaches; ten minutes, FULL=1: hours"
 	@echo "make picture   the README's picture of the screen, taken anew; needs Chromium"
-	@echo "make clean     remove $(VENV)"
+	@echo "make clean     remove $(VENV) and the programs that tests keep compiled"
 
 lab: $(VENV)/installed
 	$(BIN)/workbench lab
@@ -29,14 +29,17 @@ demo: $(VENV)/installed
 	$(BIN)/workbench fit --model logistic --data breast_cancer --epsilon 1 --delta 1e-3 --iterations 2000 --out runs/demo
 
 # A process for each core; the browser tests, which take several themselves, after the others. XLA optimises what decides
-# about privacy alone as it does for users: compiling is most of what the rest takes (test-all leaves nothing out).
-OPTIMISED := tests/privacy tests/sampling tests/auditing tests/inference/test_clipping.py tests/inference/test_sensitivity.py \
-  tests/inference/test_bookkeeping.py tests/inference/test_separation.py tests/test_nothing_leaves.py
+# about privacy as it does for users, and nothing else: compiling is most of what the rest takes (test-all leaves nothing
+# out). What is compiled is kept in .cache/xla for the next run.
+UNIT := not integration and not statistical and not thorough
+OPTIMISED := tests/noise tests/privacy tests/sampling tests/auditing tests/inference/test_clipping.py tests/inference/test_svi.py \
+  tests/inference/test_layers.py tests/inference/test_sensitivity.py tests/inference/test_separation.py \
+  tests/inference/test_strategies.py tests/inference/test_bookkeeping.py tests/test_nothing_leaves.py
 test: $(VENV)/tested
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser" $(OPTIMISED)
-	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser" \
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and not browser" $(OPTIMISED)
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and not browser" \
 	  $(OPTIMISED:%=--ignore=%)
-	$(BIN)/python -m pytest -m "browser and not slow"
+	$(BIN)/python -m pytest -m "$(UNIT) and browser"
 
 test-all: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "not browser"
@@ -81,7 +84,7 @@ picture: $(VENV)/tested
 	PYTHONPATH=. $(BIN)/python tests/browser/picture.py
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .cache/xla
 
 # Debian splits ensurepip off python3: where it is missing, the environment gets its pip from the system's
 $(BIN)/python:

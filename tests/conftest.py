@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests import compiled, fakes
 from workbench.cli import main
 from workbench.fitting import fits
 from workbench.ledger._file import LedgerFile
@@ -23,10 +24,12 @@ os.environ["WORKBENCH_STATE"] = SHARED_STATE
 numbers = itertools.count()
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share their parent's folders
     os.environ["WORKBENCH_CACHE"] = tempfile.mkdtemp(prefix="workbench-tests-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="workbench-tests-compiled-")
-# what one test has compiled the others need not: that saves a third of their time
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled.folder())
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    compiled.tidy(compiled.folder())
+# what one test has compiled the others need not, nor the next run: also small programs, of which there are most
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 PLANTED = 123.456789
 PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
@@ -38,7 +41,7 @@ def pytest_collection_finish():
 
 def some_of(cases, each=2, first=0):
     """Parameters of a test of which every ``each``-th runs every time, beginning at ``first``, and all in the long run."""
-    marks = [() if place % each == first else pytest.mark.slow for place in range(len(cases))]
+    marks = [() if place % each == first else pytest.mark.thorough for place in range(len(cases))]
     tuples = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*case, marks=mark) for case, mark in zip(tuples, marks, strict=True)]
 
@@ -112,6 +115,36 @@ def secret(private_data):
     snapshots = list(prepared.run())
     assert snapshots[-1].status == "done"
     return prepared, prepared.result()
+
+
+@pytest.fixture
+def made_up_steps(request, monkeypatch):
+    """Nothing is compiled by a fit of this test, nor are its steps the real ones, unless it is marked ``whole_fit``."""
+    if request.node.get_closest_marker("whole_fit") is None:
+        fakes.install(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """Fits of which no two have one program."""
+    return []
+
+
+@pytest.fixture
+def one_program(monkeypatch, programs):
+    """Fits of this file compile a program once, as fits of one screen do; their steps are the real ones."""
+    prepare = fits.prepare
+
+    def prepared(*arguments, **options):
+        fit = prepare(*arguments, **options)
+        for other in programs:
+            fit.share(other)
+            if fit._program is other._program:
+                return fit
+        programs.append(fit)
+        return fit
+
+    monkeypatch.setattr(fits, "prepare", prepared)
 
 
 @pytest.fixture

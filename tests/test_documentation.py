@@ -92,13 +92,13 @@ def on_a_page(tmp_path, monkeypatch):
     return {"__name__": "__main__"}
 
 
-SLOW = {"docs/sweeps.md"}  # half a minute
+FIRST = {"README.md", "docs/getting_started.md"}  # what newcomers copy; other pages take minutes together
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
+        pytest.param(page, marks=() if page in FIRST else pytest.mark.integration)
         for page, text in TEXTS.items()
         if python_blocks(text)
     ],
@@ -341,10 +341,12 @@ def built(tmp_path_factory):
     return folder
 
 
+@pytest.mark.integration
 def test_builds_without_a_warning(built):
     assert (built / "html" / "reference" / "privacy.html").is_file()
 
 
+@pytest.mark.integration
 def test_every_notebook_with_text_is_listed(built):
     listed = (built / "html" / "notebooks" / "index.html").read_text(encoding="utf-8")
     names = [path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if '"markdown"' in path.read_text(encoding="utf-8")]
@@ -353,6 +355,7 @@ def test_every_notebook_with_text_is_listed(built):
         assert f'href="{name}.html"' in listed, name
 
 
+@pytest.mark.integration
 def test_every_command_is_in_the_reference(built):
     page = (built / "html" / "reference" / "command_line.html").read_text(encoding="utf-8")
     for name in COMMANDS:
@@ -366,7 +369,7 @@ def test_every_figure_is_made_by_the_script():
     assert shown == figures
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_figures_are_made_alike_twice(tmp_path):
     figures = documentation_module("figures")
     names = list(figures.FIGURES)
@@ -377,7 +380,7 @@ def test_figures_are_made_alike_twice(tmp_path):
         assert first.read_bytes() == second.read_bytes(), name
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_broken_links_and_missing_names_fail(built, tmp_path):
     folder = tmp_path / "all"
     shutil.copytree(built, folder)

@@ -46,7 +46,7 @@ CASES = ["logistic", "bigrams", "local latents", "vae"]
 EVERY_STEP = pytest.mark.parametrize(
     ("name", "gradient"),
     [
-        pytest.param(name, gradient, marks=pytest.mark.slow if name in ("bigrams", "vae") else ())
+        pytest.param(name, gradient, marks=pytest.mark.thorough if name in ("bigrams", "vae") else ())
         for name in CASES
         for gradient in ("aligned", "vanilla")
     ],

@@ -34,7 +34,7 @@ OF_THE_ATTACK = ("half_noise", "no_clipping", "realised_size")
 
 
 def show(result):
-    """One line of the table that a run of the slow tests prints."""
+    """One line of the table that a run of the statistical tests prints."""
     print(
         f"\n{result.model:20s} {result.sampler:20s} q={result.sampling_rate:.2f} T={result.iterations:<3d} "
         f"{result.relation:18s} {result.mode:9s} {result.bug or 'sound':14s} "
@@ -46,7 +46,7 @@ def show(result):
 # --- quick --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bug", [pytest.param(None, marks=pytest.mark.slow), "no_clipping"])
+@pytest.mark.parametrize("bug", [pytest.param(None, marks=pytest.mark.statistical), "no_clipping"])
 def test_one_run_catches_a_missing_clip_and_nothing_else(bug):
     """Gradients fifty times as long as C: 300 canaries in two steps give them away."""
     result = audit(
@@ -306,7 +306,7 @@ def test_a_blank_record_needs_a_number_that_can_be_nan():
         )
 
 
-# --- slow: the real core, with every sampler -----------------------------------------------------------------------------
+# --- statistical: the real core, with every sampler ------------------------------------------------------------------------
 
 
 STEPS = 4
@@ -376,7 +376,7 @@ def audit_case(case, sampler, **options):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("case", "sampler"),
     [
@@ -393,7 +393,7 @@ def test_bound_stays_under_the_claim_for_every_sampler_and_model(case, sampler):
         assert result.lower_bound > 0.3 * result.claimed_epsilon
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("bug", "sampler"),
     [
@@ -407,7 +407,7 @@ def test_planted_bug_is_caught_with_every_sampler(bug, sampler):
     assert not audit_case("logistic", sampler, bug=bug).passed
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize("bug", [None, *OF_THE_ATTACK])
 def test_audit_with_its_defaults_tells_a_bug_from_a_sound_run(bug):
     """What ``workbench audit`` does: noise calibrated to epsilon 1, ten Poisson steps."""
@@ -416,14 +416,14 @@ def test_audit_with_its_defaults_tells_a_bug_from_a_sound_run(bug):
     assert result.lower_bound > 0.3
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize("bug", [None, "half_noise"])
 def test_vanilla_gradients_are_audited_too(bug):
     result = show(audit(epsilon=1, delta=DELTA, gradient="vanilla", confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
     assert result.passed == (bug is None)
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize("clipping", ["automatic", "per_leaf"])
 @pytest.mark.parametrize("bug", [None, "half_noise", "no_clipping"])
 def test_other_ways_of_clipping_are_audited_too(clipping, bug):
@@ -433,7 +433,7 @@ def test_other_ways_of_clipping_are_audited_too(clipping, bug):
     assert result.lower_bound > 0.3
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize("bug", [None, *OF_THE_ATTACK])
 def test_one_run_stays_under_the_claim_and_sees_gross_bugs_only(bug):
     """A thousand canaries: no clipping is plain; half the noise and division by the realised size are not."""
@@ -443,7 +443,7 @@ def test_one_run_stays_under_the_claim_and_sees_gross_bugs_only(bug):
     assert result.passed == (bug != "no_clipping")
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_a_data_set_of_the_registry_is_audited():
     result = show(audit("logistic", "breast_cancer", epsilon=1, delta=DELTA, confidence=CONFIDENCE, seed=0, parts=ATTACK))
     assert result.passed

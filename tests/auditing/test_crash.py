@@ -21,12 +21,12 @@ def test_a_restart_with_noise_of_its_own_passes(monkeypatch):
     assert distance is None or distance > crash._NOISE
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize("change", crash.CHANGES)
 def test_resuming_a_fit_whose_model_has_changed_shows_no_noise_again(change):
     assert crash.check(changes=(change,)).passed
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_the_audit_catches_reused_noise():
     assert not audit(parts=("resume",), bug="repeated_noise").passed

@@ -47,7 +47,7 @@ class OneDrawForAChunk(DPVI):
         return super().draw(key, step // 4 * 4 if ahead else step)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_noise_that_is_wrong_in_chunks_alone_is_caught():
     def make_trainer(optim):
         return OneDrawForAChunk(
@@ -90,25 +90,25 @@ CASES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES)
 def test_all_that_fits_accept_goes_the_same_way(case):
     rows = zoo.logistic_data(SIZE) if "model" in CASES[case] else None
     assert checked(maker(**CASES[case]), rows).passed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_half_precision_goes_the_same_way():
     assert checked(maker(gradient="vanilla"), cast=half).passed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_double_precision_goes_the_same_way():
     with jax.enable_x64(True):
         assert checked(maker()).passed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_audit_looks_at_the_paths_of_what_it_attacks():
     for bug in (None, "shared_key"):
         assert audit(seed=0, parts=("paths",), bug=bug).passed == (bug is None)

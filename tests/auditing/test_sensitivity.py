@@ -136,7 +136,7 @@ def test_adversarial_records_are_like_the_canary():
     assert any(np.isnan(record[0]).all() for record in found.values())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("precision", sensitivity.PRECISIONS)
 @pytest.mark.parametrize("clipping", ["flat", "automatic", "per_leaf"])
 @pytest.mark.parametrize("strategy", ["auto", "vmap", "loop", "bookkeeping"])
@@ -146,7 +146,7 @@ def test_the_core_keeps_c_whatever_it_runs(case, strategy, clipping, precision):
     assert found.passed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [{"gradient": "vanilla"}, {"physical_size": 4}, {"sampler": ShuffleSampler(OTHERS + 1, 2)}],
@@ -157,7 +157,7 @@ def test_the_core_keeps_c_with_other_settings(options, precision):
     assert checked(maker(**options), precisions=(precision,)).passed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("bug", [None, "short_norms", "clamped_indices", "no_clipping"])
 def test_the_audit_looks_at_what_it_attacks(bug):
     result = audit(seed=0, parts=("sensitivity",), bug=bug)

@@ -98,7 +98,7 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
     assert shown == f"[(1.0, 'done'), ({fits}, 'done')]"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_fit_goes_on_when_its_kernel_has_died(notebook, page, screenshots, tmp_path):
     folder = tmp_path / "state"
     book = notebook(SHOW.format(state=str(folder), iterations=20_000_000), "os.kill(os.getpid(), 9)", name="died")

@@ -60,7 +60,7 @@ def test_fit_draws_itself_and_stop_keeps_the_partial_result(screen, page, screen
     page.screenshot(path=screenshots / "quickstart-stopped.png")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("reading", [0.0, 8.0])
 def test_time_from_the_click_to_the_first_curve(cold_lab, page, reading):
     """Printed, not asserted: compiling takes what the machine takes. ``reading``: seconds before the click."""

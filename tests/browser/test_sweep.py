@@ -77,7 +77,7 @@ def test_a_sweep_fills_its_figure_and_a_fit_of_it_opens(notebook, page, screensh
     assert "48 of 48 fits done, done), 2.0" in shown.replace("\n", " ")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_sweep_over_private_records_asks_before_it_starts(notebook, page, screenshots):
     book = notebook(PRIVATE, name="sweep-private")
     book.run(0)

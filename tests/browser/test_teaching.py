@@ -128,7 +128,7 @@ def test_steps_are_taken_played_and_forgotten_by_keyboard(notebook, page, screen
     wait_for(lambda: page.locator(".dpvi-workbench:visible").count() == 0, 10, "the piece to go")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_all_accountants_are_shown_in_notebook_7(notebook, page, screenshots):
     book = notebook("import workbench as wb\nwb.teaching.samplers(steps=100)", name="teaching-samplers-7", where="notebooks")
     book.run(0)

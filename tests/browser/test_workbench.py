@@ -34,7 +34,7 @@ def overflowing(page):
     }""")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
     book = notebook(SHOW.format(300))
     book.run(0)
@@ -108,7 +108,7 @@ def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots
     assert screen.button("Resume").is_disabled()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_model_registered_in_a_cell_gets_its_form(notebook, page, screenshots):
     model = '''import numpyro, numpyro.distributions as dist
 @wb.models.register("probit")
@@ -172,7 +172,7 @@ def test_a_table_of_ones_own_with_its_schema(notebook, page, screenshots, tmp_pa
     full_page(page, screenshots / "private-curves.png", 1280, 2200)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_reload_during_a_fit_finds_it_again(notebook, page, screenshots):
     book = notebook(SHOW.format(50_000_000), name="reload")
     book.run(0)
@@ -211,7 +211,7 @@ def test_the_keyboard_reaches_every_control_in_order(notebook, page):
     assert places == sorted(places)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_notebook_7_shows_the_screen_and_fits(notebook, page, screenshots):
     book = notebook(SHOW.format(300), name="seven", where="notebooks")
     book.run(0)
@@ -221,7 +221,7 @@ def test_notebook_7_shows_the_screen_and_fits(notebook, page, screenshots):
     full_page(page, screenshots / "notebook7.png", 1280)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_voila_serves_the_screen_and_fits(voila, page, screenshots):
     page.goto(f"{voila}/?token={TOKEN}")
     screen = Screen(page).is_ready()

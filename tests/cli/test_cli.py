@@ -23,6 +23,8 @@ from workbench.ledger.ledger import Ledger
 from workbench.models import registry
 from workbench.results import FitResult
 
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
 FIT = ["fit", "--data", "breast_cancer", "--epsilon", "1"]
@@ -87,7 +89,7 @@ def table(private_frame, tmp_path):
 
 @pytest.fixture(scope="module")
 def as_json(tmp_path_factory):
-    """(standard output, standard error, folder) of one fit with --json and --out."""
+    """(standard output, standard error, folder) of one fit with --json and --out, its steps the real ones."""
     folder = tmp_path_factory.mktemp("cli") / "run"
     settings = ["--delta", "1e-3", "--iterations", "300", "--seed", "1", "--json", "--out", str(folder)]
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -453,7 +455,7 @@ def test_account_takes_samplers_relations_and_accountants(command):
     assert (answer["relation"], answer["accountant"]) == ("replace_special", "rdp")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_account_compares_samplers_and_accountants_and_draws(command, tmp_path):
     plan = ["--noise-multiplier", "6", "--sampling-rate", ".01", "--iterations", "1000", "--delta", "1e-5"]
     figure = tmp_path / "comparison.png"
@@ -709,7 +711,7 @@ def wait_for(file, text, process):
         time.sleep(0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_ctrl_c_keeps_the_partial_result(tmp_path):
     folder, progress = tmp_path / "run", tmp_path / "progress"
     settings = ["--iterations", "5000000", "--json", "--out", str(folder)]

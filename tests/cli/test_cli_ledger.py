@@ -12,6 +12,8 @@ from tests.privacy.promises import promise
 from workbench.ledger.ledger import Ledger, LedgerError
 from workbench.ledger.reservation import records_of
 
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+
 BOUNDS = ["--target", "ill", "--bounds", "dose=0:200", "age=0:100"]
 
 
@@ -202,7 +204,7 @@ def test_a_file_that_is_no_ledger_is_named(command, place):
 # ---- relatives, recovery, export ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_part_of_the_records_is_a_relative_until_it_is_separated(fit, ledger, private_frame):
     fit()
     private_frame.head(150).to_csv("part.csv", index=False)
@@ -218,7 +220,7 @@ def test_a_part_of_the_records_is_a_relative_until_it_is_separated(fit, ledger, 
     assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [2, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_relatives_of_a_third_still_count_together(fit, ledger, private_frame):
     fit()
     for rows, seed in ((170, "4"), (150, "5")):

@@ -57,7 +57,7 @@ def test_synthetic_records_are_drawn_for_given_inputs(command, files):
     assert command(*arguments)[1] == drawn.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_mixture_draws_whole_records_and_images_go_to_an_array_file(command, tmp_path):
     three = ["--option", "num_components=3", "--out", tmp_path / "m"]
     assert command("fit", "--model", "gmm", "--data", "mixture", *QUIET, *three)[0] == 0
@@ -72,7 +72,7 @@ def test_a_mixture_draws_whole_records_and_images_go_to_an_array_file(command, t
     assert (code, "out=None: these records are images: name a .npy file." in err) == (2, True)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_groups_of_a_file_reach_the_hierarchical_model(command, files, tmp_path):
     table = ["--data", files / "people.csv", "--target", "ill", "--features", "age", "--bounds", "0:100"]
     groups = ["--group", "hospital", "--group-features", files / "hospitals.csv"]
@@ -175,7 +175,7 @@ def test_json_in_json_in_json_is_refused(command, tmp_path):
         assert err.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_some_letters_gets_the_others(files, tmp_path, encoding):
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C"}

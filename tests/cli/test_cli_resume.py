@@ -21,6 +21,8 @@ from workbench.fitting import fits, prepared
 from workbench.ledger.ledger import Ledger
 from workbench.models import registry
 
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+
 ROOT = pathlib.Path(__file__).parents[1]
 FIT = ["fit", "--data", "clinic.csv", "--target", "ill", "--epsilon", "1", "--delta", "1e-3", "--seed", "3", "--quiet"]
 BOUNDS = ["--bounds", "dose=0:200", "age=0:100"]
@@ -103,21 +105,22 @@ def killed_amid(arguments, runs):
     assert process.returncode == -9, errors
 
 
+@pytest.mark.whole_fit  # begun by another process
 def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place):
-    settings = [*BOUNDS, "--iterations", "200000"]
+    settings = [*BOUNDS, "--iterations", "100000"]
     killed_amid([*FIT, *settings, "--out", "killed"], place / "state" / "runs")
 
     facts = json.loads(command("ledger", "show", "clinic", "--json")[1])
     (spend,) = facts["spends"]
     assert (facts["interrupted"], facts["epsilon"], facts["delta"]) == ([1], 1.0, 0.001)  # whole
     assert (spend["state"], spend["interrupted"], spend["taken"]) == ("reserved", True, None)
-    assert 0 < spend["reached"] <= spend["planned"] == 200_000
+    assert 0 < spend["reached"] <= spend["planned"] == 100_000
     shown = command("ledger", "show", "clinic")[1]
     assert f"To go on with it: workbench resume {shlex.quote(spend['run'])}\n" in shown
     assert "1 fit ended without a word" in shown
     (run,) = json.loads(command("resume", "--json")[1])["runs"]
     assert (run["path"], run["is_finished"]) == (spend["run"], False)
-    assert 0 < run["step"] < 200_000
+    assert 0 < run["step"] < 100_000
 
     code, out, _ = command("resume", spend["run"])
     assert code == 0
@@ -126,7 +129,7 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
     facts = json.loads(command("ledger", "show", "clinic", "--json")[1])
     (spend,) = facts["spends"]
     assert (facts["interrupted"], facts["epsilon"]) == ([], 1.0)
-    assert (spend["state"], spend["taken"], spend["result"]) == ("settled", 200_000, str(place / "killed"))
+    assert (spend["state"], spend["taken"], spend["result"]) == ("settled", 100_000, str(place / "killed"))
 
     command(*FIT, *settings, "--no-ledger", "--out", "whole")
     assert same_params("killed", "whole")
@@ -155,7 +158,7 @@ def test_what_a_stopped_fit_spent_is_said_with_its_condition(command, paused, mo
     assert out.splitlines()[-1].endswith(" at delta = 0.001 (if no stop was decided by outputs).")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fit_may_be_stopped_again_and_go_on(command, stopped, paused):
     answer, path = stopped("resume", paused)
     assert path == paused
@@ -175,7 +178,7 @@ def test_the_bar_begins_where_the_run_goes_on(command, paused):
     assert "400/400" in err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_files_are_found_from_another_folder(command, place, stopped, monkeypatch):
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -313,7 +313,7 @@ def test_help_says_that_a_sweep_asks(command):
     assert "says what epsilon it spends in total, and asks before it begins" in text
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_processes_of_their_own_fit_the_same(command, public, tmp_path):
     options = ["--json", "--quiet", "--store", tmp_path / "fits.sqlite", "--workers", "2"]
     code, out, err = command("sweep", public[-1] / "plan.yaml", *options)
@@ -322,7 +322,7 @@ def test_processes_of_their_own_fit_the_same(command, public, tmp_path):
         assert ours["auc"] == pytest.approx(others["auc"], abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_ctrl_c_keeps_finished_fits(tmp_path):
     (tmp_path / "plan.yaml").write_text(
         PUBLIC.replace("[1, 4]", "4").replace("[0, 1]", "[1]").replace("20", "[20, 5000000]")

@@ -55,7 +55,7 @@ def ended(process):
 
 
 @pytest.mark.parametrize(
-    "moment", ["import", *(pytest.param(name, marks=pytest.mark.slow) for name in MOMENTS if name != "import")]
+    "moment", ["import", *(pytest.param(name, marks=pytest.mark.integration) for name in MOMENTS if name != "import")]
 )
 def test_ctrl_c_before_the_first_step_ends_at_once_and_spends_nothing(place, moment):
     code, out, err = ended(run(["-c", PROGRAM.format(moment=MOMENTS[moment])], *FIT, *LONG, "--out", "run"))
@@ -65,7 +65,7 @@ def test_ctrl_c_before_the_first_step_ends_at_once_and_spends_nothing(place, mom
     assert Ledger().spends() == []
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("seconds", [0.5, 1.0, 2.0, 4.0])
 def test_ctrl_c_after_some_seconds_is_never_swallowed(place, seconds):
     process = run(["-m", "workbench"], *FIT, *LONG, "--out", "run")
@@ -91,7 +91,7 @@ sys.exit(__main__.main())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_ctrl_c_while_the_steps_are_compiled_saves_and_spends_nothing(place):
     code, _, err = ended(run(["-c", SAVING.format(compiling=True)], *FIT, *LONG, "--out", "run"))
     assert code == 130
@@ -101,7 +101,7 @@ def test_ctrl_c_while_the_steps_are_compiled_saves_and_spends_nothing(place):
     assert [spend.counted for spend in Ledger().spends()] in ([], [0])
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_ctrl_c_while_a_result_is_saved_keeps_it(place):
     code, _, err = ended(run(["-c", SAVING.format(compiling=False)], *FIT, "--iterations", "20", "--quiet", "--out", "run"))
     assert code == 0, err

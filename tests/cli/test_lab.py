@@ -138,7 +138,7 @@ def status(address):
             return error.code
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_running_page_serves_no_file_of_its_folder(tmp_path):
     for name in ("curves.png", "scan.JPG", "a.gif", "b.svg", "deep/c.png", "clinic.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

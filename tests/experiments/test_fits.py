@@ -12,7 +12,7 @@ from fits import Job, non_private, run
 import workbench as wb
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_job_gives_a_row_for_each_iterate():
     settings = {"epsilon": 4.0, "delta": 1e-2, "iterations": 60, "seed": 3}
     data = {"num_records": 100, "num_evaluation": 100, "seed": 5}
@@ -22,7 +22,7 @@ def test_a_job_gives_a_row_for_each_iterate():
     assert last["auc"] != average["auc"]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_without_privacy_a_fit_is_better():
     data = wb.data.hierarchical(num_records=200, seed=5)
     found = non_private(wb.models.get("hierarchical_logistic"), data, steps=500)

@@ -13,7 +13,7 @@ def strict():
     return prepared
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_without_privacy_a_fit_is_better_and_labelled(strict):
     scores = baseline.without_privacy(strict)
     assert scores.label == "outside the guarantee"

@@ -502,7 +502,7 @@ def mean_auc(epsilon, seeds):
     return np.mean(scores)
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize(("epsilon", "least"), [(8.0, 0.98), (1.0, 0.96)])
 def test_auc_on_breast_cancer_five_seeds(epsilon, least):
     assert mean_auc(epsilon, range(5)) > least

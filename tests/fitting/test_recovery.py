@@ -24,7 +24,7 @@ def killed(count, seed, state):
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow  # tests/cli/test_cli_resume.py kills one
+@pytest.mark.integration  # tests/cli/test_cli_resume.py kills one
 def test_fits_killed_at_fifty_moments_end_as_if_nothing_had_been(tmp_path):
     """Bit for bit, wherever they were."""
     report = killed(50, 2, tmp_path)

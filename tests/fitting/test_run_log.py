@@ -24,6 +24,8 @@ from workbench.ledger.ledger import CapError, Ledger, LedgerError
 from workbench.ledger.reservation import LedgerWarning, records_of
 from workbench.sweeps import sweeping
 
+pytestmark = pytest.mark.usefixtures("one_program")
+
 SETTINGS = {"epsilon": 1.0, "delta": 1e-4, "iterations": 600, "sampling_rate": 0.2, "clip": 1.0, "seed": 3}
 
 
@@ -366,7 +368,7 @@ def test_what_cannot_be_resumed_is_said(private_data, state, tmp_path):
         wb.resume(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_optimiser_of_ones_own_is_given_again(private_data, state):
     result, folder = stopped(private_data, after=20, optimizer=Adam(0.02))
     with pytest.raises(ArgumentError, match="optimizer=None"):
@@ -426,7 +428,7 @@ def test_checkpoints_go_where_they_are_told(private_data, state, tmp_path):
         fit(private_data, checkpoint=3)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_public_fits_are_resumed_by_name(state):
     data, changes = "breast_cancer", {"seed": 1, "iterations": 400}
     uninterrupted = wb.fit("logistic", data, epsilon=1.0, checkpoint=False, **changes)
@@ -440,7 +442,7 @@ def test_public_fits_are_resumed_by_name(state):
 
 # one each time, and all of them in the long run
 DIGESTED = [
-    pytest.param(name, data, marks=() if name == "logistic" else pytest.mark.slow)
+    pytest.param(name, data, marks=() if name == "logistic" else pytest.mark.thorough)
     for name, data in (
         ("logistic", "breast_cancer"),
         ("hierarchical_logistic", "hierarchical"),

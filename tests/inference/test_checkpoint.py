@@ -32,7 +32,7 @@ def plain(state):
     return state._replace(key=jax.random.key_data(state.key))
 
 
-@pytest.mark.slow  # tests/fitting/test_run_log.py goes on with whole fits
+@pytest.mark.thorough  # tests/fitting/test_run_log.py goes on with whole fits
 @pytest.mark.parametrize("optim", [Adam(0.05), optax.adam(0.05)], ids=["numpyro", "optax"])
 def test_a_restored_state_goes_on_bit_for_bit(tmp_path, optim):
     """In an object that has never seen the run, from a key that does not matter."""

@@ -177,14 +177,14 @@ def largest_bias(logistic, seed, factor=1.0):
     return z.max(), z.size
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_unbiased_over_poisson_minibatches(logistic):
     """False alarms: one seed in a million (Bonferroni over eight coordinates)."""
     worst, count = largest_bias(logistic, seed=0)
     assert worst < stats.norm.isf(5e-7 / count)
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_a_wrong_division_would_be_noticed(logistic):
     """The test above can fail: dividing by 1.05 q instead of q is rejected."""
     worst, count = largest_bias(logistic, seed=0, factor=1.05)

@@ -114,7 +114,7 @@ def test_what_is_measured_is_what_is_summed(strategy):
     check_cancelling((0, 1, 2), (0, 0, 0), False, 9, 8, False, strategy)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_measured_is_what_is_summed_in_any_loss(seed):
     random = np.random.default_rng(seed)
@@ -151,7 +151,7 @@ def planted_places(random, size, places, width, outputs, length, remainder):
     return a.astype(np.float32), g.astype(np.float32)
 
 
-@pytest.mark.parametrize("places", [2, 16])
+@pytest.mark.parametrize("places", [2, pytest.param(16, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("rule", ["Gram matrix", "instantiated", "materialised"])
 def test_a_record_whose_places_cancel_does_not_round_off_the_others(rule, places):
     random = np.random.default_rng(places)

@@ -308,7 +308,7 @@ def network_parameters(network, random):
     return u
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @given(networks, st.lists(st.booleans(), min_size=4, max_size=4), st.sampled_from([0.01, 1.0, 100.0]))
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_book_keeping_agrees_with_materialised_gradients_on_random_networks(network, mask, clip):

@@ -237,7 +237,7 @@ def test_params_are_constrained():
 
 @pytest.mark.parametrize(
     "optim",
-    [pytest.param(optax.adam(0.05), marks=pytest.mark.slow), optax.chain(optax.clip(1.0), optax.sgd(0.1))],
+    [pytest.param(optax.adam(0.05), marks=pytest.mark.thorough), optax.chain(optax.clip(1.0), optax.sgd(0.1))],
     ids=["adam", "chain"],
 )
 def test_optimisers_of_optax_work(optim):
@@ -367,7 +367,7 @@ def test_another_runs_guarantee_is_kept_again():
     assert other.noise_multiplier == promise.noise_multiplier
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
 def test_other_samplers_are_asked_for_by_name(sampler):
     """Every step sees exactly q N records; under shuffle all of an epoch's are different."""
@@ -424,7 +424,7 @@ def test_unusable_targets_and_options_are_named(options, argument):
         with_target(**options)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_evaluate_says_what_its_loss_may_be_used_for():
     """And it is numpyro's loss: the mean over many draws agrees within five standard errors."""
     x, y = (jnp.asarray(array) for array in RECORDS)
@@ -465,7 +465,7 @@ def test_a_clip_schedule_scales_clip_and_noise_together():
     assert not np.any(np.isfinite(after(2, halved)["weights_loc"]))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_learning_rate_schedule_of_the_step_is_followed():
     frozen = logistic(optim=optax.sgd(lambda step: jnp.where(step < 2, 0.0, 0.1)))
     start = frozen.get_params(frozen.init(key_from_seed(0), *RECORDS))
@@ -487,7 +487,7 @@ def test_the_average_is_the_mean_of_the_unconstrained_iterates():
     assert_same(trainer.unconstrained(state), iterates[-1])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_before_the_average_begins_it_is_the_last_iterate():
     trainer = logistic(average_from=10)
     state, _ = compiled(trainer)(trainer.init(key_from_seed(0), *RECORDS), *RECORDS)
@@ -577,7 +577,7 @@ def test_vanilla_runs_with_noise_in_all_parameters():
     assert trainer.noise_size == 8
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("optim", [Adam(0.05), optax.adam(0.05)], ids=["numpyro", "optax"])
 def test_small_models_update_as_leaf_by_leaf(optim):
     """numpyro's optimisers see one vector, optax's a tree: Adam is the same."""

@@ -336,7 +336,7 @@ def convolved_guide(image, num_records=None, wide=True):
     numpyro.sample("kernel", dist.Normal(loc, 0.1).to_event(1))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_convolutions_are_stepped_outside_of_a_loop_and_take_the_same_steps():
     images = np.random.default_rng(0).normal(size=(NUM_RECORDS, 6)).astype(np.float32)
     ends, kinds = [], []

@@ -97,7 +97,7 @@ def test_a_bit_that_flipped_changes_no_total(filled, book):
     assert len(refusals(filled, book, 60, 1)) >= 10
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_many_bits_that_flipped_change_no_total(filled, book):
     assert len(refusals(filled, book, 2000, 2)) >= 500
 

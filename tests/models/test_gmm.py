@@ -195,7 +195,7 @@ def test_sites_that_are_no_components_are_left_alone():
 # ---- the registry entry --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fit_finds_the_clusters():
     result = wb.fit(entry(), wb.data.mixture(seed=1), epsilon=8.0, iterations=600, draws=20, seed=0)
     assert set(result.metrics) == {"elbo", "log_likelihood"}

@@ -121,7 +121,7 @@ def test_only_the_group_weights_are_noised(group_scale, group_guide):
     assert draw["group_weights"].shape == WEIGHTS.shape
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_group_without_records_falls_back_on_its_features():
     """No noise and much data: group 3 is declared, but nobody is in it."""
     rng = np.random.default_rng(0)
@@ -147,7 +147,7 @@ def test_a_group_without_records_falls_back_on_its_features():
     assert np.asarray(params["group_weights_scale"])[3] == pytest.approx(0.2, rel=0.25)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fit_that_learns_the_scale_stays_finite():
     model_of_gallery = entry(group_scale="learnt", intercept=True)
     result = wb.fit(model_of_gallery, dataset(), epsilon=1.0, delta=1e-3, iterations=30, draws=20, seed=0)
@@ -157,7 +157,7 @@ def test_a_fit_that_learns_the_scale_stays_finite():
     assert set(result.draws) == {"mixing", "group_weights", "group_scale"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("group_guide", [True, False])
 def test_a_fit_with_and_without_a_guide_of_the_groups_predicts(group_guide):
     records = wb.data.hierarchical(num_records=500, num_evaluation=500, seed=1)

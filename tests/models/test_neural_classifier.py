@@ -235,8 +235,8 @@ def test_scores_of_many_classes_and_of_two():
     ("network", "data"),
     [
         ("fcnn", images), ("cnn", images), ("gru", wb.data.tokens),
-        *(pytest.param(name, images, marks=pytest.mark.slow) for name in ("lstm", "gru", "transformer")),
-        *(pytest.param(name, wb.data.tokens, marks=pytest.mark.slow) for name in ("fcnn", "lstm", "transformer")),
+        *(pytest.param(name, images, marks=pytest.mark.thorough) for name in ("lstm", "gru", "transformer")),
+        *(pytest.param(name, wb.data.tokens, marks=pytest.mark.thorough) for name in ("fcnn", "lstm", "transformer")),
     ],
 )  # fmt: skip
 def test_book_keeping_agrees_with_vmap(network, data):
@@ -277,7 +277,7 @@ def fitted(network, data=None, **options):
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("weights", ["point", "bayesian"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_network_is_fitted(network, weights):
@@ -294,7 +294,7 @@ def bayesian():
     return fitted("fcnn", weights="bayesian")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_bayesian_network_is_fitted(bayesian):
     assert bayesian.state == "done"
     assert {"elbo", "accuracy", "log_likelihood"} == set(bayesian.metrics)
@@ -302,7 +302,7 @@ def test_a_bayesian_network_is_fitted(bayesian):
     assert bayesian.predict().sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_summary_has_a_row_for_each_layer_and_not_for_each_weight(bayesian):
     names = {"layers_0_weight", "layers_0_bias", "layers_1_weight", "layers_1_bias", "head_weight", "head_bias"}
     assert set(bayesian.draws) == names
@@ -311,7 +311,7 @@ def test_a_summary_has_a_row_for_each_layer_and_not_for_each_weight(bayesian):
     assert bayesian.summary_table().loc["head_weight_rms", "mean"] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_saved_result_predicts_the_same(bayesian, tmp_path):
     records = images().evaluation[0]
     again = wb.load(bayesian.save(tmp_path / "network"))
@@ -330,12 +330,12 @@ def test_tokens_outside_the_vocabulary_are_refused_by_a_loaded_result_too(tmp_pa
             result.predict(np.where(np.arange(x.shape[1]) == 1, wrong, x))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_classes_of_new_records_are_drawn(bayesian):
     assert set(np.unique(bayesian.sample(40, seed=0))) <= {0, 1, 2}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_confusion_of_classes_is_a_picture_of_the_records(bayesian):
     figure = bayesian.plot("confusion")
     written = [text.get_text() for text in figure.axes[0].texts]
@@ -348,7 +348,7 @@ def test_the_confusion_of_classes_is_a_picture_of_the_records(bayesian):
         hidden.plot("confusion")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_command_line_fits_it(command, tmp_path):
     code, out, _ = command(
         "fit", "--model", "neural_classifier", "--option", "network=transformer", "--option", "hidden=4", "--data", "tokens",
@@ -418,14 +418,14 @@ def test_heads_divide_the_width_of_the_transformer_alone():
 # ---- learning ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("network", NETWORKS)
 def test_digits_are_learnt_privately(network):
     result = wb.fit(entry(network), "digits", epsilon=8.0, delta=1e-4, draws=5, seed=0)
     assert result.metrics["accuracy"] > 0.8  # chance: .1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("network", ["lstm", "gru", "transformer"])
 def test_the_order_of_tokens_is_learnt_privately(network):
     result = wb.fit(entry(network), "tokens", epsilon=8.0, delta=1e-4, draws=5, seed=0)

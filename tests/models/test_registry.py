@@ -306,8 +306,8 @@ def test_a_guide_that_is_a_function_is_taken_as_it_is():
     assert Model("mine", "A model.", bare, guide=factory).new_guide() is factory
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("guide", [pytest.param(None, marks=pytest.mark.slow), AutoMultivariateNormal(bare)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("guide", [pytest.param(None, marks=pytest.mark.thorough), AutoMultivariateNormal(bare)])
 def test_one_model_fits_data_of_different_shapes(private_data, guide):
     model = Model("mine", "A model.", bare, guide=guide)
     sizes = [
@@ -340,7 +340,7 @@ def test_predictions_of_another_target_are_not_scored_without_asking():
     assert factory().score(np.array([0.5, 7.0]), np.array([0.1, 0.8])) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_that_does_not_predict_is_judged_by_elbo_and_likelihood():
     wb.models.register("mine", bare)
     result = wb.fit("mine", "breast_cancer", epsilon=8.0, iterations=20, seed=1)
@@ -351,7 +351,7 @@ def test_a_model_that_does_not_predict_is_judged_by_elbo_and_likelihood():
     assert "weights[29]" in result.summary_table().index
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_that_predicts_is_scored_by_auc():
     model = dataclasses.replace(factory(), predict=lambda latents, x: _probability(jnp.dot(x, latents["weights"])))
     result = wb.fit(model, "breast_cancer", epsilon=8.0, iterations=300, seed=1)

@@ -214,8 +214,8 @@ def test_the_privacy_core_accepts_it(layout):
 # ---- the registry entry --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", ["dense", pytest.param("convolutional", marks=pytest.mark.slow)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("layout", ["dense", pytest.param("convolutional", marks=pytest.mark.thorough)])
 def test_a_fit_reconstructs(layout):
     data = images((8, 8))
     model_of_gallery = entry(layout, hidden=8, latent=2)

@@ -176,7 +176,7 @@ def assert_same(left, right):
     jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_jit_gives_the_draws_of_eager_mode():
     key = key_from_seed(5)
     with jax.disable_jit():
@@ -420,19 +420,19 @@ def tail_p_values(draw, key, num_draws=2**28):
 FALSE_ALARMS = 1e-7  # for each of 18 comparisons: together, two seeds in a million
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_draws_beyond_each_threshold_are_as_many_as_a_normal_has():
     """Up to 5.25, which 20 of 2^28 draws should pass on each side."""
     assert min(tail_p_values(normal, key_from_seed(40))) > FALSE_ALARMS
 
 
-@pytest.mark.parametrize("scale", [0.997, 1.003])
+@pytest.mark.parametrize("scale", [0.997, pytest.param(1.003, marks=pytest.mark.statistical)])
 def test_a_scale_three_in_a_thousand_off_would_be_seen(scale):
     p_values = tail_p_values(lambda key, shape: scale * normal(key, shape), key_from_seed(40), 2**26)
     assert min(p_values) < FALSE_ALARMS
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_draws_of_jax_random_normal_are_not_as_many():
     """None of 2^28 draws lies above 5.25."""
     p_values = tail_p_values(partial(jax.random.normal, dtype=jnp.float32), jax.random.key(40))
@@ -505,7 +505,7 @@ def test_a_stream_is_the_keystream_under_its_own_nonce():
     np.testing.assert_array_equal(chacha20.stream(key, 5, 40, lane=2), blocks.reshape(-1)[:40])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_many_streams_at_once_are_the_streams_one_by_one():
     key, numbers = key_from_seed(31), jnp.arange(4, dtype=jnp.uint32)
     one_by_one = [chacha20.stream(key, number, 50) for number in range(4)]

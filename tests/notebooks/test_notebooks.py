@@ -8,7 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 # a quarter of a minute each; the others take longer and are executed by make test-all
-QUICK = ("quickstart", "what_is_differential_privacy")
+QUICK = ("quickstart",)  # what newcomers open
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
@@ -28,7 +28,8 @@ def test_outputs_are_stripped(path):
 # nbclient's own event loops warn under "error"; what the notebook itself warns of goes to its outputs, tested below
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
-    "path", [pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem) for path in NOTEBOOKS]
+    "path",
+    [pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.integration, id=path.stem) for path in NOTEBOOKS],
 )
 def test_runs_from_top_to_bottom(path, tmp_path):
     shutil.copy(path, tmp_path)

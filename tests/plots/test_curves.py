@@ -120,7 +120,7 @@ def test_empty_panels_have_no_ticks():
     assert all(len(axes.get_xticks()) == len(axes.get_yticks()) == 0 for axes in TrainingCurves(0, "none").figure.axes)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_runs_are_told_apart_by_more_than_colour(done, cancelled):
     figure = two_runs_figure({"fit 1": done, "fit 2": cancelled})
     for axes, metric in zip(figure.axes, ("elbo", "auc"), strict=True):

@@ -286,7 +286,7 @@ def test_next_to_no_noise_is_refused():
         accounting.epsilon(**plan(0.1, 0.1, 10**6), delta=1e-5)
 
 
-@pytest.mark.parametrize("sigma", [0.3, pytest.param(3.0, marks=pytest.mark.slow), 300.0])
+@pytest.mark.parametrize("sigma", [0.3, pytest.param(3.0, marks=pytest.mark.thorough), 300.0])
 @pytest.mark.parametrize(("q", "steps"), [(1.0, 1), (1.0, 10**6), (0.01, 1), (0.01, 10**6), (1e-6, 1000)])
 @pytest.mark.parametrize("delta", [1e-12, 1e-3])
 def test_extreme_plans_have_an_answer(sigma, q, steps, delta):

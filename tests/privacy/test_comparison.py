@@ -49,7 +49,7 @@ def test_every_sampler_relation_and_accountant_has_a_row(table):
     assert table.note.str.len().min() > 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_unreliable_number_is_missing_and_says_why():
     table = compare(sampling_rate=0.001, noise_multiplier=0.8, steps=1000, delta=1e-6, accountants=("pld", "fourier"))
     row = table[(table.accountant == "fourier") & (table.relation == "add_or_remove_one")].iloc[0]

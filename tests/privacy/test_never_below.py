@@ -55,7 +55,7 @@ def test_random_plans_of_many_fits(seed):
     check_random(100 + seed, fits=2 + 7 * seed)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(200, 400))
 def test_more_random_plans(seed):
     check_random(seed, fits=1 if seed % 4 else 2 + seed % 30)

@@ -23,7 +23,7 @@ LONG = ("hierarchical_logistic", "gmm", "vae")
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in FITS]
+    scope="module", params=[pytest.param(name, marks=pytest.mark.thorough) if name in LONG else name for name in FITS]
 )
 def fitted(request):
     data, own = FITS[request.param]

@@ -220,7 +220,7 @@ def test_a_bad_count_is_refused(fitted, count):
         fitted.sample(count)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_images_come_back_as_images():
     result = wb.fit("vae", "digits", epsilon=8.0, iterations=20, seed=1)
     assert result.sample(3, seed=1).shape == (3, 8, 8)
@@ -231,7 +231,7 @@ def test_images_come_back_as_images():
         result.predict(np.zeros((2, 28, 28)))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_predictions_of_networks_survive_a_file(tmp_path):
     data = wb.data.load("digits")
     result = wb.fit("vae", data, epsilon=8.0, iterations=5, seed=1)
@@ -240,7 +240,7 @@ def test_predictions_of_networks_survive_a_file(tmp_path):
     assert jnp.allclose(again.predict(images), result.predict(images))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_components_keep_their_order_in_a_file(tmp_path):
     data = wb.data.mixture(seed=1)
     result = wb.fit("gmm", data, epsilon=8.0, iterations=100, seed=1)

@@ -202,7 +202,7 @@ def test_a_result_that_reads_other_files_is_refused(saved, tmp_path, kind):
         wb.load(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_constants_and_labels_of_matrices_come_back(tmp_path):
     result = wb.fit("hierarchical_logistic", "hierarchical", epsilon=8.0, iterations=5, seed=1)
     loaded = wb.load(result.save(tmp_path))

@@ -94,7 +94,7 @@ def without_digests(folder):
     (folder / "result.json").write_text(json.dumps(values))
 
 
-@pytest.mark.parametrize("is_old_form", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["digests", "none"])
+@pytest.mark.parametrize("is_old_form", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["digests", "none"])
 def test_a_load_after_a_death_at_any_file_operation_gives_one_result(disk, quick, result_of, tmp_path, is_old_form):
     found, before, new = [], tmp_path / "before", result_of(8.0)
     result_of(0.5).save(before)
@@ -226,7 +226,7 @@ print("alive")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_disk_that_is_full_is_an_error_and_not_the_end_of_the_process(tmp_path):
     """HDF5 ends the process by SIGSEGV when it cannot write what is left of a file of its own."""
     with contextlib.ExitStack() as mounted:
@@ -265,7 +265,7 @@ def test_without_locks_saving_goes_on(quick, result_of, tmp_path, monkeypatch):
     assert epsilon_of(tmp_path) == 8.0
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_processes_that_are_killed_and_race_leave_whole_results():
     program = Path(__file__).parents[1] / "killed_saves.py"
     answer = subprocess.run([sys.executable, str(program), "40", "1"], capture_output=True, text=True, timeout=900)

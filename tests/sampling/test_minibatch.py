@@ -48,10 +48,10 @@ def test_samplers_are_values_that_have_every_property(sampler):
     assert len({sampler, type(sampler)(**vars(sampler))}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(  # for Poisson minibatches see test_poisson.py
     "sampler",
-    [pytest.param(each, marks=pytest.mark.slow if place % 2 else ()) for place, each in enumerate(SAMPLERS[1:])],
+    [pytest.param(each, marks=pytest.mark.thorough if place % 2 else ()) for place, each in enumerate(SAMPLERS[1:])],
     ids=str,
 )
 def test_jit_vmap_and_scan_draw_what_eager_steps_draw(sampler):

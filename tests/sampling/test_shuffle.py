@@ -44,7 +44,7 @@ def test_records_and_pairs_of_a_step_are_drawn_evenly(num_records, batch_size):
     assert even_pairs(counted)
 
 
-@pytest.mark.parametrize(("batch_size", "draws"), [(2, 10 * DRAWS), (7, DRAWS)])
+@pytest.mark.parametrize(("batch_size", "draws"), [pytest.param(2, 10 * DRAWS, marks=pytest.mark.statistical), (7, DRAWS)])
 def test_every_subset_is_equally_likely_in_a_step(batch_size, draws):
     sampler = ShuffleSampler(10, batch_size)
     codes = subset_codes(memberships(sampler, key_from_seed(1), one_step_of_each_epoch(sampler, draws)))

@@ -9,7 +9,7 @@ from scipy import stats
 from tests.sampling import uniformity
 from tests.sampling.uniformity import DRAWS, even_inclusion, even_outcomes, even_pairs, fair, subset_codes, tally
 
-SLOW = pytest.param(1000, 100, marks=pytest.mark.slow)  # the statistics are the same for any N
+SLOW = pytest.param(1000, 100, marks=pytest.mark.statistical)  # the statistics are the same for any N
 
 
 def exchange(member, random, share, entering, leaving):
@@ -83,7 +83,7 @@ def test_one_of_ten_records_that_is_3_percent_likelier_is_noticed():
 
 @pytest.mark.parametrize(
     ("num_records", "batch_size", "excess"),
-    [(10, 5, 0.06), (500, 50, 0.15), pytest.param(1000, 100, 0.15, marks=pytest.mark.slow)],
+    [(10, 5, 0.06), (500, 50, 0.15), pytest.param(1000, 100, 0.15, marks=pytest.mark.statistical)],
 )
 def test_records_that_attract_each_other_are_noticed_by_pairs_only(num_records, batch_size, excess):
     counted = tally(biased(num_records, batch_size, partners_attract(num_records, batch_size, excess), seed=3))

@@ -67,7 +67,7 @@ def scores(table):
     return table.set_index(["epsilon", "seed"])["auc"].round(5).to_dict()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_an_executor_gives_the_same_table(here):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         result = sweeping.prepare("logistic", "breast_cancer", **PLAN).run(executor=pool)
@@ -75,7 +75,7 @@ def test_an_executor_gives_the_same_table(here):
     assert scores(result.table) == scores(here)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_task_whose_worker_died_is_given_out_again(here):
     pool = Pool(KilledWorker("gone"), KilledWorker("gone"))
     result = sweeping.prepare("logistic", "breast_cancer", **PLAN).run(executor=pool)
@@ -83,7 +83,7 @@ def test_a_task_whose_worker_died_is_given_out_again(here):
     assert scores(result.table) == scores(here)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_task_that_kills_every_worker_fails_and_the_others_run():
     pool = Pool(KilledWorker("gone"), None, KilledWorker("gone"), KilledWorker("gone"))
     prepared = sweeping.prepare("logistic", "breast_cancer", **PLAN)
@@ -92,7 +92,7 @@ def test_a_task_that_kills_every_worker_fails_and_the_others_run():
     assert "KilledWorker: gone" in set(result.table["message"])
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_had_finished_is_kept_when_the_executor_is_lost(here, tmp_path):
     prepared = sweeping.prepare("logistic", "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
 
@@ -148,7 +148,7 @@ def test_a_cluster_without_workers_is_lost_and_not_waited_for(monkeypatch):
     assert "no worker has been there" in result.message
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_model_in_a_file_of_its_own_is_run_where_the_work_is_done(tmp_path, monkeypatch):
     file = tmp_path / "mine.py"
     file.write_text(FILE)
@@ -163,7 +163,7 @@ def test_a_model_in_a_file_of_its_own_is_run_where_the_work_is_done(tmp_path, mo
     assert ran == [file.resolve()]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_model_in_a_file_goes_to_another_process(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(FILE)
@@ -177,7 +177,7 @@ def test_only_executors_and_clients_are_taken():
         executors.as_workers("local")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_pool_of_processes_that_loses_one_keeps_the_rest(tmp_path):
     prepared = sweeping.prepare(scored_by(dies), "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
     with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
@@ -186,7 +186,7 @@ def test_a_pool_of_processes_that_loses_one_keeps_the_rest(tmp_path):
     assert "BrokenProcessPool" in result.message
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.filterwarnings("default")
 def test_a_cluster_of_two_processes_of_which_one_is_killed(tmp_path, here):
     distributed = pytest.importorskip("distributed")

@@ -90,7 +90,7 @@ def test_the_baseline_without_privacy_has_neither_clipping_nor_noise(hierarchica
     assert without.mean() > private.mean() + 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_default_that_follows_epsilon_is_no_axis():
     plan = {"epsilons": [0.1, 8.0], "seeds": [0], "iterations": STEPS}
     result = quietly(wb.sweep, "logistic", "breast_cancer", **plan)
@@ -98,7 +98,7 @@ def test_a_default_that_follows_epsilon_is_no_axis():
     assert [text.get_text() for text in result.plot().axes[0].get_legend().get_texts()] == ["DP-VI"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_models_that_differ_in_an_option_are_told_apart():
     models = [wb.models.get("logistic", prior_scale=scale) for scale in (0.1, 10.0)]
     result = quietly(wb.sweep, models=models, data="breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS)
@@ -107,7 +107,7 @@ def test_models_that_differ_in_an_option_are_told_apart():
     assert len(set(words)) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_how_a_fit_is_run_does_not_make_it_another(tmp_path, monkeypatch):
     plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     quietly(wb.sweep, "logistic", "breast_cancer", baselines="non-private", **plan)
@@ -140,7 +140,7 @@ def test_a_fit_that_is_not_private_has_no_result(hierarchical):
         hierarchical.fit(99)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_clips_rates_and_an_automatic_guide_go_together_too():
     def model(x, y=None, num_records=None):
         weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
@@ -157,7 +157,7 @@ def test_clips_rates_and_an_automatic_guide_go_together_too():
     assert {line.get_label() for line in result.plot(x="clip").axes[0].get_lines()} >= {"learning rate 0.01"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
 def test_other_samplers_go_together_too(sampler):
     sizes = {"epsilons": [2.0, 20.0], "seeds": [5], "iterations": STEPS}
@@ -181,7 +181,7 @@ def six():
     return sweeping.prepare("logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0], seeds=[0, 1], iterations=STEPS)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
     sizes, run = [], LaneProgram.run
 
@@ -197,7 +197,7 @@ def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
     assert set(result.table["state"]) == {"done"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkeypatch):
     def never(*arguments, **settings):
         raise MemoryError("no more")
@@ -230,7 +230,7 @@ def test_a_stop_keeps_what_is_finished_and_the_rest_goes_on(six):
     assert fits[-1] == 6
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stop_within_a_batch_forgets_it():
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=2_000_000)
     steps = []
@@ -260,7 +260,7 @@ def test_a_cell_that_cannot_be_calibrated_says_why_and_the_others_run():
     assert rows.loc[100.0, "message"].startswith("epsilon=100.0")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_score_that_fails_keeps_the_fit():
     logistic = wb.models.get("logistic")
 
@@ -368,7 +368,7 @@ def test_private_records_need_the_total_to_be_accepted(private_data):
         result.plot()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_is_spent_is_told_also_when_nothing_is_left_to_run(private_data, tmp_path):
     plan = {"epsilons": 1.0, "seeds": 1, "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     first = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=2, **plan)
@@ -389,7 +389,7 @@ def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path,
     assert sweeping.prepare("logistic", private_data, **plan).total.fits == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_batches_of_a_group_share_one_program(monkeypatch):
     compiled = []
     compile_steps = LaneProgram._compiled

@@ -312,7 +312,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_processes_end_with_a_parent_that_is_killed(tmp_path):
     (tmp_path / "parent.py").write_text(PARENT)
@@ -327,7 +327,7 @@ def test_processes_end_with_a_parent_that_is_killed(tmp_path):
     assert all(is_gone(child) for child in children)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_a_sweep_that_is_killed_leaves_no_worker_and_another_one_finishes_it(private_frame, tmp_path):
     """With -9 amid its fits; then one worker of the second sweep is killed, which goes on and counts."""

@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 import pytest
 
 import workbench as wb
+from tests import fakes
 from tests.conftest import some_of
 from tests.widget_tree import inside
 from workbench import ArgumentError
@@ -20,6 +21,8 @@ from workbench.fitting import fits
 from workbench.models import registry
 from workbench.widgets import Workbench
 from workbench.widgets.workbench import screen as app
+
+pytestmark = pytest.mark.usefixtures("made_up_steps")
 
 PATIENCE = 180
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -103,6 +106,7 @@ def run_to_the_end(screen, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ended():
+    """A fit with real steps: the whole way from the controls to what is shown."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         run = run_to_the_end(Workbench(epsilon=2.0, iterations=300), monkeypatch)
         yield run
@@ -113,6 +117,7 @@ def ended():
 def ended_private(private_data):
     """A fit on private evaluation records, with a delta that is too large for them."""
     with pytest.MonkeyPatch.context() as monkeypatch:
+        fakes.install(monkeypatch)
         run = run_to_the_end(Workbench(data=private_data, delta=0.1, iterations=20), monkeypatch)
         yield run
         run.screen.close()
@@ -248,7 +253,7 @@ def mean_only(x, y=None, num_records=None, concentration=1.0):
         numpyro.sample("y", dist.Bernoulli(rate), obs=y)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(screens, gallery, monkeypatch):
     monkeypatch.setattr(app, "display", Output())
     screen = screens(iterations=20)
@@ -282,7 +287,7 @@ def test_a_model_that_cannot_be_made_is_explained_beside_its_menu(screens, galle
     assert screen.model.model.error == ""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_cell_that_defines_the_model_again_is_what_is_fitted(screens, gallery, private_data):
     def defined(concentration):
         def mine(x, y=None, num_records=None):
@@ -364,6 +369,7 @@ def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):
     assert text(ended.screen) == before
 
 
+@pytest.mark.whole_fit  # what is compiled
 def test_a_fit_is_compiled_while_the_user_reads(screens, private_data):
     screen = settle(screens(data=private_data, iterations=30))
     prepared = screen._ready.prepared
@@ -424,7 +430,7 @@ def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
     assert screen.run.resume.disabled
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_screens_do_not_disturb_each_other(screens, private_data):
     pair = [screens(iterations=40, epsilon=2.0), screens(data=private_data, iterations=40, epsilon=3.0)]
     for screen in pair:
@@ -469,6 +475,7 @@ def test_no_curves_of_private_records_unless_asked(ended_private):
     assert "no curves: the evaluation records are private" in ended_private.statuses[-1]
 
 
+@pytest.mark.whole_fit  # what real steps leave behind
 def test_no_private_value_is_on_the_screen(screens, secret, planted, private_data):
     screen = settle(screens(data=private_data, iterations=20))
     screen.fit()
@@ -503,7 +510,7 @@ def test_what_was_ticked_for_one_data_set_does_not_hold_for_another(screens, pri
     assert not screen.settings().evaluate_private
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fit_without_curves_shows_none_of_an_earlier_one(screens, private_data, monkeypatch):
     output = Output()
     monkeypatch.setattr(app, "display", output)
@@ -551,7 +558,7 @@ def test_a_fit_that_breaks_is_told_and_can_be_repeated(screens, monkeypatch):
     assert screen.result.state == "done"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_result_that_cannot_be_shown_does_not_lock_the_screen(screens, private_data, monkeypatch):
     screen = settle(screens(data=private_data, iterations=20))
 
@@ -567,7 +574,7 @@ def test_a_result_that_cannot_be_shown_does_not_lock_the_screen(screens, private
     assert screen.result.state == "done"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("score", [lambda target, predictions: 1 / 0, lambda target, predictions: {"f1": None}])
 def test_a_score_that_fails_loses_nothing(screens, gallery, score):
     model = dataclasses.replace(wb.models.get("logistic"), score=score)
@@ -579,6 +586,7 @@ def test_a_score_that_fails_loses_nothing(screens, gallery, score):
     assert "Done." in screen.live.status.value
 
 
+@pytest.mark.whole_fit  # what compiled steps hold
 def test_closing_stops_the_fit_and_frees_what_it_held(private_data):
     before = set(ipywidgets.widgets.widget._instances)
     screen = Workbench(data=private_data, iterations=50_000_000)

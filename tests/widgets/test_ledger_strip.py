@@ -21,6 +21,8 @@ from workbench.widgets import Workbench
 from workbench.widgets.ledger.strip import LedgerStrip, prepare_saved
 from workbench.widgets.ledger.words import number, percent, result_words
 
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+
 PATIENCE = 180
 
 
@@ -219,7 +221,7 @@ def test_a_fit_that_a_process_runs_is_not_offered_but_one_whose_process_is_gone(
     assert caught.value.argument == "run"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fit_in_no_ledger_is_offered_when_it_has_been_quiet(book):
     fit = stopped(wb.data.load("breast_cancer"))
     another = fits.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40)
@@ -251,7 +253,8 @@ def test_of_many_stopped_fits_the_newest_are_offered(book, private_data):
     assert all(row.children[1].disabled for row in strip.runs.children[:3])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.whole_fit  # its end is compared with the real one
 def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, screens, private_data):
     left = stopped(private_data, evaluate_private=True)
     before = [point.step for point in left.result().history]
@@ -274,7 +277,7 @@ def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, 
         np.testing.assert_array_equal(value, result.params[name])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, screens, private_data, monkeypatch):
     stopped(private_data)
     screen = screens(data=private_data, iterations=40)

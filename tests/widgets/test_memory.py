@@ -27,7 +27,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_twenty_fits_after_the_first_take_less_than_50_mib():
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM)]

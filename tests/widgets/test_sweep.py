@@ -261,7 +261,7 @@ def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
     assert "<table" in record
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fit_opens_in_the_workbench_without_being_fitted_again(ended):
     screen = ended.screen
     menu = dict(screen.outcome.fit.control.options)
@@ -282,7 +282,7 @@ def test_a_fit_opens_in_the_workbench_without_being_fitted_again(ended):
     assert opened._closed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_path):
     screen = settle(screens(store=str(tmp_path / "fits.sqlite"), seeds=6))
     run_group = sweeping.run_group
@@ -310,7 +310,7 @@ def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_pa
     assert f"store='{tmp_path / 'fits.sqlite'}'" in text(again.outcome.export)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_sweep_that_breaks_keeps_its_fits_and_can_go_on(screens, monkeypatch):
     screen = settle(screens())
     monkeypatch.setattr(sweeping, "run_group", lambda *_, **__: 1 / 0)
@@ -324,7 +324,7 @@ def test_a_sweep_that_breaks_keeps_its_fits_and_can_go_on(screens, monkeypatch):
     assert screen.result.state == "done"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_fit_of_fewer_records_opens_with_these(screens):
     screen = screens()
     screen.ranges.fields["num_records"].value = "200, 300"
@@ -333,7 +333,7 @@ def test_a_fit_of_fewer_records_opens_with_these(screens):
     assert open_chosen(screen).data.source().load().num_train == 200
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_cannot_be_shown_does_not_lock_the_screen(screens, monkeypatch):
     screen = settle(screens())
     monkeypatch.setattr(screen.outcome, "finish", lambda *_: 1 / 0)
@@ -385,7 +385,7 @@ def test_what_was_spent_on_the_same_records_counts_for_the_next_plan(ended_priva
     assert "4 of these fits of the same records are there already" in text(screen.spending.view)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_private_score_is_computed_only_on_request_and_explained_as_a_leak(screens, private_data):
     screen = settle(screens(data=private_data, epsilons=(1,), seeds=1))
     assert "Choosing the fit with the best score" not in text(screen.spending.view)
@@ -413,7 +413,7 @@ def test_no_private_value_is_on_the_screen(ended_private, planted):
 # ---- the end --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_closing_stops_the_sweep_and_ends_its_threads():
     threads, instances = set(threading.enumerate()), set(ipywidgets.widgets.widget._instances)
     screen = settle(Sweep(epsilons=(1, 4), seeds=2, iterations=(50_000_000,)))
