@@ -31,7 +31,7 @@ from workbench.inference.dpvi import Draws
 from workbench.privacy.mechanism import GaussianMechanism
 from workbench.privacy.randomness import key_from_seed
 from workbench.sampling import Minibatch, PoissonSampler
-from workbench.widgets import Workbench, app
+from workbench.widgets import Workbench, _screen
 from workbench.widgets.data_source import DataSource
 from workbench.widgets.session import Session
 from workbench.widgets.settings import Settings
@@ -288,7 +288,7 @@ def panels_of(frame, monkeypatch, state):
     """
     output = Output()
     monkeypatch.setenv("WORKBENCH_STATE", str(state))
-    monkeypatch.setattr(app, "display", output)
+    monkeypatch.setattr(_screen, "display", output)
     monkeypatch.setattr(settling, "new_key", lambda: key_from_seed(1))
     screen = Workbench(data=dataset_of(frame), epsilon=20.0, iterations=30)
     screen._ipython_display_()

@@ -14,7 +14,7 @@ import pytest
 from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.sweeps import sweeping
-from workbench.widgets import Sweep, sweep
+from workbench.widgets import Sweep, _screen
 
 PATIENCE = 180
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -86,7 +86,7 @@ def ended():
     """A screen after a sweep of public records: (screen, figures that were shown, what ``display`` was given)."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         output = Output()
-        monkeypatch.setattr(sweep, "display", output)
+        monkeypatch.setattr(_screen, "display", output)
         screen = Sweep(epsilons=(1, 4), seeds=6, iterations=(20,))
         screen._ipython_display_()
         figures = []

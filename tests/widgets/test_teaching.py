@@ -14,7 +14,7 @@ from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.demonstrations import CLOUD, attack, several_fits, spent
 from workbench.privacy.guarantee import percent
-from workbench.widgets import _teaching_screen, teaching
+from workbench.widgets import _screen, teaching
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PATIENCE = 120
@@ -252,7 +252,7 @@ def test_in_voila_a_piece_is_displayed_when_it_is_complete(monkeypatch, voila):
     piece = settled(teaching.composition())
     draw = piece._figure.draw
     monkeypatch.setattr(piece._figure, "draw", lambda *given: may_draw.wait(PATIENCE) and draw(*given))
-    monkeypatch.setattr(_teaching_screen, "display", lambda _: shown.append(piece._newest.wait(0)))
+    monkeypatch.setattr(_screen, "display", lambda _: shown.append(piece._newest.wait(0)))
     if voila:
         monkeypatch.setenv("VOILA_REQUEST_URL", "http://localhost")
     piece.fits.index += 1
