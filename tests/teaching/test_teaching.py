@@ -14,8 +14,8 @@ from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.privacy.guarantee import percent
 from workbench.teaching import pieces as teaching
-from workbench.teaching import screen
 from workbench.teaching.simulations import CLOUD, attack, several_fits, spent
+from workbench.widgets._kit import base
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PATIENCE = 120
@@ -253,7 +253,7 @@ def test_in_voila_a_piece_is_displayed_when_it_is_complete(monkeypatch, voila):
     piece = settled(teaching.composition())
     draw = piece._figure.draw
     monkeypatch.setattr(piece._figure, "draw", lambda *given: may_draw.wait(PATIENCE) and draw(*given))
-    monkeypatch.setattr(screen, "display", lambda _: shown.append(piece._newest.wait(0)))
+    monkeypatch.setattr(base, "display", lambda _: shown.append(piece._newest.wait(0)))
     if voila:
         monkeypatch.setenv("VOILA_REQUEST_URL", "http://localhost")
     piece.fits.index += 1

@@ -6,9 +6,10 @@ import functools
 import inspect
 import math
 import re
+import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,9 +18,11 @@ from workbench.models.model import Model, is_numpyro_model, parameters_of
 __all__ = ["Kind", "Option", "declared"]
 
 Kind = Literal["number", "whole number", "yes or no", "choice", "text"]
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _KINDS: dict[type, Kind] = {bool: "yes or no", int: "whole number", float: "number", str: "text"}
 _LONGEST_HELP = 200  # characters of two sentences; the first is never cut
-_ENTRY = re.compile(r":(param|type|returns?|rtype|raises?)\b([^:]*):")
+# ":param name: text" or ":param type name: text", up to another field, an empty line or a line that is not indented
+_HELP = re.compile(r":param\b[^:]*?(\w+):(.*?)(?=:(?:param|type|returns?|rtype|raises?)\b[^:]*:|\n\s*\n|\n\S|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -62,17 +65,20 @@ def declared(definition: Any) -> tuple[Option, ...]:
     the default where there is none that can be read; help is what the docstring says at ``:param name:``. An option that
     no line of text can hold, such as an array or a function, is left out.
     """
+    function = definition.model if isinstance(definition, Model) else definition
+    parameters = parameters_of(function)
     if isinstance(definition, Model):
-        function: Any = definition.model
         defaults: Mapping[str, Any] = definition.options
     else:
-        function = definition
-        parameters = list(parameters_of(function).values())
+        named = list(parameters.values())
         if is_numpyro_model(function):  # record arrays come first, then num_records
-            parameters = parameters[[parameter.name for parameter in parameters].index("num_records") + 1 :]
-        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        defaults = {p.name: p.default for p in parameters if p.kind in named and p.default is not p.empty}
-    hints, helps = _hints(function), _helps(inspect.getdoc(_inner(function)) or "")
+            named = named[list(parameters).index("num_records") + 1 :]
+        defaults = {p.name: p.default for p in named if p.kind in _BY_NAME and p.default is not p.empty}
+    while isinstance(function, functools.partial):
+        function = function.func
+    names = vars(sys.modules.get(getattr(function, "__module__", None) or "", object))
+    hints = {name: _hint(parameter.annotation, names) for name, parameter in parameters.items()}
+    helps = {name: _beginning(text) for name, text in _HELP.findall(inspect.getdoc(function) or "")}
     found = (_option(name, default, hints.get(name), helps.get(name, "")) for name, default in defaults.items())
     return tuple(option for option in found if option is not None)
 
@@ -101,30 +107,12 @@ def _option(name: str, default: Any, hint: Any, help: str) -> Option | None:
     return Option(name, default, "number" if "number" in kinds else "whole number", (), optional, help) if kinds else None
 
 
-# ---- annotations --------------------------------------------------------------------------------------------------------
-
-
-def _inner(function: Any) -> Any:
-    """The function with the annotations: inside ``functools.partial``, decorators, or an object that can be called."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)
-    if isinstance(function, type):
-        return inspect.unwrap(vars(function).get("__init__", function))
-    return function if inspect.isroutine(function) else type(function).__call__
-
-
-def _hints(function: Callable) -> dict[str, Any]:
-    """Annotations by name; those that cannot be read, as a name that is only there for type checkers, are left out."""
-    inner = _inner(function)
-    found = {}
-    for name, annotation in getattr(inner, "__annotations__", {}).items():
-        holder = types.SimpleNamespace(__annotations__={name: annotation})
-        try:
-            found.update(typing.get_type_hints(holder, getattr(inner, "__globals__", {})))
-        except Exception:  # an annotation may be any expression
-            continue
-    return found
+def _hint(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """An annotation, evaluated where it is text; None where it cannot be, as a name that only type checkers know."""
+    try:
+        return eval(annotation, dict(names)) if isinstance(annotation, str) else annotation
+    except Exception:  # an annotation may be any expression
+        return None
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
@@ -134,30 +122,6 @@ def _parts(hint: Any) -> tuple[Any, ...]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return typing.get_args(hint)
     return (hint,)
-
-
-# ---- docstrings ---------------------------------------------------------------------------------------------------------
-
-
-def _helps(docstring: str) -> dict[str, str]:
-    """What stands at ``:param name:``, by name; several entries may share a line, and indented lines go on with one."""
-    helps: dict[str, str] = {}
-    entries = ""
-    for line in docstring.splitlines():
-        if line.startswith(":"):
-            entries += f" {line}"
-        elif entries and line[:1].isspace() and line.strip():
-            entries += f" {line.strip()}"
-        else:
-            helps |= _split(entries)
-            entries = ""
-    return helps | _split(entries)
-
-
-def _split(entries: str) -> dict[str, str]:
-    _, *rest = _ENTRY.split(entries)
-    named = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-    return {names.split()[-1]: _beginning(text) for field, names, text in named if field == "param" and names.split()}
 
 
 def _beginning(text: str) -> str:

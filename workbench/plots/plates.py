@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
 from workbench import _validate
-from workbench.plots._plate_layout import LABEL_HEIGHT, PAD, Box, Frame, Layout, Site, best_layout
+from workbench.plots._plate_layout import BEND, LABEL_HEIGHT, PAD, Box, Frame, Layout, Site, best_layout
 from workbench.plots.style import GRID, INK, QUIET, SHADE, new_figure, shortened
 
 __all__ = ["plate_figure", "plate_words"]
@@ -26,6 +27,7 @@ _WIDTH, _MARGIN, _TITLE, _LEGEND = 302.0, 6.0, 23.0, 15.0
 _NAME_SIZE, _SMALL_SIZE, _LINE = 9.5, 8.0, 11.0
 _ROUND, _UPRIGHT = 1.25, 1.64  # an ellipse around a text is wider and higher than it by these: 1 / a^2 + 1 / b^2 = 1
 _LONGEST_NAME, _FEW_PARAMETERS = 20, 2
+_STEEP, _CORNER = 0.65, 0.7  # arrows meet an outline no further from its lowest or highest point, clear of neighbours
 _LATENT, _OBSERVED, _COMPUTED, _PARAMETER = "latent", "observed", "computed", "parameter"
 _SIGNS = {_OBSERVED: "shaded: observed", _COMPUTED: "dashed: computed", _PARAMETER: "box: parameter"}
 
@@ -57,9 +59,9 @@ def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mappi
     figure.set_layout_engine("none")  # everything has its place
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    left, bottom = (width - layout.width) / 2, _MARGIN + (_LEGEND if signs else 0)
+    left, bottom = (width - layout.width) / 2 - layout.left, _MARGIN + (_LEGEND if signs else 0)
     axes.set(xlim=(-left, width - left), ylim=(-bottom, height - bottom))
-    _draw(axes, layout, sites, frames)
+    _draw(axes, layout, frames)
     if signs:
         axes.text(_MARGIN - left, _MARGIN - bottom, signs, fontsize=_SMALL_SIZE, color=QUIET, va="bottom")
     return figure
@@ -153,6 +155,8 @@ def _measure(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
             site.width, site.height = _ROUND * text + 6, _UPRIGHT * 2 * _LINE
     for frame in frames.values():
         frame.label_width = width(frame.label, _SMALL_SIZE)
+    for site in sites.values():
+        site.slot = max([site.width, *(frames[name].label_width for name in site.path)])
 
 
 def _shown(name: str) -> str:
@@ -162,8 +166,8 @@ def _shown(name: str) -> str:
 # ---- drawing ------------------------------------------------------------------------------------------------------------
 
 
-def _draw(axes: Axes, layout: Layout, sites: dict[str, Site], frames: dict[str, Frame]) -> None:
-    arrows = [layout.arrow(sites, chain) for chain in layout.chains]
+def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
+    arrows = [_arrow([layout.sites[name] for name in chain]) for chain in layout.chains]
     for name, frame in frames.items():
         left, bottom, right, top = layout.boxes[name]
         shape = "round,pad=0,rounding_size=7"
@@ -175,8 +179,10 @@ def _draw(axes: Axes, layout: Layout, sites: dict[str, Site], frames: dict[str, 
         label.set_parse_math(False)
     for arrow in arrows:
         axes.add_patch(FancyArrowPatch(path=arrow, arrowstyle="-|>", mutation_scale=9, lw=1.0, color=INK, zorder=2))
-    for name, site in sites.items():
-        x, y = layout.across[name], layout.up[site.row]
+    for name, site in layout.sites.items():
+        if site.kind == BEND:
+            continue
+        x, y = site.x, site.y
         face = {_OBSERVED: GRID, _PARAMETER: SHADE}.get(site.kind, "white")
         if site.is_box:
             outline: Patch = Rectangle((x - site.width / 2, y - site.height / 2), site.width, site.height)
@@ -188,6 +194,34 @@ def _draw(axes: Axes, layout: Layout, sites: dict[str, Site], frames: dict[str, 
         for text, size, place in ((_shown(name), _NAME_SIZE, 0.5), (site.note, _SMALL_SIZE, -0.5)):
             line = axes.text(x, y + place * _LINE, text, fontsize=size, color=INK, ha="center", va="center", zorder=5)
             line.set_parse_math(False)
+
+
+def _arrow(chain: Sequence[Site]) -> Path:
+    """From the lower edge of the first through the bends, upright in their rows, to the upper edge of the last."""
+    points = [(bend.x, bend.y + side * bend.row_height / 2) for bend in chain[1:-1] for side in (1, -1)]
+    first, last = chain[0], chain[-1]
+    start = _edge(first, (points or [(last.x, last.y)])[0])
+    end = _edge(last, (points or [(first.x, first.y)])[-1])
+    if not points:
+        return Path([start, end])
+    vertices, codes = [start], [Path.MOVETO]
+    for here, there in itertools.pairwise([start, *points, end]):
+        middle = (here[1] + there[1]) / 2
+        vertices += [(here[0], middle), (there[0], middle), there]
+        codes += [Path.CURVE4] * 3
+    return Path(vertices, codes)
+
+
+def _edge(site: Site, other: tuple[float, float]) -> tuple[float, float]:
+    """Where an arrow between ``site`` and a point meets its outline."""
+    half, tall = site.width / 2, site.height / 2
+    across, up = (other[0] - site.x) / half, (other[1] - site.y) / tall
+    if site.is_box:
+        share, depth = float(np.clip(across, -_CORNER, _CORNER)), 1.0
+    else:
+        share = float(np.clip(across / np.hypot(across, up), -_STEEP, _STEEP))
+        depth = (1 - share**2) ** 0.5
+    return site.x + share * half, site.y + float(np.sign(up)) * tall * depth
 
 
 def _free_place(width: float, box: Box, arrows: Sequence[Path]) -> float:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import ipywidgets as widgets
-from IPython.display import display
 
 from workbench._validate import ArgumentError
 from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.base import Screen, framed
 from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.notebook import complete_for_voila
 
 __all__ = ["TeachingScreen", "button", "slider"]
 
@@ -50,7 +48,7 @@ def button(label: str, icon: str, tooltip: str, act: Callable[[], None], *, prim
     return made
 
 
-class TeachingScreen:
+class TeachingScreen(Screen):
     """Controls beside pictures; display it in a notebook cell.
 
     A change of a control asks one thread for a new picture; of several changes only the newest counts. That thread alone
@@ -69,9 +67,9 @@ class TeachingScreen:
         self, title: str, lesson: str, controls: Sequence[Any], sliders: Iterable[Any], pictures: Sequence[tuple[str, int]]
     ) -> None:
         self._asked = 0
-        self._closed = threading.Event()
         self._newest = Latest("dpvi-teaching", pause=0.0)
         self._resting = Latest("dpvi-teaching-ahead", pause=_REST_SECONDS)
+        super().__init__(self._newest, self._resting)
         self.words = widgets.HTML(markup.quiet("computing…"), layout=widgets.Layout(min_height="5.6em"))
         self._problem = fields.line()
         self.pictures = [
@@ -83,18 +81,8 @@ class TeachingScreen:
         shown = [part for pair in zip(self.pictures, captions, strict=True) for part in pair]
         left = widgets.VBox([*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0"))
         right = widgets.VBox([*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0"))
-        self.view = widgets.VBox(
-            [
-                widgets.HTML(markup.STYLE_SHEET),
-                fields.section(
-                    title,
-                    widgets.HTML(markup.quiet(lesson)),
-                    widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px")),
-                ),
-            ],
-            layout=widgets.Layout(width="100%", max_width="1280px", padding="8px"),
-        )
-        self.view.add_class("dpvi-workbench")
+        beside = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px"))
+        self.view = framed(fields.section(title, widgets.HTML(markup.quiet(lesson)), beside), max_width="1280px")
         for control in sliders:
             control.observe(lambda _: self.ask(), names="value")
 
@@ -115,7 +103,7 @@ class TeachingScreen:
             compute()
 
     def _is_old(self, number: int) -> bool:
-        return number != self._asked or self._closed.is_set()
+        return number != self._asked or self._closed
 
     def _update(self, is_old: Callable[[], bool]) -> None:
         """Show what the controls say. ``is_old()`` tells whether they have changed since, so that no more need be shown."""
@@ -127,7 +115,7 @@ class TeachingScreen:
 
     def show(self, place: int, content: bytes, sentences: Sequence[str]) -> None:
         """Put a picture in its place and the words below; the first sentence in bold."""
-        if not self._closed.is_set():
+        if not self._closed:
             self.pictures[place].value = content
             first, *others = sentences
             self.words.value = f"<b>{markup.sentence(first)}</b>" + "".join(map(markup.sentence, others))
@@ -135,17 +123,6 @@ class TeachingScreen:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until everything asked for is shown; False after ``timeout`` seconds."""
         return self._newest.wait(timeout)
-
-    def close(self) -> None:
-        """Remove the view and end the threads."""
-        self._closed.set()
-        for worker in (self._newest, self._resting):
-            worker.close()
-        fields.close_all(self.view)
-
-    def _ipython_display_(self) -> None:
-        complete_for_voila(self.wait)
-        display(self.view)
 
 
 def rests(is_old: Callable[[], bool], seconds: float = 0.25) -> bool:

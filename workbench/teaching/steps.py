@@ -119,7 +119,7 @@ class ClippingScreen(TeachingScreen):
 
     def _play(self, stop: threading.Event) -> None:
         """Ask for steps, each when the one before is on the screen."""
-        while not stop.wait(_FRAME_SECONDS) and not self._closed.is_set():
+        while not stop.wait(_FRAME_SECONDS) and not self._closed:
             if self.steps >= _MOST_STEPS:
                 self.play.value = False
             elif not self._wanted:
@@ -313,7 +313,7 @@ class SamplersScreen(TeachingScreen):
             return markup.table(["sampler", "relation", "accountant", "epsilon"], rows, caption=caption, numbers=False)
 
         def done(made: str | Exception) -> None:
-            if not self._closed.is_set():
+            if not self._closed:
                 shown = markup.problem(str(made)) if isinstance(made, Exception) else made
                 self.table.value = f"<div style='overflow-x:auto;font-size:.88em'>{shown}</div>"
                 self.compare.disabled = False

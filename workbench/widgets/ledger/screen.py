@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ipywidgets as widgets
-from IPython.display import display
 
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.ledger import ledger as books
 from workbench.ledger.budget import Standing
 from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.base import Screen, framed
 from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.notebook import complete_for_voila
 from workbench.widgets.ledger import words
 
 __all__ = ["Ledger"]
@@ -50,7 +48,7 @@ class _Seen(NamedTuple):
     interrupted: int
 
 
-class Ledger:
+class Ledger(Screen):
     """The ledger of what was spent on private records; display it in a notebook cell.
 
     :param path: of its file, or a ``workbench.ledger.ledger.Ledger``; None for the user's own.
@@ -64,13 +62,12 @@ class Ledger:
         if data is not None and (not isinstance(data, Dataset) or data.is_public):
             value = data.name if isinstance(data, Dataset) else type(data).__name__
             raise _validate.ArgumentError("data", value, "must be a Dataset of private records.")
-        self.ledger = path if isinstance(path, books.Ledger) else books.Ledger(path)
-        self._pages: dict[int, _Page] = {}
-        self._closed = False
-        self._showing = threading.RLock()
-        self._filled = 0  # the data set that the form was filled for
         self._reading, self._writing = Latest("dpvi-ledger"), Latest("dpvi-ledger-writing", pause=0.0)
         self._files = Latest("dpvi-files")
+        super().__init__(self._writing, self._reading, self._files)  # what is written is read again
+        self.ledger = path if isinstance(path, books.Ledger) else books.Ledger(path)
+        self._pages: dict[int, _Page] = {}
+        self._filled = 0  # the data set that the form was filled for
         self._make_list()
         self._make_form()
         self.view = self._arranged()
@@ -123,26 +120,20 @@ class Ledger:
         )  # fmt: skip
         spent.layout.flex, cap.layout.flex = "1.6 1 460px", "1 1 320px"
         spent.layout.min_width = cap.layout.min_width = "0"
-        view = widgets.VBox(
-            [
-                widgets.HTML(markup.STYLE_SHEET),
-                fields.section(
-                    "Data sets in the ledger", self.table, self.message,
-                    widgets.HBox([self.refresh, self.recover, self.export, self.link], layout=wraps),
-                    widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}")),
-                ),
-                fields.row(spent, cap, flex="0 0 auto"),
-                fields.section("Fits", self.fits),
-            ],
-            layout=widgets.Layout(width="100%", max_width="1500px", padding="8px", grid_gap="10px"),
+        return framed(
+            fields.section(
+                "Data sets in the ledger", self.table, self.message,
+                widgets.HBox([self.refresh, self.recover, self.export, self.link], layout=wraps),
+                widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}")),
+            ),
+            fields.row(spent, cap, flex="0 0 auto"),
+            fields.section("Fits", self.fits),
+            grid_gap="10px",
         )  # fmt: skip
-        view.add_class("dpvi-workbench")
-        return view
 
     def _ipython_display_(self) -> None:
         self.look()
-        complete_for_voila(self._reading.wait)
-        display(self.view)
+        super()._ipython_display_()
 
     # ---- reading --------------------------------------------------------------------------------------------------
 
@@ -289,19 +280,6 @@ class Ledger:
             field.show_error(problems.get(name, ""))
         others = [f"{name}: {text}" if name else text for name, text in problems.items() if name not in self._fields]
         fields.say(self.message, "".join(map(markup.problem, others)))
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until what was asked for is on the screen; False after ``timeout`` seconds."""
-        return all(worker.wait(timeout) for worker in (self._writing, self._reading, self._files))
-
-    def close(self) -> None:
-        """Remove the view and end the threads."""
-        with self._showing:
-            self._closed = True
-            for worker in (self._reading, self._writing, self._files):
-                worker.close()
-            fields.close_all(self.view)
-            self._pages = {}
 
 
 def _button(label: str, icon: str, tooltip: str, *, disabled: bool = False, primary: bool = False) -> Any:

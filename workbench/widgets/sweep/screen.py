@@ -1,49 +1,36 @@
 """The sweep screen: choose model, data and ranges, read what they cost, watch the figure fill, open any of the fits.
 
-As in ``app``, callbacks only set flags and start threads, and one presenter thread writes what a running sweep shows. What
-the controls would mean, and what all fits together would spend, is computed in a thread of its own beforehand; nothing
-starts before that is on the screen, and nothing over private records before it is accepted there.
+What the controls would mean, and what all fits together would spend, is computed beforehand; nothing starts before that is
+on the screen, and nothing over private records before it is accepted there.
 """
 
 from __future__ import annotations
 
-import functools
-import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ipywidgets as widgets
-from IPython.display import display
 
 from workbench import models
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.inference.record_model import PrivacyModelError
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.store import Store
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.base import FRAME_SECONDS, RunScreen
 from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.memory import give_back
-from workbench.widgets._kit.notebook import Record, complete_for_voila, namespace
-from workbench.widgets._kit.threads import background
 from workbench.widgets.sweep.ranges_panel import RangesPanel
 from workbench.widgets.sweep.session import SweepSession
 from workbench.widgets.sweep.settings import SweepSettings, problems_of_ranges
 from workbench.widgets.sweep.spending_panel import SpendingPanel
 from workbench.widgets.sweep.sweep_panel import SweepPanel, table_html
-from workbench.widgets.workbench import session as sessions
-from workbench.widgets.workbench.data_panel import DataPanel
-from workbench.widgets.workbench.data_source import Loader
-from workbench.widgets.workbench.model_panel import ModelPanel
 from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.screen import Workbench
 from workbench.widgets.workbench.settings import PRIVACY_FIELDS
 
 __all__ = ["Sweep"]
 
-_FRAME_SECONDS = 0.4
 _SCORES_LEAK = (
     "They are computed without noise, and epsilon and delta do not cover them. To choose the fit with the best of them "
     "leaks as well: what is chosen follows from the private records."
@@ -58,7 +45,7 @@ class _Ready(NamedTuple):
     prepared: PreparedSweep
 
 
-class Sweep:
+class Sweep(RunScreen):
     """The interactive sweep; display it in a notebook cell.
 
     :param model: name of the model chosen first. :param data: name of an embedded data set, or a ``Dataset``.
@@ -85,22 +72,11 @@ class Sweep:
         start = {"epsilons": tuple(epsilons), "seeds": seeds, "iterations": tuple(iterations), "samplers": ("poisson",)}
         for name, problem in problems_of_ranges(start).items():
             raise ArgumentError(name, start[name], problem)
-        self.result: SweepResult | None = None
+        self._plans, self._openings = Latest("dpvi-sweep-plan"), Latest("dpvi-opening")
+        super().__init__(model, data, {}, self._plans, self._openings)
         self.opened: Workbench | None = None
-        self._session: SweepSession | None = None
-        self._presenter: threading.Thread | None = None
-        self._ready: _Ready | None = None
         self._last: _Ready | None = None  # of the last run
         self._stores: dict[str, Store] = {}
-        self._data_key: Any = None
-        self._wanted: Any = None  # key of the settings whose plan is to be shown; None while they have problems
-        self._showing = threading.RLock()  # controls are read, and plans shown, by one thread at a time
-        self._closed = self._loud = self._is_running = False
-        self._lock = threading.Lock()  # starting, ending and closing exclude each other
-        self._loader, self._record = Loader(), Record()
-        self._plans, self._openings = Latest("dpvi-sweep-plan"), Latest("dpvi-opening")
-        self.model = ModelPanel(model, {}, self._controls_changed)
-        self.data = DataPanel(data, self._controls_changed, namespace)
         self.ranges = RangesPanel(
             epsilons=epsilons, seeds=seeds, iterations=iterations, store=store, on_change=self._controls_changed
         )
@@ -111,34 +87,13 @@ class Sweep:
         self.spending = SpendingPanel(self._show_buttons)
         self.outcome = SweepPanel(self._open)
         self.run.fit.on_click(lambda _: self.start())
-        self.run.stop.on_click(lambda _: self.stop())
-        self.run.resume.on_click(lambda _: self.resume())
-        self.view = self._arranged()
-        self._loud = True
-        self._controls_changed()
-        sessions.warm_up()
-        self.run.find_devices()
-
-    def _arranged(self) -> Any:
-        """Controls beside what a sweep shows, as in the Workbench; a fit that is opened stands below both."""
-        chosen = [self.model.view, self.data.view, self.ranges.view]
-        for part in chosen:
-            part.layout.flex, part.layout.min_width = "1 1 300px", "0"
-        controls = fields.row(*chosen, flex="1 1 340px")
         more = widgets.Tab(
             [self.outcome.table, self.outcome.opening, self.outcome.export], titles=("Table", "Open a fit", "Export")
         )
-        shown = widgets.VBox(
-            [fields.section("Sweep", self.spending.view, self.run.view, self.outcome.live), more],
-            layout=widgets.Layout(flex="1.7 1 480px", min_width="0", grid_gap="10px"),
-        )
-        screen = widgets.VBox(
-            [widgets.HTML(markup.STYLE_SHEET), fields.row(controls, shown, flex="0 0 auto")],
-            layout=widgets.Layout(width="100%", max_width="1500px", padding="8px"),
-        )
-        screen.add_class("dpvi-workbench")
-        self._below = widgets.VBox()
-        return widgets.VBox([screen, self._below])
+        sweep = fields.section("Sweep", self.spending.view, self.run.view, self.outcome.live)
+        self._below = widgets.VBox()  # a fit that is opened
+        self.view = widgets.VBox([self._arranged(self.ranges.view, [sweep, more]), self._below])
+        self._start()
 
     # ---- controls -------------------------------------------------------------------------------------------------
 
@@ -159,29 +114,16 @@ class Sweep:
         """``{argument: what is wrong with it}``, as far as it can be told at once."""
         return {**self.model.problems(), **self.data.problems(), **self.ranges.problems()}
 
-    def _controls_changed(self) -> None:
-        if not self._loud or self._closed:
-            return
-        with self._showing:
-            self._ready = None
-            problems = self.problems()
-            self._show_problems(problems)
-            self._show_buttons()
-            if problems:
-                self._wanted = None
-                self._plans.drop()
-                self.spending.show_unknown("Mend what is marked, and the plan is shown here.")
-                return
-            settings = self.settings()
-            if settings.data.key != self._data_key:  # what was ticked was ticked for other records
-                self._data_key = settings.data.key
-                if self.run.evaluate_private.value:
-                    self.run.evaluate_private.value = False  # which calls this again
-                    return
-            self._wanted = settings.key
-            self.run.evaluate_private.visible = not settings.data.evaluation_is_public
-            self.spending.computing()
-            self._plans.ask(lambda: self._look_ahead(settings), lambda found: self._show_plan(settings, found))
+    def _follow_problems(self) -> None:
+        self._ready = None
+        self._show_buttons()
+        self.spending.show_unknown("Mend what is marked, and the plan is shown here.")
+
+    def _follow(self, settings: SweepSettings) -> None:
+        self._ready = None
+        self._show_buttons()
+        self.spending.computing()
+        self._plans.ask(lambda: self._look_ahead(settings), lambda found: self._show_plan(settings, found))
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Each problem beside the field it is about; what no panel knows below the ranges."""
@@ -211,17 +153,14 @@ class Sweep:
 
     def _show_plan(self, settings: SweepSettings, found: _Ready | Exception) -> None:
         with self._showing:
-            if self._closed or settings.key != self._wanted:  # the controls have changed since
+            if not self._is_wanted(settings):
                 return
             self.data.show_dataset(self._loader.found(settings.data))
             if not isinstance(found, Exception):
                 self._ready = found
                 self._show_ready(found)
                 return
-            if isinstance(found, ArgumentError):
-                self._show_problems({found.argument: found.expectation})
-            elif isinstance(found, PrivacyModelError):
-                self._show_problems({"model": str(found)})
+            self._show_refusal(found)
             self.spending.show_unknown(fields.in_words(found))
 
     def _show_ready(self, ready: _Ready) -> None:
@@ -242,15 +181,6 @@ class Sweep:
             may_start = ready is not None and bool(ready.prepared.runs) and self.spending.accepted
             self.run.fit.disabled = running or goes_on or not may_start
 
-    # ---- screen ---------------------------------------------------------------------------------------------------
-
-    def _ipython_display_(self) -> None:
-        self.model.refresh()
-        self.data.refresh()
-        complete_for_voila(self._plans.wait)
-        display(self.view)
-        self._record.put(display(self._record.content, display_id=True))
-
     # ---- running --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -264,67 +194,30 @@ class Sweep:
                 return
             total = ready.prepared.total
             ready.prepared.accept(None if total is None else total.epsilon)
-            self._last, self._session = ready, SweepSession(ready.prepared)
-            self._begin(self._session, resumed=False)
+            self._last = ready
+            self._begin(SweepSession(ready.prepared), resumed=False)
 
-    def resume(self) -> None:
-        """Run what is missing of a sweep that has ended early, as the Resume button does; returns at once."""
-        session = self._session
-        if session is not None and session.can_resume and self._takes_over():
-            self._begin(session, resumed=True)
-
-    def _takes_over(self) -> bool:
-        """Whether a sweep may begin now; if so, no other one may until it has ended."""
-        with self._lock:
-            may = not (self._is_running or self._closed)
-            self._is_running = self._is_running or may
-        return may
-
-    def _begin(self, session: SweepSession, *, resumed: bool) -> None:
-        session.start()
+    def _show_begun(self) -> None:
         self._show_buttons()
-        self._presenter = background(functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop)
 
-    def stop(self) -> None:
-        """Ask the sweep to end with the fits that it has, as the Stop button does; returns at once."""
-        if self._session is not None:
-            self._session.stop()
+    def _show_run(self, session: SweepSession, resumed: bool) -> None:
+        self.outcome.begin(resumed)
+        fits = 0
+        while not session.wait(FRAME_SECONDS):
+            if session.stopping:
+                self.run.stop.disabled = True
+            found = None
+            if (over := session.now().fits) != fits:
+                fits, found = over, session.result
+                self.result = found
+            self.outcome.show(session, found)
+        self.result = session.result
+        if not self._closed:
+            self.outcome.finish(session, self.result)
+            self._leave_record(session, self.result)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no sweep runs and its end is on the screen; False after ``timeout`` seconds."""
-        if self._presenter is not None:
-            self._presenter.join(timeout)
-            return not self._presenter.is_alive()
-        return True
-
-    def _present(self, session: SweepSession, resumed: bool) -> None:
-        """Write everything that a sweep shows; the only writer of these traits until it has ended."""
-        try:
-            self.outcome.begin(resumed)
-            fits = 0
-            while not session.wait(_FRAME_SECONDS):
-                if session.stopping:
-                    self.run.stop.disabled = True
-                found = None
-                if (over := session.now().fits) != fits:
-                    fits, found = over, session.result
-                    self.result = found
-                self.outcome.show(session, found)
-            self.result = session.result
-            if not self._closed:
-                self.outcome.finish(session, self.result)
-                self._leave_record(session, self.result)
-        except Exception:  # what cannot be shown must not lock the screen
-            session.wait()
-            self.result = session.result
-            self.outcome.show_broken(traceback.format_exc())
-        with self._lock:
-            self._is_running = False
-        if self._closed:
-            self._forget()
-            return
-        give_back()
-        self._controls_changed()  # the next sweep counts what this one has spent
+    def _show_broken(self, trace: str) -> None:
+        self.outcome.show_broken(trace)
 
     def _leave_record(self, session: SweepSession, result: SweepResult) -> None:
         """Ordinary static output under the widget, folded: it stays when the notebook is closed."""
@@ -371,25 +264,12 @@ class Sweep:
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Stop a running sweep, remove the view and forget data; ``result`` stays."""
+    def _panels(self) -> Sequence[Any]:
         with self._lock:
-            self._closed = True
-            running, opened = self._is_running, self.opened
-        self.stop()
-        for worker in (self._plans, self._openings):
-            worker.close()
-        if opened is not None:
-            opened.close()
-        for panel in (self.model, self.data, self.ranges, self.outcome):
-            panel.close()
-        fields.close_all(self.view)
-        if not running:  # else the presenter does when the sweep has ended
-            self._forget()
+            opened = [] if self.opened is None else [self.opened]
+        return *opened, self.model, self.data, self.ranges, self.outcome
 
     def _forget(self) -> None:
-        self._session = self._ready = self._last = None
+        self._last = None
         self._stores.clear()
-        self._loader.close()
-        self._record.close()
-        give_back()
+        super()._forget()

@@ -1,41 +1,28 @@
 """The workbench screen: choose a model and data, set the privacy, watch a private fit, read what is promised.
 
-The view is made of ipywidgets. Button callbacks only set flags and start threads. While a fit runs, one presenter
-thread is the only writer of what is shown of it; it draws the newest snapshot some times a second and skips those in
-between. What a plan would mean is computed in a thread of its own, whenever the controls have come to rest, and the fit is
-compiled beforehand there, so that pressing Fit starts it.
+What a plan would mean is computed beforehand, whenever the controls have stopped changing, and the fit is compiled, so
+that pressing Fit starts it.
 """
 
 from __future__ import annotations
 
-import functools
-import threading
-import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ipywidgets as widgets
-from IPython.display import display
 
 from workbench import data as data_room
 from workbench import models
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.inference.record_model import PrivacyModelError
 from workbench.plots import png
 from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.base import FRAME_SECONDS, RunScreen
 from workbench.widgets._kit.latest import Latest
-from workbench.widgets._kit.memory import give_back
-from workbench.widgets._kit.notebook import Record, complete_for_voila, namespace
-from workbench.widgets._kit.threads import background
 from workbench.widgets.ledger.strip import PROBLEMS, LedgerStrip, Seen, prepare_saved
 from workbench.widgets.ledger.words import result_words
-from workbench.widgets.workbench import session as sessions
-from workbench.widgets.workbench.data_panel import DataPanel
-from workbench.widgets.workbench.data_source import Loader
 from workbench.widgets.workbench.history_panel import HistoryPanel
 from workbench.widgets.workbench.live_panel import LivePanel
-from workbench.widgets.workbench.model_panel import ModelPanel
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
 from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card, posterior_table
 from workbench.widgets.workbench.run_panel import RunPanel
@@ -43,8 +30,6 @@ from workbench.widgets.workbench.session import Session
 from workbench.widgets.workbench.settings import Settings, ledger_in_code, problems_of
 
 __all__ = ["Workbench"]
-
-_FRAME_SECONDS = 0.4
 
 
 class _Ready(NamedTuple):
@@ -60,7 +45,7 @@ class _Ready(NamedTuple):
         return self.settings.key == settings.key and not self.prepared.has_begun
 
 
-class Workbench:
+class Workbench(RunScreen):
     """The interactive workbench; display it in a notebook cell.
 
     :param model: name of the model chosen first. :param options: its options that differ from their defaults.
@@ -92,55 +77,23 @@ class Workbench:
         start = {"epsilon": epsilon, "delta": delta, "iterations": iterations}
         for name, problem in problems_of(start).items():
             raise ArgumentError(name, start[name], problem)
+        self._outlooks, self._compilations = Latest("dpvi-outlook"), Latest("dpvi-ahead")
+        super().__init__(model, data, options or {}, self._outlooks, self._compilations)
         self._book = ledger_in_code(ledger)
-        self.result: Any = None
-        self._session: Session | None = None
-        self._presenter: threading.Thread | None = None
-        self._ready: _Ready | None = None
         self._last_ready: _Ready | None = None  # of the last fit, for another one of the same plan
         self._newest: Any = None  # the fit prepared last, whose compiled steps the next may share
-        self._loader, self._record = Loader(), Record()
-        self._data_key: Any = None
-        self._wanted: Any = None  # key of the settings whose consequences are to be shown; None while they have problems
-        self._showing = threading.RLock()  # controls are read, and consequences shown, by one thread at a time
-        self._closed = self._loud = self._is_running = False
-        self._lock = threading.Lock()  # starting, ending and closing exclude each other
-        self._outlooks, self._compilations = Latest("dpvi-outlook"), Latest("dpvi-ahead")
-        self.model = ModelPanel(model, options or {}, self._controls_changed)
-        self.data = DataPanel(data, self._controls_changed, namespace)
         self.privacy = PrivacyPanel(epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed)
         self.run = RunPanel(self._controls_changed)
         self.ledger = LedgerStrip(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
-        self.run.stop.on_click(lambda _: self.stop())
-        self.run.resume.on_click(lambda _: self.resume())
-        self.view = self._arranged()
-        self._loud = True
-        self._controls_changed()
-        sessions.warm_up()
-        self.run.find_devices()
-
-    def _arranged(self) -> Any:
-        """Controls beside what a fit shows; below 850 pixels they stand above it, model and data side by side."""
-        chosen = [self.model.view, self.data.view, self.privacy.view]
-        for part in chosen:
-            part.layout.flex, part.layout.min_width = "1 1 300px", "0"
-        controls = fields.row(*chosen, flex="1 1 340px")
         more = widgets.Tab(
             [self.outcome.posterior, self.outcome.pictures, self.history.view, self.outcome.export],
             titles=("Posterior", "Pictures", "Fits so far", "Export"),
         )
-        shown = widgets.VBox(
-            [fields.section("Fit", self.run.view, self.ledger.view, self.live.view), self.outcome.guarantee, more],
-            layout=widgets.Layout(flex="1.7 1 480px", min_width="0", grid_gap="10px"),
-        )
-        view = widgets.VBox(
-            [widgets.HTML(markup.STYLE_SHEET), fields.row(controls, shown, flex="0 0 auto")],
-            layout=widgets.Layout(width="100%", max_width="1500px", padding="8px"),
-        )
-        view.add_class("dpvi-workbench")
-        return view
+        fit = fields.section("Fit", self.run.view, self.ledger.view, self.live.view)
+        self.view = self._arranged(self.privacy.view, [fit, self.outcome.guarantee, more])
+        self._start()
 
     @property
     def results(self) -> list[Any]:
@@ -168,34 +121,19 @@ class Workbench:
         """``{argument: what is wrong}``, as far as it can be told at once."""
         return {**self.model.problems(), **self.data.problems(), **self.privacy.problems()}
 
-    def _controls_changed(self) -> None:
-        if not self._loud or self._closed:
+    def _follow_problems(self) -> None:
+        self.privacy.show_unknown("Mend what is marked, and the consequences are shown here.")
+        self.ledger.show_unknown()
+
+    def _follow(self, settings: Settings) -> None:
+        self.outcome.show_code(settings.as_code(), settings.as_cells())
+        self.ledger.computing(settings.data.key)
+        if self._ready is not None and self._ready.fits(settings):
+            self._show_ready(self._ready)
+            self._look_again()
             return
-        with self._showing:
-            problems = self.problems()
-            self._show_problems(problems)
-            if problems:
-                self._wanted = None
-                self._outlooks.drop()
-                self.privacy.show_unknown("Mend what is marked, and the consequences are shown here.")
-                self.ledger.show_unknown()
-                return
-            settings = self.settings()
-            if settings.data.key != self._data_key:  # what was ticked was ticked for other records
-                self._data_key = settings.data.key
-                if self.run.evaluate_private.value:
-                    self.run.evaluate_private.value = False  # which calls this again
-                    return
-            self._wanted = settings.key
-            self.run.evaluate_private.visible = not settings.data.evaluation_is_public
-            self.outcome.show_code(settings.as_code(), settings.as_cells())
-            self.ledger.computing(settings.data.key)
-            if self._ready is not None and self._ready.fits(settings):
-                self._show_ready(self._ready)
-                self._look_again()
-                return
-            self.privacy.computing()
-            self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
+        self.privacy.computing()
+        self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Each problem beside the field it is about; what no panel knows beside the data."""
@@ -231,7 +169,7 @@ class Workbench:
 
     def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
         with self._showing:
-            if self._closed or settings.key != self._wanted:  # the controls have changed since
+            if not self._is_wanted(settings):
                 return
             if isinstance(found, Exception):
                 self._show_unknown(settings, found)
@@ -244,10 +182,7 @@ class Workbench:
         self._ready = None
         self.data.show_dataset(self._loader.found(settings.data))
         self.ledger.show_unknown()
-        if isinstance(error, ArgumentError):
-            self._show_problems({error.argument: error.expectation})
-        elif isinstance(error, PrivacyModelError):
-            self._show_problems({"model": str(error)})
+        self._show_refusal(error)
         self.privacy.show_unknown(fields.in_words(error))
 
     def _show_ready(self, ready: _Ready) -> None:
@@ -277,19 +212,10 @@ class Workbench:
 
     def _show_spent(self, ready: _Ready, seen: Seen | Exception) -> None:
         with self._showing:
-            if self._closed or ready.settings.key != self._wanted or isinstance(seen, Exception):
+            if not self._is_wanted(ready.settings) or isinstance(seen, Exception):
                 return
             if self.ledger.show(seen):
                 self._show_problems(seen.problems)
-
-    # ---- screen ---------------------------------------------------------------------------------------------------
-
-    def _ipython_display_(self) -> None:
-        self.model.refresh()
-        self.data.refresh()
-        complete_for_voila(self._outlooks.wait)
-        display(self.view)
-        self._record.put(display(self._record.content, display_id=True))
 
     # ---- running --------------------------------------------------------------------------------------------------
 
@@ -312,11 +238,9 @@ class Workbench:
 
     def resume(self) -> None:
         """Go on with a stopped fit, as the Resume button does; returns at once."""
-        session = self._session
-        if session is None or not session.can_resume or not self._takes_over():
-            return
-        session.compares = bool(self.run.baseline.value)
-        self._begin(session, resumed=True)
+        if self._session is not None:
+            self._session.compares = bool(self.run.baseline.value)
+        super().resume()
 
     def resume_saved(self, run: Any) -> None:
         """Go on with a fit whose process has ended, as the button beside it does; returns at once.
@@ -332,19 +256,12 @@ class Workbench:
             )
             self._begin(session, resumed=False)
 
-    def _takes_over(self) -> bool:
-        """Whether a fit may begin now; if so, no other one may until it has ended."""
-        with self._lock:
-            may = not (self._is_running or self._closed)
-            self._is_running = self._is_running or may
-        return may
-
     def _begin(self, session: Session, *, resumed: bool) -> None:
         self.result = None
-        self._session = session
+        super()._begin(session, resumed=resumed)
+
+    def _show_begun(self) -> None:
         self._show_running(True)
-        session.start()
-        self._presenter = background(functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop)
 
     def _show_running(self, running: bool, *, can_resume: bool = False) -> None:
         self.run.show_running(running, can_resume=can_resume)
@@ -366,68 +283,34 @@ class Workbench:
         self._is_running = False
         self._show_running(False)
 
-    def stop(self) -> None:
-        """Ask the running fit to end with what it has, as the Stop button does; returns at once."""
-        if self._session is not None:
-            self._session.stop()
+    def _show_run(self, session: Session, resumed: bool) -> None:
+        self.outcome.clear()
+        self.live.begin(resumed)
+        ended = False
+        while not ended:
+            ended = session.wait(FRAME_SECONDS)
+            if session.stopping:
+                self.run.stop.disabled = True
+            self.live.show(session, session.progress())
+        self._finish(session, resumed)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no fit runs and its end is on the screen; False after ``timeout`` seconds."""
-        if self._presenter is not None:
-            self._presenter.join(timeout)
-            return not self._presenter.is_alive()
-        return True
+    def _show_broken(self, trace: str) -> None:
+        self.live.show_broken(trace)
 
-    def close(self) -> None:
-        """Stop a running fit, remove the view and forget data and fits; ``result`` stays."""
-        with self._lock:
-            self._closed = True
-            running = self._is_running
-        self.stop()
-        for worker in (self._outlooks, self._compilations):
-            worker.close()
-        with self._showing:  # what is being shown is not closed half way
-            for panel in (self.model, self.data, self.privacy, self.outcome, self.history, self.live, self.ledger):
-                panel.close()
-            fields.close_all(self.view)
-        if not running:  # else the presenter does when the fit has ended
-            self._forget()
-
-    def _forget(self) -> None:
-        self._session = self._ready = self._last_ready = self._newest = None
-        self._loader.close()
-        self._record.close()
-        give_back()
-
-    def _present(self, session: Session, resumed: bool) -> None:
-        """Write everything that a fit shows; the only writer of these traits until the fit has ended."""
-        try:
-            self.outcome.clear()
-            self.live.begin(resumed)
-            while True:
-                ended = session.wait(_FRAME_SECONDS)
-                if session.stopping:
-                    self.run.stop.disabled = True
-                self.live.show(session, session.progress())
-                if ended:
-                    break
-            self._finish(session, resumed)
-        except Exception:  # what cannot be shown must not lock the screen
-            session.wait()
-            self.result = session.result
-            self.live.show_broken(traceback.format_exc())
-        with self._lock:
-            self._is_running = False
-        if self._closed:
-            self._forget()
-            return
+    def _show_ended(self, session: Session) -> None:
         self._show_running(False, can_resume=session.can_resume)
-        give_back()
         if session.result is not None:
             self.ledger.forget_reason()
-        self._controls_changed()  # prepares the next fit
+        super()._show_ended(session)  # prepares the next fit
         if session.argument:
             self._show_problems({session.argument: session.expectation})
+
+    def _panels(self) -> Sequence[Any]:
+        return self.model, self.data, self.privacy, self.outcome, self.history, self.live, self.ledger
+
+    def _forget(self) -> None:
+        self._last_ready = self._newest = None
+        super()._forget()
 
     def _finish(self, session: Session, resumed: bool) -> None:
         self.live.finish(session)
