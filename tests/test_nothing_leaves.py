@@ -32,7 +32,7 @@ from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler
 from workbench.widgets import Workbench
-from workbench.widgets._kit import base
+from workbench.widgets.workbench import run_screen
 from workbench.widgets.workbench.data_source import DataSource
 from workbench.widgets.workbench.session import Session
 from workbench.widgets.workbench.settings import Settings
@@ -289,7 +289,7 @@ def panels_of(frame, monkeypatch, state):
     """
     output = Output()
     monkeypatch.setenv("WORKBENCH_STATE", str(state))
-    monkeypatch.setattr(base, "display", output)
+    monkeypatch.setattr(run_screen, "display", output)
     monkeypatch.setattr(settling, "new_key", lambda: key_from_seed(1))
     screen = Workbench(data=dataset_of(frame), epsilon=20.0, iterations=30)
     screen._ipython_display_()

@@ -20,7 +20,7 @@ from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.models import registry
 from workbench.widgets import Workbench
-from workbench.widgets._kit import base
+from workbench.widgets.workbench import run_screen
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
@@ -92,7 +92,7 @@ class Run:
 
 def run_to_the_end(screen, monkeypatch):
     output = Output()
-    monkeypatch.setattr(base, "display", output)
+    monkeypatch.setattr(run_screen, "display", output)
     screen._ipython_display_()
     settle(screen)
     run = Run(screen, text(screen), [], [], output)
@@ -255,7 +255,7 @@ def mean_only(x, y=None, num_records=None, concentration=1.0):
 
 @pytest.mark.thorough
 def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(screens, gallery, monkeypatch):
-    monkeypatch.setattr(base, "display", Output())
+    monkeypatch.setattr(run_screen, "display", Output())
     screen = screens(iterations=20)
     assert "mean_only" not in screen.model.model.control.options
     wb.models.register("mean_only", mean_only)
@@ -360,7 +360,7 @@ def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
 
 def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):
     output = Output()
-    monkeypatch.setattr(base, "display", output)
+    monkeypatch.setattr(run_screen, "display", output)
     before = text(settle(ended.screen))
     ended.screen._ipython_display_()
     settle(ended.screen)
@@ -513,7 +513,7 @@ def test_what_was_ticked_for_one_data_set_does_not_hold_for_another(screens, pri
 @pytest.mark.thorough
 def test_a_fit_without_curves_shows_none_of_an_earlier_one(screens, private_data, monkeypatch):
     output = Output()
-    monkeypatch.setattr(base, "display", output)
+    monkeypatch.setattr(run_screen, "display", output)
     screen = screens(data=private_data, iterations=20)
     empty = bytes(screen.live.picture.value)
     screen._ipython_display_()

@@ -15,7 +15,7 @@ from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.sweeps import sweeping
 from workbench.widgets import Sweep
-from workbench.widgets._kit import base
+from workbench.widgets.workbench import run_screen
 
 PATIENCE = 180
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -87,7 +87,7 @@ def ended():
     """A screen after a sweep of public records: (screen, figures that were shown, what ``display`` was given)."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         output = Output()
-        monkeypatch.setattr(base, "display", output)
+        monkeypatch.setattr(run_screen, "display", output)
         screen = Sweep(epsilons=(1, 4), seeds=6, iterations=(20,))
         screen._ipython_display_()
         figures = []

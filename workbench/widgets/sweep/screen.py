@@ -18,7 +18,6 @@ from workbench.sweeps.result import SweepResult
 from workbench.sweeps.store import Store
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.base import FRAME_SECONDS, RunScreen
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets.sweep.ranges_panel import RangesPanel
 from workbench.widgets.sweep.session import SweepSession
@@ -26,6 +25,7 @@ from workbench.widgets.sweep.settings import SweepSettings, problems_of_ranges
 from workbench.widgets.sweep.spending_panel import SpendingPanel
 from workbench.widgets.sweep.sweep_panel import SweepPanel, table_html
 from workbench.widgets.workbench.run_panel import RunPanel
+from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.screen import Workbench
 from workbench.widgets.workbench.settings import PRIVACY_FIELDS
 

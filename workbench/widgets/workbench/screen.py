@@ -17,7 +17,6 @@ from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.plots import png
 from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.base import FRAME_SECONDS, RunScreen
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets.ledger.strip import PROBLEMS, LedgerStrip, Seen, prepare_saved
 from workbench.widgets.ledger.words import result_words
@@ -26,6 +25,7 @@ from workbench.widgets.workbench.live_panel import LivePanel
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
 from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card, posterior_table
 from workbench.widgets.workbench.run_panel import RunPanel
+from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Session
 from workbench.widgets.workbench.settings import Settings, ledger_in_code, problems_of
 

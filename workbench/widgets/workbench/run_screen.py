@@ -1,0 +1,217 @@
+"""What the Workbench and Sweep screens share: one run at a time of what their controls say."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+from IPython.display import display
+
+from workbench._validate import ArgumentError
+from workbench.data import Dataset
+from workbench.inference.record_model import PrivacyModelError
+from workbench.widgets._kit import fields
+from workbench.widgets._kit.base import Screen, framed
+from workbench.widgets._kit.latest import Latest
+from workbench.widgets._kit.memory import give_back
+from workbench.widgets._kit.notebook import Record, complete_for_voila, namespace
+from workbench.widgets._kit.threads import background
+from workbench.widgets.workbench import session as sessions
+from workbench.widgets.workbench.data_panel import DataPanel
+from workbench.widgets.workbench.data_source import Loader
+from workbench.widgets.workbench.model_panel import ModelPanel
+from workbench.widgets.workbench.run_panel import RunPanel
+
+__all__ = ["FRAME_SECONDS", "RunScreen"]
+
+FRAME_SECONDS = 0.4
+
+
+class RunScreen(Screen):
+    """A screen that runs what its controls say: a fit, or a sweep. Callbacks only set flags and start threads.
+
+    While something runs, one presenter thread is the only writer of what is shown of it; it shows the newest state some
+    times a second and skips those in between. The consequences of the controls are computed in a thread of their own, once
+    the controls have stopped changing. Subclasses make ``run``, and end ``__init__`` with ``_start``.
+
+    :param ahead: computes the consequences. :param workers: further threads.
+    """
+
+    run: RunPanel
+
+    def __init__(self, model: str, data: str | Dataset, options: Mapping[str, Any], ahead: Latest, *workers: Latest) -> None:
+        super().__init__(ahead, *workers)
+        self._ahead = ahead
+        self.result: Any = None
+        self._session: Any = None
+        self._presenter: threading.Thread | None = None
+        self._ready: Any = None  # what could start now
+        self._data_key: Any = None
+        self._wanted: Any = None  # key of the settings whose consequences are to be shown; None while they have problems
+        self._loud = self._is_running = False
+        self._lock = threading.Lock()  # starting, ending and closing exclude each other
+        self._loader, self._record = Loader(), Record()
+        self.model = ModelPanel(model, options, self._controls_changed)
+        self.data = DataPanel(data, self._controls_changed, namespace)
+
+    def _start(self) -> None:
+        """The screen is complete: follow its controls."""
+        self.run.stop.on_click(lambda _: self.stop())
+        self.run.resume.on_click(lambda _: self.resume())
+        self._loud = True
+        self._controls_changed()
+        sessions.warm_up()
+        self.run.find_devices()
+
+    def _arranged(self, settings: Any, shown: Sequence[Any]) -> Any:
+        """Controls beside what is shown, or above it in windows narrower than 850 pixels."""
+        chosen = [self.model.view, self.data.view, settings]
+        for part in chosen:
+            part.layout.flex, part.layout.min_width = "1 1 300px", "0"
+        right = widgets.VBox(shown, layout=widgets.Layout(flex="1.7 1 480px", min_width="0", grid_gap="10px"))
+        return framed(fields.row(fields.row(*chosen, flex="1 1 340px"), right, flex="0 0 auto"))
+
+    # ---- controls -------------------------------------------------------------------------------------------------
+
+    def settings(self) -> Any:
+        """What the controls say now."""
+        raise NotImplementedError
+
+    def problems(self) -> dict[str, str]:
+        """``{argument: what is wrong with it}``, as far as it can be told at once."""
+        raise NotImplementedError
+
+    def _show_problems(self, problems: Mapping[str, str]) -> None:
+        """Each problem beside the field it is about."""
+        raise NotImplementedError
+
+    def _follow_problems(self) -> None:
+        """Show that nothing is known, as the controls have problems."""
+        raise NotImplementedError
+
+    def _follow(self, settings: Any) -> None:
+        """Have the consequences of ``settings`` computed and shown."""
+        raise NotImplementedError
+
+    def _controls_changed(self) -> None:
+        if not self._loud or self._closed:
+            return
+        with self._showing:
+            problems = self.problems()
+            self._show_problems(problems)
+            if problems:
+                self._wanted = None
+                self._ahead.drop()
+                self._follow_problems()
+                return
+            settings, private_scores = self.settings(), self.run.evaluate_private
+            if settings.data.key != self._data_key:  # what was ticked was ticked for other records
+                self._data_key = settings.data.key
+                if private_scores.value:
+                    private_scores.value = False  # which calls this again
+                    return
+            self._wanted = settings.key
+            private_scores.visible = not settings.data.evaluation_is_public
+            self._follow(settings)
+
+    def _is_wanted(self, settings: Any) -> bool:
+        """Whether the controls still say what ``settings`` do."""
+        return not self._closed and settings.key == self._wanted
+
+    def _show_refusal(self, error: Exception) -> None:
+        """Beside the field it is about, as far as that is known."""
+        if isinstance(error, ArgumentError):
+            self._show_problems({error.argument: error.expectation})
+        elif isinstance(error, PrivacyModelError):
+            self._show_problems({"model": str(error)})
+
+    def _ipython_display_(self) -> None:
+        self.model.refresh()
+        self.data.refresh()
+        complete_for_voila(self._ahead.wait)
+        display(self.view)
+        self._record.put(display(self._record.content, display_id=True))
+
+    # ---- running --------------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Resume what was stopped, as the Resume button does; returns at once."""
+        session = self._session
+        if session is not None and session.can_resume and self._takes_over():
+            self._begin(session, resumed=True)
+
+    def _takes_over(self) -> bool:
+        """Whether a run may begin now; if so, no other one may until it has ended."""
+        with self._lock:
+            may = not (self._is_running or self._closed)
+            self._is_running = self._is_running or may
+        return may
+
+    def _begin(self, session: Any, *, resumed: bool) -> None:
+        self._session = session
+        session.start()
+        self._show_begun()
+        self._presenter = background(functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop)
+
+    def stop(self) -> None:
+        """Have the run end with what it has, as the Stop button does; returns at once."""
+        if self._session is not None:
+            self._session.stop()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing runs and the end is on the screen; False after ``timeout`` seconds."""
+        if self._presenter is not None:
+            self._presenter.join(timeout)
+            return not self._presenter.is_alive()
+        return True
+
+    def _show_begun(self) -> None:
+        raise NotImplementedError
+
+    def _show_run(self, session: Any, resumed: bool) -> None:
+        """Show a run until it has ended; the only writer of these traits."""
+        raise NotImplementedError
+
+    def _show_broken(self, trace: str) -> None:
+        raise NotImplementedError
+
+    def _show_ended(self, session: Any) -> None:
+        """The run has ended, and another one may begin."""
+        self._controls_changed()
+
+    def _present(self, session: Any, resumed: bool) -> None:
+        try:
+            self._show_run(session, resumed)
+        except Exception:  # what cannot be shown must not lock the screen
+            session.wait()
+            self.result = session.result
+            self._show_broken(traceback.format_exc())
+        with self._lock:
+            self._is_running = False
+        if self._closed:
+            self._forget()
+            return
+        give_back()
+        self._show_ended(session)
+
+    # ---- the end --------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop a run, remove the view and forget data and runs; ``result`` stays."""
+        with self._lock:
+            self._closed = True
+            running = self._is_running
+        self.stop()
+        super().close()
+        if not running:  # else the presenter does when the run has ended
+            self._forget()
+
+    def _forget(self) -> None:
+        self._session = self._ready = None
+        self._loader.close()
+        self._record.close()
+        give_back()
