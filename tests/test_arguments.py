@@ -17,7 +17,7 @@ import workbench as wb
 from workbench import ArgumentError, _validate, auditing
 from workbench.data import Boolean, Categorical, Dataset, Numeric
 from workbench.fitting import fits, settings
-from workbench.fitting.run_log import Recording
+from workbench.fitting.run_log import RunLog
 from workbench.inference import DPVI
 from workbench.ledger import reservation
 from workbench.sweeps import sweeping
@@ -82,21 +82,21 @@ FIT = {
 def test_the_settings_of_a_fit(published):
     def call(name, value):
         given = {"model": "logistic", "data": published, "epsilon": 1.0, "iterations": 20, name: value}
-        settings.settle(**given)
+        settings.resolve(**given)
 
-    assert_refuses_all_but(FIT, call, table(settings.settle))
+    assert_refuses_all_but(FIT, call, table(settings.resolve))
 
 
 def test_every_argument_of_a_fit_is_in_a_table():
     further = {"ledger", "over_cap", "checkpoint", "on_snapshot", "stop"}
-    assert set(table(fits.fit)) == set(table(settings.settle)) | further
+    assert set(table(fits.fit)) == set(table(settings.resolve)) | further
 
 
 def test_what_a_fit_writes_down(published):
-    settled = settings.settle("logistic", published, epsilon=1.0, iterations=20)
+    spec = settings.resolve("logistic", published, epsilon=1.0, iterations=20)
 
     def call(name, value):
-        Recording(settled, types.SimpleNamespace(settings=settled.privacy), None, **{name: value})
+        RunLog(spec, types.SimpleNamespace(settings=spec.privacy), None, **{name: value})
 
     taken = {"ledger": OTHERS, "over_cap": OTHERS, "checkpoint": {"True"}, "origin": {"{}"} | OTHERS}
     assert_refuses_all_but(taken, call, taken)

@@ -14,7 +14,7 @@ import jax
 from contenders import clipped, hierarchical, logistic, non_private, private, trainer, vae
 from turns import a_step, answer_of, here, ratio, seconds, turns_of
 
-from workbench.inference.batched import LaneProgram, stacked, starting_states
+from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.clipping import STRATEGIES
 from workbench.inference.training import jitted_chunk
 from workbench.noise.chacha20 import new_key
@@ -99,7 +99,7 @@ def run_lanes(turns, peers):
     print(f"\n{problem.name}: private steps of several fits together, {steps} steps a turn, {turns} turns", flush=True)
     times = {}
     for lanes in (1, 10, 60, 240):
-        program = LaneProgram(dpvi, lanes, shared=True, device=jax.devices()[0])
+        program = BatchedProgram(dpvi, lanes, shared=True, device=jax.devices()[0])
         states = starting_states(dpvi, [new_key() for _ in range(lanes)], {})
         numbers = stacked([dpvi.numbers] * lanes)
         results = [program.run(states, problem.on_device, numbers, steps) for _ in range(turns + 1)]

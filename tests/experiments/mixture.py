@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 import workbench as wb
 from workbench.inference import DPVI
-from workbench.inference.batched import LaneProgram, stacked, starting_states, unconstrained
+from workbench.inference.batched import BatchedProgram, stacked, starting_states, unconstrained
 from workbench.inference.svi import held_out
 from workbench.noise.chacha20 import fast_key, key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
@@ -38,7 +38,7 @@ def fits(sigma, repeats, model, settings, gradient):
     )  # fmt: skip
     dpvi.init(key_from_seed(0), sets[0].train[0])
     keys = [key_from_seed(seed) for seed in range(200, 200 + repeats)]
-    program = LaneProgram(dpvi, repeats, shared=False, device=jax.devices()[0])
+    program = BatchedProgram(dpvi, repeats, shared=False, device=jax.devices()[0])
     numbers = stacked([dpvi.numbers] * repeats)
     end = program.run(starting_states(dpvi, keys, {}), (train_sets,), numbers, STEPS).state
 

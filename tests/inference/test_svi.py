@@ -16,7 +16,7 @@ from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.inference import DPVI, run
 from workbench.inference import svi as dpvi
-from workbench.inference.batched import LaneProgram, stacked, starting_states
+from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.training import compile_ahead
 from workbench.noise.chacha20 import key_from_seed, new_key
@@ -650,7 +650,7 @@ def test_lanes_take_a_number_of_each_kind_for_every_lane():
     x, y = (jnp.asarray(array) for array in RECORDS)
     state = USUAL.init(key_from_seed(0), x, y)
     states = starting_states(USUAL, [state.key, key_from_seed(1)], {})
-    program = LaneProgram(USUAL, 2, shared=False, device=jax.devices()[0])
+    program = BatchedProgram(USUAL, 2, shared=False, device=jax.devices()[0])
     records, numbers = stacked([(x, y)] * 2), stacked([USUAL.numbers] * 2)
     wrong = [
         (states, stacked([(x, y)]), numbers, "records"),

@@ -50,8 +50,8 @@ def test_a_fit_is_reserved_whole_and_settles_to_what_it_took(book):
     assert book.standing("clinic").total.epsilon >= 1.0
     book.mark([key], 120)
     book.settle(key, 100)
-    settled = book.spend(key)
-    assert (settled.state, settled.counted, settled.reached, settled.seed, settled.model) == (
+    spec = book.spend(key)
+    assert (spec.state, spec.counted, spec.reached, spec.seed, spec.model) == (
         "settled",
         100,
         120,
@@ -60,8 +60,8 @@ def test_a_fit_is_reserved_whole_and_settles_to_what_it_took(book):
     )
     assert book.standing("clinic").total.epsilon < 0.6
     assert "Of 1 fit that ended early the steps taken count" in book.standing("clinic").statement()
-    assert settled.began <= settled.ended
-    assert settled.version == wb.__version__
+    assert spec.began <= spec.ended
+    assert spec.version == wb.__version__
 
 
 def test_what_nobody_saw_spends_nothing(book):

@@ -19,7 +19,7 @@ from tests.privacy.promises import promise
 from workbench import ArgumentError
 from workbench.ledger.fingerprint import key_file
 from workbench.ledger.ledger import CapError, Ledger, LedgerError, LostLedgerError, Records
-from workbench.ledger.reservation import Account, LedgerWarning, records_of
+from workbench.ledger.reservation import LedgerWarning, Reservation, records_of
 
 FIT = promise(0.8)
 
@@ -347,7 +347,7 @@ def test_a_namesake_that_is_counted_apart_is_reported_at_the_fit(book):
     def begin(data):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            Account(book, lambda: records_of(data), lambda: [FIT], model="logistic").begin()
+            Reservation(book, lambda: records_of(data), lambda: [FIT], model="logistic").begin()
         assert all(issubclass(warning.category, LedgerWarning) for warning in caught)
         return [str(warning.message) for warning in caught]
 

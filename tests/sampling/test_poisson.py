@@ -264,14 +264,14 @@ def test_high_words_settle_an_outcome_only_where_the_search_agrees(rate):
     high = np.concatenate([high, np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint64), [0, 2**32 - 1]]).astype(
         np.uint32
     )
-    found, settled = (np.asarray(array) for array in poisson._guess(jnp.asarray(high), table, math.log1p(-rate)))
+    found, spec = (np.asarray(array) for array in poisson._guess(jnp.asarray(high), table, math.log1p(-rate)))
     for low in (0, 2**32 - 1):
         words = np.stack([high, np.full_like(high, low), np.full_like(high, low)])
         exact = np.asarray(poisson._search(jnp.asarray(words), table))
-        np.testing.assert_array_equal(found[settled], exact[settled])
+        np.testing.assert_array_equal(found[spec], exact[spec])
     at_thresholds = np.isin(high, near.astype(np.uint32))
-    assert np.all(settled[~at_thresholds & (high > 0) & (high < 2**32 - 1)])
-    assert not np.any(settled[at_thresholds])
+    assert np.all(spec[~at_thresholds & (high > 0) & (high < 2**32 - 1)])
+    assert not np.any(spec[at_thresholds])
 
 
 def test_unsettled_gaps_take_their_low_words(monkeypatch):

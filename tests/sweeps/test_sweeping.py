@@ -16,7 +16,7 @@ import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting import fits
-from workbench.inference.batched import LaneProgram
+from workbench.inference.batched import BatchedProgram
 from workbench.ledger.composition import total
 from workbench.models import Model
 from workbench.sweeps import BudgetError, running, sweeping
@@ -113,7 +113,7 @@ def test_how_a_fit_is_run_does_not_make_it_another(tmp_path, monkeypatch):
     quietly(wb.sweep, "logistic", "breast_cancer", baselines="non-private", **plan)
     again = {**plan, "epsilons": [1.0, 2.0], "strategy": "vmap", "physical_size": 7, "device": "cpu"}
     prepared = sweeping.prepare("logistic", "breast_cancer", baselines="non-private", **again)
-    assert [run.settled.privacy.epsilon for run in prepared.runs] == [2.0]
+    assert [run.spec.privacy.epsilon for run in prepared.runs] == [2.0]
 
 
 def test_figures_are_drawn_for_every_axis(hierarchical):
@@ -183,7 +183,7 @@ def six():
 
 @pytest.mark.thorough
 def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
-    sizes, run = [], LaneProgram.run
+    sizes, run = [], BatchedProgram.run
 
     def scarce(self, state, *arguments, **settings):
         sizes.append(state.key.shape[0])
@@ -191,7 +191,7 @@ def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
         return run(self, state, *arguments, **settings)
 
-    monkeypatch.setattr(LaneProgram, "run", scarce)
+    monkeypatch.setattr(BatchedProgram, "run", scarce)
     result = six.run()
     assert sizes == [6, 3, 2, 2, 2]
     assert set(result.table["state"]) == {"done"}
@@ -202,7 +202,7 @@ def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkey
     def never(*arguments, **settings):
         raise MemoryError("no more")
 
-    monkeypatch.setattr(LaneProgram, "run", never)
+    monkeypatch.setattr(BatchedProgram, "run", never)
     result = six.run()
     assert set(result.table["state"]) == {"failed"}
     assert set(result.table["message"]) == {"MemoryError: no more"}
@@ -245,7 +245,7 @@ def test_an_interrupt_is_a_stop(six, monkeypatch):
     def interrupt(*arguments, **settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LaneProgram, "run", interrupt)
+    monkeypatch.setattr(BatchedProgram, "run", interrupt)
     assert six.run().state == "stopped"
 
 
@@ -282,12 +282,12 @@ def test_a_repeated_sweep_does_no_work_and_a_changed_one_adds_rows(tmp_path, mon
     plan = {"epsilons": [1.0], "seeds": [0, 1], "iterations": STEPS, "store": file}
     first = quietly(wb.sweep, "logistic", "breast_cancer", **plan)
     with monkeypatch.context() as patch:
-        patch.setattr(LaneProgram, "run", lambda *_, **__: pytest.fail("fitted again"))
+        patch.setattr(BatchedProgram, "run", lambda *_, **__: pytest.fail("fitted again"))
         again = quietly(wb.sweep, "logistic", "breast_cancer", **plan)
     pd.testing.assert_frame_equal(first.table, again.table)
     ran = []
-    run = LaneProgram.run
-    monkeypatch.setattr(LaneProgram, "run", lambda self, *a, **k: ran.append(a[0].key.shape[0]) or run(self, *a, **k))
+    run = BatchedProgram.run
+    monkeypatch.setattr(BatchedProgram, "run", lambda self, *a, **k: ran.append(a[0].key.shape[0]) or run(self, *a, **k))
     more = quietly(wb.sweep, "logistic", "breast_cancer", **{**plan, "epsilons": [1.0, 2.0]})
     assert ran == [2]
     assert len(more.table) == 4
@@ -380,7 +380,7 @@ def test_what_is_spent_is_told_also_when_nothing_is_left_to_run(private_data, tm
 def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path, monkeypatch):
     plan = {"epsilons": 1.0, "seeds": 1, "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     with monkeypatch.context() as patch:
-        patch.setattr(LaneProgram, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no more")))
+        patch.setattr(BatchedProgram, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no more")))
         failed = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=2, **plan)
     assert failed.table["state"].tolist() == ["failed"]
     again = sweeping.prepare("logistic", private_data, **plan)
@@ -392,8 +392,8 @@ def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path,
 @pytest.mark.thorough
 def test_batches_of_a_group_share_one_program(monkeypatch):
     compiled = []
-    compile_steps = LaneProgram._compiled
-    monkeypatch.setattr(LaneProgram, "_compiled", lambda self, *a: compiled.append(1) or compile_steps(self, *a))
+    compile_steps = BatchedProgram._compiled
+    monkeypatch.setattr(BatchedProgram, "_compiled", lambda self, *a: compiled.append(1) or compile_steps(self, *a))
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0, 8.0, 9.0], seeds=[0], iterations=20)
     assert set(prepared.run(max_lanes=2).table["state"]) == {"done"}
     assert compiled == [1]

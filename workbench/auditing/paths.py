@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 
 from workbench.auditing.canaries import Rows
 from workbench.auditing.result import Check
-from workbench.inference.batched import LaneProgram, stacked
+from workbench.inference.batched import BatchedProgram, stacked
 from workbench.inference.checkpoint import load_state, save_state
 from workbench.inference.svi import DPVI, DPVIState
 from workbench.inference.training import lowered_chunk
@@ -82,7 +82,7 @@ def _lanes(trainer: DPVI, starts: list[DPVIState], records: Any, bug: str | None
     together = stacked([(state.optim_state, state.average) for state in starts])
     state = DPVIState(together[0], jnp.zeros((), jnp.int32), jnp.stack(keys), together[1])
     device = next(iter(records[0].devices()))
-    program = LaneProgram(trainer, len(starts), shared=True, device=device)
+    program = BatchedProgram(trainer, len(starts), shared=True, device=device)
     end = program.run(state, records, stacked([trainer.numbers] * len(starts)), _STEPS).state
     return np.asarray(jax.vmap(lambda optim_state: _log_of(end._replace(optim_state=optim_state)))(end.optim_state))
 

@@ -19,7 +19,7 @@ from workbench._validate import ArgumentError
 from workbench.cli.shell import DONE, check_out, printable, written
 
 if TYPE_CHECKING:
-    from workbench.ledger.ledger import Ledger, Spend, Standing
+    from workbench.ledger.ledger import BudgetStatus, Ledger, Spend
     from workbench.privacy.guarantee import Guarantee
     from workbench.results import FitResult
 
@@ -242,7 +242,7 @@ def forget(path: str, *, as_json: bool) -> int:
 # ---- facts and words ------------------------------------------------------------------------------------------------------
 
 
-def _facts(standing: Standing, like: Guarantee | None = None) -> dict[str, Any]:
+def _facts(standing: BudgetStatus, like: Guarantee | None = None) -> dict[str, Any]:
     """The standing of a data set in the ledger, JSON-ready.
 
     ``epsilon`` is None where the fits together promise nothing, ``used`` where there is no cap, or none that counts them.

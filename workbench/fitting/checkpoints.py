@@ -37,7 +37,7 @@ import jax
 import numpy as np
 
 from workbench import __version__, _folders, _validate
-from workbench.fitting.settings import Settled
+from workbench.fitting.settings import FitSpec
 from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
 from workbench.inference.svi import DPVI, DPVIState
 from workbench.ledger import _owners
@@ -82,7 +82,7 @@ def runs() -> Path:
 # ---- what a checkpoint belongs to ---------------------------------------------------------------------------------------
 
 
-def plan_digest(settled: Settled, plan: PrivacyPlan, dpvi: DPVI, program: str, start: DPVIState) -> str:
+def plan_digest(spec: FitSpec, plan: PrivacyPlan, dpvi: DPVI, program: str, start: DPVIState) -> str:
     """32 hexadecimal digits: equal for fits that, from one key and the same records, give the same numbers bit for bit.
 
     It covers the program, which is what model, guide, optimiser and sampler came to, with every constant that they read; the
@@ -98,18 +98,18 @@ def plan_digest(settled: Settled, plan: PrivacyPlan, dpvi: DPVI, program: str, s
         "versions": {name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy", "optax")},
         "workbench": __version__,
         "python": sys.version.split()[0],
-        "machine": [settled.device.platform, settled.device.device_kind, platform.machine(), _processor(), _cores()],
+        "machine": [spec.device.platform, spec.device.device_kind, platform.machine(), _processor(), _cores()],
         "flags": os.environ.get("XLA_FLAGS", ""),
         "precision": [str(getattr(jax.config, name)) for name in ("jax_enable_x64", "jax_default_matmul_precision")],
-        "model": settled.model.name,
+        "model": spec.model.name,
         "program": program,
-        "records": _content({str(number): np.asarray(array) for number, array in enumerate(settled.data.train)}),
+        "records": _content({str(number): np.asarray(array) for number, array in enumerate(spec.data.train)}),
         "start": None if plan.settings.seed is None else _content(arrays_of(start)),
         "privacy": asdict(plan.settings),
         "sampler": repr(plan.sampler),
         "mechanism": repr(plan.mechanism),
         "noise_size": dpvi.noise_size,
-        "settings": {name: value for name, value in asdict(settled.settings).items() if name not in _NOT_OF_THE_STEPS},
+        "settings": {name: value for name, value in asdict(spec.settings).items() if name not in _NOT_OF_THE_STEPS},
     }
     return _keyed(facts, b"plan")
 

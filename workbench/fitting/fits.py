@@ -13,8 +13,8 @@ from typing import Any
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.fitting.prepared import PreparedFit, Program
-from workbench.fitting.run_log import Recording
-from workbench.fitting.settings import settle
+from workbench.fitting.run_log import RunLog
+from workbench.fitting.settings import resolve
 from workbench.inference.training import Snapshot
 from workbench.models import Model
 from workbench.results import FitResult
@@ -40,13 +40,13 @@ def prepare(
 
     The arguments are those of ``fit``. :param origin: JSON-ready, kept with checkpoints for whoever asked for the fit.
     """
-    settled = settle(model, data, **settings)
-    plan = settled.plan()
-    key, dpvi = settled.new_key(), settled.trainer(plan)
-    recording = Recording(settled, plan, dpvi, ledger=ledger, over_cap=over_cap, checkpoint=checkpoint, origin=origin)
-    state = settled.begin(dpvi, key)
+    spec = resolve(model, data, **settings)
+    plan = spec.plan()
+    key, dpvi = spec.new_key(), spec.trainer(plan)
+    recording = RunLog(spec, plan, dpvi, ledger=ledger, over_cap=over_cap, checkpoint=checkpoint, origin=origin)
+    state = spec.begin(dpvi, key)
     plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
-    return PreparedFit(settled, plan, dpvi, state, key, recording, Program(dpvi, settled.model, settled.data.num_evaluation))
+    return PreparedFit(spec, plan, dpvi, state, key, recording, Program(dpvi, spec.model, spec.data.num_evaluation))
 
 
 def fit(

@@ -21,8 +21,8 @@ from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, plan_digest
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
-from workbench.fitting.run_log import Recording
-from workbench.fitting.settings import RunSettings, Settled
+from workbench.fitting.run_log import RunLog
+from workbench.fitting.settings import FitSpec, RunSettings
 from workbench.inference.checkpoint import state_of
 from workbench.inference.svi import DPVI, DPVIState
 from workbench.inference.training import Compiling, Snapshot, compile_ahead, lower
@@ -67,12 +67,12 @@ class PreparedFit:
     It holds private records and a secret key: show and store its ``result``, not itself.
     """
 
-    settled: Settled
+    spec: FitSpec
     plan: PrivacyPlan
     dpvi: DPVI
     state: DPVIState
     key: jax.Array
-    recording: Recording
+    recording: RunLog
     _program: Program
     _last: Snapshot | None = None
     _end: DPVIState | None = None
@@ -85,22 +85,22 @@ class PreparedFit:
     @property
     def model(self) -> Model:
         """What is fitted."""
-        return self.settled.model
+        return self.spec.model
 
     @property
     def data(self) -> Dataset:
         """The records, as the model sees them."""
-        return self.settled.data
+        return self.spec.data
 
     @property
     def settings(self) -> RunSettings:
         """The settings that do not change the guarantee."""
-        return self.settled.settings
+        return self.spec.settings
 
     @property
     def device(self) -> jax.Device:
         """Where it runs."""
-        return self.settled.device
+        return self.spec.device
 
     @property
     def privacy(self) -> PrivacySettings:
@@ -115,11 +115,11 @@ class PreparedFit:
     @property
     def shows_metrics(self) -> bool:
         """Whether metrics on the evaluation records are computed."""
-        return self.settled.shows_metrics
+        return self.spec.shows_metrics
 
     def guarantee(self, steps_taken: int) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps."""
-        return self.settled.guarantee(self.plan, steps_taken, self.dpvi.noise_size)
+        return self.spec.guarantee(self.plan, steps_taken, self.dpvi.noise_size)
 
     @functools.cached_property
     def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
@@ -160,9 +160,9 @@ class PreparedFit:
 
         It does where they differ in epsilon, delta, C, learning rate or randomness alone.
         """
-        same = self.settled.program(self.plan) == other.settled.program(other.plan)
-        constants = self.settled.constants
-        if same and all(np.array_equal(value, constants[name]) for name, value in other.settled.constants.items()):
+        same = self.spec.program(self.plan) == other.spec.program(other.plan)
+        constants = self.spec.constants
+        if same and all(np.array_equal(value, constants[name]) for name, value in other.spec.constants.items()):
             self._program = other._program
 
     def again(self) -> PreparedFit:
@@ -170,7 +170,7 @@ class PreparedFit:
 
         It spends its own epsilon.
         """
-        key, dpvi = self.settled.new_key(), copy.copy(self.dpvi)
+        key, dpvi = self.spec.new_key(), copy.copy(self.dpvi)
         dpvi.optim = copy.copy(dpvi.optim)  # ``init`` writes to both, and this fit may be going on
         dpvi.guide = self.model.new_guide()  # an automatic guide keeps its starting values
         other = dataclasses.replace(
@@ -260,7 +260,7 @@ class PreparedFit:
         """
         records, start = self.on_device
         steps = self._compiling().lowered.result() if to_run else lower(self.dpvi, start, records, self.privacy.iterations)
-        return plan_digest(self.settled, self.plan, self.dpvi, steps.digest, self.state)
+        return plan_digest(self.spec, self.plan, self.dpvi, steps.digest, self.state)
 
     def _progress(self) -> dict[str, Any]:
         """What a checkpoint says about the run so far; metrics with their label."""

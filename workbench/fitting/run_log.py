@@ -25,20 +25,20 @@ from workbench.fitting.checkpoints import (
     repeats_exactly,
     runs,
 )
-from workbench.fitting.settings import Settled
+from workbench.fitting.settings import FitSpec
 from workbench.inference.svi import DPVI, DPVIState
 from workbench.ledger.fingerprint import secret_key
-from workbench.ledger.reservation import Account, LedgerWarning, ledger_for, records_of
+from workbench.ledger.reservation import LedgerWarning, Reservation, ledger_for, records_of
 from workbench.models.registry import source_file
 from workbench.privacy.plan import PrivacyPlan
 
-__all__ = ["Recording"]
+__all__ = ["RunLog"]
 
 
-class Recording:
+class RunLog:
     """The ledger's entry and the checkpoints of one fit.
 
-    :param settled: what is fitted. :param plan: its noise. :param dpvi: its steps, after ``init``.
+    :param spec: what is fitted. :param plan: its noise. :param dpvi: its steps, after ``init``.
     :param ledger: see ``spending.ledger_for``. :param over_cap: why caps are not kept, None to keep them.
     :param checkpoint: True for a folder under ``checkpoints.runs()``, False for none, or a folder.
     :param origin: JSON-ready, how whoever asked for the fit can ask for it again.
@@ -47,7 +47,7 @@ class Recording:
 
     def __init__(
         self,
-        settled: Settled,
+        spec: FitSpec,
         plan: PrivacyPlan,
         dpvi: DPVI,
         *,
@@ -60,32 +60,32 @@ class Recording:
             checkpoint = location("checkpoint", checkpoint, "must be True, False or a folder.")
         if not isinstance(origin, Mapping | None):
             raise ArgumentError("origin", origin, "must be a mapping that JSON can hold, or None.")
-        self._settled, self._plan, self._dpvi = settled, plan, dpvi
+        self._spec, self._plan, self._dpvi = spec, plan, dpvi
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
         self._digest = ""  # of the plan (``checkpoints.plan_digest``), from ``begin`` or ``adopt`` on
-        book = ledger_for(settled.source, ledger)
+        book = ledger_for(spec.source, ledger)
         self._again = functools.partial(
-            Recording, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
+            RunLog, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
         )
-        self.account = Account(
+        self.account = Reservation(
             book,
-            lambda: records_of(settled.source),
-            lambda: [settled.guarantee(plan, plan.settings.iterations, dpvi.noise_size)],
-            model=settled.model.name,
+            lambda: records_of(spec.source),
+            lambda: [spec.guarantee(plan, plan.settings.iterations, dpvi.noise_size)],
+            model=spec.model.name,
             plan=self._entered_plan,
             seed=plan.settings.seed,
             over_cap=over_cap,
             run=self._folder if checkpoint else None,
         )
 
-    def of(self, dpvi: DPVI) -> Recording:
+    def of(self, dpvi: DPVI) -> RunLog:
         """That of another run of the same plan, with nothing written yet."""
-        return self._again(self._settled, self._plan, dpvi)
+        return self._again(self._spec, self._plan, dpvi)
 
     def _entered_plan(self) -> str:
         """The plan's digest in the ledger: fits of one plan with one seed count as the same, where they repeat exactly."""
-        return self._digest if repeats_exactly(self._settled.device) else f"{self._digest} {uuid.uuid4().hex}"
+        return self._digest if repeats_exactly(self._spec.device) else f"{self._digest} {uuid.uuid4().hex}"
 
     @property
     def folder(self) -> Path | None:
@@ -139,27 +139,27 @@ class Recording:
 
     def _facts(self, key: str | None) -> dict[str, Any]:
         """What ``resuming`` needs to ask for this fit again; nothing that came from a record but the keyed fingerprint."""
-        settled, ledger = self._settled, self.account.ledger
-        file = source_file(settled.model)
+        spec, ledger = self._spec, self.account.ledger
+        file = source_file(spec.model)
         return {
             "format": FORMAT,
             "plan": self._digest,
-            "fingerprint": settled.fingerprint,
-            "is_public": settled.source.is_public,
+            "fingerprint": spec.fingerprint,
+            "is_public": spec.source.is_public,
             "spend": key,
             "ledger": None if ledger is None else str(ledger.path),
             "model": {
-                "name": settled.model.name,
-                "options": dict(settled.model.options),
+                "name": spec.model.name,
+                "options": dict(spec.model.options),
                 "file": None if file is None else str(file),
             },
-            "data": settled.source.name,
+            "data": spec.source.name,
             "settings": {
                 **dataclasses.asdict(self._plan.settings),
-                **dataclasses.asdict(settled.settings),
-                "device": f"{settled.device.platform}:{settled.device.id}",
+                **dataclasses.asdict(spec.settings),
+                "device": f"{spec.device.platform}:{spec.device.id}",
             },
-            "has_optimizer": settled.optimizer is not None,
+            "has_optimizer": spec.optimizer is not None,
             "origin": self._origin,
         }
 
@@ -199,8 +199,8 @@ class Recording:
         except (OSError, ArgumentError) as error:
             problems.append(str(error))
         problems.append(self.account.end(taken))
-        settled = self._settled
-        is_secret = settled.privacy.seed is None and not settled.source.is_public
+        spec = self._spec
+        is_secret = spec.privacy.seed is None and not spec.source.is_public
         if is_secret and self.folder is not None and params is None and holds_key(self.folder):
             problems.append(
                 f"The run's secret key stays in {self.folder} until it is resumed or forgotten (workbench resume --forget)."
@@ -214,7 +214,7 @@ class Recording:
         :raises ArgumentError: naming ``path``, if it is of other records or another plan.
         """
         facts = checkpoint.facts
-        if facts["fingerprint"] != self._settled.fingerprint:
+        if facts["fingerprint"] != self._spec.fingerprint:
             raise ArgumentError(
                 "path",
                 str(checkpoint.path),
@@ -227,11 +227,11 @@ class Recording:
                 str(checkpoint.path),
                 "is of another plan, version, model or kind of machine, which gives other numbers; begin a new fit.",
             )
-        if checkpoint.repeats and not repeats_exactly(self._settled.device):
+        if checkpoint.repeats and not repeats_exactly(self._spec.device):
             raise ArgumentError(
                 "path",
                 str(checkpoint.path),
-                f"is of a fit that ended without a stop on {self._settled.device}, which may not repeat steps to the last "
+                f"is of a fit that ended without a stop on {self._spec.device}, which may not repeat steps to the last "
                 "bit, so that noise which was seen would be drawn for other sums; begin a new fit.",
             )
         if checkpoint.is_finished:

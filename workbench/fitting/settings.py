@@ -32,7 +32,7 @@ from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, 
 from workbench.privacy.steps import SAMPLERS
 from workbench.sampling.poisson import MOST_RECORDS
 
-__all__ = ["RunSettings", "Settled", "data_named", "device_named", "is_array", "model_named", "settle"]
+__all__ = ["FitSpec", "RunSettings", "data_named", "device_named", "is_array", "model_named", "resolve"]
 
 _MOST_DRAWS = 1_000_000  # from the posterior, each as large as all global latents
 
@@ -93,7 +93,7 @@ def data_named(data: Any) -> Dataset:
 
 
 @dataclass(frozen=True, repr=False)
-class Settled:
+class FitSpec:
     """What a fit is to be, every setting checked and none left out; made by ``settle``, without calibration.
 
     :param data: as the model sees it. :param source: as it was given. :param constants: of the model for this data set.
@@ -175,7 +175,7 @@ def is_array(value: Any) -> bool:
     return bool(getattr(value, "ndim", 0))
 
 
-def settle(
+def resolve(
     model: str | Model,
     data: str | Dataset,
     *,
@@ -199,7 +199,7 @@ def settle(
     draws: int = 1000,
     device: Any = None,
     seed: int | None = None,
-) -> Settled:
+) -> FitSpec:
     """Check every setting and choose those that are left out; the arguments are those of ``fit``.
 
     :raises ArgumentError: naming the argument and its value.
@@ -265,4 +265,4 @@ def settle(
         device=f"{where.platform}:{where.id} ({where.device_kind})",
         evaluate_private=evaluate_private,
     )
-    return Settled(chosen, dataset, source, constants, privacy, settings, optimizer, where)
+    return FitSpec(chosen, dataset, source, constants, privacy, settings, optimizer, where)

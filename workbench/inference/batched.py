@@ -22,10 +22,10 @@ import numpy as np
 
 from workbench import _validate
 from workbench.inference.record_model import Record
-from workbench.inference.svi import DPVI, DPVIState, Numbers
+from workbench.inference.svi import DPVI, DPVIState, Hyperparameters
 from workbench.inference.training import chunk_of
 
-__all__ = ["LaneProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]
+__all__ = ["BatchedProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]
 
 _CHUNK_SECONDS = 0.5  # how long a request to stop may have to wait
 _FIRST_CHUNK_STEPS = 20  # until steps have been timed
@@ -58,7 +58,7 @@ def starting_states(dpvi: DPVI, keys: Sequence[jax.Array], constants: dict[str, 
 
     ``dpvi.init`` must have been called, and the guide must not be an automatic one.
 
-    :param constants: of ``Numbers``, stacked.
+    :param constants: of ``Hyperparameters``, stacked.
     """
     together = jnp.stack(list(keys))
     optim_state, average = jax.jit(jax.vmap(dpvi.start))(together, constants)
@@ -82,7 +82,7 @@ def unconstrained(dpvi: DPVI, state: DPVIState, averaged: bool) -> dict[str, Any
     return jax.jit(jax.vmap(lambda state: dpvi.unconstrained(state, averaged), in_axes=(_AXES,)))(state)
 
 
-class LaneProgram:
+class BatchedProgram:
     """The compiled steps of up to ``lanes`` fits, for one batch of fits after another.
 
     :param dpvi: of any of the fits, after ``init``: sampler, N and structure are common to all.
@@ -103,7 +103,7 @@ class LaneProgram:
         self,
         state: DPVIState,
         records: Record,
-        numbers: Numbers,
+        numbers: Hyperparameters,
         steps: int,
         *,
         stop: Callable[[], bool] = lambda: False,
@@ -162,7 +162,7 @@ class LaneProgram:
         on_step(min(taken))
         return LanesResult(end, min(taken) == steps, time.perf_counter() - compiled, compiled - began)
 
-    def _require_lanes(self, lanes: int, records: Record, numbers: Numbers) -> None:
+    def _require_lanes(self, lanes: int, records: Record, numbers: Hyperparameters) -> None:
         """Places beyond the end of an array are read as its last: a lane would have another's records, clip or noise."""
         if lanes > self._parts * self._width:
             raise _validate.ArgumentError("state", lanes, f"lanes, but there are places for {self._parts * self._width}.")
@@ -173,7 +173,7 @@ class LaneProgram:
         each = [jax.ShapeDtypeStruct(array.shape if self._shared else array.shape[1:], array.dtype) for array in records]
         self._dpvi.require_records(tuple(each))
 
-    def _part(self, state: DPVIState, records: Record, numbers: Numbers, number: int) -> Any:
+    def _part(self, state: DPVIState, records: Record, numbers: Hyperparameters, number: int) -> Any:
         """(state, records, numbers) of a core's lanes, on the device; the state in memory of its own."""
         lanes = state.key.shape[0]
         places = np.minimum(np.arange(number * self._width, (number + 1) * self._width), lanes - 1)
@@ -185,7 +185,7 @@ class LaneProgram:
         own = DPVIState(of_lanes[0], jax.device_put(jnp.array(state.step, copy=True), self._device), *of_lanes[1:])
         return own, jax.device_put(records, self._device) if self._shared else chosen(records), chosen(numbers)
 
-    def _compiled(self, state: DPVIState, records: Record, numbers: Numbers) -> Callable[..., DPVIState]:
+    def _compiled(self, state: DPVIState, records: Record, numbers: Hyperparameters) -> Callable[..., DPVIState]:
         chunk = jax.vmap(
             chunk_of(self._dpvi, _STEPS_AHEAD, self._width),
             in_axes=(_AXES, None if self._shared else 0, None, 0),

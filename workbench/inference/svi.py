@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the core runs where no accountant is installed
     from workbench.privacy.guarantee import Guarantee
     from workbench.privacy.plan import PrivacyPlan
 
-__all__ = ["DPVI", "DPVIRunResult", "DPVIState", "Draws", "Evaluation", "Numbers", "elbo_per_record", "held_out"]
+__all__ = ["DPVI", "DPVIRunResult", "DPVIState", "Draws", "Evaluation", "Hyperparameters", "elbo_per_record", "held_out"]
 
 # One key serves a whole run; a step's draws come from the key's stream of that number, what happens once from fold_in(key,
 # purpose). Chunking, stopping and resuming therefore change no draw.
@@ -59,7 +59,7 @@ class Draws(NamedTuple):
     base_noise: jax.Array
 
 
-class Numbers(NamedTuple):
+class Hyperparameters(NamedTuple):
     """What fits that share a compiled step may differ in, beside records and keys: its arguments, not constants in it.
 
     :param clip: C, float32 scalar. :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
@@ -174,7 +174,7 @@ class DPVI:
         if learning_rate is not None and not callable(optim):
             raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
         self.optim = Optimizer(optim if learning_rate is None else optim(self.learning_rate))
-        self._numbers: Numbers | None = None
+        self._numbers: Hyperparameters | None = None
         self.estimator = ESTIMATORS[_validate.choice("gradient", gradient, ESTIMATORS)]
         self.strategy, self.rules = strategy, rules
         self.physical_size = None if physical_size is None else _validate.integer("physical_size", physical_size, at_least=1)
@@ -248,17 +248,17 @@ class DPVI:
         return _there(self._mechanism)
 
     @property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> Hyperparameters:
         """What a compiled step takes as arguments; there after ``init``."""
         mechanism = self.mechanism
-        return Numbers(
+        return Hyperparameters(
             jnp.float32(mechanism.clip),
             jnp.float32(mechanism.standard_deviation),
             None if self.learning_rate is None else jnp.float32(self.learning_rate),
             None if self.average_from is None else jnp.int32(self.average_from),
         )
 
-    def with_numbers(self, numbers: Numbers) -> DPVI:
+    def with_numbers(self, numbers: Hyperparameters) -> DPVI:
         """The same steps with other ``numbers``, which may be traced; ``init`` must have been called."""
         own = copy.copy(self)
         own._numbers = numbers
@@ -369,7 +369,7 @@ class DPVI:
     def start(self, key: jax.Array, constants: Any = None) -> tuple[Any, Any]:
         """(state of the optimiser, average) before the first step of a run with ``key``, for jit and vmap; after ``init``.
 
-        :param constants: as in ``Numbers``.
+        :param constants: as in ``Hyperparameters``.
             The guide must not be an automatic one: those find their starting values when ``init`` calls them.
         """
         params = self.split.starting_values(fast_key(jax.random.fold_in(key, _STARTING_VALUES)), constants)

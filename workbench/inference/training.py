@@ -23,7 +23,7 @@ from jax import lax
 from workbench.inference._hoisting import hoist
 from workbench.inference._jaxprs import constants, primitives
 from workbench.inference.record_model import Record
-from workbench.inference.svi import DPVI, DPVIState, Numbers
+from workbench.inference.svi import DPVI, DPVIState, Hyperparameters
 
 __all__ = ["Compilation", "Compiling", "Lowered", "Snapshot", "all_finite", "chunk_of", "compile_ahead", "lower", "run"]
 
@@ -68,7 +68,7 @@ class Snapshot:
     details: str = ""
 
 
-Chunk = Callable[[DPVIState, Record, jax.Array, Numbers], DPVIState]
+Chunk = Callable[[DPVIState, Record, jax.Array, Hyperparameters], DPVIState]
 
 
 class Compilation(NamedTuple):
@@ -105,7 +105,7 @@ class Lowered:
         if not self.is_single:
             return compiled
 
-        def chunk(state: DPVIState, records: Record, limit: jax.Array, numbers: Numbers) -> DPVIState:
+        def chunk(state: DPVIState, records: Record, limit: jax.Array, numbers: Hyperparameters) -> DPVIState:
             for _ in range(int(limit) - int(state.step)):
                 state = compiled(state, records, numbers)
             return state
@@ -150,7 +150,7 @@ def lowered_chunk(dpvi: DPVI, interval: int, state: DPVIState, records: Record) 
     is_single = on_cpu and "conv_general_dilated" in primitives(traced.jaxpr.jaxpr)
     if is_single:
 
-        def one_step(state: DPVIState, records: Record, numbers: Numbers) -> DPVIState:
+        def one_step(state: DPVIState, records: Record, numbers: Hyperparameters) -> DPVIState:
             own = dpvi.with_numbers(numbers)
             return own.step(state, records, own.draw(state.key, state.step))
 
@@ -158,11 +158,13 @@ def lowered_chunk(dpvi: DPVI, interval: int, state: DPVIState, records: Record) 
     return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single)
 
 
-def chunk_of(dpvi: DPVI, interval: int, lanes: int = 1) -> Callable[[DPVIState, Record, jax.Array, Numbers], DPVIState]:
+def chunk_of(
+    dpvi: DPVI, interval: int, lanes: int = 1
+) -> Callable[[DPVIState, Record, jax.Array, Hyperparameters], DPVIState]:
     """What ``jitted_chunk`` compiles, for one fit. :param lanes: how many are stepped together, where it is to be mapped."""
     ahead, words_ahead = steps_drawn_ahead(dpvi, interval, lanes), _WORDS_AHEAD // lanes
 
-    def chunk(state: DPVIState, records: Record, limit: jax.Array, numbers: Numbers) -> DPVIState:
+    def chunk(state: DPVIState, records: Record, limit: jax.Array, numbers: Hyperparameters) -> DPVIState:
         own = dpvi.with_numbers(numbers)
 
         def one_step(state: DPVIState) -> DPVIState:

@@ -14,7 +14,7 @@ from workbench.ledger.composition import TotalPrivacy, total
 from workbench.ledger.renyi_filter import Cap, taken_part
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "CapError", "Entry", "Spend", "Standing"]
+__all__ = ["FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "BudgetStatus", "CapError", "Entry", "Spend"]
 
 # by which a fit was allowed
 NO_CAP, FILTER, PLAN, OVERRIDE = "no cap", "filter", "plan", "override"
@@ -27,7 +27,7 @@ _OVERRIDE = " To go over it on purpose, which is recorded, give over_cap= with t
 class CapError(_validate.ArgumentError):
     """A fit would lift what is spent on its records above their cap; ``standing`` is what was spent before."""
 
-    def __init__(self, argument: str, value: Any, expectation: str, standing: Standing) -> None:
+    def __init__(self, argument: str, value: Any, expectation: str, standing: BudgetStatus) -> None:
         self.standing = standing
         super().__init__(argument, value, expectation)
 
@@ -108,7 +108,7 @@ class Spend:
 
 
 @dataclass(frozen=True)
-class Standing:
+class BudgetStatus:
     """What was spent on a data set and its relatives.
 
     :param entry: the data set; None where the ledger has never seen it. :param relatives: ``(entry, how)`` of those whose

@@ -29,12 +29,22 @@ from typing import Any, NamedTuple
 from workbench import __version__, _folders, _validate
 from workbench.ledger import _owners
 from workbench.ledger._file import LedgerError, LedgerFile, LostLedgerError, check_pages, digest_of, fact, now, own_key
-from workbench.ledger.budget import NOT_COMPARED, OVERRIDE, CapError, Entry, Spend, Standing
+from workbench.ledger.budget import NOT_COMPARED, OVERRIDE, BudgetStatus, CapError, Entry, Spend
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy import _events
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["CapError", "Entry", "Ledger", "LedgerError", "LostLedgerError", "Records", "Spend", "Standing", "default_path"]
+__all__ = [
+    "BudgetStatus",
+    "CapError",
+    "Entry",
+    "Ledger",
+    "LedgerError",
+    "LostLedgerError",
+    "Records",
+    "Spend",
+    "default_path",
+]
 
 
 class Records(NamedTuple):
@@ -134,14 +144,14 @@ class Ledger:
         reason = "is the name of several; give a number" if found else "is not in the ledger"
         raise _validate.ArgumentError("dataset", dataset, f"{reason}: {names}.")
 
-    def standing(self, dataset: int | str | Records) -> Standing:
+    def standing(self, dataset: int | str | Records) -> BudgetStatus:
         """What was spent on a data set and on those that share records with it; nothing is written."""
         if not isinstance(dataset, Records):
             entry = self.entry(dataset)
             with self._file.open(write=False) as database:
                 return self._standing(database, entry.number)
         if not self.datasets():
-            return Standing(None)
+            return BudgetStatus(None)
         known = self._known(dataset)
         with self._file.open(write=False) as database:
             number = _number_of(database, known)
@@ -172,7 +182,7 @@ class Ledger:
         number: int | None,
         related: Mapping[int, str] | None = None,
         known: _Known | None = None,
-    ) -> Standing:
+    ) -> BudgetStatus:
         """:param related: numbers and how, and :param known: of a data set that is not in the ledger."""
         entries, links = _entries(database), _links(database)
         found = dict(related or {})
@@ -198,7 +208,7 @@ class Ledger:
         namesakes = tuple(
             its for other, its in entries.items() if its.name == called and other not in reached | apart | {number}
         )
-        return Standing(entry, others, tuple(spends), gone, namesakes, fact(database, "begun anew") or "")
+        return BudgetStatus(entry, others, tuple(spends), gone, namesakes, fact(database, "begun anew") or "")
 
     def _own(self) -> str:
         """This process, as reservations name it."""
@@ -259,7 +269,7 @@ class Ledger:
         :param model: what is fitted. :param plan: digest of all that decides the result but data and randomness.
         :param seed: of the noise, None where it is secret.
         :param over_cap: why caps are not to be kept this time, which is recorded; None to keep them.
-        :param run: folder of a fit's checkpoints, from its key. :param tell: called with each of ``Standing.mix_ups``.
+        :param run: folder of a fit's checkpoints, from its key. :param tell: called with each of ``BudgetStatus.mix_ups``.
         :return: a key for each.
         :raises CapError: if a cap would not be kept. :raises LedgerError: if it could not be written.
         """

@@ -10,11 +10,11 @@ from typing import Any
 
 from workbench import _validate
 from workbench.data import Dataset
-from workbench.ledger.budget import Standing
+from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.ledger import Ledger, LedgerError, Records
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["Account", "LedgerWarning", "check_ledger", "ledger_for", "note_saved", "records_of"]
+__all__ = ["LedgerWarning", "Reservation", "check_ledger", "ledger_for", "note_saved", "records_of"]
 
 
 class LedgerWarning(UserWarning):
@@ -52,7 +52,7 @@ def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
     return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
 
 
-class Account:
+class Reservation:
     """What fits that were settled together spend on the same records.
 
     :param ledger: None to enter nothing, as for public records.
@@ -135,7 +135,7 @@ class Account:
         self._held.discard(name)
         return ""
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> BudgetStatus | None:
         """What was spent on the records so far; None where no ledger is kept.
 
         :raises LedgerError: if it cannot be read.

@@ -469,10 +469,10 @@ class ComposedLoss:
             return math.inf
         for _ in range(_TRIES):
             value = max(quick._window(near).epsilon(delta), 0.0)
-            settled = abs(value - near) <= 0.05 * abs(near)
+            spec = abs(value - near) <= 0.05 * abs(near)
             best = min(best, value)
             near = min(value, near) if math.isfinite(value) else near / 2
-            if settled:
+            if spec:
                 break
         if not self.coarse:
             best = min(best, max(self._window(near).epsilon(delta), 0.0))

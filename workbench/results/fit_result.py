@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from workbench.data import Dataset
-    from workbench.ledger.budget import Standing
+    from workbench.ledger.budget import BudgetStatus
     from workbench.ledger.ledger import Ledger
     from workbench.models import Model
     from workbench.results.prediction import Predictor
@@ -194,7 +194,7 @@ class FitResult:
         )
 
     @property
-    def standing(self) -> Standing | None:
+    def standing(self) -> BudgetStatus | None:
         """What the ledger says was spent on the records so far; None where the fit is in none, and in a loaded result.
 
         :raises LedgerError: if it cannot be read.

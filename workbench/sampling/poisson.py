@@ -134,8 +134,8 @@ def _guess(high: jax.Array, table: list[int], log_ratio: float) -> tuple[jax.Arr
     near = jnp.floor(jnp.log(survival) * np.float32(1 / log_ratio) - np.float32(0.25)).astype(jnp.int32)
     near = jnp.clip(near, 0, len(table) - 1)
     found = near + (high > bounds[near + 1]).astype(jnp.int32)
-    settled = ((bounds[found] < high) | (found == 0)) & (high < bounds[found + 1])
-    return found, settled
+    spec = ((bounds[found] < high) | (found == 0)) & (high < bounds[found + 1])
+    return found, spec
 
 
 @functools.lru_cache(maxsize=32)
@@ -149,7 +149,7 @@ def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
 
     @custom_vmap
     def outcomes(high: jax.Array, key_words: jax.Array, number: jax.Array) -> jax.Array:
-        found, settled = _guess(high, table, math.log1p(-sampling_rate))
+        found, spec = _guess(high, table, math.log1p(-sampling_rate))
 
         def searched() -> jax.Array:
             size = high.shape[-1]
@@ -161,7 +161,7 @@ def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
             low = jnp.moveaxis(low.reshape(*high.shape[:-1], 2, size), -2, 0)
             return _search(jnp.concatenate([high[None], low]), table)
 
-        return lax.cond(jnp.all(settled), lambda: found, searched)
+        return lax.cond(jnp.all(spec), lambda: found, searched)
 
     @outcomes.def_vmap
     def batched(size: int, in_batched: list[bool], *arguments: jax.Array) -> tuple[jax.Array, bool]:

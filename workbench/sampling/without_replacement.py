@@ -72,8 +72,8 @@ def _first_drawn(indices: jax.Array, num_records: int) -> jax.Array:
     def attempt(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         waiting, first = carry
         lowest = jnp.full(buckets, size, jnp.int32).at[bucket].min(jnp.where(waiting, places, size))[bucket]
-        settled = indices[lowest] == indices
-        return waiting & ~settled, first | (lowest == places)
+        spec = indices[lowest] == indices
+        return waiting & ~spec, first | (lowest == places)
 
     nobody = jnp.zeros(size, bool)
     return lax.while_loop(lambda carry: jnp.any(carry[0]), attempt, (~nobody, nobody))[1]

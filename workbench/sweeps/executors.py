@@ -220,8 +220,8 @@ def _pieces(group: Sequence[Run], workers: int, max_lanes: int | None) -> list[S
 
 def _submit(executor: Executor, piece: Sequence[Run], options: tuple[int | None, str | None]) -> Future[list[Outcome]]:
     # a device is an object of this process
-    packed: Any = [dataclasses.replace(run, settled=dataclasses.replace(run.settled, device=None)) for run in piece]
-    file = registry.source_file(piece[0].settled.model)
+    packed: Any = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, device=None)) for run in piece]
+    file = registry.source_file(piece[0].spec.model)
     if file is not None:  # the functions in it can be unpickled when it has run
         packed = pickle.dumps(packed)
     try:
@@ -237,7 +237,7 @@ def _check_models(executor: Executor, groups: Sequence[Sequence[Run]]) -> None:
     """
     for group in groups if isinstance(executor, (ProcessPoolExecutor, Processes)) else ():
         try:
-            pickle.dumps(group[0].settled.model)
+            pickle.dumps(group[0].spec.model)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise _validate.ArgumentError(
                 "executor", executor, f"the model cannot be sent to another process ({error}): put its functions into a "
@@ -258,5 +258,5 @@ def _work(
         registry.run_source(file)
     runs = pickle.loads(packed) if isinstance(packed, bytes) else packed
     device = device_named(device_name)
-    own = [dataclasses.replace(run, settled=dataclasses.replace(run.settled, device=device)) for run in runs]
+    own = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, device=device)) for run in runs]
     return [outcome for outcomes in run_group(own, max_lanes=max_lanes) for outcome in outcomes]

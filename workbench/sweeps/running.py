@@ -19,10 +19,10 @@ from numpyro.infer.autoguide import AutoGuide
 
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
-from workbench.fitting.settings import Settled, is_array
-from workbench.inference.batched import LaneProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
+from workbench.fitting.settings import FitSpec, is_array
+from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
 from workbench.inference.record_model import PrivacyModelError
-from workbench.inference.svi import DPVIState, Numbers
+from workbench.inference.svi import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
 from workbench.sweeps.grid import DP, NON_PRIVATE, POOLED
@@ -44,7 +44,7 @@ class Run:
 
     key: str
     method: str
-    settled: Settled
+    spec: FitSpec
     plan: PrivacyPlan | None
 
 
@@ -53,7 +53,7 @@ class Outcome:
     """What came of a run; functions of the release and of evaluation records alone.
 
     :param key: of the cell. :param state: "done", "failed" or "refused". :param message: why.
-    :param metrics: as ``Settled.shows_metrics`` allows. :param params: constrained parameters by name, where they are kept.
+    :param metrics: as ``FitSpec.shows_metrics`` allows. :param params: constrained parameters by name, where they are kept.
     :param seconds: its share of the time that stepping took.
     """
 
@@ -65,19 +65,19 @@ class Outcome:
     seconds: float = 0.0
 
 
-def plan_of(settled: Settled, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
+def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
     """The plan of a fit; those that differ in the seed alone are calibrated once. ``known`` is written to."""
-    without_seed = dataclasses.replace(settled.privacy, seed=None), settled.data.num_train
+    without_seed = dataclasses.replace(spec.privacy, seed=None), spec.data.num_train
     if without_seed not in known:
-        known[without_seed] = dataclasses.replace(settled, privacy=without_seed[0]).plan()
-    return dataclasses.replace(known[without_seed], settings=settled.privacy)
+        known[without_seed] = dataclasses.replace(spec, privacy=without_seed[0]).plan()
+    return dataclasses.replace(known[without_seed], settings=spec.privacy)
 
 
 def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs that one compiled program can step together; the pooled baselines in a group of their own."""
     found: dict[Hashable, list[Run]] = {}
     for run in runs:
-        found.setdefault("pooled" if run.plan is None else run.settled.program(run.plan), []).append(run)
+        found.setdefault("pooled" if run.plan is None else run.spec.program(run.plan), []).append(run)
     return list(found.values())
 
 
@@ -139,29 +139,29 @@ class _Group:
     def __init__(self, runs: Sequence[Run]) -> None:
         first = runs[0]
         assert first.plan is not None
-        self.settled = first.settled
-        self.dpvi = first.settled.trainer(first.plan)
-        self._start = first.settled.begin(self.dpvi, first.settled.new_key())
-        datasets = [run.settled.data for run in runs]
+        self.spec = first.spec
+        self.dpvi = first.spec.trainer(first.plan)
+        self._start = first.spec.begin(self.dpvi, first.spec.new_key())
+        datasets = [run.spec.data for run in runs]
         self.shared = all(_same_arrays(data.train, datasets[0].train) for data in datasets)
         self._evaluation_is_shared = all(_same_arrays(data.evaluation, datasets[0].evaluation) for data in datasets)
-        constants = [run.settled.constants for run in runs]
+        constants = [run.spec.constants for run in runs]
         # public facts about the data that the model takes by keyword, such as the features of groups
         self._differing = [
             name
             for name, value in constants[0].items()
             if is_array(value) and any(own[name] is not value and not np.array_equal(own[name], value) for own in constants)
         ]
-        self._program: tuple[int, LaneProgram] | None = None
+        self._program: tuple[int, BatchedProgram] | None = None
         self._begun: dict[Any, Any] = {}
 
     @functools.cached_property
     def affordable_lanes(self) -> int:
         """How many lanes fit into memory, and are worth stepping together."""
-        records = self.settled.data.train
+        records = self.spec.data.train
         needed = bytes_per_lane(self.dpvi, self._start, records, shared=self.shared)
-        lanes = max(1, int(_MEMORY_SHARE * _free_memory(self.settled.device) / needed))
-        if self.settled.device.platform == "cpu":
+        lanes = max(1, int(_MEMORY_SHARE * _free_memory(self.spec.device) / needed))
+        if self.spec.device.platform == "cpu":
             minibatch = self.dpvi.sampler.usual_size()
             lanes = min(lanes, max(cores(), int(_WORTH_TOGETHER / (minibatch * self.dpvi.noise_size))))
         return lanes
@@ -174,31 +174,31 @@ class _Group:
         self, runs: Sequence[Run], lanes: int, stop: Callable[[], bool], on_step: Callable[[int], None]
     ) -> list[Outcome] | None:
         """What came of ``runs``; None after a stop."""
-        settled = self.settled
+        spec = self.spec
         if self._program is None or self._program[0] != lanes:
-            self._program = lanes, LaneProgram(self.dpvi, lanes, shared=self.shared, device=settled.device)
-        keys = [run.settled.new_key() for run in runs]
+            self._program = lanes, BatchedProgram(self.dpvi, lanes, shared=self.shared, device=spec.device)
+        keys = [run.spec.new_key() for run in runs]
         records = (
-            tuple(map(jnp.asarray, settled.data.train))
+            tuple(map(jnp.asarray, spec.data.train))
             if self.shared
-            else tuple(jnp.stack(arrays) for arrays in zip(*(run.settled.data.train for run in runs), strict=True))
+            else tuple(jnp.stack(arrays) for arrays in zip(*(run.spec.data.train for run in runs), strict=True))
         )
         numbers = stacked([self._numbers(run) for run in runs])
         starts = self._starts(runs, keys, numbers.constants)
         evaluate = functools.partial(self._outputs, runs, keys, numbers.constants)
-        first = unconstrained(self.dpvi, starts, settled.settings.average)
+        first = unconstrained(self.dpvi, starts, spec.settings.average)
         with ThreadPoolExecutor(1, thread_name_prefix="dpvi-evaluation") as other:
             # what comes after the steps is compiled beside them, on the starting values, which are public
-            compiling = other.submit(lambda: (self._constrained(first), settled.shows_metrics and evaluate(first)))
-            ended = self._program[1].run(starts, records, numbers, settled.privacy.iterations, stop=stop, on_step=on_step)
+            compiling = other.submit(lambda: (self._constrained(first), spec.shows_metrics and evaluate(first)))
+            ended = self._program[1].run(starts, records, numbers, spec.privacy.iterations, stop=stop, on_step=on_step)
             compiling.result()
         if not ended.finished:
             return None
-        params = unconstrained(self.dpvi, ended.state, settled.settings.average)
+        params = unconstrained(self.dpvi, ended.state, spec.settings.average)
         constrained = self._constrained(params)
         found = jax.device_get(params)
         finite = [all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], found)) for lane in range(len(runs))]
-        metrics = self._scores(runs, evaluate(params), finite) if settled.shows_metrics else None
+        metrics = self._scores(runs, evaluate(params), finite) if spec.shows_metrics else None
         outcomes = []
         for place, run in enumerate(runs):
             if not finite[place]:
@@ -219,17 +219,17 @@ class _Group:
             )
         return outcomes
 
-    def _numbers(self, run: Run) -> Numbers:
+    def _numbers(self, run: Run) -> Hyperparameters:
         """What this run's steps take in the place of those of the program."""
         assert run.plan is not None
-        settings, privacy, mechanism = run.settled.settings, run.settled.privacy, run.plan.mechanism
+        settings, privacy, mechanism = run.spec.settings, run.spec.privacy, run.plan.mechanism
         private = run.method != NON_PRIVATE
-        return Numbers(
+        return Hyperparameters(
             jnp.float32(mechanism.clip if private else math.inf),
             jnp.float32(mechanism.standard_deviation if private else 0.0),
             None if settings.learning_rate is None else jnp.float32(settings.learning_rate),
             jnp.int32(privacy.iterations // 2) if settings.average else None,
-            {name: jnp.asarray(run.settled.constants[name]) for name in self._differing},
+            {name: jnp.asarray(run.spec.constants[name]) for name in self._differing},
         )
 
     def _starts(self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: dict[str, Any]) -> DPVIState:
@@ -240,10 +240,10 @@ class _Group:
         for run, key in zip(runs, keys, strict=True):
             assert run.plan is not None
             # a seed's starting values are the same whatever the noise
-            known = run.settled.privacy.seed, *map(id, run.settled.data.train)
+            known = run.spec.privacy.seed, *map(id, run.spec.data.train)
             state = self._begun.get(known) if known[0] is not None else None
             if state is None:
-                state = self._begun[known] = run.settled.begin(run.settled.trainer(run.plan), key)
+                state = self._begun[known] = run.spec.begin(run.spec.trainer(run.plan), key)
             states.append(state)
         return stacked(states)._replace(step=jnp.zeros((), jnp.int32))
 
@@ -257,10 +257,10 @@ class _Group:
 
     def _outputs(self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: Any, params: Any) -> Any:
         """``evaluation.Outputs`` of all runs at ``params``, stacked."""
-        sets = [run.settled.data.evaluation for run in runs]
+        sets = [run.spec.data.evaluation for run in runs]
         records = sets[0] if self._evaluation_is_shared else tuple(np.stack(arrays) for arrays in zip(*sets, strict=True))
         own_keys = jnp.stack([evaluation_key(key) for key in keys])
-        return jax.device_get(self._evaluate(*jax.device_put((params, own_keys, constants, records), self.settled.device)))
+        return jax.device_get(self._evaluate(*jax.device_put((params, own_keys, constants, records), self.spec.device)))
 
     def _scores(self, runs: Sequence[Run], outputs: Any, finite: Sequence[bool]) -> list[tuple[dict[str, float], str]]:
         """(metrics, what went wrong with them) of each run."""
@@ -268,8 +268,8 @@ class _Group:
         for place, (run, sound) in enumerate(zip(runs, finite, strict=True)):
             try:
                 own = jax.tree.map(lambda output, place=place: output[place], outputs)
-                target = np.asarray(run.settled.data.evaluation[-1])
-                found.append((metrics_of(run.settled.model, target, own) if sound else {}, ""))
+                target = np.asarray(run.spec.data.evaluation[-1])
+                found.append((metrics_of(run.spec.model, target, own) if sound else {}, ""))
             except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
                 found.append(({}, f"metrics could not be computed ({type(error).__name__}: {error})."))
         return found
@@ -277,7 +277,7 @@ class _Group:
     @functools.cached_property
     def _evaluate(self) -> Callable[..., Any]:
         """The jitted evaluation of all lanes, one after the other, of params, keys, constants and evaluation records."""
-        evaluate = evaluation_of(self.dpvi, self.settled.model, self.settled.data.num_evaluation)
+        evaluate = evaluation_of(self.dpvi, self.spec.model, self.spec.data.num_evaluation)
         shared = self._evaluation_is_shared
 
         @jax.jit
@@ -310,13 +310,13 @@ def _pooled(run: Run) -> Outcome:
     """scikit-learn's logistic regression, which knows no groups and no privacy."""
     from sklearn.linear_model import LogisticRegression
 
-    data = run.settled.data
+    data = run.spec.data
     began = time.perf_counter()
     try:
         x, y = data.train[data.arrays.index("x")], data.train[data.arrays.index("y")]
         fitted = LogisticRegression(max_iter=1000).fit(x, y)
         probabilities = fitted.predict_proba(data.evaluation[data.arrays.index("x")])[:, 1]
-        metrics = run.settled.model.score(np.asarray(data.evaluation[data.arrays.index("y")]), probabilities)
+        metrics = run.spec.model.score(np.asarray(data.evaluation[data.arrays.index("y")]), probabilities)
     except Exception as error:
         return Outcome(run.key, "failed", f"{type(error).__name__}: {error}".splitlines()[0])
     return Outcome(run.key, "done", "", dict(metrics), None, time.perf_counter() - began)

@@ -17,12 +17,12 @@ from typing import Any
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.fitting.fits import DeltaWarning
-from workbench.fitting.settings import Settled, settle
+from workbench.fitting.settings import FitSpec, resolve
 from workbench.inference.record_model import PrivacyModelError
 from workbench.ledger.budget import CapError
 from workbench.ledger.composition import TotalPrivacy, total
 from workbench.ledger.fingerprint import fingerprint
-from workbench.ledger.reservation import Account, ledger_for, records_of
+from workbench.ledger.reservation import Reservation, ledger_for, records_of
 from workbench.models import Model
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps import executors
@@ -92,8 +92,8 @@ class PreparedSweep:
     runs: Sequence[Run]
     store: Store
     total: TotalPrivacy | None
-    account: Account
-    _account_of: Callable[[Sequence[Run]], Account] = field(repr=False)
+    account: Reservation
+    _account_of: Callable[[Sequence[Run]], Reservation] = field(repr=False)
     _facts: Mapping[str, Mapping[str, Any]] = field(repr=False)
     refused: Sequence[Mapping[str, Any]] = field(repr=False)
     state: str = "planned"
@@ -102,7 +102,7 @@ class PreparedSweep:
     def __post_init__(self) -> None:
         """Name this sweep among those with the same store."""
         self._name = uuid.uuid4().hex
-        self._entries: dict[str, tuple[Account, str]] = {}  # of private fits in the ledger, by the keys of their cells
+        self._entries: dict[str, tuple[Reservation, str]] = {}  # of private fits in the ledger, by the keys of their cells
         self._reserved: set[str] = set()  # those of them that are reserved now
 
     def statement(self) -> str:
@@ -146,7 +146,7 @@ class PreparedSweep:
     @property
     def cautions(self) -> tuple[str, ...]:
         """Sentences about settings that are allowed but unwise; ``sweep`` raises them as warnings."""
-        return tuple(dict.fromkeys(text for run in self.runs for text in run.settled.privacy.cautions()))
+        return tuple(dict.fromkeys(text for run in self.runs for text in run.spec.privacy.cautions()))
 
     def accept(self, total_epsilon: float | None) -> None:
         """Confirm what the sweep spends on private records; nothing to do where there is nothing left to run.
@@ -247,7 +247,7 @@ class PreparedSweep:
             )
         for outcomes in batches:
             for outcome in outcomes:  # before anybody can read what came of them
-                planned_steps = by_key[outcome.key].settled.privacy.iterations
+                planned_steps = by_key[outcome.key].spec.privacy.iterations
                 self._settle(outcome.key, 0 if outcome.state == "refused" else planned_steps)
             self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
             self._end([outcome.key for outcome in outcomes], report)
@@ -257,7 +257,7 @@ class PreparedSweep:
         self, groups: Sequence[Sequence[Run]], stop: Callable[[], bool], report: _Report, max_lanes: int | None
     ) -> Iterator[list[Outcome]]:
         for group in groups:
-            steps = functools.partial(report.tell, steps=group[0].settled.privacy.iterations)
+            steps = functools.partial(report.tell, steps=group[0].spec.privacy.iterations)
             yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=steps, before=self._mark)
 
     def _end(self, keys: Collection[str], report: _Report) -> None:
@@ -284,7 +284,7 @@ class PreparedSweep:
         """Reserve private fits, all or none; of those that were reserved before and forgotten unseen, the same ones."""
         private = [run for run in runs if self._guarantee(run) is not None]
         new = [run for run in private if run.key not in self._entries]
-        known: dict[Account, list[str]] = {}
+        known: dict[Reservation, list[str]] = {}
         for account, entry in (self._entries[run.key] for run in private if run.key in self._entries):
             known.setdefault(account, []).append(entry)
         for account, entries in known.items():
@@ -307,7 +307,7 @@ class PreparedSweep:
     def _lose(self, runs: Sequence[Run]) -> None:
         """The worker is gone that had begun with fits: what it may have taken is spent, and they are begun anew."""
         for run in runs:
-            self._settle(run.key, run.settled.privacy.iterations)
+            self._settle(run.key, run.spec.privacy.iterations)
             self._entries.pop(run.key, None)
         self.store.add([self._row(run, Outcome(run.key, "failed", LOST)) for run in runs], again=True)
 
@@ -392,10 +392,10 @@ def prepare(
         if key in done:
             continue
         try:
-            settled, plan = _settled(grid, cell, plans)
-            dimension = 0 if plan is None else _dimension(settled, plan, dimensions)
-            facts[key] = _facts(grid, key, cell, settled, plan, dimension)
-            runs.append(Run(key, cell.method, settled, plan))
+            spec, plan = _resolved(grid, cell, plans)
+            dimension = 0 if plan is None else _dimension(spec, plan, dimensions)
+            facts[key] = _facts(grid, key, cell, spec, plan, dimension)
+            runs.append(Run(key, cell.method, spec, plan))
         except (_validate.ArgumentError, PrivacyModelError) as error:
             first_error = first_error or error
             refused.append(_refused(grid, key, cell, str(error)))
@@ -406,7 +406,7 @@ def prepare(
     return PreparedSweep(grid, cells, runs, kept, spent, account_of(runs), account_of, facts, refused)
 
 
-def _settled(grid: Grid, cell: Cell, plans: dict) -> tuple[Settled, Any]:
+def _resolved(grid: Grid, cell: Cell, plans: dict) -> tuple[FitSpec, Any]:
     """A cell's settings and plan. A baseline has no noise: where one epsilon cannot be kept, it takes the next one's."""
     *others, last = grid.levels_of(cell)
     for epsilon in others:
@@ -415,19 +415,19 @@ def _settled(grid: Grid, cell: Cell, plans: dict) -> tuple[Settled, Any]:
     return _settled_at(grid, cell, last, plans)
 
 
-def _settled_at(grid: Grid, cell: Cell, epsilon: float, plans: dict) -> tuple[Settled, Any]:
-    settled = settle(grid.models[cell.model], grid.records_of(cell), **grid.settings_of(cell, epsilon))
-    return settled, None if cell.method == POOLED else plan_of(settled, plans)
+def _settled_at(grid: Grid, cell: Cell, epsilon: float, plans: dict) -> tuple[FitSpec, Any]:
+    spec = resolve(grid.models[cell.model], grid.records_of(cell), **grid.settings_of(cell, epsilon))
+    return spec, None if cell.method == POOLED else plan_of(spec, plans)
 
 
 def _account(
     grid: Grid, facts: Mapping[str, Mapping[str, Any]], ledger: Any, over_cap: str | None, runs: Sequence[Run]
-) -> Account:
+) -> Reservation:
     """What ``runs`` would spend. Those of private records are on one data set."""
     cell = next(iter(grid.cells()))
     source = grid.records_of(cell)
     private = [facts[run.key]["guarantee"] for run in runs if facts[run.key]["guarantee"] is not None]
-    return Account(
+    return Reservation(
         ledger_for(source, ledger),
         lambda: records_of(source),
         lambda: [Guarantee.from_dict(promised) for promised in private],
@@ -439,23 +439,23 @@ def _account(
 _SHARED = {"delta", "relation", "clipping", "average", "strategy", "physical_size", "evaluate_private", "device"}
 
 
-def _facts(grid: Grid, key: str, cell: Cell, settled: Settled, plan: Any, dimension: int) -> dict[str, Any]:
+def _facts(grid: Grid, key: str, cell: Cell, spec: FitSpec, plan: Any, dimension: int) -> dict[str, Any]:
     """What is known of a fit before it runs, by column of the store."""
-    private, stepped, privacy = cell.method == DP, plan is not None, settled.privacy
-    guarantee = settled.guarantee(plan, privacy.iterations, dimension) if private else None
-    covered = settled.data.is_public or private
+    private, stepped, privacy = cell.method == DP, plan is not None, spec.privacy
+    guarantee = spec.guarantee(plan, privacy.iterations, dimension) if private else None
+    covered = spec.data.is_public or private
     return {
-        "key": key, "fingerprint": grid.fingerprint_of(cell), "model": settled.model.name,
-        "options": dict(settled.model.options), "data": settled.data.name, "method": cell.method, "epsilon": cell.epsilon,
+        "key": key, "fingerprint": grid.fingerprint_of(cell), "model": spec.model.name,
+        "options": dict(spec.model.options), "data": spec.data.name, "method": cell.method, "epsilon": cell.epsilon,
         "delta": privacy.delta if private else None, "seed": cell.seed, "repetition": cell.repetition,
         "iterations": privacy.iterations if stepped else None, "num_records": privacy.num_records,
         "sampler": privacy.sampler if stepped else None,
         "sampling_rate": plan.sampler.sampling_rate if stepped else None, "clip": privacy.clip if private else None,
-        "learning_rate": settled.settings.learning_rate if stepped else None,
-        "gradient": settled.settings.gradient if stepped else None,
+        "learning_rate": spec.settings.learning_rate if stepped else None,
+        "gradient": spec.settings.gradient if stepped else None,
         "noise_multiplier": plan.mechanism.noise_multiplier if private else None,
-        "label": settled.data.evaluation_label if covered else "outside the guarantee",
-        "release_label": settled.data.release_label if private else "outside the guarantee",
+        "label": spec.data.evaluation_label if covered else "outside the guarantee",
+        "release_label": spec.data.release_label if private else "outside the guarantee",
         "guarantee": None if guarantee is None else guarantee.to_dict(),
     }  # fmt: skip
 
@@ -475,14 +475,14 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _dimension(settled: Settled, plan: Any, known: dict[Any, int]) -> int:
+def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
     """Coordinates that get noise; the model is read once for data of one shape. ``known`` is written to."""
-    shapes = tuple(array.shape[1:] for array in settled.data.train)
-    constants = tuple((name, getattr(value, "shape", value)) for name, value in settled.constants.items())
-    place = id(settled.model), shapes, repr(constants), settled.settings.gradient
+    shapes = tuple(array.shape[1:] for array in spec.data.train)
+    constants = tuple((name, getattr(value, "shape", value)) for name, value in spec.constants.items())
+    place = id(spec.model), shapes, repr(constants), spec.settings.gradient
     if place not in known:
-        dpvi = settled.trainer(plan)
-        settled.begin(dpvi, settled.new_key())
+        dpvi = spec.trainer(plan)
+        spec.begin(dpvi, spec.new_key())
         known[place] = dpvi.noise_size
     plan.truncation_delta(known[place])  # refuses what the noise cannot promise, before it is drawn
     return known[place]

@@ -16,7 +16,7 @@ import ipywidgets as widgets
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.ledger import ledger as books
-from workbench.ledger.budget import Standing
+from workbench.ledger.budget import BudgetStatus
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.base import Screen, framed
 from workbench.widgets._kit.latest import Latest
@@ -298,7 +298,7 @@ def _problems(error: Exception) -> dict[str, str]:
     return {"": f"{type(error).__name__}: {error}"}
 
 
-def _page(standing: Standing) -> _Page | None:
+def _page(standing: BudgetStatus) -> _Page | None:
     entry, total, used = standing.entry, standing.total, standing.used()
     if entry is None:
         return None

@@ -15,7 +15,7 @@ import ipywidgets as widgets
 
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.ledger.budget import NOT_COMPARED, CapError, Standing
+from workbench.ledger.budget import NOT_COMPARED, BudgetStatus, CapError
 from workbench.ledger.ledger import Records
 from workbench.privacy.guarantee import Guarantee
 from workbench.widgets._kit import fields, markup
@@ -117,7 +117,7 @@ class LedgerStrip:
             return Seen(markup.problem(f"What is spent on these records is not known ({type(error).__name__})."))
 
     def _look(self, prepared: Any, over_cap: str | None, own: Path | None) -> Seen:
-        dataset, account = prepared.settled.source, prepared.recording.account
+        dataset, account = prepared.spec.source, prepared.recording.account
         records, fingerprint = self._records(dataset)
         standing = None if account.ledger is None else account.ledger.standing(records)
         runs = self._runs(fingerprint, standing, own)
@@ -155,7 +155,7 @@ class LedgerStrip:
                 self._source = source
         return source[1:]
 
-    def _runs(self, fingerprint: str, standing: Standing | None, own: Path | None) -> tuple[SavedRun, ...]:
+    def _runs(self, fingerprint: str, standing: BudgetStatus | None, own: Path | None) -> tuple[SavedRun, ...]:
         """Those of the same records that can be gone on with."""
         with contextlib.suppress(OSError):  # one was deleted while it was looked at
             runs = [run for run in self._saved_runs() if run.fingerprint == fingerprint and not run.is_finished]
@@ -258,7 +258,7 @@ class LedgerStrip:
         self._listed = (None, [])
 
 
-def _said(standing: Standing, fit: Guarantee, is_refused: bool, over_cap: str | None) -> str:
+def _said(standing: BudgetStatus, fit: Guarantee, is_refused: bool, over_cap: str | None) -> str:
     """The lines of the ledger on private records."""
     spent = f"Spent on these records: {words.spent_words(standing.total)} {words.counted(standing.total)}".strip()
     running = len(standing.reserved) - len(standing.interrupted)
@@ -277,7 +277,7 @@ def _said(standing: Standing, fit: Guarantee, is_refused: bool, over_cap: str | 
     return "".join([*lines, *map(markup.quiet, standing.cautions())])
 
 
-def _left(standing: Standing, fit: Guarantee, is_refused: bool) -> str:
+def _left(standing: BudgetStatus, fit: Guarantee, is_refused: bool) -> str:
     caps = [entry.cap for entry in standing.caps if entry.cap is not None]
     if not caps:
         how = (
@@ -295,12 +295,12 @@ def _left(standing: Standing, fit: Guarantee, is_refused: bool) -> str:
     return f"{told}: {many} like this."
 
 
-def _is_running(key: str, standing: Standing) -> bool:
+def _is_running(key: str, standing: BudgetStatus) -> bool:
     """Whether a process that is there has the fit reserved."""
     return any(spend.key == key for spend in standing.reserved if spend.number not in standing.interrupted)
 
 
-def _has_ended(run: SavedRun, standing: Standing | None) -> bool:
+def _has_ended(run: SavedRun, standing: BudgetStatus | None) -> bool:
     """Whether nobody runs ``run`` any more, as far as can be told."""
     if run.spend is None:
         return time.time() - run.path.stat().st_mtime > _QUIET_SECONDS
@@ -308,7 +308,7 @@ def _has_ended(run: SavedRun, standing: Standing | None) -> bool:
     return known and standing is not None and not _is_running(run.spend, standing)
 
 
-def _is_refused(run: SavedRun, standing: Standing | None) -> bool:
+def _is_refused(run: SavedRun, standing: BudgetStatus | None) -> bool:
     """Whether a cap does not allow the rest of ``run``."""
     if run.spend is None or standing is None:
         return False

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from workbench._validate import ArgumentError
-from workbench.ledger.budget import FILTER, NO_CAP, OVERRIDE, PLAN, Entry, Spend, Standing
+from workbench.ledger.budget import FILTER, NO_CAP, OVERRIDE, PLAN, BudgetStatus, Entry, Spend
 from workbench.ledger.composition import TotalPrivacy
 from workbench.ledger.renyi_filter import Cap
 from workbench.widgets._kit import markup
@@ -68,7 +68,7 @@ def cap_words(cap: Cap) -> str:
     return f"epsilon {cap.epsilon:g} at delta {cap.delta:g} ({RELATIONS[cap.relation]})"
 
 
-def shares(standing: Standing) -> tuple[float, float, float] | None:
+def shares(standing: BudgetStatus) -> tuple[float, float, float] | None:
     """What is spent, reserved and left of the tightest cap; None without one, and where fits cannot be counted under it."""
     used = standing.used()
     if used is None or not math.isfinite(used):
@@ -78,7 +78,7 @@ def shares(standing: Standing) -> tuple[float, float, float] | None:
     return spent, used - spent, 1 - used
 
 
-def cap_bar(standing: Standing) -> str:
+def cap_bar(standing: BudgetStatus) -> str:
     """The tightest cap as a bar, with its numbers as text; a sentence where there is none to show."""
     if not standing.caps:
         return markup.quiet("No cap: nothing keeps these fits from adding up.")
@@ -92,7 +92,7 @@ def cap_bar(standing: Standing) -> str:
     )
 
 
-def fits_table(standing: Standing) -> str:
+def fits_table(standing: BudgetStatus) -> str:
     """A row for each fit, the newest first; with the data set where relatives count too."""
     if not standing.spends:
         return markup.quiet("No fit has been entered.")
@@ -105,12 +105,12 @@ def fits_table(standing: Standing) -> str:
     return f"<div style='overflow-x:auto'>{markup.table(columns, rows, numbers=False)}</div>"
 
 
-def _entries(standing: Standing) -> list[Entry]:
+def _entries(standing: BudgetStatus) -> list[Entry]:
     own = [] if standing.entry is None else [standing.entry]
     return [*own, *(entry for entry, _ in standing.relatives)]
 
 
-def _row(spend: Spend, standing: Standing) -> list[str]:
+def _row(spend: Spend, standing: BudgetStatus) -> list[str]:
     state = {"reserved": "running", "settled": "ended"}.get(spend.state, spend.state)
     if spend.number in standing.interrupted:
         state = "interrupted"

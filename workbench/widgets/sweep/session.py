@@ -53,7 +53,7 @@ def pace_of(prepared: PreparedSweep) -> float | None:
 
 def steps_of(runs: Iterable[Run]) -> dict[str, int]:
     """Planned steps by key; none for what takes no steps."""
-    return {run.key: 0 if run.plan is None else run.settled.privacy.iterations for run in runs}
+    return {run.key: 0 if run.plan is None else run.spec.privacy.iterations for run in runs}
 
 
 class SweepSession(Stoppable):
@@ -86,7 +86,7 @@ class SweepSession(Stoppable):
 
     def _lanes_for(self, runs: Sequence[Run]) -> int:
         """Fits to step together: all levels of epsilon of some repetitions, so that a figure fills batch by batch."""
-        platform = next((run.settled.device.platform for run in runs), "cpu")
+        platform = next((run.spec.device.platform for run in runs), "cpu")
         levels = len(self.prepared.grid.epsilons)
         return levels * max(1, math.ceil(len(runs) / levels / _BATCHES.get(platform, _FEWEST_BATCHES)))
 
