@@ -34,7 +34,7 @@ def served(folder, command, port, ready):
     """Run a server in ``folder`` until the generator is closed; yields its address when ``ready`` (a path) answers."""
     log = (folder / "server.log").open("w")
     server = subprocess.Popen(
-        [sys.executable, "-m", "workbench.cli", *command], cwd=folder, stdout=log, stderr=subprocess.STDOUT
+        [sys.executable, "-m", "workbench", *command], cwd=folder, stdout=log, stderr=subprocess.STDOUT
     )
     address = f"http://127.0.0.1:{port}"
     try:

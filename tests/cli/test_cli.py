@@ -25,7 +25,7 @@ from workbench.results import FitResult
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
 FIT = ["fit", "--data", "breast_cancer", "--epsilon", "1"]
 
@@ -717,7 +717,7 @@ def test_ctrl_c_keeps_the_partial_result(tmp_path):
     settings = ["--iterations", "5000000", "--json", "--out", str(folder)]
     with open(progress, "w") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "workbench.cli", *FIT, *settings],
+            [sys.executable, "-m", "workbench", *FIT, *settings],
             stdout=subprocess.PIPE,
             stderr=stream,
             text=True,

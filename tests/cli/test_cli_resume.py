@@ -23,7 +23,7 @@ from workbench.models import registry
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 FIT = ["fit", "--data", "clinic.csv", "--target", "ill", "--epsilon", "1", "--delta", "1e-3", "--seed", "3", "--quiet"]
 BOUNDS = ["--bounds", "dose=0:200", "age=0:100"]
 MODEL_FILE = """
@@ -47,7 +47,7 @@ def stopped(command, place, monkeypatch):
     def run(*arguments, chunks=5):
         counter = itertools.count()
         with monkeypatch.context() as patch:
-            patch.setattr(main, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(counter) >= chunks))
+            patch.setattr(fit, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(counter) >= chunks))
             code, out, err = command(*arguments, "--json", "--quiet")
         name = f"workbench {arguments[0]}"
         kept = f"{name}: stopped; the partial result is kept.\n"
@@ -88,7 +88,7 @@ def same_params(one, other):
 def killed_amid(arguments, runs):
     """Runs the command in a process of its own and kills it when it has written a checkpoint amid its steps."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "workbench.cli", *arguments],
+        [sys.executable, "-m", "workbench", *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

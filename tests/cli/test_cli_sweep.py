@@ -16,7 +16,7 @@ import pytest
 from workbench.cli import main
 from workbench.sweeps import sweeping
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 PUBLIC = """
 model: logistic
 data: breast_cancer
@@ -330,7 +330,7 @@ def test_ctrl_c_keeps_finished_fits(tmp_path):
     progress = tmp_path / "progress"
     with open(progress, "w") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "workbench.cli", "sweep", str(tmp_path / "plan.yaml"), "--json"],
+            [sys.executable, "-m", "workbench", "sweep", str(tmp_path / "plan.yaml"), "--json"],
             stdout=subprocess.PIPE, stderr=stream, text=True, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
         try:

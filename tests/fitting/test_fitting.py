@@ -13,6 +13,7 @@ import pytest
 import workbench as wb
 from workbench import ArgumentError
 from workbench.fitting import fits
+from workbench.fitting import prepared as prepared_fits
 from workbench.fitting.fits import DeltaWarning
 from workbench.inference import training
 from workbench.privacy.plan import default_delta
@@ -323,7 +324,7 @@ def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(
     first = fits.prepare("logistic", private_data, epsilon=2.0, iterations=40, evaluate_private=True)
     list(first.run())
     second = first.again()
-    monkeypatch.setattr(fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(prepared_fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
     assert not second.has_begun
     assert list(second.run())[-1].status == "done"
     assert first._program.compute is second._program.compute
@@ -341,7 +342,7 @@ def test_a_fit_with_another_epsilon_and_clip_shares_what_is_compiled(monkeypatch
     first.compile()
     other = fits.prepare("logistic", "breast_cancer", **changes)
     other.share(first)
-    monkeypatch.setattr(fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(prepared_fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
     other.compile()
     assert list(other.run())[-1].status == "done"
     result = other.result()
@@ -386,7 +387,7 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
         interrupting.set_result(training.Compilation(chunk, compiling.compiled.result().seconds))
         return compiling._replace(compiled=interrupting)
 
-    monkeypatch.setattr(fits, "compile_ahead", compile_ahead)
+    monkeypatch.setattr(prepared_fits, "compile_ahead", compile_ahead)
     last = list(prepared.run())[-1]
     assert (last.status, last.message) == ("cancelled", "interrupted")
     assert not prepared.can_resume
@@ -414,7 +415,7 @@ def test_an_unexpected_error_keeps_the_partial_result(monkeypatch):
 def test_compiling_beforehand_takes_no_step_and_is_not_repeated(done, monkeypatch):
     prepared = prepare(iterations=300, seed=1)
     prepared.compile()
-    monkeypatch.setattr(fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(prepared_fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
     prepared.compile()
     snapshots = list(prepared.run())
     assert snapshots[0].step == 0

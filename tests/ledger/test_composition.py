@@ -193,7 +193,7 @@ def test_blanking_and_replacing_come_to_replacing():
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
 def test_two_changes_of_gaussian_fits_cost_at_least_what_they_truly_do(epsilon):
     blanked = fit(epsilon, "shuffle", relation="replace_special")
-    plans = (composition._steps(blanked),)
+    plans = (blanked.accounted(),)
     found = composition._ideal_epsilon(plans, 1e-5, 2)
     mu = 2 * math.sqrt(25) / blanked.noise_multiplier
     assert GaussianLoss(mu).epsilon(1e-5) <= found <= 1.3 * GaussianLoss(mu).epsilon(1e-5)

@@ -357,7 +357,7 @@ def another_process(script, book):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1] / "privacy")},
     )
 
 
@@ -375,7 +375,7 @@ def test_a_fit_that_runs_elsewhere_is_not_resumed(book):
 
 FORKED = """
 import os, sys, pathlib
-from workbench.privacy import _owners
+from workbench.ledger import _owners
 folder = pathlib.Path(sys.argv[1]) / "owners"
 here = _owners.own(folder)
 reader, writer = os.pipe()

@@ -17,7 +17,7 @@ import pytest
 import workbench as wb
 from tests.privacy.promises import promise
 from workbench import ArgumentError
-from workbench.ledger.fingerprint import key_file
+from workbench.ledger.fingerprint import key_file, secret_key
 from workbench.ledger.ledger import CapError, Ledger, LedgerError, LostLedgerError, Records
 from workbench.ledger.reservation import LedgerWarning, Reservation, records_of
 
@@ -413,7 +413,7 @@ def of_the_first_form(book, *sources):
             database.executemany(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", rows)
         for number, (data, name, user) in enumerate(sources, 1):
             user(name)
-            known, own = records_of(data), wb.data.fingerprint.secret_key()
+            known, own = records_of(data), secret_key()
             values = known.fingerprint(own), known.sketch(own), number
             database.execute("UPDATE datasets SET fingerprint = ?, sketch = ? WHERE number = ?", values)
 

@@ -238,7 +238,7 @@ def test_a_disk_that_is_full_is_an_error_and_not_the_end_of_the_process(tmp_path
             mounted.callback(subprocess.run, ["umount", str(tmp_path / size)], check=True)
         folders = [str(tmp_path / size / "run") for size in ("8k", "16k", "20k", "60k")]
         program = [sys.executable, "-W", "ignore", "-c", ON_A_FULL_DISK, *folders]
-        found = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.getenv("PYTHONPATH")])])}
+        found = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.getenv("PYTHONPATH")])])}
         answer = subprocess.run(program, capture_output=True, text=True, timeout=300, env={**os.environ, **found})
     assert answer.returncode == 0, answer.stderr[-3000:]
     *lines, last = answer.stdout.splitlines()
@@ -267,7 +267,7 @@ def test_without_locks_saving_goes_on(quick, result_of, tmp_path, monkeypatch):
 
 @pytest.mark.integration
 def test_processes_that_are_killed_and_race_leave_whole_results():
-    program = Path(__file__).parents[1] / "killed_saves.py"
+    program = Path(__file__).parent / "killed_saves.py"
     answer = subprocess.run([sys.executable, str(program), "40", "1"], capture_output=True, text=True, timeout=900)
     assert answer.returncode == 0, answer.stderr[-3000:]
     report = json.loads(answer.stdout)

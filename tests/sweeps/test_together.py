@@ -336,7 +336,7 @@ def test_a_sweep_that_is_killed_leaves_no_worker_and_another_one_finishes_it(pri
         "model: logistic\nepsilons: [0.5, 1]\nseeds: 2\niterations: 200000\nledger: book.sqlite\nstore: fits.sqlite\n"
         "data: {file: clinic.csv, target: ill, bounds: {dose: [0, 200], age: [0, 100]}}\n"
     )
-    words = [sys.executable, "-m", "workbench.cli", "sweep", tmp_path / "plan.yaml", "--workers", "2", "--max-lanes", "1"]
+    words = [sys.executable, "-m", "workbench", "sweep", tmp_path / "plan.yaml", "--workers", "2", "--max-lanes", "1"]
     words += ["--accept-total-epsilon", "90", "--quiet"]
 
     def begin():

@@ -5,6 +5,7 @@ import pytest
 
 from tests.plots.figures import outside, overlaps
 from workbench.noise.chacha20 import key_from_seed
+from workbench.privacy.steps import SAMPLERS as RELATIONS
 from workbench.teaching.figures import AttackFigure, CompositionFigure, DescentFigure, MinibatchFigure, SpendingFigure
 from workbench.teaching.simulations import (
     CLOUD,
@@ -79,7 +80,7 @@ def test_minibatches_are_cells_with_their_counts():
 
 def test_epsilon_over_steps_has_a_line_a_sampler_and_relation_and_a_number():
     plan = {"sampling_rate": 0.1, "noise_multiplier": 3.0, "steps": 100, "delta": 1e-5}
-    cases = [(sampler, relation) for sampler, relations in SAMPLERS.items() for relation in relations]
+    cases = [(sampler, relation) for sampler, relations in RELATIONS.items() for relation in relations]
     found = [spent(*case, name, **plan) for name in ("pld", "rdp") for case in cases]
     kept = SpendingFigure()
     kept.draw(found, 100)

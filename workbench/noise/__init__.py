@@ -2,10 +2,9 @@
 
 from workbench.noise.chacha20 import is_secret, key_from_bytes, key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
-from workbench.noise.normals import NORMAL_BOUND, normal
+from workbench.noise.normals import normal
 
 __all__ = [
-    "NORMAL_BOUND",
     "GaussianMechanism",
     "is_secret",
     "key_from_bytes",

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "privacy"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))
 
 from promises import promise
 
