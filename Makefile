@@ -18,7 +18,7 @@ help:
 	@echo "                and bench-layers; an hour"
 	@echo "make bench-layers  neural networks: speed, memory and accuracy beside Opacus and jax_privacy (.bench, 2 GB)"
 	@echo "make bench-gpu the same on a GPU, without peers; needs jax and numpyro only"
-	@echo "make experiments  the published experiments beside what the workbench reaches; ten minutes, FULL=1: hours"
+	@echo "make experiments  the published experiments beside what the workbench reaches; fifteen minutes, FULL=1: hours"
 	@echo "make picture   the README's picture of the screen, taken anew; needs Chromium"
 	@echo "make clean     remove $(VENV) and the programs that tests keep compiled"
 
