@@ -455,7 +455,7 @@ def test_many_draws_are_standard_normal_out_to_the_tail(monkeypatch, all_in_tail
     A scale of 1.01 would show in the tail (and 2/3 or 3/2 anywhere).
     """
     if all_in_tail:
-        monkeypatch.setattr(chacha20, "_TAIL_BELOW", np.uint32(2**31))
+        monkeypatch.setattr(normals, "_TAIL_BELOW", np.uint32(2**31))
     draws = np.asarray(jax.jit(normal, static_argnums=1)(key_from_seed(20), (2**23,)), np.float64)
     assert stats.kstest(draws[: 2**18], "norm").pvalue > 1e-6
     p_value, count = tail_p_value(draws)

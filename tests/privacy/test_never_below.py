@@ -8,6 +8,7 @@ import pytest
 
 from tests.privacy.attacks import Attack
 from workbench.privacy import accounting
+from workbench.privacy.steps import SAMPLERS as RELATIONS
 from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
 SAMPLERS = ["poisson", "without_replacement"]
@@ -18,7 +19,7 @@ def some_phase(random, sampler, most_steps=6.0):
     """q, sigma and T, log-uniform, of a plan that promises something."""
     rate, steps = 10 ** random.uniform(-4, -0.05), int(10 ** random.uniform(0, most_steps))
     spread = 10 ** random.uniform(-1.5, 0.6) / (rate * math.sqrt(steps))
-    sensitivity = SENSITIVITY[SAMPLERS[sampler][0]]
+    sensitivity = SENSITIVITY[RELATIONS[sampler][0]]
     return Phase(rate, min(max(sensitivity / math.sqrt(math.log1p(spread**2)), 0.4), 1e5), steps)
 
 
@@ -37,7 +38,7 @@ def check(plans, delta, coarse=False):
 def check_random(seed, fits=1):
     random = np.random.default_rng(seed)
     sampler = SAMPLERS[seed % 2]
-    relation = SAMPLERS[sampler][0]
+    relation = RELATIONS[sampler][0]
     phase = some_phase(random, sampler)
     louder = phase._replace(noise_multiplier=phase.noise_multiplier * random.uniform(1, 2))
     phases = [phase, louder, phase._replace(steps=phase.steps // 3 + 1)]

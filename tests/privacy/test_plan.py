@@ -8,13 +8,14 @@ from workbench._validate import ArgumentError
 from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.plan import PrivacySettings, make_plan, sampling_rate_of
-from workbench.privacy.steps import SAMPLERS, SENSITIVITY
+from workbench.privacy.steps import SAMPLERS as RELATIONS
+from workbench.privacy.steps import SENSITIVITY
 from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
 
 SETTINGS = PrivacySettings(
     epsilon=2.0, delta=1e-4, iterations=200, sampling_rate=0.1, sampler="poisson", clip=1.0, num_records=455, seed=None
 )
-SAMPLERS = list(SAMPLERS)
+SAMPLERS = list(RELATIONS)
 
 
 def settings(**changes):
@@ -35,7 +36,7 @@ def test_the_sampler_that_runs_is_the_one_that_is_accounted_for(sampler):
     }
     assert isinstance(plan.sampler, kinds[sampler])
     promised = guarantee(plan)
-    assert (promised.sampler, promised.relation) == (plan.sampler.name, SAMPLERS[sampler][0])
+    assert (promised.sampler, promised.relation) == (plan.sampler.name, RELATIONS[sampler][0])
     assert promised.sampling_rate == plan.sampler.sampling_rate
     spent = accounting.epsilon(
         sampler=plan.sampler.name,
