@@ -811,3 +811,9 @@ def test_a_partial_result_is_said_to_be_kept_where_it_is(command, finished, canc
     code, _, err = command(*FIT, "--quiet", "--out", tmp_path / "run")
     assert (code, err) == (130, "workbench fit: stopped; the partial result is kept.\n")
     assert command(*FIT, "--quiet")[::2] == (130, "")  # neither saved nor in a checkpoint
+
+
+def test_the_command_starts_without_the_libraries_that_its_work_needs():
+    """``workbench --help`` and a wrong option are answered at once."""
+    script = "import sys, workbench.cli.main; print(sorted({'numpy', 'jax', 'pandas', 'scipy'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"

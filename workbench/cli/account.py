@@ -15,7 +15,6 @@ from workbench._validate import ArgumentError, integer
 from workbench.cli.shell import (
     DONE,
 )
-from workbench.privacy.steps import SAMPLERS
 
 __all__ = ["account"]
 
@@ -23,7 +22,9 @@ _MANY_STEPS = 10**7  # beyond which a bound takes seconds, and a search many of 
 
 
 def account(arguments: argparse.Namespace) -> int:
+    """``workbench account``; the exit code."""
     from workbench.privacy import accounting
+    from workbench.privacy.steps import SAMPLERS
 
     figure = None if arguments.figure is None else _writable_file("figure", arguments.figure)
     plan = _completed_plan(arguments)

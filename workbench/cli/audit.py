@@ -16,6 +16,7 @@ __all__ = ["audit"]
 
 
 def audit(arguments: argparse.Namespace) -> int:
+    """``workbench audit``; the exit code."""
     from workbench.auditing import PARTS, audit
 
     print("workbench audit: running the core on canaries...", file=sys.stderr)

@@ -18,6 +18,7 @@ __all__ = ["data", "models"]
 
 
 def models(arguments: argparse.Namespace) -> int:
+    """``workbench models``; the exit code."""
     from workbench import models
 
     with warnings.catch_warnings(record=True) as caught:
@@ -53,6 +54,7 @@ def _model_line(entry: dict[str, Any]) -> str:
 
 
 def data(arguments: argparse.Namespace) -> int:
+    """``workbench data``; the exit code."""
     from workbench import data
 
     entries = {name: data.info(name) for name in data.all_names()}

@@ -35,6 +35,7 @@ _FILES = ("report.html", "result.json", "posterior.nc", "curves.png")  # of a sa
 
 
 def fit(arguments: argparse.Namespace) -> int:
+    """``workbench fit``; the exit code."""
     from workbench.fitting import fits
     from workbench.results.storage import check_folder
 
@@ -70,6 +71,7 @@ def fit(arguments: argparse.Namespace) -> int:
 
 
 def resume(arguments: argparse.Namespace) -> int:
+    """``workbench resume``; the exit code."""
     from workbench.fitting import checkpoints, resuming
     from workbench.results.storage import check_folder
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workbench import _validate
 
-__all__ = ["PAGES", "app", "lab", "serve_app", "serve_lab"]
+__all__ = ["PAGES", "app", "lab"]
 
 _FAILED = 1
 
@@ -22,31 +22,30 @@ _FAILED = 1
 PAGES = {"workbench": "app.ipynb", "teaching": "teaching.ipynb"}
 
 
-def serve_lab(*, no_browser: bool, further: Sequence[str]) -> int:
-    """JupyterLab in the working folder, opened on the quickstart; its exit code."""
+def lab(arguments: argparse.Namespace) -> int:
+    """``workbench lab``: JupyterLab in the working folder, opened on the quickstart; its exit code."""
     if not _is_installed("jupyterlab", "workbench lab: JupyterLab is not installed; pip install jupyterlab."):
         return _FAILED
     notebook = _notebook("quickstart.ipynb")
     command = [sys.executable, "-m", "jupyter", "lab", "--ServerApp.root_dir=."]
     command.append(f"--LabApp.default_url=/lab/tree/{notebook.as_posix()}")
-    if no_browser or _has_no_display():
+    if arguments.no_browser or _has_no_display():
         command.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
-    return _become([*command, *further])
+    return _become([*command, *arguments.jupyter])
 
 
-def serve_app(page: str, *, no_browser: bool, further: Sequence[str]) -> int:
-    """The workbench screen, or the teaching pieces, without a notebook around them, served by Voilà; its exit code.
+def app(arguments: argparse.Namespace) -> int:
+    """``workbench app``: a screen, or the teaching pieces, without a notebook around them, served by Voilà; its exit code.
 
     Whoever opens it works as the user who serves it, so the address carries a token.
 
     Voilà serves pictures in its folder to everybody, without the token; here it serves no file at all.
 
-    :param page: one of ``PAGES``. :param further: arguments for Voilà.
-    :raises ArgumentError: for another page, or naming ``token`` where there would be none.
+    :raises ArgumentError: for a page that is none of ``PAGES``, or naming ``token`` where there would be none.
     """
-    _validate.choice("page", page, PAGES)
+    page, further = _validate.choice("page", arguments.page, PAGES), arguments.voila
     _check_token(further)
     if not _is_installed("voila", "workbench app: Voilà is not installed; pip install voila."):
         return _FAILED
@@ -56,7 +55,7 @@ def serve_app(page: str, *, no_browser: bool, further: Sequence[str]) -> int:
     if _given(further, "file_allowlist") is None:
         command.append("--VoilaConfiguration.file_allowlist=[]")
     _warn_of_exposure(further)
-    if no_browser or _has_no_display():
+    if arguments.no_browser or _has_no_display():
         command.append("--no-browser")
     return _become([*command, *further])
 
@@ -119,13 +118,3 @@ def _become(command: list[str]) -> int:
     if os.name == "posix":
         os.execv(command[0], command)
     return subprocess.call(command)
-
-
-def lab(arguments: argparse.Namespace) -> int:
-    """``workbench lab``."""
-    return serve_lab(no_browser=arguments.no_browser, further=arguments.jupyter)
-
-
-def app(arguments: argparse.Namespace) -> int:
-    """``workbench app``."""
-    return serve_app(arguments.page, no_browser=arguments.no_browser, further=arguments.voila)

@@ -21,6 +21,7 @@ _QUICKLY_DRAWN = 100_000  # records, within seconds
 
 
 def predict(arguments: argparse.Namespace) -> int:
+    """``workbench predict``; the exit code."""
     from workbench import results
 
     check_out(arguments.out)
@@ -37,6 +38,7 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def sample(arguments: argparse.Namespace) -> int:
+    """``workbench sample``; the exit code."""
     from tqdm import tqdm
 
     from workbench import results

@@ -18,7 +18,7 @@ __all__ = ["Outputs", "evaluation_key", "evaluation_of", "metrics_of"]
 
 _DRAWS = 50  # of the guide; fewer where they would take seconds:
 _WORK = 2e10  # draws x evaluation records x coordinates of the release point
-_PURPOSE = 101  # of the key, apart from those of inference.dpvi
+_PURPOSE = 101  # of the key, apart from those of inference.svi
 
 Outputs = tuple[jax.Array, jax.Array | None, jax.Array | None]  # ELBO, log-likelihood, predictions
 

@@ -35,7 +35,7 @@ from workbench.results import FitResult, HistoryPoint
 
 __all__ = ["PreparedFit", "by_name"]
 
-_POSTERIOR = 102  # purpose of a key, apart from those of inference.dpvi and of evaluation
+_POSTERIOR = 102  # purpose of a key, apart from those of inference.svi and of evaluation
 
 
 class Program:

@@ -136,7 +136,7 @@ class FitSpec:
         )
 
     def program(self, plan: PrivacyPlan) -> Hashable:
-        """Equal for fits whose steps are one compiled program with other ``inference.dpvi.Numbers``.
+        """Equal for fits whose steps are one compiled program with other ``inference.svi.Hyperparameters``.
 
         Arrays among the constants count by their shapes alone.
         """

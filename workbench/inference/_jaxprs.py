@@ -1,4 +1,4 @@
-"""Reading and rebuilding jaxprs: what ``taps`` and ``_hoisting`` share."""
+"""Reading and rebuilding jaxprs: what ``bookkeeping`` and ``_hoisting`` share."""
 
 from __future__ import annotations
 

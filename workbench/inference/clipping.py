@@ -95,7 +95,7 @@ def clipped_sum(
     :param mask: bool[M], False on padding.
     :param clip: C >= 1e-12 (``inf`` switches flat clipping off: no guarantee then).
     :param strategy: how the same result is reached:
-        "bookkeeping" takes norms and sum from one backward pass without forming gradients of tapped leaves (``taps``);
+        "bookkeeping" takes norms and sum from one backward pass without gradients of tapped leaves (``bookkeeping``);
         "vmap" materialises M gradients (Subramani et al. 2021);
         "loop" goes one record at a time;
         "auto" is book-keeping where it finds a tap and vmap otherwise.

@@ -7,8 +7,8 @@ counted whole; ``Ledger.recover`` settles it to the steps that may have been tak
 A data set is known by its keyed fingerprint, its relatives by their keyed and encrypted sketch (``data.sketch``): data sets
 that share records share what is spent on them. The key belongs to the ledger, so all who write to it know the same data
 sets. Those that were entered with another key cannot be compared and count too, until they are separated. Caps are kept by a
-filter that holds for fits chosen one after the other (``privacy.renyi_filter``); beside it there is the tighter total for
-plans settled beforehand (``privacy.composition``).
+filter that holds for fits chosen one after the other (``ledger.renyi_filter``); beside it there is the tighter total for
+plans settled beforehand (``ledger.composition``).
 
 The file holds plans, promises, names and times, and nothing that came from records.
 """

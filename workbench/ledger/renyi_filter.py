@@ -1,10 +1,10 @@
 """A cap on what all fits on some records spend together, which holds although each is chosen after seeing the others.
 
-Totals by privacy loss distributions (``privacy.composition``) hold for plans that were settled beforehand. Where every fit
+Totals by privacy loss distributions (``ledger.composition``) hold for plans that were settled beforehand. Where every fit
 may depend on the results of earlier ones, a cap is kept by a Renyi filter (Feldman and Zrnic 2021): at one
 order that is fixed with the cap, the Renyi losses of all steps are added up, and a fit that would lift their sum above the
 budget is refused. What the fits cost in delta because they are not exactly the mechanism accounted for (the three costs of
-``privacy.composition``) is added up as well and must stay within a share of the cap's delta.
+``ledger.composition``) is added up as well and must stay within a share of the cap's delta.
 
 Two things are said on the cap itself: it promises what it says if it was set without looking at results, and it counts
 steps taken, which is right however a stop was decided.

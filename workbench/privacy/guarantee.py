@@ -60,7 +60,7 @@ class Guarantee:
     :param truncation_delta: share of delta for the noise's missing tail beyond 9.15 standard deviations.
     :param secure_randomness: True if noise and minibatches came from a secret 256-bit key.
     :param caveats: conditions of the promise, worst first, each a sentence.
-    :param clipping: how per-record gradients were brought to norm C (``mechanism.CLIPPINGS``).
+    :param clipping: how per-record gradients were brought to norm C (``noise.mechanism.CLIPPINGS``).
     """
 
     epsilon: float

@@ -40,7 +40,7 @@ class PrivacySettings:
     :param clip: C > 0. :param num_records: N in 2 .. 2^30 - 1, declared public. :param seed: None for secret randomness; a
         number >= 0 makes the run reproducible and the noise predictable to whoever knows it.
     :param relation: the neighbouring relation; None stands for the sampler's own (``steps.SAMPLERS``).
-    :param clipping: how a record's gradient is brought to norm C, one of ``mechanism.CLIPPINGS``.
+    :param clipping: how a record's gradient is brought to norm C, one of ``noise.mechanism.CLIPPINGS``.
     :raises ArgumentError: naming the argument and its value.
     """
 

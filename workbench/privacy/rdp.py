@@ -2,7 +2,7 @@
 
 At order a, what neighbouring data sets D and D' make of one step satisfies D_a(M(D) || M(D')) <= rho for every D and every
 outcome of the steps before. Such bounds add up even where each step is chosen after looking at the others (Feldman and
-Zrnic 2021), which is what ``privacy.renyi_filter`` is built on.
+Zrnic 2021), which is what ``ledger.renyi_filter`` is built on.
 """
 
 from __future__ import annotations
