@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.fitting import prepared
 from workbench.fitting.evaluation import evaluation_of
-from workbench.inference.training import Compilation, Compiling
+from workbench.inference.compiling import Compilation, Compiling, interval_of
 
 SIZE = 0.01  # of a made-up step
 _shapes = {}  # of what an evaluation gives: it takes longer to trace than a whole made-up fit does
@@ -38,11 +38,11 @@ def words(key):
 
 
 class Lowered:
-    """As ``training.Lowered``, of steps that nobody traced."""
+    """As ``compiling.Lowered``, of steps that nobody traced."""
 
-    def __init__(self, dpvi, state, records, steps):
+    def __init__(self, step, hyper, state, records, interval):
         parts = [(np.shape(leaf), str(leaf.dtype)) for leaf in jax.tree.leaves((state, records))]
-        facts = repr((parts, sorted(dpvi.split.initial), repr(dpvi.static_kwargs), dpvi.average_from is None, steps))
+        facts = repr((parts, sorted(step.model.initial), repr(step.model.static), hyper.average_from is None, interval))
         self.digest = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
 
 
@@ -65,14 +65,14 @@ def chunk(state, records, limit, numbers):
     return state._replace(optim_state=optim_state, average=average, step=jnp.asarray(limit, jnp.int32))
 
 
-def lower(dpvi, state, records, steps):
-    return Lowered(dpvi, state, records, steps)
+def lower(step, hyper, state, records, interval):
+    return Lowered(step, hyper, state, records, interval)
 
 
-def compile_ahead(dpvi, state, records, steps):
-    dpvi.require_records(records)
+def compile_ahead(step, hyper, state, records, steps):
+    step.require_records(records)
     lowered, compiled = Future(), Future()
-    lowered.set_result(Lowered(dpvi, state, records, steps))
+    lowered.set_result(Lowered(step, hyper, state, records, interval_of(steps)))
     compiled.set_result(Compilation(chunk, 0.01))
     return Compiling(lowered, compiled)
 
@@ -84,7 +84,7 @@ def compute(program):
         leaves = jax.tree.leaves((params, records))
         asked = program._model.model, program._model.predict, *((np.shape(leaf), str(leaf.dtype)) for leaf in leaves)
         if asked not in _shapes:
-            real = evaluation_of(program._dpvi, program._model, program._num_evaluation)
+            real = evaluation_of(program._step, program._model, program._num_evaluation)
             _shapes[asked] = jax.eval_shape(real, params, records, key)
         _, log_likelihood, predictions = _shapes[asked]
         spread = float(np.mean([np.mean(np.abs(leaf)) for leaf in jax.tree.leaves(params)]))
@@ -102,7 +102,7 @@ def draw(program):
     """Positive numbers, which any scale may be too."""
 
     def latents(params, keys):
-        found = jax.eval_shape(jax.vmap(program._dpvi.split.latents, in_axes=(None, 0)), params, keys)
+        found = jax.eval_shape(jax.vmap(program._step.model.latents, in_axes=(None, 0)), params, keys)
         random = np.random.default_rng(words(keys)[:8])
         return {name: np.abs(random.standard_normal(leaf.shape)).astype(leaf.dtype) for name, leaf in found.items()}
 

@@ -214,10 +214,10 @@ def test_dpvi():
         DPVI(model.model, lambda: None, **given)
 
     taken = {
-        "sampler": TEXT | OTHERS | {"''", "' '"}, "num_records": {"3"} | OTHERS, "physical_size": WHOLE | OTHERS,
+        "sampler": TEXT | OTHERS | {"''", "' '"}, "num_records": {"3"} | OTHERS, "microbatch_size": WHOLE | OTHERS,
         "clip_schedule": OTHERS, "average_from": FROM_0 | OTHERS, "learning_rate": OTHERS, "rules": {"{}"} | OTHERS,
     }  # fmt: skip
-    assert_refuses_all_but(taken, call, [*taken, "gradient", "strategy"])
+    assert_refuses_all_but(taken, call, [*taken, "estimator", "strategy", "privacy"])
 
 
 @pytest.mark.parametrize("name", ["", " ", "no"])

@@ -27,7 +27,7 @@ from tests.conftest import training_rows
 from tests.widget_tree import inside
 from workbench.fitting import settings as fit_settings
 from workbench.inference import DPVI
-from workbench.inference.svi import Draws
+from workbench.inference.step import Draws
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler
@@ -75,9 +75,8 @@ def step_of(name, gradient):
         seen.model,
         seen.guide,
         SGD(0.1),
-        sampler=PoissonSampler(zoo.NUM_RECORDS, 0.5, zoo.NUM_RECORDS),
-        mechanism=mechanism,
-        gradient=gradient,
+        privacy=(PoissonSampler(zoo.NUM_RECORDS, 0.5, zoo.NUM_RECORDS), mechanism),
+        estimator=gradient,
         **case.static,
     )
     start = trainer.init(key_from_seed(0), *case.records())
@@ -88,7 +87,7 @@ def step_of(name, gradient):
         state = trainer.step(start, records, Draws(MINIBATCH, noise, jax.random.key(1)))
         return ravel_pytree(state._replace(key=None))[0], mechanism.seen["total"]
 
-    return step, trainer.noise_size
+    return step, trainer.private_step.noise_size
 
 
 def with_record(records, record):

@@ -20,7 +20,8 @@ from workbench.auditing import PARTS, AuditResult, Check, audit, audit_release
 from workbench.auditing.attack import clipped_gradients, evidence_of
 from workbench.auditing.bugs import watched as watched_mechanism
 from workbench.auditing.canaries import Canaries
-from workbench.inference import DPVI
+from workbench.inference.assemble import assemble
+from workbench.inference.step import Hyperparameters
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler, ShuffleSampler, WithoutReplacementSampler
@@ -68,36 +69,31 @@ NUM_RECORDS = 6
 RECORDS = zoo.logistic_data(NUM_RECORDS)
 
 
-def trainer(mechanism, rate=0.5, size=NUM_RECORDS):
-    return DPVI(
-        zoo.logistic,
-        zoo.logistic_guide,
-        SGD(0.1),
-        sampler=PoissonSampler(size, rate, NUM_RECORDS + 1),
-        mechanism=mechanism,
-        num_records=NUM_RECORDS,
-    )
+def begun(mechanism, seed, rate=0.5):
+    """(step, hyperparameters, starting state)."""
+    sampler, key = PoissonSampler(NUM_RECORDS, rate, NUM_RECORDS + 1), key_from_seed(seed)
+    step = assemble(zoo.logistic, zoo.logistic_guide, SGD(0.1), key, RECORDS, sampler=sampler, mechanism=mechanism)
+    hyper = Hyperparameters.of(mechanism)
+    return step, hyper, step.init(key, hyper)
 
 
 def test_watching_changes_nothing_and_sees_what_the_step_used():
     """SGD on one parameter per coordinate of u: the steps themselves show the noised sums."""
     plain = GaussianMechanism(1.0, 1.5)
     watched = watched_mechanism(plain, None, math.nan)
-    ordinary, observed = trainer(plain), trainer(watched)
-    state = ordinary.init(key_from_seed(0), *RECORDS)
-    observed.init(key_from_seed(0), *RECORDS)
+    (ordinary, hyper, state), (observed, _, _) = begun(plain, 0), begun(watched, 0)
     records = tuple(map(jnp.asarray, RECORDS))
 
     @quick_jit
     def step(state):
-        draws = observed.draw(state.key, state.step)
+        draws = observed.draw(state.key, state.step, hyper)
         watched.begin(draws.minibatch)
-        after = observed.step(state, records, draws)
-        theta, _ = observed.split.release_point(observed.unconstrained(state), draws.base_noise)
+        after = observed.step(state, records, draws, hyper)
+        theta, _ = observed.model.release_point(observed.unconstrained(state), draws.base_noise)
         return after, watched.noised_sum(), theta
 
     after, noised, theta = step(state)
-    expected, _ = quick_jit(ordinary.update)(state, *records)
+    expected = quick_jit(lambda state: ordinary.step(state, records, ordinary.draw(state.key, 0, hyper), hyper))(state)
     before, last, same = (ordinary.unconstrained(each) for each in (state, after, expected))
     jax.tree.map(np.testing.assert_array_equal, last, same)
     moved = np.append(before["intercept_loc"] - last["intercept_loc"], before["weights_loc"] - last["weights_loc"])
@@ -148,14 +144,13 @@ def test_canaries_are_rows_by_coins():
 
 def test_gradients_of_the_attack_are_the_cores_own():
     """At u: clipped gradients of each canary, nothing for none, and the sum over the others."""
-    fitted = trainer(GaussianMechanism(0.3, 1.0))
-    state = fitted.init(key_from_seed(1), *RECORDS)
+    fitted, hyper, state = begun(GaussianMechanism(0.3, 1.0), 1)
     canaries = Canaries(tuple(array[:2] for array in RECORDS), None, tuple(array[2:] for array in RECORDS))
 
     @quick_jit
     def attacked(state):
-        draws, params = fitted.draw(state.key, state.step), fitted.unconstrained(state)
-        u, _ = fitted.split.release_point(params, draws.base_noise)
+        draws, params = fitted.draw(state.key, state.step, hyper), fitted.unconstrained(state)
+        u, _ = fitted.model.release_point(params, draws.base_noise)
         return u, clipped_gradients(fitted, 0.3, params, draws, canaries)
 
     u, (present, absent, others) = attacked(state)

@@ -7,7 +7,9 @@ import pytest
 
 from tests import zoo
 from workbench.auditing import audit, paths
-from workbench.inference import DPVI
+from workbench.inference import PrivateStep
+from workbench.inference.assemble import assemble
+from workbench.inference.step import Hyperparameters, Performance
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
@@ -15,19 +17,23 @@ from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacemen
 SIZE = 12
 
 
-def maker(model=zoo.normal_mean, guide=zoo.normal_mean_guide, sampler=None, clipping="flat", **options):
-    def make_trainer(optim):
-        return DPVI(
-            model, guide, optim, sampler=sampler or PoissonSampler(SIZE, 0.5, SIZE), num_records=SIZE,
-            mechanism=GaussianMechanism(1.0, 1.0, clipping), **options,
+def maker(
+    model=zoo.normal_mean, guide=zoo.normal_mean_guide, sampler=None, clipping="flat", kind=PrivateStep, estimator="aligned",
+    **performance,
+):  # fmt: skip
+    def make_step(optim, key, rows):
+        step = assemble(
+            model, guide, optim, key, rows, sampler=sampler or PoissonSampler(SIZE, 0.5, SIZE), estimator=estimator,
+            mechanism=GaussianMechanism(1.0, 1.0, clipping), performance=Performance(**performance),
         )  # fmt: skip
+        return kind(**vars(step))
 
-    return make_trainer
+    return make_step
 
 
-def checked(make_trainer, rows=None, bug=None, **options):
+def checked(make_step, rows=None, bug=None, **options):
     rows = zoo.normal_mean_data(SIZE) if rows is None else rows
-    found = paths.check(make_trainer, rows, key_from_seed(0), 1e-3, bug, **options)
+    found = paths.check(make_step, rows, key_from_seed(0), 1e-3, bug, **options)
     print(found.finding)
     return found
 
@@ -39,37 +45,32 @@ def test_one_key_for_all_lanes_is_caught(bug):
     assert bug is None or "lane" in found.finding
 
 
-class OneDrawForAChunk(DPVI):
+class OneDrawForAChunk(PrivateStep):
     """A mistake that drawing ahead invites: the noise of a block's first step in all of them. Single steps are sound."""
 
-    def draw(self, key, step):
-        ahead = isinstance(step, jax.core.Tracer) and self._numbers is not None  # as chunks have them
-        return super().draw(key, step // 4 * 4 if ahead else step)
+    def draw(self, key, number, hyper):
+        ahead = isinstance(hyper.clip, jax.core.Tracer)  # as chunks have them
+        return super().draw(key, number // 4 * 4 if ahead else number, hyper)
 
 
 @pytest.mark.thorough
 def test_noise_that_is_wrong_in_chunks_alone_is_caught():
-    def make_trainer(optim):
-        return OneDrawForAChunk(
-            zoo.normal_mean, zoo.normal_mean_guide, optim, sampler=PoissonSampler(SIZE, 0.5, SIZE), num_records=SIZE,
-            mechanism=GaussianMechanism(1.0, 1.0),
-        )  # fmt: skip
-
-    found = checked(make_trainer)
+    found = checked(maker(kind=OneDrawForAChunk))
     assert not found.passed
     assert "a fit's chunks and single steps" in found.finding
 
 
 def test_the_log_of_an_optimiser_is_every_gradient_it_was_given():
     """Plain descent: the parameters say the same."""
-    trainer = maker()(paths.recording_sgd(3, 0.1))
-    rows = zoo.normal_mean_data(SIZE)
-    state = trainer.init(key_from_seed(1), *rows)
-    shown = [trainer.unconstrained(state)]
-    step = jax.jit(trainer.update)
+    rows, key = tuple(map(jnp.asarray, zoo.normal_mean_data(SIZE))), key_from_seed(1)
+    step = maker()(paths.recording_sgd(3, 0.1), key, rows)
+    hyper = Hyperparameters.of(step.mechanism)
+    state = step.init(key, hyper)
+    shown = [step.unconstrained(state)]
+    once = jax.jit(lambda state: step.step(state, rows, step.draw(state.key, state.step, hyper), hyper))
     for _ in range(3):
-        state, _ = step(state, *map(jnp.asarray, rows))
-        shown.append(trainer.unconstrained(state))
+        state = once(state)
+        shown.append(step.unconstrained(state))
     flat = np.array([[float(params[name]) for name in sorted(params)] for params in shown])
     np.testing.assert_allclose(-np.diff(flat, axis=0) / 0.1, paths._log_of(state), rtol=1e-3, atol=1e-5)
 
@@ -80,13 +81,12 @@ def half(tree):
 
 CASES = {
     "logistic": {"model": zoo.logistic, "guide": zoo.logistic_guide},
-    "vanilla": {"gradient": "vanilla"},
+    "vanilla": {"estimator": "vanilla"},
     "without replacement": {"sampler": WithoutReplacementSampler(SIZE, 4)},
     "shuffle": {"sampler": ShuffleSampler(SIZE, 4)},
-    "parts of a minibatch": {"physical_size": 5},
+    "parts of a minibatch": {"microbatch_size": 5},
     "loop": {"strategy": "loop", "clipping": "automatic"},
     "book-keeping": {"model": zoo.logistic, "guide": zoo.logistic_guide, "strategy": "bookkeeping", "clipping": "per_leaf"},
-    "average": {"average_from": 2},
 }
 
 
@@ -99,7 +99,7 @@ def test_all_that_fits_accept_goes_the_same_way(case):
 
 @pytest.mark.thorough
 def test_half_precision_goes_the_same_way():
-    assert checked(maker(gradient="vanilla"), cast=half).passed
+    assert checked(maker(estimator="vanilla"), cast=half).passed
 
 
 @pytest.mark.thorough

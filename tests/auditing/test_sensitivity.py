@@ -13,8 +13,10 @@ from tests import zoo
 from workbench.auditing import audit, sensitivity
 from workbench.auditing.bugs import ClampedIndices, watched
 from workbench.auditing.canaries import Canaries
-from workbench.inference import DPVI
-from workbench.inference import svi as dpvi_module
+from workbench.inference import PrivateStep
+from workbench.inference import step as step_module
+from workbench.inference.assemble import assemble
+from workbench.inference.step import Performance
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler, ShuffleSampler
@@ -41,19 +43,20 @@ CASES = {
 }
 
 
-def maker(case="logistic", bug=None, clipping="flat", kind=DPVI, sampler=None, **options):
+def maker(case="logistic", bug=None, clipping="flat", kind=PrivateStep, sampler=None, estimator="aligned", **performance):
     model, guide, _ = CASES[case]
     size = OTHERS + 1
 
-    def make_trainer():
+    def make_step(key, rows):
         mechanism = watched(GaussianMechanism(CLIP, 1.0, clipping), bug, size / 2)
         sampled = sampler or PoissonSampler(size, 0.5, size)
-        trainer = kind(
-            model, guide, numpyro.optim.SGD(0.1), sampler=sampled, mechanism=mechanism, num_records=size, **options
-        )
-        return trainer, mechanism
+        step = assemble(
+            model, guide, numpyro.optim.SGD(0.1), key, rows, sampler=sampled, mechanism=mechanism, estimator=estimator,
+            performance=Performance(**performance),
+        )  # fmt: skip
+        return kind(**vars(step)), mechanism
 
-    return make_trainer
+    return make_step
 
 
 def canaries_of(case="logistic"):
@@ -61,8 +64,8 @@ def canaries_of(case="logistic"):
     return Canaries(tuple(array[-1:] for array in rows), None, tuple(array[:-1] for array in rows))
 
 
-def checked(make_trainer, case="logistic", precisions=("float32",)):
-    found = sensitivity.check(make_trainer, canaries_of(case), CLIP, key_from_seed(0), precisions)
+def checked(make_step, case="logistic", precisions=("float32",)):
+    found = sensitivity.check(make_step, canaries_of(case), CLIP, key_from_seed(0), precisions)
     print(found.finding)
     return found
 
@@ -100,13 +103,13 @@ def norms_of_places(loss, u, records, mask, clip, strategy, *, clipping, rules=N
 
 def test_norms_in_half_precision_are_caught(monkeypatch):
     """By up to four thousandths, which no number of runs would show."""
-    real = dpvi_module.clipped_sum_in_parts
+    real = step_module.clipped_sum_in_parts
 
     def planted(loss, u, chosen, mask, clip, strategy, *others):
         everyone = chosen(jnp.arange(mask.shape[0]))
         return norms_of_places(loss, u, everyone, mask, clip, strategy, clipping="flat")[0]
 
-    monkeypatch.setattr(dpvi_module, "clipped_sum_in_parts", functools.wraps(real)(planted))
+    monkeypatch.setattr(step_module, "clipped_sum_in_parts", functools.wraps(real)(planted))
     found = checked(maker())
     assert not found.passed
     assert 1.001 < found.worst < 1.01
@@ -149,7 +152,7 @@ def test_the_core_keeps_c_whatever_it_runs(case, strategy, clipping, precision):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
-    [{"gradient": "vanilla"}, {"physical_size": 4}, {"sampler": ShuffleSampler(OTHERS + 1, 2)}],
+    [{"estimator": "vanilla"}, {"microbatch_size": 4}, {"sampler": ShuffleSampler(OTHERS + 1, 2)}],
     ids=str,
 )
 @pytest.mark.parametrize("precision", sensitivity.PRECISIONS)

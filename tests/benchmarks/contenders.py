@@ -20,8 +20,9 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.optim import Adam
 from problems import hierarchical_data, logistic_data, vae_images
 
-from workbench.inference.svi import DPVI, Draws
-from workbench.inference.training import jitted_chunk
+from workbench.inference import DPVI
+from workbench.inference.compiling import chunk_of
+from workbench.inference.step import Draws
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler
@@ -134,16 +135,16 @@ def logistic(expected, steps=10_000):
 def trainer(problem, **options):
     """A DPVI of the problem with its state."""
     mechanism = GaussianMechanism(problem.clip, options.pop("noise_multiplier", problem.noise_multiplier))
-    dpvi = DPVI(problem.model, problem.guide, Adam(1e-3), sampler=problem.sampler, mechanism=mechanism, **options)
+    dpvi = DPVI(problem.model, problem.guide, Adam(1e-3), privacy=(problem.sampler, mechanism), **options)
     return dpvi, dpvi.init(new_key(), *problem.records)
 
 
 def private(problem, **options):
     """A function that takes a turn of private steps, everything included."""
     dpvi, state = trainer(problem, **options)
-    chunk = jitted_chunk(dpvi, CHUNK)
+    chunk = jax.jit(chunk_of(dpvi.private_step, CHUNK), donate_argnums=0)
     copied = functools.partial(jax.tree.map, functools.partial(jnp.array, copy=True))
-    return lambda: chunk(copied(state), problem.on_device, jnp.int32(problem.steps), dpvi.numbers)
+    return lambda: chunk(copied(state), problem.on_device, jnp.int32(problem.steps), dpvi.hyper)
 
 
 def _fixed_minibatches(problem):
@@ -159,7 +160,9 @@ def clipped(problem, **options):
     def run(state, records, minibatches):
         def body(state, indices):
             base_noise = jax.random.fold_in(jax.random.key(1), state.step)
-            draws = Draws(Minibatch(indices, jnp.ones(indices.shape, bool)), jnp.zeros(dpvi.noise_size), base_noise)
+            draws = Draws(
+                Minibatch(indices, jnp.ones(indices.shape, bool)), jnp.zeros(dpvi.private_step.noise_size), base_noise
+            )
             return dpvi.step(state, records, draws), None
 
         return lax.scan(body, state, minibatches)[0]

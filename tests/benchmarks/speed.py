@@ -16,7 +16,7 @@ from turns import a_step, answer_of, here, ratio, seconds, turns_of
 
 from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.clipping import STRATEGIES
-from workbench.inference.training import jitted_chunk
+from workbench.inference.compiling import chunk_of
 from workbench.noise.chacha20 import new_key
 
 EPOCH = 469  # minibatches of 128 in 60 000
@@ -84,7 +84,8 @@ def run_sizes(turns, peers):
     for expected in (16, 32, 64, 128, 256, 512, 1024, 2048):
         problem = vae(expected, num_images=20_000, steps=max(2, 1024 // expected))
         dpvi, state = trainer(problem)
-        compiled = jitted_chunk(dpvi, problem.steps).lower(state, problem.on_device, problem.steps, dpvi.numbers).compile()
+        chunk = jax.jit(chunk_of(dpvi.private_step, problem.steps), donate_argnums=0)
+        compiled = chunk.lower(state, problem.on_device, problem.steps, dpvi.hyper).compile()
         memory = compiled.memory_analysis().temp_size_in_bytes
         turn = private(problem)
         seconds(turn)
@@ -99,10 +100,10 @@ def run_lanes(turns, peers):
     print(f"\n{problem.name}: private steps of several fits together, {steps} steps a turn, {turns} turns", flush=True)
     times = {}
     for lanes in (1, 10, 60, 240):
-        program = BatchedProgram(dpvi, lanes, shared=True, device=jax.devices()[0])
-        states = starting_states(dpvi, [new_key() for _ in range(lanes)], {})
-        numbers = stacked([dpvi.numbers] * lanes)
-        results = [program.run(states, problem.on_device, numbers, steps) for _ in range(turns + 1)]
+        program = BatchedProgram(dpvi.private_step, lanes, shared=True, device=jax.devices()[0])
+        hyper = stacked([dpvi.hyper] * lanes)
+        states = starting_states(dpvi.private_step, [new_key() for _ in range(lanes)], hyper)
+        results = [program.run(states, problem.on_device, hyper, steps) for _ in range(turns + 1)]
         times[lanes] = statistics.median(result.seconds for result in results[1:]) / steps / lanes
         print(
             f"  {lanes:4} lanes  {a_step(times[lanes])} a step and lane   {times[1] / times[lanes]:5.1f} x one lane",

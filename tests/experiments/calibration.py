@@ -67,8 +67,8 @@ def private_fits(model, guide, static, records, epsilon, clip):
     )  # fmt: skip
     state = dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=N)
     params = train(dpvi, state, keys_of(range(1, repeats + 1)), records, STEPS)["average"]
-    fitted = jax.vmap(dpvi.split.constrain)(params)
-    return jax.tree.map(np.asarray, fitted), dpvi.mechanism.noise_multiplier * clip / RATE
+    fitted = jax.vmap(dpvi.private_step.model.constrain)(params)
+    return jax.tree.map(np.asarray, fitted), dpvi.private_step.mechanism.noise_multiplier * clip / RATE
 
 
 def exact_conjugate(records):

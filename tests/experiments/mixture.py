@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 import workbench as wb
 from workbench.inference import DPVI
 from workbench.inference.batched import BatchedProgram, stacked, starting_states, unconstrained
-from workbench.inference.svi import held_out
+from workbench.inference.elbo import held_out
 from workbench.noise.chacha20 import fast_key, key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.plots import png, utility_figure
@@ -32,20 +32,19 @@ def fits(sigma, repeats, model, settings, gradient):
     rate = BATCH / N
     sampler = PoissonSampler(N, rate, overflow_capacity(N, rate, np.log(1e-12)))
     static = {**model.options, **model.constants(sets[0])}
-    dpvi = DPVI(
-        model.model, model.guide, Adam(settings["learning_rate"]), sampler=sampler,
-        mechanism=GaussianMechanism(settings["clip"], sigma), average_from=STEPS // 2, gradient=gradient, **static,
-    )  # fmt: skip
+    privacy = sampler, GaussianMechanism(settings["clip"], sigma)
+    optim = Adam(settings["learning_rate"])
+    dpvi = DPVI(model.model, model.guide, optim, privacy=privacy, average_from=STEPS // 2, estimator=gradient, **static)
     dpvi.init(key_from_seed(0), sets[0].train[0])
     keys = [key_from_seed(seed) for seed in range(200, 200 + repeats)]
-    program = BatchedProgram(dpvi, repeats, shared=False, device=jax.devices()[0])
-    numbers = stacked([dpvi.numbers] * repeats)
-    end = program.run(starting_states(dpvi, keys, {}), (train_sets,), numbers, STEPS).state
+    step, hyper = dpvi.private_step, stacked([dpvi.hyper] * repeats)
+    program = BatchedProgram(step, repeats, shared=False, device=jax.devices()[0])
+    end = program.run(starting_states(step, keys, hyper), (train_sets,), hyper, STEPS).state
 
     def score(params, key, test):
-        return held_out(dpvi.split, params, fast_key(key), (test,), 100)[1]
+        return held_out(step.model, params, fast_key(key), (test,), 100)[1]
 
-    iterates = [unconstrained(dpvi, end, averaged=name == "average") for name in ITERATES]
+    iterates = [unconstrained(step, end, averaged=name == "average") for name in ITERATES]
     return np.stack([jax.jit(jax.vmap(score))(params, jnp.stack(keys), test_sets) for params in iterates], axis=1)
 
 

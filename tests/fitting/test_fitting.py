@@ -377,13 +377,13 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
     # as when the compiled steps are interrupted: they have taken the state's memory
     compiled = training.compile_ahead
 
-    def compile_ahead(dpvi, state, records, steps):
+    def compile_ahead(step, hyper, state, records, steps):
         def chunk(state, records, limit, numbers):
             for leaf in jax.tree.leaves(state):
                 leaf.delete()
             raise KeyboardInterrupt
 
-        compiling, interrupting = compiled(dpvi, state, records, steps), Future()
+        compiling, interrupting = compiled(step, hyper, state, records, steps), Future()
         interrupting.set_result(training.Compilation(chunk, compiling.compiled.result().seconds))
         return compiling._replace(compiled=interrupting)
 

@@ -22,8 +22,7 @@ def trainer(optim=None, **options):
         zoo.logistic,
         zoo.logistic_guide,
         optim or Adam(0.05),
-        sampler=PoissonSampler(30, 0.3, 30),
-        mechanism=GaussianMechanism(1.0, 1.0),
+        privacy=(PoissonSampler(30, 0.3, 30), GaussianMechanism(1.0, 1.0)),
         **options,
     )
 

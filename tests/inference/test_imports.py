@@ -46,9 +46,10 @@ def guide(x, num_records=None):
 
 x = np.ones(20, np.float32)
 dpvi = inference.DPVI(
-    model, guide, numpyro.optim.Adam(0.1), sampler=PoissonSampler(20, 0.5, 20), mechanism=GaussianMechanism(1.0, 1.0)
+    model, guide, numpyro.optim.Adam(0.1), privacy=(PoissonSampler(20, 0.5, 20), GaussianMechanism(1.0, 1.0))
 )
-*_, last = inference.run(dpvi, dpvi.init(new_key(), x), (x,), 5)
+state = dpvi.init(new_key(), x)
+*_, last = inference.run(dpvi.private_step, dpvi.hyper, state, (x,), 5)
 print(last.status, last.step)
 """
 

@@ -14,7 +14,7 @@ from numpyro.optim import Adam
 from tests import zoo
 from tests.conftest import some_of
 from workbench.inference import DPVI
-from workbench.inference.svi import Draws
+from workbench.inference.step import Draws
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler
@@ -122,8 +122,7 @@ def trainer_of(name):
         seen.model,
         seen.guide,
         Adam(0.01),
-        sampler=PoissonSampler(zoo.NUM_RECORDS, 0.5, zoo.NUM_RECORDS),
-        mechanism=GaussianMechanism(1.0, 1.0),
+        privacy=(PoissonSampler(zoo.NUM_RECORDS, 0.5, zoo.NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
         **zoo.ZOO[name].static,
     )
 
@@ -143,7 +142,7 @@ def test_one_step_under_jit_moves_every_parameter_and_leaves_it_finite(name):
     state = trainer.init(key_from_seed(0), *records)
     before = trainer.get_params(state)
     minibatch = Minibatch(jnp.array([4, 0, 2, 0, 0, 0], jnp.int32), jnp.arange(zoo.NUM_RECORDS) < 3)
-    noise = np.random.default_rng(0).normal(size=trainer.noise_size).astype(np.float32)
+    noise = np.random.default_rng(0).normal(size=trainer.private_step.noise_size).astype(np.float32)
     state = quick_jit(trainer.step)(state, records, Draws(minibatch, jnp.asarray(noise), KEY))
     assert int(state.step) == 1
     assert_moved_and_finite(before, trainer.get_params(state))

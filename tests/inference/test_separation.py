@@ -178,8 +178,8 @@ NUM_RECORDS = SIZE * 5
 
 def begun(model, guide, gradient="aligned", **options):
     trainer = DPVI(
-        model, guide, Adam(0.05), sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
-        mechanism=GaussianMechanism(1.0, 1.0), gradient=gradient, **options,
+        model, guide, Adam(0.05), privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
+        estimator=gradient, **options,
     )  # fmt: skip
     return trainer.init(key_from_seed(0), *RECORDS)
 

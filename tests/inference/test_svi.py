@@ -15,10 +15,10 @@ from tests import zoo
 from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.inference import DPVI, run
-from workbench.inference import svi as dpvi
 from workbench.inference.batched import BatchedProgram, stacked, starting_states
+from workbench.inference.compiling import compile_ahead
+from workbench.inference.elbo import elbo_per_record
 from workbench.inference.record_model import PrivacyModelError
-from workbench.inference.training import compile_ahead
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler
@@ -33,10 +33,13 @@ def logistic(clip=1.0, noise_multiplier=1.0, rate=0.2, optim=None, **options):
         zoo.logistic,
         zoo.logistic_guide,
         optim or Adam(0.05),
-        sampler=PoissonSampler(NUM_RECORDS, rate, NUM_RECORDS),
-        mechanism=GaussianMechanism(clip, noise_multiplier),
+        privacy=(PoissonSampler(NUM_RECORDS, rate, NUM_RECORDS), GaussianMechanism(clip, noise_multiplier)),
         **options,
     )
+
+
+def run_of(trainer, state, records, steps):
+    return run(trainer.private_step, trainer.hyper, state, records, steps)
 
 
 @functools.cache
@@ -71,10 +74,9 @@ def test_without_noise_it_finds_the_exact_posterior():
         zoo.normal_mean,
         zoo.normal_mean_guide,
         Adam(lambda step: 0.05 * 1e-3 ** (step / 6000)),
-        sampler=PoissonSampler(100, 1.0, 100),
-        mechanism=GaussianMechanism(math.inf, 0.0),
+        privacy=(PoissonSampler(100, 1.0, 100), GaussianMechanism(math.inf, 0.0)),
     )
-    *_, last = run(trainer, trainer.init(key_from_seed(0), x), (x,), 6000)
+    *_, last = run_of(trainer, trainer.init(key_from_seed(0), x), (x,), 6000)
     mean, deviation = zoo.normal_mean_posterior(x)
     assert float(last.params["loc"]) == pytest.approx(mean, abs=0.1 * deviation)
     assert float(last.params["scale"]) == pytest.approx(deviation, rel=0.05)
@@ -87,10 +89,9 @@ def test_noise_of_the_right_size_still_comes_near_the_posterior():
         zoo.normal_mean,
         zoo.normal_mean_guide,
         Adam(lambda step: 0.1 * 1e-3 ** (step / 1000)),
-        sampler=PoissonSampler(400, 0.2, 160),
-        mechanism=GaussianMechanism(2.0, 0.5),
+        privacy=(PoissonSampler(400, 0.2, 160), GaussianMechanism(2.0, 0.5)),
     )
-    *_, last = run(trainer, trainer.init(key_from_seed(1), x), (x,), 1000)
+    *_, last = run_of(trainer, trainer.init(key_from_seed(1), x), (x,), 1000)
     mean, deviation = zoo.normal_mean_posterior(x)
     assert abs(float(last.params["loc"]) - mean) < 5 * deviation
 
@@ -102,21 +103,20 @@ def test_elbo_of_the_exact_posterior_is_the_evidence():
         zoo.normal_mean,
         zoo.normal_mean_guide,
         SGD(1.0),
-        sampler=PoissonSampler(50, 1.0, 50),
-        mechanism=GaussianMechanism(1.0, 1.0),
+        privacy=(PoissonSampler(50, 1.0, 50), GaussianMechanism(1.0, 1.0)),
     )
     trainer.init(key_from_seed(2), x)
     mean, deviation = zoo.normal_mean_posterior(x)
-    params = trainer.split.unconstrain({"loc": jnp.array(mean), "scale": jnp.array(deviation)})
+    params = trainer.private_step.model.unconstrain({"loc": jnp.array(mean), "scale": jnp.array(deviation)})
 
     @jax.jit
     def elbo_at(params):
-        return dpvi.elbo_per_record(trainer.split, params, jax.random.key(0), (jnp.asarray(x),), 20)
+        return elbo_per_record(trainer.private_step.model, params, jax.random.key(0), (jnp.asarray(x),), 20)
 
     covariance = np.eye(50) + zoo.PRIOR_SCALE**2
     evidence = stats.multivariate_normal.logpdf(x, np.zeros(50), covariance)
     assert float(elbo_at(params)) == pytest.approx(evidence / 50, rel=1e-4)
-    assert elbo_at(trainer.split.initial) < evidence / 50
+    assert elbo_at(trainer.private_step.model.initial) < evidence / 50
 
 
 def test_update_returns_no_loss():
@@ -256,7 +256,9 @@ def test_a_declared_number_of_records_scales_the_gradient():
 
 
 def test_number_of_records_is_that_of_the_sampler_unless_declared():
-    assert logistic().num_records == NUM_RECORDS
+    trainer = logistic()
+    trainer.init(key_from_seed(0), *RECORDS)
+    assert trainer.private_step.model.num_records == NUM_RECORDS
 
 
 def test_static_arguments_reach_the_model():
@@ -271,8 +273,7 @@ def test_static_arguments_reach_the_model():
         model,
         guide,
         Adam(0.1),
-        sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
-        mechanism=GaussianMechanism(1.0, 1.0),
+        privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
         width=3.0,
     )
     assert trainer.init(key_from_seed(0), *RECORDS).step == 0
@@ -291,10 +292,10 @@ def test_an_insecure_key_takes_no_step():
 
 def test_reading_the_model_comes_first():
     with pytest.raises(RuntimeError, match="call init"):
-        logistic().split  # noqa: B018
+        logistic().private_step  # noqa: B018
 
 
-@pytest.mark.parametrize(("argument", "value"), [("gradient", "sideways"), ("num_records", 1), ("num_records", 2.5)])
+@pytest.mark.parametrize(("argument", "value"), [("estimator", "sideways"), ("num_records", 1), ("num_records", 2.5)])
 def test_unusable_arguments_are_named(argument, value):
     with pytest.raises(ArgumentError, match=f"^{argument}="):
         logistic(**{argument: value})
@@ -305,8 +306,7 @@ def test_a_model_that_cannot_be_fitted_privately_is_refused_at_init():
         lambda x, num_records=None: numpyro.sample("mean", numpyro.distributions.Normal(0, 1)),
         zoo.normal_mean_guide,
         Adam(0.1),
-        sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
-        mechanism=GaussianMechanism(1.0, 1.0),
+        privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
     )
     with pytest.raises(PrivacyModelError, match="no record plate"):
         trainer.init(key_from_seed(0), RECORDS[0][:, 0])
@@ -360,7 +360,7 @@ def test_another_runs_guarantee_is_kept_again():
     trainer = with_target(iterations=9)
     state = trainer.init(new_key(), *RECORDS)
     promise = trainer.guarantee(state)
-    again = DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), guarantee=promise)
+    again = DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), privacy=promise)
     other = again.guarantee(again.init(new_key(), *RECORDS))
     for name in ("epsilon", "delta", "sampling_rate", "clip", "steps", "relation"):
         assert getattr(other, name) == getattr(promise, name)
@@ -375,7 +375,10 @@ def test_other_samplers_are_asked_for_by_name(sampler):
     state = trainer.init(new_key(), *RECORDS)
     promise = trainer.guarantee(state)
     assert (promise.sampler, promise.relation) == (sampler, "replace_one")
-    epoch = [trainer.draw(state.key, jnp.int32(step)).minibatch for step in range(NUM_RECORDS // trainer.sampler.batch_size)]
+    epoch = [
+        trainer.draw(state.key, jnp.int32(step)).minibatch
+        for step in range(NUM_RECORDS // trainer.private_step.sampler.batch_size)
+    ]
     assert all(bool(jnp.all(minibatch.mask)) for minibatch in epoch)
     seen = np.concatenate([minibatch.indices for minibatch in epoch])
     if sampler == "shuffle":
@@ -388,7 +391,7 @@ def test_the_guarantee_says_when_somebody_may_know_the_key():
     trainer = with_target(iterations=3)
     promise = trainer.guarantee(trainer.init(key_from_seed(1), *RECORDS))
     assert not promise.secure_randomness
-    assert any("predictable" in caveat for caveat in promise.caveats)
+    assert any("predict the noise" in caveat for caveat in promise.caveats)
 
 
 def test_without_a_plan_there_is_no_guarantee():
@@ -407,10 +410,9 @@ def test_an_unknown_sampler_is_named():
     [
         ({"epsilon": None}, "epsilon"),
         ({"sampling_rate": None}, "sampling_rate"),
-        ({"epsilon": 1.0, "mechanism": GaussianMechanism(1.0, 1.0)}, "epsilon"),
+        ({"privacy": (PoissonSampler(60, 0.1, 60), GaussianMechanism(1.0, 1.0))}, "epsilon"),
         ({"sampler": PoissonSampler(60, 0.1, 60)}, "sampler"),
-        ({"epsilon": None, "mechanism": GaussianMechanism(1.0, 1.0), "sampler": "shuffle"}, "sampler"),
-        ({"physical_size": 0}, "physical_size"),
+        ({"microbatch_size": 0}, "microbatch_size"),
         ({"strategy": "ghost"}, "strategy"),
         ({"clipping": "ghost"}, "clipping"),
         ({"strategy": "two_pass"}, "strategy"),
@@ -479,12 +481,12 @@ def test_the_average_is_the_mean_of_the_unconstrained_iterates():
     iterates = []
     for _ in range(5):
         state, _ = compiled(trainer)(state, *RECORDS)
-        iterates.append(trainer.unconstrained(state))
+        iterates.append(trainer.private_step.unconstrained(state))
     expected = jax.tree.map(lambda *values: np.mean(values, axis=0), *iterates[2:])
-    averaged = trainer.unconstrained(state, averaged=True)
+    averaged = trainer.private_step.unconstrained(state, averaged=True)
     for name, value in expected.items():
         np.testing.assert_allclose(averaged[name], value, rtol=1e-5)
-    assert_same(trainer.unconstrained(state), iterates[-1])
+    assert_same(trainer.private_step.unconstrained(state), iterates[-1])
 
 
 @pytest.mark.thorough
@@ -502,7 +504,7 @@ def test_no_average_is_claimed_where_none_was_kept():
 @pytest.mark.parametrize("size", some_of([1, 7, 20, 1000], 4, first=1))
 def test_parts_of_a_minibatch_give_the_same_step(size):
     """Same draws, same noise once, same result to rounding."""
-    for name, value in after(3, logistic(physical_size=size)).items():
+    for name, value in after(3, logistic(microbatch_size=size)).items():
         np.testing.assert_allclose(value, after(3)[name], rtol=1e-4, atol=1e-6)
 
 
@@ -517,8 +519,8 @@ def test_the_way_of_clipping_is_that_of_plan_and_promise(clipping):
     trainer = with_target(iterations=3, clipping=clipping)
     state = trainer.init(new_key(), *RECORDS)
     promise = trainer.guarantee(state)
-    assert (trainer.mechanism.clipping, promise.clipping) == (clipping, clipping)
-    again = DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), guarantee=promise)
+    assert (trainer.private_step.mechanism.clipping, promise.clipping) == (clipping, clipping)
+    again = DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), privacy=promise)
     assert again.guarantee(again.init(new_key(), *RECORDS)).clipping == clipping
     assert promise.noise_multiplier == with_target_noise("flat")
 
@@ -529,11 +531,8 @@ def test_the_way_of_clipping_is_that_of_plan_and_promise(clipping):
 )
 def test_what_a_mechanism_decides_is_refused_beside_it(argument, value):
     """Ignored, the run would not be what its caller reads in the call."""
-    with pytest.raises(ArgumentError, match=rf"^{argument}={value!r}: goes with epsilon; mechanism= decides that"):
-        DPVI(
-            zoo.logistic, zoo.logistic_guide, SGD(0.05), sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
-            mechanism=GaussianMechanism(0.5, 1.0), **{argument: value},
-        )  # fmt: skip
+    with pytest.raises(ArgumentError, match=rf"^{argument}={value!r}: is decided by privacy"):
+        logistic(**{argument: value})
 
 
 def test_rules_are_refused_where_they_do_nothing():
@@ -549,17 +548,15 @@ def with_target_noise(clipping):
     """sigma that the same target asks for: all ways of clipping have the same sensitivity."""
     trainer = with_target(iterations=3, clipping=clipping)
     trainer.init(new_key(), *RECORDS)
-    return trainer.mechanism.noise_multiplier
+    return trainer.private_step.mechanism.noise_multiplier
 
 
 def test_the_step_clips_as_the_mechanism_says():
     """Without noise, from the same start: the three ways lead to three places."""
     found = []
     for clipping in ("flat", "automatic", "per_leaf"):
-        trainer = DPVI(
-            zoo.logistic, zoo.logistic_guide, SGD(0.05), sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
-            mechanism=GaussianMechanism(0.5, 0.0, clipping),
-        )  # fmt: skip
+        privacy = PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(0.5, 0.0, clipping)
+        trainer = DPVI(zoo.logistic, zoo.logistic_guide, SGD(0.05), privacy=privacy)
         found.append(after(2, trainer)["weights_loc"])
     assert not np.allclose(found[0], found[1])
     assert not np.allclose(found[0], found[2])
@@ -572,9 +569,9 @@ def test_rules_of_book_keeping_change_no_step(rule):
 
 
 def test_vanilla_runs_with_noise_in_all_parameters():
-    trainer = logistic(gradient="vanilla")
+    trainer = logistic(estimator="vanilla")
     assert np.all(np.isfinite(after(3, trainer)["weights_loc"]))
-    assert trainer.noise_size == 8
+    assert trainer.private_step.noise_size == 8
 
 
 @pytest.mark.thorough
@@ -611,8 +608,8 @@ def test_other_records_than_init_saw_are_refused_while_the_step_is_traced(what):
         "update": lambda: jax.jit(USUAL.update).lower(state, *others()[what]),
         "step": lambda: USUAL.step(state, others()[what], USUAL.draw(state.key, state.step)),
         "run": lambda: USUAL.run(key_from_seed(0), 1, *others()[what], init_state=state, progress_bar=False),
-        "training.run": lambda: next(run(USUAL, state, others()[what], 1)),
-        "compile_ahead": lambda: compile_ahead(USUAL, state, others()[what], 1),
+        "training.run": lambda: next(run_of(USUAL, state, others()[what], 1)),
+        "compile_ahead": lambda: compile_ahead(USUAL.private_step, USUAL.hyper, state, others()[what], 1),
     }
     for call in calls.values():
         with pytest.raises(ArgumentError, match=r"^records="):
@@ -649,14 +646,16 @@ def test_lanes_take_a_number_of_each_kind_for_every_lane():
     """Places beyond the end would be read as the last lane's: another fit's records, clip or noise."""
     x, y = (jnp.asarray(array) for array in RECORDS)
     state = USUAL.init(key_from_seed(0), x, y)
-    states = starting_states(USUAL, [state.key, key_from_seed(1)], {})
-    program = BatchedProgram(USUAL, 2, shared=False, device=jax.devices()[0])
-    records, numbers = stacked([(x, y)] * 2), stacked([USUAL.numbers] * 2)
+    step, hyper = USUAL.private_step, USUAL.hyper
+    states = starting_states(step, [state.key, key_from_seed(1)], stacked([hyper] * 2))
+    program = BatchedProgram(step, 2, shared=False, device=jax.devices()[0])
+    records, both = stacked([(x, y)] * 2), stacked([hyper] * 2)
+    many = stacked([hyper] * 9)
     wrong = [
-        (states, stacked([(x, y)]), numbers, "records"),
-        (states, records, stacked([USUAL.numbers]), "numbers"),
-        (states, stacked([(x[:12], y[:12])] * 2), numbers, "records"),
-        (starting_states(USUAL, [state.key] * 9, {}), stacked([(x, y)] * 9), stacked([USUAL.numbers] * 9), "state"),
+        (states, stacked([(x, y)]), both, "records"),
+        (states, records, stacked([hyper]), "hyper"),
+        (states, stacked([(x[:12], y[:12])] * 2), both, "records"),
+        (starting_states(step, [state.key] * 9, many), stacked([(x, y)] * 9), many, "state"),
     ]
     for begun, arrays, given, argument in wrong:
         with pytest.raises(ArgumentError, match=f"^{argument}="):

@@ -12,7 +12,7 @@ import pytest
 from numpyro.optim import SGD, Adam
 
 from tests import zoo
-from workbench.inference import DPVI, Snapshot, run, training
+from workbench.inference import DPVI, Snapshot, compiling, run, training
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler
@@ -26,9 +26,12 @@ def trainer():
         zoo.logistic,
         zoo.logistic_guide,
         Adam(0.05),
-        sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
-        mechanism=GaussianMechanism(1.0, 1.0),
+        privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
     )
+
+
+def run_of(dpvi, state, records, steps, **options):
+    return run(dpvi.private_step, dpvi.hyper, state, records, steps, **options)
 
 
 def quick_trainer(optim=None):
@@ -37,8 +40,7 @@ def quick_trainer(optim=None):
         zoo.normal_mean,
         zoo.normal_mean_guide,
         optim or Adam(0.05),
-        sampler=PoissonSampler(NUM_RECORDS, 1.0, NUM_RECORDS),
-        mechanism=GaussianMechanism(1.0, 0.0),
+        privacy=(PoissonSampler(NUM_RECORDS, 1.0, NUM_RECORDS), GaussianMechanism(1.0, 0.0)),
     )
 
 
@@ -48,7 +50,7 @@ def quick_snapshots_of(steps, optim=None, **options):
 
 def snapshots_of(steps, dpvi=None, records=RECORDS, **options):
     dpvi = dpvi or trainer()
-    return list(run(dpvi, dpvi.init(key_from_seed(0), *records), records, steps, **options))
+    return list(run_of(dpvi, dpvi.init(key_from_seed(0), *records), records, steps, **options))
 
 
 def assert_same_params(left, right, **tolerance):
@@ -76,7 +78,7 @@ def without_chunk(monkeypatch):
 @pytest.fixture
 def one_evaluation(monkeypatch):
     """Evaluation ends a chunk, and short runs would be evaluated at each step."""
-    monkeypatch.setattr(training, "_EVALUATIONS", 1)
+    monkeypatch.setattr(compiling, "_LEAST_STOPS", 1)
     monkeypatch.setattr(training, "_EVALUATION_SECONDS", math.inf)
 
 
@@ -87,7 +89,7 @@ STEPS = 45
 def usual():
     """Snapshots of a run of 45 steps in chunks of 10 and 35."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "_EVALUATIONS", 1)
+        patch.setattr(compiling, "_LEAST_STOPS", 1)
         patch.setattr(training, "_CHUNK_SECONDS", 60.0)
         return snapshots_of(STEPS, epsilon_at=lambda step: step / 10)
 
@@ -148,7 +150,7 @@ def test_a_loop_of_update_gives_the_same_result(usual, looped):
 
 def test_a_run_continues_where_a_state_stands_and_leaves_it_alone(usual, looped):
     dpvi, at_10, _ = looped
-    snapshots = list(run(dpvi, at_10, RECORDS, STEPS))
+    snapshots = list(run_of(dpvi, at_10, RECORDS, STEPS))
     assert snapshots[0].step == 10
     assert_same_params(usual[-1].params, snapshots[-1].params, rtol=1e-4, atol=1e-6)
     assert int(at_10.step) == 10
@@ -156,10 +158,10 @@ def test_a_run_continues_where_a_state_stands_and_leaves_it_alone(usual, looped)
 
 
 def test_how_many_draws_are_made_ahead_changes_no_result(usual, one_evaluation, monkeypatch):
-    monkeypatch.setattr(training, "_STEPS_AHEAD", 7)
+    monkeypatch.setattr(compiling, "_STEPS_AHEAD", 7)
     dpvi = trainer()
     snapshots = snapshots_of(STEPS, dpvi)
-    assert training.steps_drawn_ahead(dpvi, 49) == 7
+    assert compiling._steps_ahead(dpvi.private_step, 49, 1) == 7
     assert_same_params(usual[-1].params, snapshots[-1].params, rtol=1e-5, atol=1e-7)
 
 
@@ -173,10 +175,11 @@ def test_how_many_steps_make_a_chunk_changes_no_result(usual, one_evaluation, mo
 
 def test_many_draws_are_made_ahead_for_small_models_and_one_step_of_them_for_large_ones(looped, monkeypatch):
     dpvi, *_ = looped
-    assert training.steps_drawn_ahead(dpvi, 10 * training._STEPS_AHEAD) == training._STEPS_AHEAD
-    assert training.steps_drawn_ahead(dpvi, 250) == 125  # two whole blocks, nothing drawn in vain
-    monkeypatch.setattr(training, "_WORDS_AHEAD", 100)
-    assert training.steps_drawn_ahead(dpvi, 1000) == 1
+    step = dpvi.private_step
+    assert compiling._steps_ahead(step, 10 * compiling._STEPS_AHEAD, 1) == compiling._STEPS_AHEAD
+    assert compiling._steps_ahead(step, 250, 1) == 125  # two whole blocks, nothing drawn in vain
+    monkeypatch.setattr(compiling, "_WORDS_AHEAD", 100)
+    assert compiling._steps_ahead(step, 1000, 1) == 1
 
 
 def test_no_steps_are_done_at_once(without_chunk):
@@ -218,7 +221,7 @@ def test_a_stop_between_chunks_ends_cancelled_with_what_was_reached(usual, one_e
         return {"loc": float(params["weights_loc"][0])}
 
     state = dpvi.init(key_from_seed(0), *RECORDS)
-    for snapshot in run(dpvi, state, RECORDS, 1_000_000, stop=stop, evaluate=evaluate):
+    for snapshot in run_of(dpvi, state, RECORDS, 1_000_000, stop=stop, evaluate=evaluate):
         snapshots.append(snapshot)
     last = snapshots[-1]
     assert [snapshot.status for snapshot in snapshots] == ["running", "running", "cancelled"]
@@ -266,7 +269,7 @@ def test_a_mistake_in_the_program_is_not_hidden(monkeypatch):
 
 
 def test_evaluation_happens_on_its_grid_and_snapshots_keep_their_values(monkeypatch):
-    monkeypatch.setattr(training, "_EVALUATIONS", 4)
+    monkeypatch.setattr(compiling, "_LEAST_STOPS", 4)
     monkeypatch.setattr(training, "_EVALUATION_SECONDS", math.inf)
     metrics = {"count": 0.0}
 
@@ -345,12 +348,11 @@ def test_convolutions_are_stepped_outside_of_a_loop_and_take_the_same_steps():
             convolved,
             convolved_guide,
             Adam(0.05),
-            sampler=PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS),
-            mechanism=GaussianMechanism(1.0, 1.0),
+            privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
             wide=wide,
         )
         state = dpvi.init(key_from_seed(0), images)
-        kinds.append(not training.lower(dpvi, state, (jnp.asarray(images),), 5).is_single)
+        kinds.append(not compiling.lower(dpvi.private_step, dpvi.hyper, state, (jnp.asarray(images),), 5).is_single)
         ends.append(snapshots_of(25, dpvi, (images,))[-1])
     assert kinds == [False, True]
     assert [end.step for end in ends] == [25, 25]

@@ -16,8 +16,8 @@ import workbench as wb
 from tests.zoo import shapes_of
 from workbench import ArgumentError
 from workbench.inference import DPVI
+from workbench.inference.compiling import chunk_of
 from workbench.inference.record_model import split
-from workbench.inference.training import jitted_chunk
 from workbench.models import hierarchical_logistic as entry
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
@@ -133,12 +133,11 @@ def test_a_group_without_records_falls_back_on_its_features():
     y = (rng.random(400) < 1 / (1 + np.exp(-np.sum(weights[group] * x, axis=1)))).astype(np.int32)
     options = {"group_features": features, "group_scale": 0.2}
     dpvi = DPVI(
-        model, guide, Adam(0.05), sampler=PoissonSampler(400, 0.5, 300), mechanism=GaussianMechanism(100.0, 0.0),
-        average_from=400,
+        model, guide, Adam(0.05), privacy=(PoissonSampler(400, 0.5, 300), GaussianMechanism(100.0, 0.0)), average_from=400,
     )  # fmt: skip
     state = dpvi.init(key_from_seed(0), x, group, y, **options)
-    state = jitted_chunk(dpvi, 800)(
-        state, (jnp.asarray(x), jnp.asarray(group), jnp.asarray(y)), jnp.int32(800), dpvi.numbers
+    state = jax.jit(chunk_of(dpvi.private_step, 800), donate_argnums=0)(
+        state, (jnp.asarray(x), jnp.asarray(group), jnp.asarray(y)), jnp.int32(800), dpvi.hyper
     )
     params = dpvi.get_params(state, averaged=True)
     predicted = features @ np.asarray(params["mixing_loc"]).T

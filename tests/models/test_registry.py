@@ -311,7 +311,7 @@ def test_a_guide_that_is_a_function_is_taken_as_it_is():
 def test_one_model_fits_data_of_different_shapes(private_data, guide):
     model = Model("mine", "A model.", bare, guide=guide)
     sizes = [
-        fits.prepare(model, data, epsilon=1.0, iterations=20).dpvi.split.shared_size
+        fits.prepare(model, data, epsilon=1.0, iterations=20).step.model.shared_size
         for data in (wb.data.load("breast_cancer"), private_data)
     ]
     assert sizes == [30, 2]

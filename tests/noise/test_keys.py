@@ -24,9 +24,10 @@ from tests import zoo
 from tests.conftest import rewrite
 from workbench import ArgumentError
 from workbench.fitting import checkpoints, fits
-from workbench.inference import DPVI, load_state, save_state, training
+from workbench.inference import DPVI, compiling, load_state, save_state
 from workbench.inference.checkpoint import load_arrays
-from workbench.inference.svi import DPVIRunResult, DPVIState
+from workbench.inference.step import DPVIState
+from workbench.inference.svi import DPVIRunResult
 from workbench.ledger.ledger import Ledger
 from workbench.ledger.reservation import records_of
 from workbench.noise.chacha20 import is_secret, key_from_seed, new_key
@@ -150,7 +151,7 @@ def test_a_secret_key_begins_one_run(begun):
         lambda: dpvi.run(key, 5, *RECORDS),
         lambda: dpvi.init(key, *RECORDS),
         lambda: trainer().run(key, 5, *OTHERS),
-        lambda: DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.1), plan=dpvi._plan).init(key, *RECORDS),
+        lambda: DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.1), privacy=dpvi.plan).init(key, *RECORDS),
     ):
         with pytest.raises(ArgumentError, match=r"^key=<secret key>: began a run in this process already"):
             again()
@@ -290,9 +291,15 @@ def level_guide(x, num_records=None):
 
 def digest_of(how, optim=None):
     mechanism = GaussianMechanism(1.0, 1.0)
-    dpvi = DPVI(level(how), level_guide, optim or Adam(0.1), sampler=PoissonSampler(30, 0.3, 30), mechanism=mechanism)
+    dpvi = DPVI(
+        level(how),
+        level_guide,
+        optim or Adam(0.1),
+        privacy=(PoissonSampler(30, 0.3, 30), mechanism),
+    )
     x = jnp.ones(30)
-    return training.lower(dpvi, dpvi.init(key_from_seed(0), x), (x,), 40).digest
+    state = dpvi.init(key_from_seed(0), x)
+    return compiling.lower(dpvi.private_step, dpvi.hyper, state, (x,), 40).digest
 
 
 CHANGES = {
@@ -325,7 +332,7 @@ def test_constants_count_where_jax_makes_arguments_of_them():
     held = np.arange(4.0, dtype=np.float32)
 
     def lowered(constants):
-        return training.Lowered(jax.jit(lambda x: x).lower(1.0), constants, False).digest
+        return compiling.Lowered(jax.jit(lambda x: x).lower(1.0), constants, False).digest
 
     assert lowered((held,)) != lowered((held + 1,))
     assert lowered((jax.random.key(1),)) != lowered((jax.random.key(2),))
@@ -528,7 +535,7 @@ def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(comma
 def test_a_run_that_is_going_on_is_not_forgotten(private_data):
     book, dpvi = Ledger(), trainer()
     dpvi.init(new_key(), *RECORDS)
-    fit = dpvi._plan.guarantee(steps_taken=20, unit="record", dimension=8, caveats=())
+    fit = dpvi.plan.guarantee(steps_taken=20, unit="record", dimension=8, caveats=())
     (spend,) = book.reserve(records_of(private_data), [fit], model="logistic")
     folder = a_run(public=False, spend=spend, ledger=str(book.path))
     with pytest.raises(ArgumentError, match="is of a fit that is running: stop it first"):

@@ -14,7 +14,7 @@ import pytest
 from numpyro.optim import Adam
 
 from tests import zoo
-from workbench.inference import DPVI
+from workbench.inference import DPVI, step
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler
@@ -91,12 +91,11 @@ ALLOWED = {
     Use("workbench/results/prediction.py", "Predictor.sample.one", "numpyro.handlers.seed"): _RELEASED,
     Use("workbench/results/prediction.py", "synthetic_key", FAST_KEY): _RELEASED,
     Use("workbench/results/synthesis.py", "synthetic_records", "jax.random.randint"): _RELEASED,
-    Use("workbench/inference/svi.py", "DPVI.init", FAST_KEY): "starting values, which depend on no record",
-    Use("workbench/inference/svi.py", "DPVI._require_separate_records", FAST_KEY): "its shape alone",
-    Use("workbench/inference/svi.py", "DPVI.start", FAST_KEY): "starting values, which depend on no record",
-    Use("workbench/inference/svi.py", "DPVI.draw", FAST_KEY): "base noise of the guide; no guarantee rests on it",
+    Use("workbench/inference/step.py", "starting_key", FAST_KEY): "starting values, which depend on no record",
+    Use("workbench/inference/assemble.py", "_require_separate_records", FAST_KEY): "its shape alone",
+    Use("workbench/inference/step.py", "PrivateStep.draw", FAST_KEY): "base noise of the guide; no guarantee rests on it",
     Use("workbench/inference/svi.py", "DPVI.evaluate", FAST_KEY): "draws of latents for a number without a guarantee",
-    Use("workbench/inference/record_model.py", "_trace", "numpyro.handlers.seed"): "hands the guide its base noise",
+    Use("workbench/inference/_traces.py", "trace_of", "numpyro.handlers.seed"): "hands the guide its base noise",
     Use("workbench/fitting/evaluation.py", "evaluation_key", FAST_KEY): "draws of latents for metrics without a guarantee",
     Use("workbench/fitting/prepared.py", "PreparedFit.result", FAST_KEY): _RELEASED,
     Use("workbench/auditing/attack.py", "clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
@@ -235,8 +234,7 @@ STEP = DPVI(
     zoo.logistic,
     zoo.logistic_guide,
     Adam(0.1),
-    sampler=PoissonSampler(60, 0.2, 60),
-    mechanism=GaussianMechanism(1.0, 1.0),
+    privacy=(PoissonSampler(60, 0.2, 60), GaussianMechanism(1.0, 1.0)),
 )
 
 
@@ -251,7 +249,7 @@ def generators_compiled(draw):
 @pytest.mark.parametrize("large", [False, True])
 def test_minibatch_and_noise_compile_to_no_other_generator(monkeypatch, large):
     """Large noise is drawn by itself, small noise from the words of the step's stream."""
-    monkeypatch.setattr(DPVI, "_has_large_noise", large)
+    monkeypatch.setattr(step, "_LARGE", 0 if large else 2**16)
     assert generators_compiled(lambda minibatch, noise, base_noise: (minibatch, noise)) == set()
 
 

@@ -1,7 +1,7 @@
 """The attack: runs with and without canaries, and what each step's noised sum says of them.
 
-Runs go through ``DPVI.draw`` and ``DPVI.step``; a mechanism that also notes what it returns is all that is added. That fits
-release the same is what the part "paths" shows.
+Runs go through ``PrivateStep.draw`` and ``PrivateStep.step``; all that is added is a mechanism that also notes what it
+returns. The part "paths" shows that fits release the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workbench.auditing.bugs import watched
 from workbench.auditing.canaries import Canaries, Rows
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.estimators import RecordLoss
-from workbench.inference.svi import DPVI, DPVIState, Draws
+from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
 from workbench.noise._key_use import throw_away
 from workbench.noise.mechanism import GaussianMechanism
 
@@ -35,7 +35,7 @@ _OWN_DRAWS = 8  # of a record's own base noise, for its mean gradient
 
 
 def clipped_gradients(
-    trainer: DPVI, clip: float, params: Any, draws: Draws, canaries: Canaries
+    step: PrivateStep, clip: float, params: Any, draws: Draws, canaries: Canaries
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """At this step's release point: clipped gradients of ``present`` and ``absent``, float[m, d] each (zeros for no
     record), and the sum of those of ``others``, float[d].
@@ -44,7 +44,7 @@ def clipped_gradients(
     draws of its own, not the step's.
     """
     caught: list[tuple[jax.Array, jax.Array, jax.Array]] = []
-    keys = jax.random.split(jax.random.key(0), _OWN_DRAWS if trainer.estimator.base_noise(trainer.split) else 1)
+    keys = jax.random.split(jax.random.key(0), _OWN_DRAWS if step.estimator.base_noise(step.model) else 1)
 
     def release(loss: RecordLoss, u: Any) -> Any:
         def total(records: Any) -> jax.Array:
@@ -52,7 +52,7 @@ def clipped_gradients(
 
             def with_own(key: jax.Array) -> jax.Array:
                 clipped, _ = clipped_sum(
-                    lambda u, record: loss(u, (record, key)), u, records, mask, clip, clipping=trainer.mechanism.clipping
+                    lambda u, record: loss(u, (record, key)), u, records, mask, clip, clipping=step.mechanism.clipping
                 )
                 return ravel_pytree(clipped)[0]
 
@@ -67,7 +67,7 @@ def clipped_gradients(
         return jax.tree.map(jnp.zeros_like, u)
 
     # the estimator itself says which loss is differentiated where, so an audit follows it whatever it is
-    trainer.estimator.gradient(trainer.split, params, draws.base_noise, trainer.sampler.sampling_rate, release)
+    step.estimator.gradient(step.model, params, draws.base_noise, step.sampler.sampling_rate, release)
     return caught[0]
 
 
@@ -97,10 +97,10 @@ def evidence_of(
 class Attack:
     """One way of running and attacking: everything but the coins and the keys of runs.
 
-    ``make_trainer(size, mechanism)`` trains on ``size`` records. ``expected``: public expected size of a minibatch.
+    ``make_step(mechanism, key, records)`` makes the step. ``expected``: public expected size of a minibatch.
     """
 
-    make_trainer: Callable[[int, GaussianMechanism], DPVI]
+    make_step: Callable[[GaussianMechanism, jax.Array, Rows], PrivateStep]
     canaries: Canaries
     claimed: GaussianMechanism
     bug: str | None
@@ -115,22 +115,22 @@ class Attack:
         result is how many runs fit into memory at once.
         """
         seen = watched(self.claimed, self.bug, self.expected)
-        trainer = self.make_trainer(len(rows[0]), seen)
         throw_away(self.start_key)
-        start = trainer.init(self.start_key, *rows)
+        step = self.make_step(seen, self.start_key, rows)
+        hyper = Hyperparameters.of(seen)
+        start = step.init(self.start_key, hyper, step.model.initial)
 
         def scores(key: jax.Array, records: Rows) -> tuple[jax.Array, jax.Array]:
             arrays = tuple(jnp.asarray(array) for array in records)
 
             def one_step(carry: tuple[DPVIState, jax.Array, jax.Array], _: None) -> tuple[Any, None]:
                 state, evidence, log_sizes = carry
-                draws = trainer.draw(state.key, state.step)
+                draws = step.draw(state.key, state.step, hyper)
                 seen.begin(draws.minibatch)
-                following = trainer.step(state, arrays, draws)
-                params = trainer.optim.get_params(state.optim_state)
-                gradients = clipped_gradients(trainer, self.claimed.clip, params, draws, self.canaries)
+                following = step.step(state, arrays, draws, hyper)
+                gradients = clipped_gradients(step, self.claimed.clip, step.unconstrained(state), draws, self.canaries)
                 ratios, log_size = evidence_of(
-                    seen.noised_sum(), gradients, trainer.sampler.sampling_rate, self.claimed.standard_deviation
+                    seen.noised_sum(), gradients, step.sampler.sampling_rate, self.claimed.standard_deviation
                 )
                 # a step that broke says nothing; that too is a function of what was released
                 return (following, evidence + jnp.nan_to_num(ratios), log_sizes + jnp.nan_to_num(log_size)), None
@@ -139,7 +139,7 @@ class Attack:
             (_, evidence, log_sizes), _ = lax.scan(one_step, first, length=self.iterations)
             return evidence, -log_sizes / self.iterations
 
-        numbers = trainer.noise_size * (len(rows[0]) + self.canaries.count)  # of a run's per-record gradients
+        numbers = step.noise_size * (len(rows[0]) + self.canaries.count)  # of a run's per-record gradients
         return scores, max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // numbers))
 
     def many_runs(self, keys: dict[bool, jax.Array]) -> dict[bool, np.ndarray]:

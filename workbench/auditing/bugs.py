@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from workbench.inference.record_model import Record
-from workbench.inference.svi import DPVI, DPVIState, Draws
+from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch
 
@@ -89,13 +89,13 @@ def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Wat
     return Watched(clip, sigma, clipping)
 
 
-class ClampedIndices(DPVI):
+class ClampedIndices(PrivateStep):
     """PLANTED BUG: what lies beyond the end of an array, or of its first half, is read as the last record there."""
 
-    def step(self, state: DPVIState, records: Record, draws: Draws) -> DPVIState:
-        """As ``DPVI.step``, with clamped indices, on arrays of any size."""
+    def step(self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters) -> DPVIState:
+        """As ``PrivateStep.step``, with clamped indices, on arrays of any size."""
         size = self.sampler.num_records
         rows = jnp.minimum(jnp.arange(size), records[0].shape[0] - 1)
         indices = jnp.minimum(draws.minibatch.indices, size // 2)
         clamped = draws._replace(minibatch=draws.minibatch._replace(indices=indices))
-        return super().step(state, tuple(array[rows] for array in records), clamped)
+        return super().step(state, tuple(array[rows] for array in records), clamped, hyper)

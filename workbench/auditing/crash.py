@@ -137,7 +137,7 @@ def noise_seen_again(before: Callable, after: Callable, *, naive: bool) -> float
                 other = fits.prepare(models[1], data, checkpoint=False, **settings)
                 records, like = other.on_device
                 start = load_state(max(crashed.glob("step-*.npz")), like)
-                snapshots: Iterator[Snapshot] = run(other.dpvi, start, records, _STEPS)
+                snapshots: Iterator[Snapshot] = run(other.step, other.hyper, start, records, _STEPS)
             else:
                 other = resuming.prepare(crashed, model=models[1], data=data, optimizer=optimizer)
                 snapshots = other.run()
@@ -148,7 +148,7 @@ def noise_seen_again(before: Callable, after: Callable, *, naive: bool) -> float
         return None
     step, noise = again[0].step, prepared.plan.mechanism.standard_deviation
     # of the difference of two runs' parameters, with noise of their own in each step
-    unit = _LEARNING_RATE / (prepared.dpvi.sampler.sampling_rate * _RECORDS)
+    unit = _LEARNING_RATE / (prepared.step.sampler.sampling_rate * _RECORDS)
     apart = np.linalg.norm(seen[step] - _location(again[0]))
     return float(apart) / (noise * unit * math.sqrt(2 * _SIZE * (step - began.step)))
 

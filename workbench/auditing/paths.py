@@ -22,8 +22,8 @@ from workbench.auditing.canaries import Rows
 from workbench.auditing.result import Check
 from workbench.inference.batched import BatchedProgram, stacked
 from workbench.inference.checkpoint import load_state, save_state
-from workbench.inference.svi import DPVI, DPVIState
-from workbench.inference.training import lowered_chunk
+from workbench.inference.compiling import lower
+from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
 from workbench.noise._key_use import throw_away
 
 __all__ = ["check", "recording_sgd"]
@@ -59,36 +59,38 @@ def _copy(state: DPVIState) -> DPVIState:
     return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
 
 
-def _single_steps(trainer: DPVI, state: DPVIState, records: Any) -> np.ndarray:
-    step = jax.jit(trainer.update)
+def _single_steps(step: PrivateStep, hyper: Hyperparameters, state: DPVIState, records: Any) -> np.ndarray:
+    once = jax.jit(lambda state: step.step(state, records, step.draw(state.key, state.step, hyper), hyper))
     for _ in range(_STEPS):
-        state, _ = step(state, *records)
+        state = once(state)
     return np.asarray(_log_of(state))
 
 
-def _chunks(trainer: DPVI, starts: list[DPVIState], records: Any) -> tuple[list[np.ndarray], np.ndarray]:
+def _chunks(
+    step: PrivateStep, hyper: Hyperparameters, starts: list[DPVIState], records: Any
+) -> tuple[list[np.ndarray], np.ndarray]:
     """What every start releases in a fit's chunks, and the first with a checkpoint on the way."""
-    chunk, numbers = lowered_chunk(trainer, _INTERVAL, starts[0], records).compile(), trainer.numbers
-    whole = [np.asarray(_log_of(chunk(_copy(state), records, jnp.int32(_STEPS), numbers))) for state in starts]
-    half = chunk(_copy(starts[0]), records, jnp.int32(_STEPS // 2), numbers)
+    chunk = lower(step, hyper, starts[0], records, _INTERVAL).compile()
+    whole = [np.asarray(_log_of(chunk(_copy(state), records, jnp.int32(_STEPS), hyper))) for state in starts]
+    half = chunk(_copy(starts[0]), records, jnp.int32(_STEPS // 2), hyper)
     with tempfile.TemporaryDirectory() as folder:
         restored = load_state(save_state(half, Path(folder) / "state.npz"), starts[0])
-    return whole, np.asarray(_log_of(chunk(restored, records, jnp.int32(_STEPS), numbers)))
+    return whole, np.asarray(_log_of(chunk(restored, records, jnp.int32(_STEPS), hyper)))
 
 
-def _lanes(trainer: DPVI, starts: list[DPVIState], records: Any, bug: str | None) -> np.ndarray:
+def _lanes(step: PrivateStep, hyper: Hyperparameters, starts: list[DPVIState], records: Any, bug: str | None) -> np.ndarray:
     """What lanes release that are stepped together, float[lanes, T, size of psi]."""
     keys = [starts[0].key if bug == "shared_key" else state.key for state in starts]
     together = stacked([(state.optim_state, state.average) for state in starts])
     state = DPVIState(together[0], jnp.zeros((), jnp.int32), jnp.stack(keys), together[1])
     device = next(iter(records[0].devices()))
-    program = BatchedProgram(trainer, len(starts), shared=True, device=device)
-    end = program.run(state, records, stacked([trainer.numbers] * len(starts)), _STEPS).state
+    program = BatchedProgram(step, len(starts), shared=True, device=device)
+    end = program.run(state, records, stacked([hyper] * len(starts)), _STEPS).state
     return np.asarray(jax.vmap(lambda optim_state: _log_of(end._replace(optim_state=optim_state)))(end.optim_state))
 
 
 def check(
-    make_trainer: Callable[[Any], DPVI],
+    make_step: Callable[[Any, jax.Array, Rows], PrivateStep],
     rows: Rows,
     key: jax.Array,
     learning_rate: float,
@@ -97,21 +99,21 @@ def check(
 ) -> Check:
     """Whether all paths release the same.
 
-    :param make_trainer: of an optimiser, for as many records as ``rows`` has. :param key: of runs that are thrown away.
+    :param make_step: of an optimiser, a key and records. :param key: of runs that are thrown away.
     :param cast: of starting values, such as to half precision.
     """
-    trainer = make_trainer(recording_sgd(_STEPS, learning_rate))
     init_key, *keys = jax.random.split(key, 1 + _LANES)
     throw_away(init_key)
-    first = trainer.init(init_key, *rows)
-    first = first._replace(optim_state=trainer.optim.init(cast(trainer.unconstrained(first))))
+    step = make_step(recording_sgd(_STEPS, learning_rate), init_key, rows)
+    hyper = Hyperparameters.of(step.mechanism)
+    first = step.init(init_key, hyper, cast(step.model.initial))
     starts = [first._replace(key=own) for own in keys]
     records = tuple(jnp.asarray(array) for array in rows)
-    expected = _single_steps(trainer, starts[0], records)
-    whole, resumed = _chunks(trainer, starts, records)
-    lanes = _lanes(trainer, starts, records, bug)
+    expected = _single_steps(step, hyper, starts[0], records)
+    whole, resumed = _chunks(step, hyper, starts, records)
+    lanes = _lanes(step, hyper, starts, records, bug)
     # of the noise in a gradient that is divided by q N, at the least
-    unit = trainer.mechanism.standard_deviation / (trainer.sampler.sampling_rate * trainer.split.num_records)
+    unit = step.mechanism.standard_deviation / (step.sampler.sampling_rate * step.model.num_records)
     apart = {"a fit's chunks and single steps": np.abs(whole[0] - expected).max() / unit}
     apart["a fit resumed from its checkpoint and one without a stop"] = np.abs(resumed - whole[0]).max() / unit
     for number, (lane, alone) in enumerate(zip(lanes, whole, strict=True), 1):

@@ -23,7 +23,8 @@ from workbench.auditing.claims import Claim
 from workbench.auditing.result import PARTS, AuditResult, Check
 from workbench.data import Dataset
 from workbench.fitting.settings import data_named, model_named
-from workbench.inference.svi import DPVI
+from workbench.inference.assemble import assemble
+from workbench.inference.step import Performance, PrivateStep
 from workbench.models import Model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
@@ -55,40 +56,46 @@ class _Release:
     bug: str | None
     optim: Any
 
-    def trainer(self, size: int, mechanism: GaussianMechanism, optim: Any = None) -> DPVI:
-        """Trains on ``size`` records."""
+    def step(self, mechanism: GaussianMechanism, key: jax.Array, records: Rows, optim: Any = None) -> PrivateStep:
+        """The step that trains on ``records``."""
+        size = len(records[0])
         sizes = {"num_records": size}
         if getattr(self.sampler, "batch_size", 0) > size:
             sizes["batch_size"] = size
-        return (ClampedIndices if self.bug == "clamped_indices" else DPVI)(
+        sound = assemble(
             self.model,
             copy.deepcopy(self.guide) if isinstance(self.guide, AutoGuide) else self.guide,
             self.optim if optim is None else optim,
+            key,
+            records,
             sampler=dataclasses.replace(self.sampler, **sizes),  # type: ignore[type-var]  # they are dataclasses
             mechanism=mechanism,
             num_records=self.num_records,
-            gradient=self.gradient,
-            strategy=self.strategy,
-            physical_size=self.physical_size,
-            **self.static,
+            estimator=self.gradient,
+            performance=Performance(self.strategy, None, self.physical_size),
+            static=self.static,
         )
+        return ClampedIndices(**vars(sound)) if self.bug == "clamped_indices" else sound
 
 
 def _checks(
     parts: Sequence[str], release: _Release, canaries: Canaries, mechanism: GaussianMechanism, claim: Claim, key: jax.Array
 ) -> tuple[Check, ...]:
     """The deterministic ones of ``parts``."""
-    bug, size = release.bug, len(canaries.others[0]) + 1
+    bug = release.bug
     rows = tuple(np.concatenate([others, own[:1]]) for others, own in zip(canaries.others, canaries.present, strict=True))
 
-    def watched_trainer() -> tuple[DPVI, Watched]:
+    def watched_step(key: jax.Array, records: Rows) -> tuple[PrivateStep, Watched]:
         mechanism_seen = watched(mechanism, bug, release.sampler.sampling_rate * release.num_records)
-        return release.trainer(size, mechanism_seen), mechanism_seen
+        return release.step(mechanism_seen, key, records), mechanism_seen
+
+    def step_of(optim: Any, key: jax.Array, records: Rows) -> PrivateStep:
+        return release.step(mechanism, key, records, optim)
 
     checks: dict[str, Callable[[], Check]] = {
-        "paths": lambda: paths.check(lambda optim: release.trainer(size, mechanism, optim), rows, key, _LEARNING_RATE, bug),
-        "sensitivity": lambda: sensitivity.check(watched_trainer, canaries, mechanism.clip, key),
-        "arrays": lambda: sensitivity.check_arrays(watched_trainer, canaries, mechanism.clip, key),
+        "paths": lambda: paths.check(step_of, rows, key, _LEARNING_RATE, bug),
+        "sensitivity": lambda: sensitivity.check(watched_step, canaries, mechanism.clip, key),
+        "arrays": lambda: sensitivity.check_arrays(watched_step, canaries, mechanism.clip, key),
         "accountant": lambda: claims.check(claim, bug),
         "resume": lambda: crash.check(bug),
     }
@@ -193,7 +200,7 @@ def audit_release(
     if "attack" in parts:
         start_key, coin_key, first_key, second_key = jax.random.split(key, 4)
         expected = sampler.sampling_rate * num_records
-        attack = Attack(release.trainer, canaries, mechanism, bug, expected, iterations, start_key)
+        attack = Attack(release.step, canaries, mechanism, bug, expected, iterations, start_key)
         if mode == "many_runs":
             keys = {present: jax.random.split(own, trials) for present, own in ((True, first_key), (False, second_key))}
             scores = attack.many_runs(keys)

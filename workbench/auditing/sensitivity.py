@@ -19,7 +19,7 @@ import numpy as np
 from workbench.auditing.bugs import Watched
 from workbench.auditing.canaries import Canaries, Rows
 from workbench.auditing.result import Check
-from workbench.inference.svi import DPVI, DPVIState, Draws
+from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
 from workbench.noise._key_use import throw_away
 from workbench.sampling import Minibatch
 
@@ -35,6 +35,10 @@ _PATTERNS = {
     "halves": lambda count: np.where(np.arange(count) < count / 2, 1.0, -1.0),
 }
 _FILLS = (0.0, 1e4, 1e38, math.nan, math.inf, -math.inf)  # or made of
+
+
+# make_step(key, records): a step, and the mechanism that it was given
+MakeStep = Callable[[jax.Array, Rows], tuple[PrivateStep, Watched]]
 
 
 class Worst(NamedTuple):
@@ -73,18 +77,26 @@ def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
                 yield f"a record of {size:g} that cancels along axis {axis} in {pattern}", changed(cancelling)
 
 
-def _released(trainer: DPVI, watched: Watched, start: DPVIState) -> Callable[..., jax.Array]:
+def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable[..., jax.Array]:
     """sum(params, records, mask bool[N]) of a real step on all N records that the mask counts, without noise."""
-    base_noise = trainer.draw(start.key, start.step).base_noise
+    hyper = Hyperparameters.of(watched)
+    base_noise = step.draw(start.key, start.step, hyper).base_noise
 
     def release(params: Any, records: tuple[jax.Array, ...], mask: jax.Array) -> jax.Array:
         minibatch = Minibatch(jnp.arange(mask.shape[0], dtype=jnp.int32), mask)
         watched.begin(minibatch)
-        state = start._replace(optim_state=trainer.optim.init(params))
-        trainer.step(state, records, Draws(minibatch, jnp.zeros(trainer.noise_size, jnp.float32), base_noise))
+        state = start._replace(optim_state=step.optimizer.init(params))
+        step.step(state, records, Draws(minibatch, jnp.zeros(step.noise_size, jnp.float32), base_noise), hyper)
         return watched.noised_sum()
 
     return jax.jit(release)
+
+
+def _begun(make_step: MakeStep, canaries: Canaries, one: Rows, key: jax.Array) -> tuple[PrivateStep, Watched, DPVIState]:
+    """A step for the other records and ``one`` more, with its mechanism and starting state."""
+    throw_away(key)
+    step, watched = make_step(key, tuple(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True)))
+    return step, watched, step.init(key, Hyperparameters.of(watched), step.model.initial)
 
 
 def _in(precision: str, tree: Any) -> Any:
@@ -97,22 +109,18 @@ def _in(precision: str, tree: Any) -> Any:
     return jax.tree.map(cast, tree)
 
 
-def worst_ratio(
-    make_trainer: Callable[[], tuple[DPVI, Watched]], canaries: Canaries, clip: float, key: jax.Array, precision: str
-) -> Worst:
+def worst_ratio(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.Array, precision: str) -> Worst:
     """The largest move of the sum of ``canaries.others`` and one record more, relative to C or, where replaced, 2 C.
 
     Each adversarial record takes the first, middle and last place in turn, beside the others and beside copies of itself.
     """
     wide: AbstractContextManager = jax.enable_x64(True) if precision == "float64" else nullcontext()
     with wide:
-        trainer, watched = make_trainer()
         size = len(canaries.others[0]) + 1
         one = tuple(array[:1] for array in canaries.present)
-        throw_away(key)
-        state = trainer.init(key, *(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True)))
-        params = _in(precision, trainer.unconstrained(state))
-        release = _released(trainer, watched, state)
+        step, watched, state = _begun(make_step, canaries, one, key)
+        params = _in(precision, step.unconstrained(state))
+        release = _released(step, watched, state)
 
         def sum_of(rows: Rows, mask: np.ndarray) -> np.ndarray:
             return np.asarray(release(params, _in(precision, rows), jnp.asarray(mask)), np.float64)
@@ -150,7 +158,7 @@ def worst_ratio(
 
 
 def check(
-    make_trainer: Callable[[], tuple[DPVI, Watched]],
+    make_step: MakeStep,
     canaries: Canaries,
     clip: float,
     key: jax.Array,
@@ -158,24 +166,22 @@ def check(
 ) -> Check:
     """Whether no record moves the sum by more than C (2 C where replaced), in any precision.
 
-    :param make_trainer: a trainer on n + 1 records and the mechanism that it was given, anew for each precision.
+    :param make_step: for n + 1 records; called anew for each precision.
     """
-    found = [worst_ratio(make_trainer, canaries, clip, key, precision) for precision in precisions]
+    found = [worst_ratio(make_step, canaries, clip, key, precision) for precision in precisions]
     worst = max(found, key=lambda each: each.ratio)
     kept = worst.ratio <= 1 + _TOLERANCE
     allowed = f"of what is allowed at most: {worst.what}."
     return Check("sensitivity", kept, f"the released sum moves by {worst.ratio:.5g} {allowed}", worst.ratio)
 
 
-def check_arrays(make_trainer: Callable[[], tuple[DPVI, Watched]], canaries: Canaries, clip: float, key: jax.Array) -> Check:
-    """Whether arrays with fewer records than the trainer was made for are refused, or at least move nothing further."""
-    trainer, watched = make_trainer()
+def check_arrays(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.Array) -> Check:
+    """Whether arrays with fewer records than the step was made for are refused, or at least move nothing further."""
     size = len(canaries.others[0]) + 1
     one = tuple(array[:1] for array in canaries.present)
-    throw_away(key)
-    state = trainer.init(key, *(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True)))
-    release = _released(trainer, watched, state)
-    params, everyone, rows = trainer.unconstrained(state), jnp.ones(size, bool), size - size // 2
+    step, watched, state = _begun(make_step, canaries, one, key)
+    release = _released(step, watched, state)
+    params, everyone, rows = step.unconstrained(state), jnp.ones(size, bool), size - size // 2
     sums = []
     for record in (one, next(record for name, record in adversarial_records(one) if name == "a record of 0")):
         short = tuple(np.concatenate([others[: rows - 1], own]) for others, own in zip(canaries.others, record, strict=True))

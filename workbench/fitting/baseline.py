@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 
 from workbench.fitting.prepared import PreparedFit
-from workbench.inference.svi import DPVI
 from workbench.inference.training import run
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
@@ -28,23 +29,12 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     """
     if prepared.evaluator is None:
         return None
-    planned, settings = prepared.dpvi, prepared.settings
-    free = DPVI(
-        planned.model,
-        prepared.model.new_guide(),
-        planned.given_optim,
-        sampler=planned.sampler,
-        mechanism=GaussianMechanism(math.inf, 0.0),
-        num_records=prepared.privacy.num_records,
-        gradient=settings.gradient,
-        strategy=settings.strategy,
-        physical_size=settings.physical_size,
-        average_from=planned.average_from,
-        learning_rate=planned.learning_rate,
-    )
+    step, hyper = prepared.step, prepared.hyper
+    free = dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0))
+    hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=jnp.float32(0.0))
     records, _ = prepared.on_device
-    state = jax.device_put(free.init(new_key(), *records, **planned.static_kwargs), prepared.device)
-    steps = run(free, state, records, prepared.privacy.iterations, stop=stop)
+    state = jax.device_put(jax.jit(free.init)(new_key(), hyper), prepared.device)
+    steps = run(free, hyper, state, records, prepared.privacy.iterations, stop=stop)
     while True:
         try:
             last = next(steps)
@@ -53,4 +43,4 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
             break
     if last.status != "done":
         return None
-    return Scores(prepared.evaluator(free.unconstrained(state, settings.average)), "outside the guarantee")
+    return Scores(prepared.evaluator(free.unconstrained(state, prepared.settings.average)), "outside the guarantee")

@@ -39,7 +39,7 @@ import numpy as np
 from workbench import __version__, _folders, _validate
 from workbench.fitting.settings import FitSpec
 from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
-from workbench.inference.svi import DPVI, DPVIState
+from workbench.inference.step import DPVIState
 from workbench.ledger import _owners
 from workbench.ledger.fingerprint import key_file, secret_key
 from workbench.privacy.plan import PrivacyPlan
@@ -82,7 +82,7 @@ def runs() -> Path:
 # ---- what a checkpoint belongs to ---------------------------------------------------------------------------------------
 
 
-def plan_digest(spec: FitSpec, plan: PrivacyPlan, dpvi: DPVI, program: str, start: DPVIState) -> str:
+def plan_digest(spec: FitSpec, plan: PrivacyPlan, noise_size: int, program: str, start: DPVIState) -> str:
     """32 hexadecimal digits: equal for fits that, from one key and the same records, give the same numbers bit for bit.
 
     It covers the program, which is what model, guide, optimiser and sampler came to, with every constant that they read; the
@@ -90,7 +90,7 @@ def plan_digest(spec: FitSpec, plan: PrivacyPlan, dpvi: DPVI, program: str, star
     the program takes as arguments; the versions of all that computes, and the kind of machine. It is keyed with the user's
     secret: a plain hash would let whoever reads it test guesses of the number of records, which may be private.
 
-    :param program: ``training.Lowered.digest``. :param start: the state before the first step. It counts where there is a
+    :param program: ``compiling.Lowered.digest``. :param start: the state before the first step. It counts where there is a
         seed, with which other fits may begin; a secret key and what followed from it are in the checkpoint.
     """
     facts = {
@@ -108,7 +108,7 @@ def plan_digest(spec: FitSpec, plan: PrivacyPlan, dpvi: DPVI, program: str, star
         "privacy": asdict(plan.settings),
         "sampler": repr(plan.sampler),
         "mechanism": repr(plan.mechanism),
-        "noise_size": dpvi.noise_size,
+        "noise_size": noise_size,
         "settings": {name: value for name, value in asdict(spec.settings).items() if name not in _NOT_OF_THE_STEPS},
     }
     return _keyed(facts, b"plan")

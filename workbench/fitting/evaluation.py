@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workbench.inference.svi import DPVI, held_out
+from workbench.inference.elbo import held_out
+from workbench.inference.step import PrivateStep
 from workbench.models import Model
 from workbench.models.model import inputs_of
 from workbench.noise.chacha20 import fast_key
@@ -28,27 +29,27 @@ def evaluation_key(key: jax.Array) -> jax.Array:
     return fast_key(jax.random.fold_in(key, _PURPOSE))
 
 
-def evaluation_of(dpvi: DPVI, model: Model, num_evaluation: int) -> Callable[..., Outputs]:
+def evaluation_of(step: PrivateStep, model: Model, num_evaluation: int) -> Callable[..., Outputs]:
     """``outputs(params, records, key, constants)``, a function for jit and vmap.
 
     ``params``: unconstrained parameters; ``records``: the evaluation records; ``key``: of ``evaluation_key``; ``constants``:
     arrays in the place of those that the model was split with, if any differ.
 
-    :param dpvi: after ``init``. :param num_evaluation: number of evaluation records.
+    :param step: of the fit. :param num_evaluation: number of evaluation records.
     """
-    affordable = _WORK / (num_evaluation * max(1000, dpvi.noise_size))
+    affordable = _WORK / (num_evaluation * max(1000, step.noise_size))
     num_draws = int(np.clip(affordable, 1, _DRAWS))
 
     def outputs(params: dict[str, Any], records: tuple[jax.Array, ...], key: jax.Array, constants: Any = None) -> Outputs:
-        split = dpvi.split.with_static(constants) if constants else dpvi.split
-        elbo, log_likelihood = held_out(split, params, key, records, num_draws)
+        by_record = step.model.with_static(constants) if constants else step.model
+        elbo, log_likelihood = held_out(by_record, params, key, records, num_draws)
         predict = model.predict
         if predict is None:  # a model of the user's need not predict
             return elbo, log_likelihood, None
         inputs = inputs_of(records)
         keys = jax.random.split(key, num_draws)
-        fitted = split.constrain(params)
-        predictions = jax.vmap(lambda draw: predict(fitted | split.latents(params, draw), *inputs))(keys)
+        fitted = by_record.constrain(params)
+        predictions = jax.vmap(lambda draw: predict(fitted | by_record.latents(params, draw), *inputs))(keys)
         return elbo, log_likelihood, jnp.mean(predictions, axis=0)
 
     return outputs

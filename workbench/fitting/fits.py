@@ -42,11 +42,11 @@ def prepare(
     """
     spec = resolve(model, data, **settings)
     plan = spec.plan()
-    key, dpvi = spec.new_key(), spec.trainer(plan)
-    recording = RunLog(spec, plan, dpvi, ledger=ledger, over_cap=over_cap, checkpoint=checkpoint, origin=origin)
-    state = spec.begin(dpvi, key)
-    plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
-    return PreparedFit(spec, plan, dpvi, state, key, recording, Program(dpvi, spec.model, spec.data.num_evaluation))
+    key = spec.new_key()
+    step, state = spec.begin(plan, key)
+    recording = RunLog(spec, plan, step.noise_size, ledger=ledger, over_cap=over_cap, checkpoint=checkpoint, origin=origin)
+    plan.truncation_delta(step.noise_size)  # refuses what the noise cannot promise, before it is drawn
+    return PreparedFit(spec, plan, step, state, key, recording, Program(step, spec.model, spec.data.num_evaluation))
 
 
 def fit(

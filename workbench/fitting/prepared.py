@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import threading
@@ -24,8 +23,9 @@ from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of,
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import FitSpec, RunSettings
 from workbench.inference.checkpoint import state_of
-from workbench.inference.svi import DPVI, DPVIState
-from workbench.inference.training import Compiling, Snapshot, compile_ahead, lower
+from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
+from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
+from workbench.inference.training import Snapshot
 from workbench.inference.training import run as run_training
 from workbench.models import Model
 from workbench.noise.chacha20 import fast_key
@@ -41,23 +41,23 @@ _POSTERIOR = 102  # purpose of a key, apart from those of inference.svi and of e
 class Program:
     """What fits of one program compile, once for all of them, by whichever needs it first.
 
-    ``steps`` are those of ``training.compile_ahead``, None until ``lock``'s holder has begun with them.
+    ``steps`` are those of ``compiling.compile_ahead``, None until ``lock``'s holder has begun with them.
     """
 
-    def __init__(self, dpvi: DPVI, model: Model, num_evaluation: int) -> None:
-        self._dpvi, self._model, self._num_evaluation = dpvi, model, num_evaluation
+    def __init__(self, step: PrivateStep, model: Model, num_evaluation: int) -> None:
+        self._step, self._model, self._num_evaluation = step, model, num_evaluation
         self.steps: Compiling | None = None
         self.lock = threading.Lock()
 
     @functools.cached_property
     def compute(self) -> Callable[..., Outputs]:
         """The jitted part of ``PreparedFit.evaluator``, of unconstrained parameters, evaluation records and a key."""
-        return jax.jit(evaluation_of(self._dpvi, self._model, self._num_evaluation))
+        return jax.jit(evaluation_of(self._step, self._model, self._num_evaluation))
 
     @functools.cached_property
     def draw(self) -> Callable[[dict[str, Any], jax.Array], dict[str, jax.Array]]:
         """Posterior draws of unconstrained parameters, one for each key."""
-        return jax.jit(jax.vmap(self._dpvi.split.latents, in_axes=(None, 0)))
+        return jax.jit(jax.vmap(self._step.model.latents, in_axes=(None, 0)))
 
 
 @dataclass(repr=False)
@@ -69,7 +69,7 @@ class PreparedFit:
 
     spec: FitSpec
     plan: PrivacyPlan
-    dpvi: DPVI
+    step: PrivateStep
     state: DPVIState
     key: jax.Array
     recording: RunLog
@@ -119,7 +119,12 @@ class PreparedFit:
 
     def guarantee(self, steps_taken: int) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps."""
-        return self.spec.guarantee(self.plan, steps_taken, self.dpvi.noise_size)
+        return self.spec.guarantee(self.plan, steps_taken, self.step.noise_size)
+
+    @functools.cached_property
+    def hyper(self) -> Hyperparameters:
+        """What the step takes as arguments besides state, records and draws."""
+        return self.spec.hyper(self.plan)
 
     @functools.cached_property
     def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
@@ -148,10 +153,10 @@ class PreparedFit:
             if program.steps is not None:
                 return
             records, state = self.on_device
-            compiled = compile_ahead(self.dpvi, state, records, self.privacy.iterations)
+            compiled = compile_ahead(self.step, self.hyper, state, records, self.privacy.iterations)
             if self.evaluator is not None:
                 with contextlib.suppress(Exception):  # a score that fails is told by ``run``, which goes on without it
-                    self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
+                    self.evaluator(self.step.unconstrained(state, self.settings.average))
             compiled.compiled.result()
             program.steps = compiled
 
@@ -170,13 +175,11 @@ class PreparedFit:
 
         It spends its own epsilon.
         """
-        key, dpvi = self.spec.new_key(), copy.copy(self.dpvi)
-        dpvi.optim = copy.copy(dpvi.optim)  # ``init`` writes to both, and this fit may be going on
-        dpvi.guide = self.model.new_guide()  # an automatic guide keeps its starting values
+        key = self.spec.new_key()
+        step, state = self.spec.begin(self.plan, key)  # anew: an automatic guide keeps its starting values
         other = dataclasses.replace(
-            self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, recording=self.recording.of(dpvi),
-            _last=None, _end=None, _history=[],
-        )  # fmt: skip
+            self, step=step, state=state, key=key, recording=self.recording.again(), _last=None, _end=None, _history=[]
+        )
         vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
         return other
 
@@ -213,7 +216,8 @@ class PreparedFit:
             if self._last is not None and self._end is not None:
                 start, before, taken = self._end, self._last.seconds, self._last.step
             snapshots = run_training(
-                self.dpvi,
+                self.step,
+                self.hyper,
                 start,
                 records,
                 self.privacy.iterations,
@@ -250,7 +254,7 @@ class PreparedFit:
         """The steps, which somebody has begun to compile."""
         if self._program.steps is None:
             records, start = self.on_device
-            self._program.steps = compile_ahead(self.dpvi, start, records, self.privacy.iterations)
+            self._program.steps = compile_ahead(self.step, self.hyper, start, records, self.privacy.iterations)
         return self._program.steps
 
     def _digest(self, *, to_run: bool = True) -> str:
@@ -259,8 +263,11 @@ class PreparedFit:
         :param to_run: whether the steps are to be compiled too.
         """
         records, start = self.on_device
-        steps = self._compiling().lowered.result() if to_run else lower(self.dpvi, start, records, self.privacy.iterations)
-        return plan_digest(self.spec, self.plan, self.dpvi, steps.digest, self.state)
+        if to_run:
+            steps = self._compiling().lowered.result()
+        else:
+            steps = lower(self.step, self.hyper, start, records, interval_of(self.privacy.iterations))
+        return plan_digest(self.spec, self.plan, self.step.noise_size, steps.digest, self.state)
 
     def _progress(self) -> dict[str, Any]:
         """What a checkpoint says about the run so far; metrics with their label."""
@@ -300,7 +307,7 @@ class PreparedFit:
         state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
         self.key, self.state, self._end = state.key, state, jax.device_put(state, self.device)
         vars(self).pop("on_device", None)
-        params = jax.tree.map(np.asarray, self.dpvi.get_params(state, averaged=self.settings.average))
+        params = jax.tree.map(np.asarray, self.step.get_params(state, averaged=self.settings.average))
         step, metrics = int(state.step), history[-1].metrics if history else {}
         self._history = history
         self._last = Snapshot(
@@ -316,7 +323,7 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run; prepare another one.")
-        like = self.dpvi.get_params(self.state)
+        like = self.step.get_params(self.state)
         shapes = {name: array.shape for name, array in by_name(like).items()}
         given = {name: np.shape(array) for name, array in params.items()}
         if shapes != given:
@@ -344,11 +351,11 @@ class PreparedFit:
             evaluate = self.evaluator
             last = dataclasses.replace(
                 last,
-                params=jax.tree.map(np.asarray, self.dpvi.get_params(self._end)),
-                metrics={} if evaluate is None else evaluate(self.dpvi.unconstrained(self._end)),
+                params=jax.tree.map(np.asarray, self.step.get_params(self._end)),
+                metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
         params = jax.tree.map(jnp.asarray, last.params)
-        split = self.dpvi.split
+        split = self.step.model
         keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
         latents = self._program.draw(split.unconstrain(params), keys)
         return FitResult(
@@ -360,7 +367,7 @@ class PreparedFit:
             data=self._data_facts(),
             settings={
                 **dataclasses.asdict(self.privacy),
-                "sampling_rate": self.dpvi.sampler.sampling_rate,
+                "sampling_rate": self.step.sampler.sampling_rate,
                 **dataclasses.asdict(self.settings),
             },
             params=by_name(last.params),

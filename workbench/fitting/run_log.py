@@ -26,7 +26,7 @@ from workbench.fitting.checkpoints import (
     runs,
 )
 from workbench.fitting.settings import FitSpec
-from workbench.inference.svi import DPVI, DPVIState
+from workbench.inference.step import DPVIState
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import LedgerWarning, Reservation, ledger_for, records_of
 from workbench.models.registry import source_file
@@ -38,7 +38,7 @@ __all__ = ["RunLog"]
 class RunLog:
     """The ledger's entry and the checkpoints of one fit.
 
-    :param spec: what is fitted. :param plan: its noise. :param dpvi: its steps, after ``init``.
+    :param spec: what is fitted. :param plan: its noise. :param noise_size: coordinates that get it.
     :param ledger: see ``spending.ledger_for``. :param over_cap: why caps are not kept, None to keep them.
     :param checkpoint: True for a folder under ``checkpoints.runs()``, False for none, or a folder.
     :param origin: JSON-ready, how whoever asked for the fit can ask for it again.
@@ -49,7 +49,7 @@ class RunLog:
         self,
         spec: FitSpec,
         plan: PrivacyPlan,
-        dpvi: DPVI,
+        noise_size: int,
         *,
         ledger: Any = None,
         over_cap: str | None = None,
@@ -60,18 +60,18 @@ class RunLog:
             checkpoint = location("checkpoint", checkpoint, "must be True, False or a folder.")
         if not isinstance(origin, Mapping | None):
             raise ArgumentError("origin", origin, "must be a mapping that JSON can hold, or None.")
-        self._spec, self._plan, self._dpvi = spec, plan, dpvi
+        self._spec, self._plan = spec, plan
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
         self._digest = ""  # of the plan (``checkpoints.plan_digest``), from ``begin`` or ``adopt`` on
         book = ledger_for(spec.source, ledger)
         self._again = functools.partial(
-            RunLog, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
+            RunLog, spec, plan, noise_size, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
         )
         self.account = Reservation(
             book,
             lambda: records_of(spec.source),
-            lambda: [spec.guarantee(plan, plan.settings.iterations, dpvi.noise_size)],
+            lambda: [spec.guarantee(plan, plan.settings.iterations, noise_size)],
             model=spec.model.name,
             plan=self._entered_plan,
             seed=plan.settings.seed,
@@ -79,9 +79,9 @@ class RunLog:
             run=self._folder if checkpoint else None,
         )
 
-    def of(self, dpvi: DPVI) -> RunLog:
-        """That of another run of the same plan, with nothing written yet."""
-        return self._again(self._spec, self._plan, dpvi)
+    def again(self) -> RunLog:
+        """A fresh log for another run of the same plan."""
+        return self._again()
 
     def _entered_plan(self) -> str:
         """The plan's digest in the ledger: fits of one plan with one seed count as the same, where they repeat exactly."""

@@ -19,9 +19,10 @@ from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.fitting import defaults
 from workbench.inference._optimizers import check_optimizer
+from workbench.inference.assemble import assemble
 from workbench.inference.clipping import check_clipping
 from workbench.inference.estimators import ESTIMATORS
-from workbench.inference.svi import DPVI, DPVIState
+from workbench.inference.step import DPVIState, Hyperparameters, Performance, PrivateStep
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.models import get as get_model
@@ -121,22 +122,35 @@ class FitSpec:
         """
         return make_plan(self.privacy, self.data.num_train)
 
-    def trainer(self, plan: PrivacyPlan) -> DPVI:
-        """The steps of the fit, before ``init``."""
-        return DPVI(
+    def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
+        """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
+        return assemble(
             self.model.model,
             self.model.new_guide(),
             numpyro.optim.Adam if self.optimizer is None else self.optimizer,
-            plan=plan,
-            gradient=self.settings.gradient,
-            strategy=self.settings.strategy,
-            physical_size=self.settings.physical_size,
-            average_from=self.privacy.iterations // 2 if self.settings.average else None,
+            key,
+            self.data.train,
+            sampler=plan.sampler,
+            mechanism=plan.mechanism,
+            num_records=self.privacy.num_records,
+            estimator=self.settings.gradient,
             learning_rate=self.settings.learning_rate,
+            performance=Performance(self.settings.strategy, None, self.settings.physical_size),
+            static={**self.model.options, **self.constants},
         )
 
+    def hyper(self, plan: PrivacyPlan) -> Hyperparameters:
+        """What the step takes as arguments besides state, records and draws."""
+        average_from = self.privacy.iterations // 2 if self.settings.average else None
+        return Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from)
+
+    def begin(self, plan: PrivacyPlan, key: jax.Array) -> tuple[PrivateStep, DPVIState]:
+        """The fit's step, and the state of the run with ``key`` before the first one."""
+        step = self.private_step(plan, key)
+        return step, step.init(key, self.hyper(plan), step.model.initial)
+
     def program(self, plan: PrivacyPlan) -> Hashable:
-        """Equal for fits whose steps are one compiled program with other ``inference.svi.Hyperparameters``.
+        """Equal for fits whose steps are one compiled program with other ``inference.step.Hyperparameters``.
 
         Arrays among the constants count by their shapes alone.
         """
@@ -164,10 +178,6 @@ class FitSpec:
         if self.shows_metrics and not self.data.evaluation_is_public:
             caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
         return plan.guarantee(steps_taken=steps_taken, unit=self.data.unit, dimension=dimension, caveats=caveats)
-
-    def begin(self, dpvi: DPVI, key: jax.Array) -> DPVIState:
-        """The state of a run with ``key`` before its first step."""
-        return dpvi.init(key, *self.data.train, **self.model.options, **self.constants)
 
 
 def is_array(value: Any) -> bool:

@@ -3,13 +3,15 @@
 from workbench.inference.checkpoint import load_state, save_state
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.record_model import PrivacyModelError
-from workbench.inference.svi import DPVI, DPVIState
+from workbench.inference.step import DPVIState, PrivateStep
+from workbench.inference.svi import DPVI
 from workbench.inference.training import Snapshot, run
 
 __all__ = [
     "DPVI",
     "DPVIState",
     "PrivacyModelError",
+    "PrivateStep",
     "Snapshot",
     "clipped_sum",
     "load_state",

@@ -1,10 +1,11 @@
 """Where leaves enter a jaxpr, and what a record's gradient is made of there.
 
-A site is one operation that is linear in a leaf: a matrix product, a convolution or a look-up of rows, maybe in the body of
-lax.scan. Seen from it the leaf is an array of S matrices, p x d, and record i's gradient for each of them is a_i^T g_i: a_i
-is the other operand with T rows, one for each place where the record meets the matrix, and g_i the gradient of the loss at
-the operation's output. A convolution's rows are the patches that its kernel sees, a look-up's the numbers of its rows. Steps
-of a scan that all use one leaf are places; steps that each take their own part of a stacked leaf are among the S.
+A linear use is one operation that is linear in a leaf: a matrix product, a convolution or a look-up of rows, maybe in the
+body of lax.scan. Seen from it the leaf is an array of S matrices, p x d, and record i's gradient for each of them is
+a_i^T g_i: a_i is the other operand with T rows, one for each place where the record meets the matrix, and g_i the gradient
+of the loss at the operation's output. A convolution's rows are the patches that its kernel sees, a look-up's the numbers of
+its rows. Steps of a scan that all use one leaf are places; steps that each take their own part of a stacked leaf are among
+the S.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p, dy
 
 from workbench.inference._jaxprs import Environment, aval, evaluate, scan_again, scan_counts
 
-__all__ = ["Site", "Use", "entries", "factors", "run", "site_of", "uses_of"]
+__all__ = ["LinearUse", "Use", "entries", "factors", "linear_use_of", "run", "uses_of"]
 
 Array = jax.Array
 
@@ -55,7 +56,7 @@ class Use(NamedTuple):
     problem: str = ""
 
 
-class Site(NamedTuple):
+class LinearUse(NamedTuple):
     """A use that is linear in the leaf. :param kind: "product", "convolution" or "rows".
 
     :param shape: (S, T, p, d) as above; p is the number of rows of the table where rows are looked up.
@@ -66,7 +67,7 @@ class Site(NamedTuple):
     shape: tuple[int, int, int, int]
 
     def seen(self, leaf: Array) -> Array:
-        """The leaf as the site's S matrices, [S, p, d]: a linear function, and a permutation of those entries it uses."""
+        """The leaf as the operation's S matrices, [S, p, d]: a linear function, and a permutation of the entries it uses."""
         equation, stacks = self.use.equation, sum(self.use.stacked)
         assert equation is not None
         leaf = _viewed(leaf, self.use.steps)
@@ -173,8 +174,8 @@ def _walk(
             found[number].append(Use(path, None, 0, steps, lengths, stacked_for.get(number, ()), problem))
 
 
-def site_of(use: Use) -> Site | str:
-    """The site at ``use``, or why there is none."""
+def linear_use_of(use: Use) -> LinearUse | str:
+    """The linear use at ``use``, or why there is none."""
     equation = use.equation
     if use.problem or equation is None:
         return use.problem
@@ -185,16 +186,16 @@ def site_of(use: Use) -> Site | str:
         (contracted, batch), other = _sides(equation, use.side), aval(equation.invars[1 - use.side])
         p, s = (math.prod(leaf.shape[axis] for axis in axes) for axes in (contracted, batch))
         if p * s:
-            return Site(use, "product", (stacks * s, turns * (other.size // (p * s)), p, leaf.size // (p * s)))
+            return LinearUse(use, "product", (stacks * s, turns * (other.size // (p * s)), p, leaf.size // (p * s)))
     if equation.primitive is conv_general_dilated_p and use.side == 1 and equation.params["batch_group_count"] == 1:
         spec, groups = equation.params["dimension_numbers"].rhs_spec, equation.params["feature_group_count"]
         outputs, result = leaf.shape[spec[0]], aval(equation.outvars[0])
         if leaf.size:
             shape = (stacks * groups, turns * (result.size // outputs), leaf.size // outputs, outputs // groups)
-            return Site(use, "convolution", shape)
+            return LinearUse(use, "convolution", shape)
     if _looks_up_rows(equation, use.side):
         d = math.prod(leaf.shape[1:])
-        return Site(use, "rows", (stacks, turns * (aval(equation.outvars[0]).size // max(d, 1)), leaf.shape[0], d))
+        return LinearUse(use, "rows", (stacks, turns * (aval(equation.outvars[0]).size // max(d, 1)), leaf.shape[0], d))
     return f"enters {equation.primitive.name}"
 
 
@@ -260,23 +261,25 @@ def run(
 # --- what a record's gradient is made of --------------------------------------------------------------------------------
 
 
-def factors(site: Site, met: Array, cotangent: Array) -> tuple[Array, Array]:
-    """a (float[M, S, T, p], or numbers of rows int[M, S, T]) and g (float[M, S, T, d]) of a site, for M records.
+def factors(linear_use: LinearUse, met: Array, cotangent: Array) -> tuple[Array, Array]:
+    """a (float[M, S, T, p], or numbers of rows int[M, S, T]) and g (float[M, S, T, d]) of a linear use, for M records.
 
     :param met: what the leaf met, :param cotangent: the gradient at the output; first axis M, then one for each scan.
     """
-    use = site.use
+    use = linear_use.use
     axes = range(1, 1 + len(use.lengths))
     stacks = [axis for axis, apart in zip(axes, use.stacked, strict=True) if apart]
     turns = [axis for axis, apart in zip(axes, use.stacked, strict=True) if not apart]
-    read = {"product": _product_factors, "convolution": _patches, "rows": _row_numbers}[site.kind]
-    a, g = read(site, met, cotangent, stacks, turns)
-    size, (s, t, p, d) = met.shape[0], site.shape
-    return a.reshape(size, s, t, p) if site.kind != "rows" else a.reshape(size, s, t), g.reshape(size, s, t, d)
+    read = {"product": _product_factors, "convolution": _patches, "rows": _row_numbers}[linear_use.kind]
+    a, g = read(linear_use, met, cotangent, stacks, turns)
+    size, (s, t, p, d) = met.shape[0], linear_use.shape
+    return a.reshape(size, s, t, p) if linear_use.kind != "rows" else a.reshape(size, s, t), g.reshape(size, s, t, d)
 
 
-def _product_factors(site: Site, met: Array, cotangent: Array, stacks: list[int], turns: list[int]) -> tuple[Array, Array]:
-    equation, side, depth = site.use.equation, site.use.side, 1 + len(site.use.lengths)
+def _product_factors(
+    linear_use: LinearUse, met: Array, cotangent: Array, stacks: list[int], turns: list[int]
+) -> tuple[Array, Array]:
+    equation, side, depth = linear_use.use.equation, linear_use.use.side, 1 + len(linear_use.use.lengths)
     assert equation is not None
     contracted, batch = _sides(equation, 1 - side)
     other, leaf = aval(equation.invars[1 - side]), aval(equation.invars[side])
@@ -296,9 +299,11 @@ def _later(depth: int, axes: Sequence[int]) -> list[int]:
     return [depth + axis for axis in axes]
 
 
-def _patches(site: Site, met: Array, cotangent: Array, stacks: list[int], turns: list[int]) -> tuple[Array, Array]:
+def _patches(
+    linear_use: LinearUse, met: Array, cotangent: Array, stacks: list[int], turns: list[int]
+) -> tuple[Array, Array]:
     """The patches of the images that the kernel sees, [..., places, kernel's entries of space, inputs], and g."""
-    equation, depth = site.use.equation, 1 + len(site.use.lengths)
+    equation, depth = linear_use.use.equation, 1 + len(linear_use.use.lengths)
     assert equation is not None
     params = equation.params
     numbers, groups = params["dimension_numbers"], params["feature_group_count"]
@@ -330,11 +335,13 @@ def _patches(site: Site, met: Array, cotangent: Array, stacks: list[int], turns:
     return a, jnp.moveaxis(g, -2, 1 + len(stacks))
 
 
-def _row_numbers(site: Site, met: Array, cotangent: Array, stacks: list[int], turns: list[int]) -> tuple[Array, Array]:
+def _row_numbers(
+    linear_use: LinearUse, met: Array, cotangent: Array, stacks: list[int], turns: list[int]
+) -> tuple[Array, Array]:
     """The numbers of the rows, [..., places], and g, which is zero where a number is that of no row."""
-    equation = site.use.equation
+    equation = linear_use.use.equation
     assert equation is not None
-    _, _, p, d = site.shape
+    _, _, p, d = linear_use.shape
     order = [0, *stacks, *turns]
     g = jnp.transpose(cotangent, [*order, *range(len(order), cotangent.ndim)])
     rows = jnp.transpose(met, [*order, *range(len(order), met.ndim)])
@@ -346,7 +353,7 @@ def _row_numbers(site: Site, met: Array, cotangent: Array, stacks: list[int], tu
     return rows.astype(jnp.int32), jnp.where(inside[..., None], g, 0)
 
 
-def entries(site: Site, shape: tuple[int, ...]) -> np.ndarray:
-    """Which entry of the leaf of ``shape`` each entry of ``site.seen`` is, int[S, p, d]."""
+def entries(linear_use: LinearUse, shape: tuple[int, ...]) -> np.ndarray:
+    """Which entry of the leaf of ``shape`` each entry of ``linear_use.seen`` is, int[S, p, d]."""
     with jax.ensure_compile_time_eval():
-        return np.asarray(site.seen(jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)))
+        return np.asarray(linear_use.seen(jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)))

@@ -1,18 +1,20 @@
-"""Optimisers as ``DPVI`` uses them: numpyro's, or optax's in numpyro's dress."""
+"""Optimisers as a private step uses them: numpyro's, or optax's behind numpyro's interface."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpyro.optim
-from jax.flatten_util import ravel_pytree
 from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from workbench import _validate
 
-__all__ = ["Optimizer", "check_optimizer"]
+__all__ = ["Optimizer", "check_optimizer", "optimizer_for"]
 
 # each treats every entry by itself, so it may see all parameters as one vector
 _ELEMENTWISE = (
@@ -35,40 +37,62 @@ def check_optimizer(argument: str, optim: Any) -> None:
         raise _validate.ArgumentError(argument, optim, "must be an optimiser of numpyro.optim or optax.")
 
 
+def _as_numpyro(optim: Any) -> _NumPyroOptim:
+    check_optimizer("optim", optim)
+    return optim if isinstance(optim, _NumPyroOptim) else optax_to_numpyro(optim)
+
+
+@dataclass(frozen=True, eq=False)
 class Optimizer:
     """init / update / get_params of an optimiser, on small models over one vector of all parameters.
 
-    :raises ArgumentError: if ``optim`` is no optimiser, or needs the loss, which stays in the core.
+    :param optim: numpyro's. :param of_rate: makes one like it from a learning rate; None where it has its own.
+    :param vector: structure and shapes of the parameters where they are one vector to ``optim``, else None.
     """
 
-    def __init__(self, optim: Any) -> None:
-        check_optimizer("optim", optim)
-        self._optim = optim if isinstance(optim, _NumPyroOptim) else optax_to_numpyro(optim)
-        self._unravel: Callable[[jax.Array], Any] | None = None
-
-    def like(self, optim: Any) -> Optimizer:
-        """``optim``, of the same kind with another learning rate, over the parameters that ``init`` saw here."""
-        other = Optimizer(optim)
-        other._unravel = self._unravel
-        return other
+    optim: _NumPyroOptim
+    of_rate: Callable[[Any], Any] | None
+    vector: tuple[Any, tuple[tuple[int, ...], ...]] | None
 
     def init(self, params: Any) -> Any:
         """The optimiser's state at ``params``, a pytree of float arrays."""
-        leaves = jax.tree.leaves(params)
-        few = sum(leaf.size for leaf in leaves) <= _FEW and len({leaf.dtype for leaf in leaves}) == 1
-        self._unravel = None
-        if few and type(self._optim) in _ELEMENTWISE:
-            params, self._unravel = ravel_pytree(params)
-        return self._optim.init(params)
+        return self.optim.init(self._flat(params))
 
-    def update(self, gradient: Any, state: Any) -> Any:
-        """The state after one step against ``gradient``, a pytree like the parameters."""
-        if self._unravel is not None:
-            gradient, _ = ravel_pytree(gradient)
+    def update(self, gradient: Any, state: Any, learning_rate: Any = None) -> Any:
+        """The state after one step against ``gradient``, a pytree like the parameters.
+
+        :param learning_rate: float scalar, which may be traced; None where the optimiser has its own.
+        """
+        optim = self.optim if self.of_rate is None else _as_numpyro(self.of_rate(learning_rate))
         # optax's wrapper asks for the loss, which must not leave the core: a rule that really uses it sees NaN and fails
-        return self._optim.update(gradient, state, value=jax.numpy.nan)
+        return optim.update(self._flat(gradient), state, value=jnp.nan)
 
     def get_params(self, state: Any) -> Any:
         """The parameters at ``state``."""
-        params = self._optim.get_params(state)
-        return params if self._unravel is None else self._unravel(params)
+        params = self.optim.get_params(state)
+        if self.vector is None:
+            return params
+        treedef, shapes = self.vector
+        leaves, start = [], 0
+        for shape in shapes:
+            size = math.prod(shape)
+            leaves.append(params[start : start + size].reshape(shape))
+            start += size
+        return jax.tree.unflatten(treedef, leaves)
+
+    def _flat(self, tree: Any) -> Any:
+        return tree if self.vector is None else jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def optimizer_for(params: Any, optim: Any, learning_rate: float | None = None) -> Optimizer:
+    """``optim`` over parameters like ``params``, a pytree of float arrays.
+
+    :param optim: of numpyro.optim or optax; with ``learning_rate`` a function that makes one of a learning rate.
+    :raises ArgumentError: naming ``optim``, if it is no optimiser, or needs the loss, which stays in the core.
+    """
+    base = _as_numpyro(optim if learning_rate is None else optim(learning_rate))
+    leaves, treedef = jax.tree.flatten(params)
+    few = sum(leaf.size for leaf in leaves) <= _FEW and len({leaf.dtype for leaf in leaves}) == 1
+    is_vector = few and type(base) in _ELEMENTWISE
+    vector = (treedef, tuple(leaf.shape for leaf in leaves)) if is_vector else None
+    return Optimizer(base, None if learning_rate is None else optim, vector)

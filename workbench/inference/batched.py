@@ -7,7 +7,7 @@ On a CPU each core steps a part of the lanes in a thread of its own.
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import math
 import os
 import threading
@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
+from workbench.inference.compiling import chunk_of
 from workbench.inference.record_model import Record
-from workbench.inference.svi import DPVI, DPVIState, Hyperparameters
-from workbench.inference.training import chunk_of
+from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
 
 __all__ = ["BatchedProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]
 
@@ -53,57 +53,57 @@ def stacked(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def starting_states(dpvi: DPVI, keys: Sequence[jax.Array], constants: dict[str, Any]) -> DPVIState:
-    """The states from which fits with ``keys`` start, stacked, as ``dpvi.init`` would give them one by one.
+def starting_states(private_step: PrivateStep, keys: Sequence[jax.Array], hyper: Hyperparameters) -> DPVIState:
+    """The states from which fits with ``keys`` start, stacked, as ``private_step.init`` would give them one by one.
 
-    ``dpvi.init`` must have been called, and the guide must not be an automatic one.
+    The guide must not be an automatic one, which draws its starting values when the model is split.
 
-    :param constants: of ``Hyperparameters``, stacked.
+    :param hyper: stacked.
     """
-    together = jnp.stack(list(keys))
-    optim_state, average = jax.jit(jax.vmap(dpvi.start))(together, constants)
-    return DPVIState(optim_state, jnp.zeros((), jnp.int32), together, average)
+    return jax.jit(jax.vmap(private_step.init, out_axes=_AXES))(jnp.stack(list(keys)), hyper)
 
 
-def bytes_per_lane(dpvi: DPVI, state: DPVIState, records: Sequence[Any], *, shared: bool) -> int:
+def bytes_per_lane(private_step: PrivateStep, state: DPVIState, records: Sequence[Any], *, shared: bool) -> int:
     """About how much memory one lane takes, from shapes alone.
 
     :param records: of one fit. :param shared: whether all lanes read the same copy of them.
     """
     kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((state.optim_state, state.average)))
     own = 0 if shared else sum(array.size * array.dtype.itemsize for array in records)
+    size, sampler, noise_size = private_step.performance.microbatch_size, private_step.sampler, private_step.noise_size
     # gradients of a minibatch's records, in the worst case one by one, and what is drawn ahead
-    held = (dpvi.sampler.usual_size() if dpvi.physical_size is None else dpvi.physical_size) * dpvi.noise_size * 4
-    return int(4 * kept + own + held + 8 * (dpvi.noise_size + dpvi.sampler.words))
+    held = (sampler.usual_size() if size is None else size) * noise_size * 4
+    return int(4 * kept + own + held + 8 * (noise_size + sampler.words))
 
 
-def unconstrained(dpvi: DPVI, state: DPVIState, averaged: bool) -> dict[str, Any]:
-    """``dpvi.unconstrained`` of all lanes, stacked."""
-    return jax.jit(jax.vmap(lambda state: dpvi.unconstrained(state, averaged), in_axes=(_AXES,)))(state)
+def unconstrained(private_step: PrivateStep, state: DPVIState, averaged: bool) -> dict[str, Any]:
+    """``private_step.unconstrained`` of all lanes, stacked."""
+    return jax.jit(jax.vmap(lambda state: private_step.unconstrained(state, averaged), in_axes=(_AXES,)))(state)
 
 
 class BatchedProgram:
     """The compiled steps of up to ``lanes`` fits, for one batch of fits after another.
 
-    :param dpvi: of any of the fits, after ``init``: sampler, N and structure are common to all.
+    :param private_step: of any of the fits: sampler, N and structure are common to all.
     :param lanes: how many at once; a smaller batch is filled up with lanes that are thrown away.
     :param shared: whether all lanes read the same records. :param device: where they run.
     """
 
-    def __init__(self, dpvi: DPVI, lanes: int, *, shared: bool, device: jax.Device) -> None:
+    def __init__(self, private_step: PrivateStep, lanes: int, *, shared: bool, device: jax.Device) -> None:
         self._parts = min(lanes, cores()) if device.platform == "cpu" else 1
         self._width = -(-lanes // self._parts)
         self._shared, self._device = shared, device
-        self._dpvi = copy.copy(dpvi)
-        if dpvi.physical_size is None:
-            self._dpvi.physical_size = dpvi.sampler.usual_size(self._width)
+        performance = private_step.performance
+        if performance.microbatch_size is None:  # the largest minibatch of all lanes decides
+            performance = performance._replace(microbatch_size=private_step.sampler.usual_size(self._width))
+        self._step = dataclasses.replace(private_step, performance=performance)
         self._chunk: Callable[..., DPVIState] | None = None
 
     def run(
         self,
         state: DPVIState,
         records: Record,
-        numbers: Hyperparameters,
+        hyper: Hyperparameters,
         steps: int,
         *,
         stop: Callable[[], bool] = lambda: False,
@@ -112,16 +112,16 @@ class BatchedProgram:
         """Step all lanes until step number ``steps``.
 
         :param state: stacked, ``step`` a scalar. :param records: [lanes, N, ...], or [N, ...] where shared.
-        :param numbers: stacked. :param stop: asked about every .5 s.
+        :param hyper: stacked. :param stop: asked about every .5 s.
         :param on_step: called in this thread, with the number of steps that all lanes have taken.
-        :raises ArgumentError: if there are more lanes than places for them, if ``records`` or ``numbers`` have another
-            number of lanes than ``state``, or if the records are not such as ``dpvi.init`` saw.
+        :raises ArgumentError: if there are more lanes than places for them, if ``records`` or ``hyper`` have another
+            number of lanes than ``state``, or if the records are not such as the step was made for.
         :raises jax.errors.JaxRuntimeError: as JAX does, such as RESOURCE_EXHAUSTED.
         """
         began = time.perf_counter()
         lanes, first_step = state.key.shape[0], int(state.step)
-        self._require_lanes(lanes, records, numbers)
-        parts = [self._part(state, records, numbers, number) for number in range(self._parts)]
+        self._require_lanes(lanes, records, hyper)
+        parts = [self._part(state, records, hyper, number) for number in range(self._parts)]
         if self._chunk is None:
             self._chunk = self._compiled(*parts[0])
         compiled = time.perf_counter()
@@ -162,19 +162,19 @@ class BatchedProgram:
         on_step(min(taken))
         return LanesResult(end, min(taken) == steps, time.perf_counter() - compiled, compiled - began)
 
-    def _require_lanes(self, lanes: int, records: Record, numbers: Hyperparameters) -> None:
+    def _require_lanes(self, lanes: int, records: Record, hyper: Hyperparameters) -> None:
         """Places beyond the end of an array are read as its last: a lane would have another's records, clip or noise."""
         if lanes > self._parts * self._width:
             raise _validate.ArgumentError("state", lanes, f"lanes, but there are places for {self._parts * self._width}.")
-        for name, stacked in (("records", () if self._shared else records), ("numbers", numbers)):
+        for name, stacked in (("records", () if self._shared else records), ("hyper", hyper)):
             for leaf in jax.tree.leaves(stacked):
                 if leaf.shape[:1] != (lanes,):
                     raise _validate.ArgumentError(name, leaf.shape, f"must have a first axis of {lanes}, an entry a lane.")
         each = [jax.ShapeDtypeStruct(array.shape if self._shared else array.shape[1:], array.dtype) for array in records]
-        self._dpvi.require_records(tuple(each))
+        self._step.require_records(tuple(each))
 
-    def _part(self, state: DPVIState, records: Record, numbers: Hyperparameters, number: int) -> Any:
-        """(state, records, numbers) of a core's lanes, on the device; the state in memory of its own."""
+    def _part(self, state: DPVIState, records: Record, hyper: Hyperparameters, number: int) -> Any:
+        """(state, records, hyper) of a core's lanes, on the device; the state in memory of its own."""
         lanes = state.key.shape[0]
         places = np.minimum(np.arange(number * self._width, (number + 1) * self._width), lanes - 1)
 
@@ -183,20 +183,20 @@ class BatchedProgram:
 
         of_lanes = chosen((state.optim_state, state.key, state.average))
         own = DPVIState(of_lanes[0], jax.device_put(jnp.array(state.step, copy=True), self._device), *of_lanes[1:])
-        return own, jax.device_put(records, self._device) if self._shared else chosen(records), chosen(numbers)
+        return own, jax.device_put(records, self._device) if self._shared else chosen(records), chosen(hyper)
 
-    def _compiled(self, state: DPVIState, records: Record, numbers: Hyperparameters) -> Callable[..., DPVIState]:
+    def _compiled(self, state: DPVIState, records: Record, hyper: Hyperparameters) -> Callable[..., DPVIState]:
         chunk = jax.vmap(
-            chunk_of(self._dpvi, _STEPS_AHEAD, self._width),
+            chunk_of(self._step, _STEPS_AHEAD, self._width),
             in_axes=(_AXES, None if self._shared else 0, None, 0),
             out_axes=_AXES,
         )
-        lowered = jax.jit(chunk, donate_argnums=0).lower(state, records, jnp.int32(0), numbers)
+        lowered = jax.jit(chunk, donate_argnums=0).lower(state, records, jnp.int32(0), hyper)
         options: dict[str, Any] = {}
         if self._device.platform == "cpu":
             if self._parts > 1:  # a core each: threads of XLA's own would wait for one another
                 options["xla_cpu_multi_thread_eigen"] = False
-            if self._dpvi.noise_size <= _SHORT:
+            if self._step.noise_size <= _SHORT:
                 options["xla_cpu_experimental_ynn_fusion_type"] = ""
                 options["xla_backend_optimization_level"] = 2  # a third less time to compile, and steps as quick
         try:

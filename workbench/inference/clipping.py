@@ -15,7 +15,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from workbench import _validate
-from workbench.inference import bookkeeping
+from workbench.inference import _factors, bookkeeping
 from workbench.inference._separation import require_separate
 from workbench.inference.bookkeeping import LeafRule
 from workbench.noise.mechanism import CLIPPINGS
@@ -169,19 +169,19 @@ def clipped_sum_in_parts(
     mask: jax.Array,
     clip: float | jax.Array,
     strategy: str,
-    physical_size: int | None,
+    microbatch_size: int | None,
     clipping: str,
     rules: Mapping[str, str] | None = None,
 ) -> Any:
-    """The sum of ``clipped_sum`` over a minibatch that is brought in by parts of ``physical_size`` records.
+    """The sum of ``clipped_sum`` over a minibatch that is brought in by parts of ``microbatch_size`` records.
 
     The loss must have passed ``require_separate``: it is not looked at again for every step that is traced.
 
     :param chosen: ``chosen(places)`` gives the records at these places of the minibatch, int32[B] -> pytree.
-    :param mask: bool[M] for the whole minibatch. :param physical_size: None takes it in one part.
+    :param mask: bool[M] for the whole minibatch. :param microbatch_size: None takes it in one part.
     """
     size = mask.shape[0]
-    width = size if physical_size is None else min(physical_size, size)
+    width = size if microbatch_size is None else min(microbatch_size, size)
 
     def part(places: jax.Array, counted: jax.Array) -> Any:
         return _clipped_sum(loss, u, chosen(places), counted, clip, strategy, clipping, rules).total
@@ -249,7 +249,7 @@ _WEIGHTS = {"flat": _flat, "automatic": _automatic, "per_leaf": _per_leaf}
 
 def _as_single(tree: Any) -> Any:
     """Half precision cannot hold a norm to the accuracy that the bound needs."""
-    return jax.tree.map(bookkeeping.single, tree)
+    return jax.tree.map(_factors.single, tree)
 
 
 def _one(records: Any) -> Any:
@@ -289,12 +289,12 @@ def _bookkeeping(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: ja
 def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     gradients = _computed_once(mask, _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
     leaves, treedef = jax.tree.flatten(gradients)
-    weights = weigh(mask, [bookkeeping.squares_of(leaf) for leaf in leaves])
+    weights = weigh(mask, [_factors.squares_of(leaf) for leaf in leaves])
 
     def total(leaves: Sequence[jax.Array]) -> Any:
-        return jax.tree.unflatten(treedef, list(map(bookkeeping.weighted, leaves, weights.of_leaf)))
+        return jax.tree.unflatten(treedef, list(map(_factors.weighted, leaves, weights.of_leaf)))
 
-    without = functools.partial(bookkeeping.without, leaves)
+    without = functools.partial(_factors.without, leaves)
     return _Clipped(_where_sound(weights.norms, lambda out: total(out(leaves, without))), weights.norms)
 
 
@@ -352,7 +352,7 @@ def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array
     def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
         gradient = _computed_once(mask[place], jax.tree.leaves(_as_single(jax.grad(loss)(u, record))))
-        weights = weigh(mask[place][None], [bookkeeping.squares_of(leaf[None]) for leaf in gradient])
+        weights = weigh(mask[place][None], [_factors.squares_of(leaf[None]) for leaf in gradient])
         clipped = [
             jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
             for leaf, own in zip(gradient, weights.of_leaf, strict=True)

@@ -19,17 +19,26 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
-from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, constraints
+from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.util import transform_fn
 
 from workbench import _validate
 from workbench.inference._modules import NetworkWatch, PrivacyModelError
-from workbench.inference._separation import require_plain
 from workbench.inference._threads import separate_handler_stacks
+from workbench.inference._traces import (
+    drawn,
+    family,
+    is_inside,
+    is_subsampling,
+    log_density,
+    one_record,
+    total,
+    trace_of,
+    used_inputs,
+)
 
 __all__ = ["PrivacyModelError", "RecordModel", "common_length", "record_keys", "split"]
 
@@ -49,32 +58,9 @@ def common_length(records: tuple[Any, ...]) -> int:
     return sizes[0]
 
 
-def _one_record(record: Record) -> Record:
-    """NumPyro's view of one record: a leading axis of one on each array."""
-    return tuple(jnp.asarray(array)[None] for array in record)
-
-
 def _blank(array: Any) -> Array:
     """What stands in for a record's array: positive, because it may be a weight, but zero where it may be an index."""
     return (jnp.ones if jnp.issubdtype(array.dtype, jnp.inexact) else jnp.zeros)(array.shape, array.dtype)
-
-
-def _is_subsampling(site: dict[str, Any]) -> bool:
-    if site["type"] != "plate":
-        return False
-    size, subsample_size = site["args"]
-    return subsample_size is not None and subsample_size != size
-
-
-def _trace(fn: Callable, key: Array, values: dict[str, Any], plate_index: Array, *args: Any, **kwargs: Any) -> dict:
-    """The trace of ``fn`` with sites and parameters set to ``values``; subsampling plates get ``plate_index``."""
-
-    def index(site: dict[str, Any]) -> Array | None:
-        return jnp.broadcast_to(plate_index, site["args"][1:]) if _is_subsampling(site) else None
-
-    seeded = handlers.seed(fn, key)
-    fixed = handlers.substitute(handlers.substitute(seeded, data=values), substitute_fn=index)
-    return handlers.trace(fixed).get_trace(*args, **kwargs)
 
 
 class _WithoutObservations(handlers.Messenger):
@@ -85,21 +71,14 @@ class _WithoutObservations(handlers.Messenger):
             msg["fn"] = msg["fn"].mask(False)
 
 
-def _family(distribution: Any) -> str:
-    """The name of a distribution as its author knows it, without what plates and ``to_event`` put around it."""
-    while isinstance(distribution, (ExpandedDistribution, Independent, MaskedDistribution)):
-        distribution = distribution.base_dist
-    return type(distribution).__name__
-
-
 def _require_continuous(model: Callable, key: Array, plate_index: Array, *args: Any, **kwargs: Any) -> None:
     """:raises PrivacyModelError: naming a discrete latent of ``model``, which no automatic guide can have."""
 
     def find(key: Array) -> None:
-        for name, site in _trace(model, key, {}, plate_index, *args, **kwargs).items():
+        for name, site in trace_of(model, key, {}, plate_index, *args, **kwargs).items():
             if site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete:
                 raise PrivacyModelError(
-                    f"site {name!r} is a discrete latent ({_family(site['fn'])}), which an automatic guide cannot "
+                    f"site {name!r} is a discrete latent ({family(site['fn'])}), which an automatic guide cannot "
                     "have: sum it out in the model, as the mixture in models/gmm.py does."
                 )
 
@@ -108,7 +87,7 @@ def _require_continuous(model: Callable, key: Array, plate_index: Array, *args: 
 
 
 def _record_plate(trace: dict, what: str) -> str:
-    plates = [name for name, site in trace.items() if _is_subsampling(site)]
+    plates = [name for name, site in trace.items() if is_subsampling(site)]
     if len(plates) == 1:
         return plates[0]
     if not plates:
@@ -121,35 +100,6 @@ def _record_plate(trace: dict, what: str) -> str:
     )
 
 
-def _inside(site: dict[str, Any], plate: str) -> bool:
-    return any(frame.name == plate for frame in site["cond_indep_stack"])
-
-
-def _log_density(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
-    """Sum of the site's log density with its own scale, without the record plate's factor size / subsample size."""
-    if site["intermediates"]:
-        value = site["fn"].log_prob(site["value"], site["intermediates"])
-    else:
-        value = site["fn"].log_prob(site["value"])
-    scale = 1.0 if site["scale"] is None else site["scale"]
-    return jnp.sum(value * (scale / plate_scale))  # a scale may hold weights, one for each entry
-
-
-def _used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
-    """For each output of ``fn`` (a dict) and each leaf of ``args``: does one depend on the other?
-
-    Read off the jaxpr, not off values, so a dependence that happens to vanish at some point is found too.
-    """
-    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
-    require_plain(closed)  # what calls Python would seem to be needed by every output
-    names = list(jax.tree.unflatten(jax.tree.structure(shapes), range(len(closed.jaxpr.outvars))).items())
-    used = {}
-    for name, position in names:
-        wanted = [place == position for place in range(len(closed.jaxpr.outvars))]
-        used[name] = list(dce_jaxpr(closed.jaxpr, wanted)[1])
-    return used
-
-
 def _require_num_records(fn: Callable, what: str) -> None:
     target = getattr(fn, "model", fn)  # an AutoGuide passes its arguments on to its model
     try:
@@ -158,15 +108,6 @@ def _require_num_records(fn: Callable, what: str) -> None:
         return
     if not any(p.name == "num_records" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
         raise PrivacyModelError(f"the {what} takes no argument num_records: it is the size of the record plate.")
-
-
-def _drawn(trace: dict) -> dict[str, Any]:
-    return {name: site["value"] for name, site in trace.items() if site["type"] == "sample"}
-
-
-def _total(value: Any) -> Array:
-    """The sum of all entries of a pytree: a scalar that depends on whatever the pytree depends on."""
-    return sum((jnp.sum(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(value)), jnp.zeros(()))
 
 
 def record_keys(key: Array, places: Array) -> Array:
@@ -230,12 +171,12 @@ class RecordModel:
 
     def _traces(self, values: dict[str, Any], key: Array, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
         """Traces of guide and model for one record (``blank_record`` by default) and one draw of the base noise."""
-        args = _one_record(self.blank_record if record is None else record)
+        args = one_record(self.blank_record if record is None else record)
         kwargs = {"num_records": self.num_records, **self.static}
         guide_key, model_key = jax.random.split(key)
         index = jnp.asarray(index, jnp.int32)
-        guide_trace = _trace(self.guide, guide_key, values, index, *args, **kwargs)
-        model_trace = _trace(self.model, model_key, values | _drawn(guide_trace), index, *args, **kwargs)
+        guide_trace = trace_of(self.guide, guide_key, values, index, *args, **kwargs)
+        model_trace = trace_of(self.model, model_key, values | drawn(guide_trace), index, *args, **kwargs)
         return guide_trace, model_trace
 
     def release_point(self, params: dict[str, Any], key: Array) -> tuple[dict[str, Any], Array]:
@@ -254,7 +195,7 @@ class RecordModel:
         return {
             name: site["value"]
             for name, site in model_trace.items()
-            if site["type"] in ("sample", "deterministic") and not _inside(site, self.plate)
+            if site["type"] in ("sample", "deterministic") and not is_inside(site, self.plate)
         }
 
     def record_loss(self, shared: dict[str, Any], record: Record, key: Array, index: Any = 0) -> Array:
@@ -268,11 +209,11 @@ class RecordModel:
         for name, site in model_trace.items():
             # a local latent that the guide leaves out is drawn from the model: its two terms cancel
             counts = site["type"] == "sample" and (site["is_observed"] or name in self.local_latents)
-            if counts and _inside(site, self.plate):
-                loss = loss - _log_density(site, self.plate_scale)
+            if counts and is_inside(site, self.plate):
+                loss = loss - log_density(site, self.plate_scale)
         for site in guide_trace.values():
-            if site["type"] == "sample" and _inside(site, self.plate):
-                loss = loss + _log_density(site, self.plate_scale)
+            if site["type"] == "sample" and is_inside(site, self.plate):
+                loss = loss + log_density(site, self.plate_scale)
         return loss
 
     def record_losses(self, shared: dict[str, Any], records: Record, key: Array) -> Array:
@@ -294,13 +235,13 @@ def _global_part(guide_trace: dict, model_trace: dict, plate: str) -> tuple[dict
     loss = jnp.zeros(())
     for trace in (guide_trace, model_trace):
         for name, site in trace.items():
-            is_latent = site["type"] == "sample" and not _inside(site, plate)
+            is_latent = site["type"] == "sample" and not is_inside(site, plate)
             if is_latent or site["type"] == "param":
                 values[name] = site["value"]
             if is_latent and trace is guide_trace:
-                loss = loss + _log_density(site)
+                loss = loss + log_density(site)
             elif is_latent and name in guide_trace:
-                loss = loss - _log_density(site)
+                loss = loss - log_density(site)
     return values, loss
 
 
@@ -334,7 +275,7 @@ def split(
     for fn, what in ((model, "model"), (guide, "guide")):
         _require_num_records(fn, what)
     blank_record = tuple(_blank(array) for array in record)
-    args = _one_record(blank_record)
+    args = one_record(blank_record)
     zero = jnp.zeros((), jnp.int32)
 
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
@@ -344,7 +285,7 @@ def split(
         _require_continuous(original, key, zero, *args, **kwargs)
         guide.model = NetworkWatch(_WithoutObservations(original))
         try:
-            _trace(guide, key, {}, zero, *args, **kwargs)
+            trace_of(guide, key, {}, zero, *args, **kwargs)
         finally:
             guide.model = original
 
@@ -354,9 +295,8 @@ def split(
     def starting_values(key: Array, others: dict[str, Any] | None = None) -> dict[str, Array]:
         given = {**kwargs, **(others or {})}
         guide_key, model_key = jax.random.split(key)
-        guide_trace = _trace(guide, guide_key, {}, zero, *args, **given)
-        drawn = {name: site["value"] for name, site in guide_trace.items() if site["type"] == "sample"}
-        model_trace = _trace(model, model_key, drawn, zero, *args, **given)
+        guide_trace = trace_of(guide, guide_key, {}, zero, *args, **given)
+        model_trace = trace_of(model, model_key, drawn(guide_trace), zero, *args, **given)
         if not sites:
             sites.update(guide=guide_trace, model=model_trace)  # read below for what is static in them
         values = {}
@@ -401,7 +341,7 @@ def split(
         local_latents=tuple(
             name
             for name, site in sites["model"].items()
-            if site["type"] == "sample" and not site["is_observed"] and _inside(site, plate) and name in sites["guide"]
+            if site["type"] == "sample" and not site["is_observed"] and is_inside(site, plate) and name in sites["guide"]
         ),
         observed=tuple(name for name, site in sites["model"].items() if site["type"] == "sample" and site["is_observed"]),
         starting_values=starting_values,
@@ -418,14 +358,14 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
                     f"site {name!r} of the {what} is mutable state (batch statistics, say): it would carry records from "
                     "step to step un-noised."
                 )
-            if what == "guide" and _is_subsampling(site) and name != plate:
+            if what == "guide" and is_subsampling(site) and name != plate:
                 raise PrivacyModelError(
                     f"the guide subsamples in plate {name!r}, but the model's record plate is {plate!r}."
                 )
     for name, site in model_trace.items():
         if site["type"] != "sample":
             continue
-        if site["is_observed"] and not _inside(site, plate):
+        if site["is_observed"] and not is_inside(site, plate):
             raise PrivacyModelError(
                 f"site {name!r} is observed outside the record plate {plate!r}: it cannot be clipped per record."
             )
@@ -440,11 +380,11 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
             continue
         if name not in guide_trace and not site["fn"].has_rsample:
             raise PrivacyModelError(
-                f"site {name!r} is missing from the guide and {_family(site['fn'])} cannot be reparametrised: give it "
+                f"site {name!r} is missing from the guide and {family(site['fn'])} cannot be reparametrised: give it "
                 "a guide, or sum it out in a distribution of your own (as MixtureSameFamily does)."
             )
-        if name in guide_trace and _inside(site, plate) != _inside(guide_trace[name], plate):
-            where = ("inside", "outside") if _inside(site, plate) else ("outside", "inside")
+        if name in guide_trace and is_inside(site, plate) != is_inside(guide_trace[name], plate):
+            where = ("inside", "outside") if is_inside(site, plate) else ("outside", "inside")
             raise PrivacyModelError(
                 f"site {name!r} stands {where[0]} the record plate {plate!r} in the model, but {where[1]} it in the guide."
             )
@@ -453,7 +393,7 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
             raise PrivacyModelError(f"site {name!r} of the guide is not in the model.")
         if site["type"] == "sample" and not site["fn"].has_rsample:
             raise PrivacyModelError(
-                f"site {name!r} of the guide is not reparametrised ({_family(site['fn'])}): its gradient needs that."
+                f"site {name!r} of the guide is not reparametrised ({family(site['fn'])}): its gradient needs that."
             )
 
 
@@ -472,13 +412,13 @@ def _check_global_part(candidate: RecordModel, key: Array) -> None:
         outputs = {}
         for number, trace in enumerate(candidate._traces(start, key, index, record)):
             for name, site in trace.items():
-                if site["type"] == "param" or (site["type"] == "sample" and not _inside(site, candidate.plate)):
-                    outputs[f"{number} value {name}"] = _total(site["value"])
+                if site["type"] == "param" or (site["type"] == "sample" and not is_inside(site, candidate.plate)):
+                    outputs[f"{number} value {name}"] = total(site["value"])
                     if site["type"] == "sample":
-                        outputs[f"{number} density {name}"] = _log_density(site)
+                        outputs[f"{number} density {name}"] = log_density(site)
         return outputs
 
-    for output, used in _used_inputs(quantities, candidate.blank_record, jnp.zeros((), jnp.int32)).items():
+    for output, used in used_inputs(quantities, candidate.blank_record, jnp.zeros((), jnp.int32)).items():
         name = output.split(" ", 2)[2]
         if any(used[:-1]):
             raise PrivacyModelError(
@@ -496,7 +436,7 @@ def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
     start = candidate.constrain(candidate.initial)
     values = jax.eval_shape(lambda: _global_part(*candidate._traces(start, key), candidate.plate)[0])
     arguments = (values, candidate.blank_record, key, jnp.zeros((), jnp.int32))
-    flags = _used_inputs(lambda *args: {"loss": candidate.record_loss(*args)}, *arguments)["loss"]
+    flags = used_inputs(lambda *args: {"loss": candidate.record_loss(*args)}, *arguments)["loss"]
     used_values, _, used_key, used_index = jax.tree.unflatten(jax.tree.structure(arguments), flags)
     if used_index:
         raise PrivacyModelError(

@@ -71,7 +71,7 @@ class Outlook:
 
 
 def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
-    """What ``plan`` means with noise in ``dimension`` coordinates (``PreparedFit.dpvi.noise_size``).
+    """What ``plan`` means with noise in ``dimension`` coordinates (``PreparedFit.step.noise_size``).
 
     Quick after the calibration: some tenths of a second, and a fit of the same plan need not compute its curve again.
 

@@ -21,8 +21,8 @@ from workbench.data import Dataset
 from workbench.data.groups import group_codes
 from workbench.data.preprocessing import unmasked
 from workbench.data.schema import Schema
+from workbench.inference.elbo import held_out
 from workbench.inference.record_model import RecordModel, split
-from workbench.inference.svi import held_out
 from workbench.models.model import Model, inputs_of
 from workbench.noise.chacha20 import fast_key, key_from_seed, new_key
 

@@ -22,7 +22,7 @@ from workbench.fitting.prepared import by_name
 from workbench.fitting.settings import FitSpec, is_array
 from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
 from workbench.inference.record_model import PrivacyModelError
-from workbench.inference.svi import DPVIState, Hyperparameters
+from workbench.inference.step import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
 from workbench.sweeps.grid import DP, NON_PRIVATE, POOLED
@@ -140,8 +140,7 @@ class _Group:
         first = runs[0]
         assert first.plan is not None
         self.spec = first.spec
-        self.dpvi = first.spec.trainer(first.plan)
-        self._start = first.spec.begin(self.dpvi, first.spec.new_key())
+        self.step, self._start = first.spec.begin(first.plan, first.spec.new_key())
         datasets = [run.spec.data for run in runs]
         self.shared = all(_same_arrays(data.train, datasets[0].train) for data in datasets)
         self._evaluation_is_shared = all(_same_arrays(data.evaluation, datasets[0].evaluation) for data in datasets)
@@ -159,11 +158,11 @@ class _Group:
     def affordable_lanes(self) -> int:
         """How many lanes fit into memory, and are worth stepping together."""
         records = self.spec.data.train
-        needed = bytes_per_lane(self.dpvi, self._start, records, shared=self.shared)
+        needed = bytes_per_lane(self.step, self._start, records, shared=self.shared)
         lanes = max(1, int(_MEMORY_SHARE * _free_memory(self.spec.device) / needed))
         if self.spec.device.platform == "cpu":
-            minibatch = self.dpvi.sampler.usual_size()
-            lanes = min(lanes, max(cores(), int(_WORTH_TOGETHER / (minibatch * self.dpvi.noise_size))))
+            minibatch = self.step.sampler.usual_size()
+            lanes = min(lanes, max(cores(), int(_WORTH_TOGETHER / (minibatch * self.step.noise_size))))
         return lanes
 
     def forget(self) -> None:
@@ -176,25 +175,25 @@ class _Group:
         """What came of ``runs``; None after a stop."""
         spec = self.spec
         if self._program is None or self._program[0] != lanes:
-            self._program = lanes, BatchedProgram(self.dpvi, lanes, shared=self.shared, device=spec.device)
+            self._program = lanes, BatchedProgram(self.step, lanes, shared=self.shared, device=spec.device)
         keys = [run.spec.new_key() for run in runs]
         records = (
             tuple(map(jnp.asarray, spec.data.train))
             if self.shared
             else tuple(jnp.stack(arrays) for arrays in zip(*(run.spec.data.train for run in runs), strict=True))
         )
-        numbers = stacked([self._numbers(run) for run in runs])
-        starts = self._starts(runs, keys, numbers.constants)
-        evaluate = functools.partial(self._outputs, runs, keys, numbers.constants)
-        first = unconstrained(self.dpvi, starts, spec.settings.average)
+        hyper = stacked([self._hyper(run) for run in runs])
+        starts = self._starts(runs, keys, hyper)
+        evaluate = functools.partial(self._outputs, runs, keys, hyper.constants)
+        first = unconstrained(self.step, starts, spec.settings.average)
         with ThreadPoolExecutor(1, thread_name_prefix="dpvi-evaluation") as other:
             # what comes after the steps is compiled beside them, on the starting values, which are public
             compiling = other.submit(lambda: (self._constrained(first), spec.shows_metrics and evaluate(first)))
-            ended = self._program[1].run(starts, records, numbers, spec.privacy.iterations, stop=stop, on_step=on_step)
+            ended = self._program[1].run(starts, records, hyper, spec.privacy.iterations, stop=stop, on_step=on_step)
             compiling.result()
         if not ended.finished:
             return None
-        params = unconstrained(self.dpvi, ended.state, spec.settings.average)
+        params = unconstrained(self.step, ended.state, spec.settings.average)
         constrained = self._constrained(params)
         found = jax.device_get(params)
         finite = [all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], found)) for lane in range(len(runs))]
@@ -219,23 +218,18 @@ class _Group:
             )
         return outcomes
 
-    def _numbers(self, run: Run) -> Hyperparameters:
-        """What this run's steps take in the place of those of the program."""
+    def _hyper(self, run: Run) -> Hyperparameters:
+        """What this run's steps take as arguments besides state, records and draws."""
         assert run.plan is not None
-        settings, privacy, mechanism = run.spec.settings, run.spec.privacy, run.plan.mechanism
-        private = run.method != NON_PRIVATE
-        return Hyperparameters(
-            jnp.float32(mechanism.clip if private else math.inf),
-            jnp.float32(mechanism.standard_deviation if private else 0.0),
-            None if settings.learning_rate is None else jnp.float32(settings.learning_rate),
-            jnp.int32(privacy.iterations // 2) if settings.average else None,
-            {name: jnp.asarray(run.spec.constants[name]) for name in self._differing},
-        )
+        hyper = run.spec.hyper(run.plan)
+        if run.method == NON_PRIVATE:
+            hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=jnp.float32(0.0))
+        return hyper._replace(constants={name: jnp.asarray(run.spec.constants[name]) for name in self._differing})
 
-    def _starts(self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: dict[str, Any]) -> DPVIState:
+    def _starts(self, runs: Sequence[Run], keys: Sequence[jax.Array], hyper: Hyperparameters) -> DPVIState:
         """The lanes' states before the first step: those of fits of their own."""
-        if not isinstance(self.dpvi.guide, AutoGuide):
-            return starting_states(self.dpvi, keys, constants)
+        if not isinstance(self.step.model.guide, AutoGuide):
+            return starting_states(self.step, keys, hyper)
         states = []
         for run, key in zip(runs, keys, strict=True):
             assert run.plan is not None
@@ -243,7 +237,7 @@ class _Group:
             known = run.spec.privacy.seed, *map(id, run.spec.data.train)
             state = self._begun.get(known) if known[0] is not None else None
             if state is None:
-                state = self._begun[known] = run.spec.begin(run.spec.trainer(run.plan), key)
+                state = self._begun[known] = run.spec.begin(run.plan, key)[1]
             states.append(state)
         return stacked(states)._replace(step=jnp.zeros((), jnp.int32))
 
@@ -253,7 +247,7 @@ class _Group:
 
     @functools.cached_property
     def _constrain(self) -> Callable[[Any], Any]:
-        return jax.jit(jax.vmap(self.dpvi.split.constrain))
+        return jax.jit(jax.vmap(self.step.model.constrain))
 
     def _outputs(self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: Any, params: Any) -> Any:
         """``evaluation.Outputs`` of all runs at ``params``, stacked."""
@@ -277,7 +271,7 @@ class _Group:
     @functools.cached_property
     def _evaluate(self) -> Callable[..., Any]:
         """The jitted evaluation of all lanes, one after the other, of params, keys, constants and evaluation records."""
-        evaluate = evaluation_of(self.dpvi, self.spec.model, self.spec.data.num_evaluation)
+        evaluate = evaluation_of(self.step, self.spec.model, self.spec.data.num_evaluation)
         shared = self._evaluation_is_shared
 
         @jax.jit

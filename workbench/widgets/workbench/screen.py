@@ -165,7 +165,7 @@ class Workbench(RunScreen):
             diagram = png(figure), figure.get_label()
         except Exception:  # a picture of a model that cannot be drawn must not keep it from being fitted
             diagram = b"", ""
-        return _Ready(settings, prepared, outlook(prepared.plan, prepared.dpvi.noise_size), diagram)
+        return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram)
 
     def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
         with self._showing:

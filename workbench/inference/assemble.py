@@ -1,0 +1,98 @@
+"""A private step from a NumPyro model and guide, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workbench import _validate
+from workbench.inference._optimizers import optimizer_for
+from workbench.inference._separation import BY_POSITION, has_axis_of_records, require_no_records, require_separate
+from workbench.inference.clipping import check_clipping
+from workbench.inference.estimators import ESTIMATORS, RecordLoss
+from workbench.inference.record_model import common_length, split
+from workbench.inference.step import USUAL, Performance, PrivateStep, starting_key
+from workbench.noise.chacha20 import fast_key, require_secure
+from workbench.noise.mechanism import GaussianMechanism
+from workbench.sampling.minibatch import Sampler
+
+__all__ = ["assemble"]
+
+
+def assemble(
+    model: Callable,
+    guide: Callable,
+    optim: Any,
+    key: jax.Array,
+    records: tuple[Any, ...],
+    *,
+    sampler: Sampler,
+    mechanism: GaussianMechanism,
+    num_records: int | None = None,
+    estimator: str = "aligned",
+    learning_rate: float | None = None,
+    performance: Performance = USUAL,
+    clip_schedule: Callable[[jax.Array], jax.Array] | None = None,
+    static: Mapping[str, Any] | None = None,
+) -> PrivateStep:
+    """The step of DP-VI for a NumPyro model and guide. Only shapes and types of ``records`` (first axis: records) are read.
+
+    :param optim: an optimiser, or with ``learning_rate`` a function that makes one of a learning rate.
+    :param key: of the run whose starting values the step's model holds; other runs may begin with other keys.
+    :param num_records: N that scales the likelihood, declared public; that of the sampler by default.
+    :param static: further keyword arguments of model and guide, public constants.
+    :raises PrivacyModelError: if the model cannot be fitted privately (``record_model.split``, ``_separation``).
+    :raises ArgumentError: naming the argument and its value. :raises TypeError: if ``key`` is no key of ``workbench.noise``.
+    """
+    require_secure(key)
+    chosen = ESTIMATORS[_validate.choice("estimator", estimator, ESTIMATORS)]
+    check_clipping(mechanism.clipping, performance.strategy, performance.rules)
+    size = common_length(records)
+    static = dict(static or {})
+    _require_no_record_arrays(static, size)
+    if sampler.num_records != size:
+        raise _validate.ArgumentError("records", size, f"the sampler draws from {sampler.num_records} records.")
+    by_record = split(
+        model,
+        guide,
+        starting_key(key),
+        tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in records),
+        num_records=size if num_records is None else num_records,
+        static=static,
+    )
+    optimizer = optimizer_for(by_record.initial, optim, learning_rate)
+    step = PrivateStep(by_record, sampler, mechanism, chosen, optimizer, performance, clip_schedule)
+    _require_separate_records(step, size)
+    return step
+
+
+def _require_no_record_arrays(static: dict[str, Any], size: int) -> None:
+    """:raises ArgumentError: naming a keyword argument that looks like one entry for each record."""
+
+    def is_rows(value: Any) -> bool:  # only arrays are usual entries of lists as long as the records
+        return isinstance(value, (list, tuple)) and len(value) == size and np.ndim(value[0]) > 0
+
+    for path, value in jax.tree_util.tree_flatten_with_path(static, is_leaf=is_rows)[0]:
+        shape = (size,) if is_rows(value) else getattr(value, "shape", ())
+        if has_axis_of_records(shape, size):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise _validate.ArgumentError(name, shape, f"has an axis of {size}, the number of records. {BY_POSITION}")
+
+
+def _require_separate_records(step: PrivateStep, size: int) -> None:
+    """Look at what a step computes: a record's loss is of that record alone, and nothing else is of any record."""
+    model = step.model
+
+    def without_records(params: Any, key: jax.Array) -> Any:
+        def release(loss: RecordLoss, u: Any) -> Any:
+            require_separate(loss, u, (model.blank_record, key), size)
+            return jax.tree.map(jnp.zeros_like, u)
+
+        return step.estimator.gradient(model, params, key, 1.0, release)
+
+    base_noise = jax.eval_shape(fast_key, jax.ShapeDtypeStruct((2,), jnp.uint32))
+    require_no_records(jax.make_jaxpr(without_records)(model.initial, base_noise), size)

@@ -1,0 +1,183 @@
+"""Compiled steps: a chunk of a run as one XLA program, compiled in a thread of its own.
+
+A chunk draws the randomness of several steps at once, which costs a tenth of drawing it step by step.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from workbench.inference._hoisting import hoist
+from workbench.inference._jaxprs import constants, primitives
+from workbench.inference.record_model import Record
+from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
+
+__all__ = ["Chunk", "Compilation", "Compiling", "Lowered", "chunk_of", "compile_ahead", "interval_of", "lower"]
+
+_STEPS_AHEAD = 200  # steps whose random draws are made at once
+_WORDS_AHEAD = 2**17  # but no more random words than this, half a MiB
+_LEAST_STOPS = 25  # of a run, for its curves
+
+Chunk = Callable[[DPVIState, Record, jax.Array, Hyperparameters], DPVIState]
+
+
+class Compilation(NamedTuple):
+    """Compiled steps, ``chunk(state, records, limit, hyper)`` as of ``chunk_of``, and the seconds it took."""
+
+    chunk: Chunk
+    seconds: float
+
+
+@dataclass(frozen=True, repr=False)
+class Lowered:
+    """The steps of a run as XLA is given them, with everything that model, guide and optimiser read while they were traced.
+
+    :param program: a chunk, or where ``is_single`` one step. :param constants: arrays that the program closes over.
+    """
+
+    program: jax.stages.Lowered
+    constants: tuple[Any, ...]
+    is_single: bool
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """32 hexadecimal digits: equal in all processes for programs that do the same with equal arguments."""
+        digest = hashlib.blake2b(self.program.as_text().encode(), digest_size=16)
+        for constant in self.constants:  # also in the text, but for where a later JAX makes arguments of them
+            is_key = jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
+            array = np.asarray(jax.random.key_data(constant) if is_key else constant)
+            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        return digest.hexdigest()
+
+    def compile(self) -> Chunk:
+        """``chunk`` as of ``chunk_of``."""
+        compiled = self.program.compile()
+        if not self.is_single:
+            return compiled
+
+        def chunk(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
+            for _ in range(int(limit) - int(state.step)):
+                state = compiled(state, records, hyper)
+            return state
+
+        return chunk
+
+
+class Compiling(NamedTuple):
+    """Steps that are being compiled; both futures fail as the model does."""
+
+    lowered: Future[Lowered]
+    compiled: Future[Compilation]
+
+
+def interval_of(steps: int) -> int:
+    """Steps after which a run of ``steps`` stops at the latest, to be evaluated."""
+    return math.ceil(steps / _LEAST_STOPS)
+
+
+def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
+    """``chunk(state, records, limit, hyper)`` for jit and vmap, which steps until ``state.step == limit``.
+
+    Each block draws the randomness of a few steps at once, the guide's base noise included (a pure function of key and
+    step number, so blocks change no result), and loops over it.
+
+    :param interval: steps between two stops. :param lanes: how many fits are stepped together, where it is to be mapped.
+    """
+    ahead, words_ahead = _steps_ahead(private_step, interval, lanes), _WORDS_AHEAD // lanes
+
+    def chunk(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
+        def draw(number: jax.Array) -> Draws:
+            return private_step.draw(state.key, number, hyper)
+
+        def one_step(state: DPVIState) -> DPVIState:
+            return private_step.step(state, records, draw(state.step), hyper)
+
+        def block(state: DPVIState) -> DPVIState:
+            draws = jax.vmap(draw)(state.step + jnp.arange(block_size, dtype=jnp.int32))
+            noises = jax.vmap(draw_base_noise)(draws.base_noise)
+
+            def body(number: jax.Array, state: DPVIState) -> DPVIState:
+                drawn, noise = jax.tree.map(lambda array: array[number], (draws, noises))
+                return step_with(noise, (state, drawn._replace(base_noise=None)))
+
+            return lax.fori_loop(0, jnp.minimum(limit - state.step, block_size), body, state)
+
+        if ahead == 1:  # without vmap, under which rare branches would always be taken
+            return lax.while_loop(lambda state: state.step < limit, one_step, state)
+        draws = jax.eval_shape(draw, state.step)
+        draw_base_noise, step_with = hoist(
+            lambda key, rest: private_step.step(rest[0], records, rest[1]._replace(base_noise=key), hyper),
+            draws.base_noise,
+            (state, draws._replace(base_noise=None)),
+        )
+        # local latents take base noise for every record of a minibatch
+        base_noise_size = sum(value.size for value in jax.eval_shape(draw_base_noise, draws.base_noise))
+        block_size = max(1, min(ahead, words_ahead // max(1, base_noise_size)))
+        return lax.while_loop(lambda state: state.step < limit, block, state)
+
+    return chunk
+
+
+def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int) -> int:
+    """How many steps' random draws are made at once: many for small models, one for large ones, none in vain."""
+    words = (2 * private_step.noise_size + private_step.sampler.words + 2) * lanes
+    most = max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words))
+    return math.ceil(interval / math.ceil(interval / most))
+
+
+def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, records: Record, interval: int) -> Lowered:
+    """The steps of a run that stops every ``interval`` steps. Only shapes, types and devices of the arrays count.
+
+    It is a chunk, or a single step where the chunk's loop would slow it down. That is so for convolutions on CPUs: in a
+    loop XLA takes a slower way through them (2.4 times the time of a step of a network for CIFAR-10 on two cores), which is
+    more than what calling each step costs. The memory of ``state`` is reused.
+    """
+    chunk = jax.jit(chunk_of(private_step, interval), donate_argnums=0)
+    traced = chunk.trace(state, records, jnp.int32(0), hyper)
+    on_cpu = all(device.platform == "cpu" for leaf in jax.tree.leaves(records) for device in leaf.devices())
+    is_single = on_cpu and "conv_general_dilated" in primitives(traced.jaxpr.jaxpr)
+    if is_single:
+
+        def one_step(state: DPVIState, records: Record, hyper: Hyperparameters) -> DPVIState:
+            return private_step.step(state, records, private_step.draw(state.key, state.step, hyper), hyper)
+
+        traced = jax.jit(one_step, donate_argnums=0).trace(state, records, hyper)
+    return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single)
+
+
+def compile_ahead(
+    private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, records: Record, steps: int
+) -> Compiling:
+    """Begin to compile a run of ``steps`` in a thread of its own, for ``training.run(compiled=)``.
+
+    :raises ArgumentError: if ``records`` are not such as ``private_step`` was made for.
+    """
+    private_step.require_records(records)
+    lowered: Future[Lowered] = Future()
+
+    def work() -> Compilation:
+        began = time.perf_counter()
+        try:
+            lowered.set_result(lower(private_step, hyper, state, records, interval_of(steps)))
+        except BaseException as error:
+            lowered.set_exception(error)
+            raise
+        chunk = lowered.result().compile()
+        return Compilation(chunk, time.perf_counter() - began)
+
+    compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpvi-compile")
+    compiling = compiler.submit(work)
+    compiler.shutdown(wait=False)
+    return Compiling(lowered, compiling)

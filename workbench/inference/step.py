@@ -1,0 +1,246 @@
+"""One step of differentially private variational inference.
+
+A step draws a minibatch, clips the gradient of each of its records to norm C, adds the gradients up, adds Gaussian noise of
+standard deviation sigma C, and hands the result to an optimiser. ``PrivateStep`` holds what is fixed when a step is
+compiled. Records, keys and ``Hyperparameters`` are arguments, so one compiled step serves many fits. All is a pure function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workbench import _validate
+from workbench.inference._optimizers import Optimizer
+from workbench.inference.clipping import SMALLEST_CLIP, clipped_sum_in_parts
+from workbench.inference.estimators import Estimator, RecordLoss
+from workbench.inference.record_model import Record, RecordModel, record_keys
+from workbench.noise import _key_use
+from workbench.noise.chacha20 import fast_key, require_secure, stream
+from workbench.noise.mechanism import GaussianMechanism
+from workbench.sampling.minibatch import Minibatch, Sampler
+
+__all__ = ["USUAL", "DPVIState", "Draws", "Hyperparameters", "Performance", "PrivateStep", "starting_key"]
+
+# One key serves a whole run. A step's draws come from the key's stream of that number, what happens once from
+# fold_in(key, purpose). So chunks, stops and resumed runs draw the same.
+_STARTING_VALUES, _LARGE_NOISE = range(2)  # 2 is that of svi, for evaluations
+_LARGE = 2**16  # coordinates from which noise is drawn apart from the step's other words
+
+
+class DPVIState(NamedTuple):
+    """What a run carries, a pytree. Saved (``inference.checkpoint``) and restored, it continues bit for bit.
+
+    :param optim_state: of the optimiser. :param step: steps taken, int32. :param key: the run's secret key.
+    :param average: mean of the unconstrained iterates from ``average_from`` on, before that the last iterate; None where
+        none is kept.
+    """
+
+    optim_state: Any
+    step: jax.Array
+    key: jax.Array
+    average: Any = None
+
+
+class Draws(NamedTuple):
+    """The randomness of one step: which records, the mechanism's noise (float[size of u]), the guide's base noise."""
+
+    minibatch: Minibatch
+    noise: jax.Array
+    base_noise: jax.Array
+
+
+class Hyperparameters(NamedTuple):
+    """What fits that share a compiled step may differ in, besides records and keys.
+
+    :param clip: C, float32 scalar. :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
+    :param learning_rate: float32 scalar; None where the optimiser has its own.
+    :param average_from: step from which on iterates are averaged, int32 scalar; None where no average is kept.
+    :param constants: arrays that the model takes by keyword, instead of those it was split with.
+    """
+
+    clip: Any
+    standard_deviation: Any
+    learning_rate: Any = None
+    average_from: Any = None
+    constants: Any = {}  # noqa: RUF012 - a NamedTuple's default, which nothing writes to
+
+    @classmethod
+    def of(
+        cls, mechanism: GaussianMechanism, learning_rate: float | None = None, average_from: int | None = None
+    ) -> Hyperparameters:
+        """Those of one fit, as arrays."""
+        return cls(
+            jnp.float32(mechanism.clip),
+            jnp.float32(mechanism.standard_deviation),
+            None if learning_rate is None else jnp.float32(learning_rate),
+            None if average_from is None else jnp.int32(average_from),
+        )
+
+
+class Performance(NamedTuple):
+    """How clipped sums are computed: settings of speed and memory, with the same result.
+
+    :param strategy: of ``clipping.clipped_sum``. :param rules: of book-keeping, ``{leaf: rule}``.
+    :param microbatch_size: records held at once; None for what the sampler usually draws.
+    """
+
+    strategy: str = "auto"
+    rules: Mapping[str, str] | None = None
+    microbatch_size: int | None = None
+
+
+USUAL = Performance()
+
+
+def starting_key(key: jax.Array) -> jax.Array:
+    """The key of the starting values of the run with ``key``."""
+    return fast_key(jax.random.fold_in(key, _STARTING_VALUES))
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateStep:
+    """A step of DP-VI as pure functions of state, records and randomness.
+
+    :param model: model and guide, split by records. :param sampler: which records enter a step.
+    :param mechanism: how clipping is done, and the noise. C and sigma C themselves are taken from ``Hyperparameters``.
+    :param estimator: of the gradient. :param optimizer: over the model's parameters.
+    :param performance: speed and memory only.
+    :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
+    """
+
+    model: RecordModel
+    sampler: Sampler
+    mechanism: GaussianMechanism
+    estimator: Estimator
+    optimizer: Optimizer
+    performance: Performance = USUAL
+    clip_schedule: Callable[[jax.Array], jax.Array] | None = None
+
+    @property
+    def noise_size(self) -> int:
+        """d, the number of coordinates that get noise."""
+        return self.estimator.noise_size(self.model)
+
+    def init(self, key: jax.Array, hyper: Hyperparameters, params: dict[str, Any] | None = None) -> DPVIState:
+        """The state before the first step of the run with ``key``; it depends on no record.
+
+        :param params: unconstrained starting values; drawn with ``key`` by default. (Automatic guides draw theirs once, when
+            the model is split.)
+        :raises ArgumentError: naming ``key``, if a run began with it in this process. :raises TypeError: if it is no key of
+            ``workbench.noise``.
+        """
+        require_secure(key)
+        if params is None:
+            params = self.model.starting_values(starting_key(key), hyper.constants)
+        start = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params)
+        average = None if hyper.average_from is None else jax.tree.map(jnp.array, start)
+        _key_use.begin_run(key)  # last: a run that was refused above may begin with this key later
+        return DPVIState(self.optimizer.init(start), jnp.zeros((), jnp.int32), key, average)
+
+    def draw(self, key: jax.Array, number: jax.Array, hyper: Hyperparameters) -> Draws:
+        """The randomness of step ``number`` (int32 scalar, from 0) of the run with ``key``."""
+        # one stream for all: each call of ChaCha20 costs .2 s of compilation and some microseconds
+        is_large = self.noise_size >= _LARGE
+        sizes = (self.sampler.words, 0 if is_large else 2 * self.noise_size, 2)
+        words = stream(key, number, sum(sizes))
+        for_minibatch, for_noise, for_base_noise = jnp.split(words, np.cumsum(sizes[:-1]))
+        if is_large:
+            noise_key = jax.random.fold_in(jax.random.fold_in(key, _LARGE_NOISE), number)
+            noise = self.mechanism.noise(noise_key, self.noise_size, hyper.standard_deviation)
+        else:
+            noise = self.mechanism.noise_from(for_noise.reshape(2, -1), hyper.standard_deviation)
+        return Draws(self.sampler.draw_from(for_minibatch, key, number), noise, fast_key(for_base_noise))
+
+    def step(self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters) -> DPVIState:
+        """One step of the optimiser on the noised gradient divided by N.
+
+        :param records: all N records, of which the step reads its minibatch.
+        :param draws: of ``draw`` for this very step and no other: draws that are used twice cancel between two releases.
+        :raises ArgumentError: as ``require_records`` does, or naming ``state``, if this process has taken that step before;
+            the latter not under jit, which cannot see it.
+        """
+        self.require_records(records)
+        records = tuple(map(jnp.asarray, records))  # NumPy's cannot be indexed by what is traced
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in (state.key, state.step)):
+            _key_use.draw_steps(state.key, int(state.step), int(state.step) + 1)
+        model = self.model.with_static(hyper.constants) if hyper.constants else self.model
+        minibatch, own_keys = draws.minibatch, self.estimator.base_noise(model)
+        clip, noise = hyper.clip, draws.noise
+        if self.clip_schedule is not None:
+            # kept in range here, where NaN would otherwise switch clipping off: it turns the noise into NaN
+            clip = jnp.maximum(jnp.asarray(self.clip_schedule(state.step), noise.dtype), SMALLEST_CLIP)
+            noise = noise * (clip / hyper.clip)
+
+        def rows_at(places: jax.Array) -> Any:
+            rows = tuple(array[minibatch.indices[places]] for array in records)
+            return rows, record_keys(draws.base_noise, places) if own_keys else None
+
+        def release(loss: RecordLoss, u: Any) -> Any:
+            def of_record(u: Any, drawn: Any) -> jax.Array:
+                record, own_key = drawn
+                return loss(u, (record, draws.base_noise if own_key is None else own_key))
+
+            strategy, rules, size = self.performance
+            size = self.sampler.usual_size() if size is None else size
+            clipping = self.mechanism.clipping
+            total = clipped_sum_in_parts(of_record, u, rows_at, minibatch.mask, clip, strategy, size, clipping, rules)
+            return self.mechanism.add(total, noise)
+
+        params = self.optimizer.get_params(state.optim_state)
+        gradient = self.estimator.gradient(model, params, draws.base_noise, self.sampler.sampling_rate, release)
+        mean = jax.tree.map(lambda leaf: leaf / model.num_records, gradient)
+        optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
+        average = self._average(state, self.optimizer.get_params(optim_state), hyper.average_from)
+        return DPVIState(optim_state, state.step + 1, state.key, average)
+
+    def _average(self, state: DPVIState, newest: Any, average_from: Any) -> Any:
+        if average_from is None:
+            return None
+        count = state.step + 1 - average_from  # iterates in the mean, with the newest
+
+        def averaged(mean: jax.Array, new: jax.Array) -> jax.Array:
+            weight = (1 / jnp.maximum(count, 1).astype(jnp.float32)).astype(mean.dtype)
+            return jnp.where(count <= 1, new, mean + weight * (new - mean))
+
+        return jax.tree.map(averaged, state.average, newest)
+
+    def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
+        """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates once there is one.
+
+        :raises ArgumentError: naming ``averaged``, if no average was kept.
+        """
+        if not _validate.flag("averaged", averaged):
+            return self.optimizer.get_params(state.optim_state)
+        if state.average is None:
+            raise _validate.ArgumentError("averaged", averaged, "no average was kept: give average_from.")
+        return state.average
+
+    def get_params(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
+        """The guide's and model's parameters, constrained to their declared supports.
+
+        :param averaged: the mean of the unconstrained iterates since ``average_from`` instead of the last one. Both are
+            functions of the noised gradients, so the guarantee covers both.
+        """
+        return self.model.constrain(self.unconstrained(state, averaged))
+
+    def require_records(self, records: tuple[Any, ...]) -> None:
+        """:raises ArgumentError: naming ``records``, unless number, shapes and types are those the step was made for.
+
+        Only shapes count, so a step asks while it is traced. JAX reads beyond the end of an array as its last entry: of
+        fewer records the last one would enter many times.
+        """
+        size, planned = self.model.require_like(records), self.sampler.num_records
+        if size != planned:
+            raise _validate.ArgumentError(
+                "records", size, f"init saw {planned} records, and each step draws its minibatch from all of them: give the "
+                "whole arrays that init saw, not a minibatch."
+            )  # fmt: skip
+        for array, seen in zip(records, self.model.blank_record, strict=True):
+            if jax.dtypes.canonicalize_dtype(array.dtype) != seen.dtype:
+                raise _validate.ArgumentError("records", str(array.dtype), f"init saw {seen.dtype} in this array.")
