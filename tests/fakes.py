@@ -101,9 +101,10 @@ def compute(program):
 def draw(program):
     """Positive numbers, which any scale may be too."""
 
-    def latents(params, keys):
-        found = jax.eval_shape(jax.vmap(program._step.model.latents, in_axes=(None, 0)), params, keys)
-        random = np.random.default_rng(words(keys)[:8])
+    def latents(params, key, count):
+        one = jax.eval_shape(lambda: program._step.model.latents(program._step.model.initial, key))
+        found = {name: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype) for name, leaf in one.items()}
+        random = np.random.default_rng(words(key))
         return {name: np.abs(random.standard_normal(leaf.shape)).astype(leaf.dtype) for name, leaf in found.items()}
 
     return latents

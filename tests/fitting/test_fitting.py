@@ -15,7 +15,7 @@ from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting import prepared as prepared_fits
 from workbench.fitting.fits import DeltaWarning
-from workbench.inference import training
+from workbench.inference import compiling
 from workbench.privacy.plan import default_delta
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -375,7 +375,7 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
     prepared = prepare(iterations=300)
 
     # as when the compiled steps are interrupted: they have taken the state's memory
-    compiled = training.compile_ahead
+    compiled = compiling.compile_ahead
 
     def compile_ahead(step, hyper, state, records, steps):
         def chunk(state, records, limit, numbers):
@@ -383,9 +383,9 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
                 leaf.delete()
             raise KeyboardInterrupt
 
-        compiling, interrupting = compiled(step, hyper, state, records, steps), Future()
-        interrupting.set_result(training.Compilation(chunk, compiling.compiled.result().seconds))
-        return compiling._replace(compiled=interrupting)
+        begun, interrupting = compiled(step, hyper, state, records, steps), Future()
+        interrupting.set_result(compiling.Compilation(chunk, begun.compiled.result().seconds))
+        return begun._replace(compiled=interrupting)
 
     monkeypatch.setattr(prepared_fits, "compile_ahead", compile_ahead)
     last = list(prepared.run())[-1]

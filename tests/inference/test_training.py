@@ -66,7 +66,7 @@ def instead_of_chunks(monkeypatch, error, compiles=True):
         raise error
 
     lowered = types.SimpleNamespace(compile=(lambda: failing) if compiles else failing)
-    monkeypatch.setattr(training, "lowered_chunk", lambda *arguments: lowered)
+    monkeypatch.setattr(compiling, "lower", lambda *arguments: lowered)
 
 
 @pytest.fixture

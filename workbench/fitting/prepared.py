@@ -55,9 +55,14 @@ class Program:
         return jax.jit(evaluation_of(self._step, self._model, self._num_evaluation))
 
     @functools.cached_property
-    def draw(self) -> Callable[[dict[str, Any], jax.Array], dict[str, jax.Array]]:
-        """Posterior draws of unconstrained parameters, one for each key."""
-        return jax.jit(jax.vmap(self._step.model.latents, in_axes=(None, 0)))
+    def draw(self) -> Callable[[dict[str, Any], jax.Array, int], dict[str, jax.Array]]:
+        """``draw(params, key, count)``: posterior draws of constrained parameters."""
+        model = self._step.model
+
+        def draws(params: dict[str, Any], key: jax.Array, count: int) -> dict[str, jax.Array]:
+            return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), jax.random.split(key, count))
+
+        return jax.jit(draws, static_argnums=2)
 
 
 @dataclass(repr=False)
@@ -355,9 +360,7 @@ class PreparedFit:
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
         params = jax.tree.map(jnp.asarray, last.params)
-        split = self.step.model
-        keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
-        latents = self._program.draw(split.unconstrain(params), keys)
+        latents = self._program.draw(params, fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
         return FitResult(
             state=last.status,
             message=last.message,
@@ -380,7 +383,7 @@ class PreparedFit:
             seconds=last.seconds,
             finished=time.strftime("%Y-%m-%d %H:%M:%S %z"),
             constants=dict(self.model.constants(self.data)),
-            released=split.shared,
+            released=self.step.model.shared,
             definition=self.model,
             public_records=self.data.evaluation if self.data.evaluation_is_public else None,
             spend=next(iter(self.recording.account.keys), ""),

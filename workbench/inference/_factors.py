@@ -111,7 +111,7 @@ def _overlap(a: Array, b: Array) -> Array:
 
 
 def _squared_norm_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
-    """What a record adds to each row that it looks up, summed in a place of the row's own, squared and summed.
+    """What a record adds to each row that it looks up, summed row by row, squared and summed.
 
     A sum of n terms may be off by (n - 1) eps times the sum of their lengths, which is much where they cancel: it is added.
     """
@@ -128,7 +128,7 @@ def _squared_norm_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
 def _places_of_rows(rows: Array, num_rows: int) -> tuple[Array, Any]:
     """(place, order): mention order[k] of all B T mentions goes to place[k], the same one for equal rows of a record.
 
-    :param rows: int[B, T]. A record's places are among T of its own.
+    :param rows: int[B, T]. A record's places are T consecutive ones.
     """
     count, t = rows.shape
     starts = t * jnp.arange(count)[:, None]

@@ -44,7 +44,7 @@ class Use(NamedTuple):
     :param equation: None where the leaf is a result. :param side: which operand the leaf is.
     :param steps: (view, number of its result) from leaf to operand, with None where a scan is entered that takes it apart.
     :param lengths: of the scans. :param stacked: which of the scans take the leaf apart.
-    :param problem: why it cannot be tapped; "" where it may be.
+    :param problem: why book-keeping cannot follow it; "" where it can.
     """
 
     path: tuple[int, ...]
@@ -175,7 +175,7 @@ def _walk(
 
 
 def linear_use_of(use: Use) -> LinearUse | str:
-    """The linear use at ``use``, or why there is none."""
+    """``use`` as a linear use, or the reason why it is none."""
     equation = use.equation
     if use.problem or equation is None:
         return use.problem
@@ -225,7 +225,7 @@ def _looks_up_rows(equation: JaxprEqn, side: int) -> bool:
     )
 
 
-# --- evaluating with taps ---------------------------------------------------------------------------------------------
+# --- evaluating with zeros added --------------------------------------------------------------------------------------
 
 
 def run(

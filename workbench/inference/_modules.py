@@ -1,9 +1,9 @@
-"""Networks that keep state, and where in a network it is: what one record at a time cannot express, said by name.
+"""Networks that keep state or need random numbers, found and named by layer.
 
-Batch statistics mix the records of a minibatch, state carries what it saw of them from step to step, and both reach the
-release without noise. Dropout is fine with random numbers of the record's own. numpyro's helpers show a handler parameters,
-not the network they belong to: equinox and nnx modules are read off the helper's running call, and linen modules, which
-come into being as they are called, are met there (``linen.intercept_methods``).
+Batch statistics mix the records of a minibatch. State carries what it saw of records from step to step. Both would be
+released without noise. Dropout is allowed where each record has its own random numbers. numpyro's helpers show a handler the
+parameters, not the network they belong to: equinox and nnx modules are read off the helper's running call, and linen
+modules, which are created as they are called, are found there (``linen.intercept_methods``).
 """
 
 from __future__ import annotations

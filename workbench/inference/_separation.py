@@ -1,7 +1,7 @@
-"""What a record's loss must not do: see other records, or show its own to somebody. It is read off the loss's jaxpr.
+"""Checks that a record's loss neither sees other records nor shows its own, read off the loss's jaxpr.
 
-Everything else in this package relies on it: a gradient that is clipped record by record bounds what a record does to its
-own term, and nothing bounds what it does to the terms of others.
+Everything else in this package relies on it. Clipping bounds what a record does to its own term of the sum. Nothing bounds
+what it does to the terms of others.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _CALLS_PYTHON = (
 _ACROSS = "looks across all records of a minibatch (equinox.internal.unvmap_any, say): write it for one record"
 # operations whose rule for a whole minibatch, or whatever runs behind them, is known to mix records or is not known
 _REFUSED = {
-    "custom_vmap_call": "has a rule of its own for many records at once (jax.custom_batching), which may mix them: call the "
+    "custom_vmap_call": "has its own rule for many records at once (jax.custom_batching), which may mix them: call the "
     "function itself, without custom_vmap or sequential_vmap",
     "ffi_call": "calls foreign code (jax.ffi), which may see all records of a minibatch: write it in JAX",
     "rng_bit_generator": _RANDOM,
     "debug_print": _CALLS_PYTHON,
     **dict.fromkeys(("unvmap_any", "unvmap_all", "unvmap_max"), _ACROSS),
 }
-_SOUND_KEYS = ("key<fry>", "key<cc20>")  # threefry and privacy.randomness.CHACHA20
+_SOUND_KEYS = ("key<fry>", "key<cc20>")  # threefry and noise.chacha20
 
 
 def require_separate(loss: Callable[[Any, Any], jax.Array], u: Any, record: Any, num_records: int) -> None:

@@ -29,7 +29,7 @@ Array = jax.Array
 Record = tuple[Array, ...]
 
 
-def one_record(record: Record) -> Record:
+def one_record(record: tuple[Any, ...]) -> Record:
     """NumPyro's view of one record: a leading axis of one on each array."""
     return tuple(jnp.asarray(array)[None] for array in record)
 

@@ -1,4 +1,4 @@
-"""A private step from a NumPyro model and guide, or the reason why there is none."""
+"""Makes a private step of a NumPyro model and guide, or says why that is impossible."""
 
 from __future__ import annotations
 

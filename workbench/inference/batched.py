@@ -1,8 +1,8 @@
-"""Many fits that differ in numbers only, stepped together: one compiled program with a lane for each fit.
+"""Many fits stepped together by one compiled program, which has a lane for each fit.
 
-A lane is what a fit of its own would be: the same steps on the same keys, so the same parameters up to the rounding of sums
-that a compiler may order differently. What a small model's step costs beside its arithmetic, and compiling, all lanes share.
-On a CPU each core steps a part of the lanes in a thread of its own.
+The fits may differ in ``Hyperparameters``, keys and records. A lane takes the same steps as a fit by itself, with the same
+keys, so it ends at the same parameters up to the rounding of sums that a compiler may order differently. All lanes share the
+cost of compiling and the overhead of each step. On a CPU each core steps a part of the lanes in its own thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench.inference.compiling import chunk_of
+from workbench.inference.compiling import chunk_of, compile_with, compiler_options
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
 
@@ -32,7 +32,6 @@ _FIRST_CHUNK_STEPS = 20  # until steps have been timed
 _POLL_SECONDS = 0.05
 _STEPS_AHEAD = 1000  # more than memory ever allows
 _AXES = DPVIState(0, None, 0, 0)  # type: ignore[arg-type]  # all lanes are at the same step
-_SHORT = 64  # coordinates up to which YNNPACK's reductions of many short rows are slow (up to ten times)
 
 
 class LanesResult(NamedTuple):
@@ -140,7 +139,7 @@ class BatchedProgram:
                     per_step = (time.perf_counter() - chunk_began) / (limit - step)
                     taken[number] = step = limit
             except BaseException:
-                halted.set()  # the other parts need not go on
+                halted.set()  # the other parts need not continue
                 raise
             return state
 
@@ -174,7 +173,7 @@ class BatchedProgram:
         self._step.require_records(tuple(each))
 
     def _part(self, state: DPVIState, records: Record, hyper: Hyperparameters, number: int) -> Any:
-        """(state, records, hyper) of a core's lanes, on the device; the state in memory of its own."""
+        """(state, records, hyper) of a core's lanes, on the device; the state in its own memory."""
         lanes = state.key.shape[0]
         places = np.minimum(np.arange(number * self._width, (number + 1) * self._width), lanes - 1)
 
@@ -192,19 +191,10 @@ class BatchedProgram:
             out_axes=_AXES,
         )
         lowered = jax.jit(chunk, donate_argnums=0).lower(state, records, jnp.int32(0), hyper)
-        options: dict[str, Any] = {}
-        if self._device.platform == "cpu":
-            if self._parts > 1:  # a core each: threads of XLA's own would wait for one another
-                options["xla_cpu_multi_thread_eigen"] = False
-            if self._step.noise_size <= _SHORT:
-                options["xla_cpu_experimental_ynn_fusion_type"] = ""
-                options["xla_backend_optimization_level"] = 2  # a third less time to compile, and steps as quick
-        try:
-            return lowered.compile(compiler_options=options)
-        except jax.errors.JaxRuntimeError as error:
-            if "No such compile option" not in str(error):
-                raise
-            return lowered.compile()  # a jaxlib that does not know them: slower, and no different
+        options = compiler_options(self._device.platform, self._step.noise_size, level=2)
+        if self._parts > 1:  # a core each: threads of XLA's own would wait for one another
+            options["xla_cpu_multi_thread_eigen"] = False
+        return compile_with(lowered, options)
 
 
 def cores() -> int:

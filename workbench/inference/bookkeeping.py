@@ -8,7 +8,7 @@ With many places it is cheaper to form a_i^T g_i for each record, still without 
 that enters several times (tied weights) is treated as one with the places of all, so that what crosses between them counts.
 
 These operations are found in the jaxpr of the per-record loss. A leaf that enters in any other way is materialised: its
-per-record gradients are formed by vmap. So is a leaf that enters a function with a derivative of its own (custom_jvp,
+per-record gradients are formed by vmap. So is a leaf that enters a function with its own derivative (custom_jvp,
 custom_vjp): a tap inside would replace that derivative by another.
 
 The idea, for layers of a network: Goodfellow 2015 (arXiv 1510.01799); Rochette et al. 2019 (arXiv 1912.06015); Lee and Kifer
@@ -43,7 +43,7 @@ RULES = (OUTER, GRAM, ROWS, FORMED, MATERIALISED)
 class LeafRule(NamedTuple):
     """How book-keeping treats a leaf of u; a row of the table that ``explain=True`` returns.
 
-    :param leaf: where it stands in u. :param shape: its shape. :param rule: one of ``RULES``: "outer product" (one place),
+    :param leaf: its path in u. :param shape: its shape. :param rule: one of ``RULES``: "outer product" (one place),
         "Gram matrix" (norms from products between places, never a gradient), "rows" (looked up), "instantiated" (the
         record's gradient as one matrix product), "materialised" (the record's gradient by vmap).
     :param reason: why. :param bytes: held for it, for one record.
@@ -308,7 +308,7 @@ def plan(loss: Callable[[Any, Any], Array], u: Any, record: Any, rules: Mapping[
 
     :param loss: loss of one record, a float scalar. :param u: pytree of float arrays (or their shapes and types).
     :param record: pytree of one record's arrays, or their shapes and types.
-    :param rules: ``{leaf: rule}`` in the place of the one chosen by bytes; leaves as ``LeafRule.leaf`` names them.
+    :param rules: ``{leaf: rule}`` instead of the one chosen by bytes; leaves as ``LeafRule.leaf`` names them.
     :raises ArgumentError: naming ``rules``, for an unknown leaf or a rule that it cannot have.
     """
     named, treedef = jax.tree_util.tree_flatten_with_path(u)

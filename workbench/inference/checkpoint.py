@@ -1,4 +1,4 @@
-"""Saving a run's state and going on from it, bit for bit."""
+"""Saves the state of a run and restores it bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench.inference.svi import DPVIState
+from workbench.inference.step import DPVIState
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import CHACHA20
 
@@ -141,7 +141,7 @@ def state_of(arrays: Mapping[str, np.ndarray], like: DPVIState, path: str | Path
 def save_state(state: DPVIState, path: str | Path, facts: Mapping[str, Any] | None = None) -> Path:
     """Write ``state`` to ``path``, as ``save_arrays`` does.
 
-    The file holds the run's secret key: whoever has it can compute the noise of every step, past and future, and take it
+    The file holds the run's secret key: anyone who has it can compute the noise of every step, past and future, and take it
     off again. Keep it as you keep the records, and delete it when the run is over. Go on from it once, with the same records
     and the same model: two runs from one state have the same noise, which only calls in one process can be checked for.
     """

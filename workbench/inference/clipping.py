@@ -88,17 +88,18 @@ def clipped_sum(
     and so does padding (mask False). An empty minibatch gives zeros.
 
     :param loss: ``loss(u, record) -> scalar`` for one record (leaves of ``records`` without their first axis). Any JAX
-        function will do that calls nothing outside JAX and brings no rule of its own for many records at once (custom_vmap,
-        say); it need not come from NumPyro. It must not use other records: what it closes over is up to the caller.
+        function that calls nothing outside JAX and has no rule for many records at once (custom_vmap, say); it need not come
+        from NumPyro. It must not use other records: the caller answers for what it closes over.
     :param u: pytree of float arrays.
     :param records: pytree of arrays with a first axis of length M.
     :param mask: bool[M], False on padding.
     :param clip: C >= 1e-12 (``inf`` switches flat clipping off: no guarantee then).
     :param strategy: how the same result is reached:
-        "bookkeeping" takes norms and sum from one backward pass without gradients of tapped leaves (``bookkeeping``);
+        "bookkeeping" takes norms and sum from one backward pass, without per-record gradients of the leaves that enter
+        linear operations (``bookkeeping``);
         "vmap" materialises M gradients (Subramani et al. 2021);
         "loop" goes one record at a time;
-        "auto" is book-keeping where it finds a tap and vmap otherwise.
+        "auto" is book-keeping where it finds such a leaf and vmap otherwise.
     :param clipping: how a record's gradient g is scaled:
         "flat" by min(1, C / |g|) (Abadi et al. 2016);
         "automatic" by C / (|g| + .01), which makes nearly all norms C, so that C only scales the learning rate (Bu et al.
@@ -149,8 +150,8 @@ def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None
     """:raises ArgumentError: naming ``clipping``, ``strategy`` or ``rules``: no such one, or they do not go together."""
     if isinstance(strategy, str) and strategy == "two_pass":
         raise _validate.ArgumentError(
-            "strategy", strategy, "was taken out: its second backward pass rounds otherwise than the norms, and so did not "
-            "keep C. Leave strategy out, or take 'bookkeeping', which is faster."
+            "strategy", strategy, "was removed: its second backward pass rounded differently from the norms, so it did not "
+            "keep C. Omit strategy, or use 'bookkeeping', which is faster."
         )  # fmt: skip
     _validate.choice("strategy", strategy, STRATEGIES)
     _validate.choice("clipping", clipping, CLIPPINGS)
@@ -196,7 +197,7 @@ def clipped_sum_in_parts(
         within = jnp.minimum(places, size - 1)
         counted = mask[within] & (places < size)
         added = lambda: jax.tree.map(jnp.add, total, part(within, counted))  # noqa: E731
-        return lax.cond(_in_any_lane(jnp.any(counted)), added, lambda: total), None  # padding is often in parts of its own
+        return lax.cond(_in_any_lane(jnp.any(counted)), added, lambda: total), None  # whole parts are often padding
 
     return lax.scan(add_part, first, jnp.arange(1, more + 1) * width)[0]
 

@@ -1,7 +1,7 @@
 """Gradient estimators of DP-VI.
 
 An estimator sees records through one function only, ``release``: the noised sum of clipped per-record gradients of a loss
-that it names. Whatever else it computes, it computes without records.
+that it names. All else it computes without records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Release = Callable[[RecordLoss, Any], Any]
 def aligned(split: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
     """The aligned DP-VI gradient of the negative full-data ELBO with respect to psi (DPVIm, arXiv 2210.15961, section 4).
 
-    With u, l_i and the global loss of ``records.RecordModel``:
+    With u, l_i and the global loss of ``record_model.RecordModel``:
     G = sum_{i in S} clip_C(grad_u l_i(u)) + noise, and the gradient is J_u(psi)^T (G / q) + grad_psi [log q - log p].
     Only G touches records. G is divided by the public sampling rate q, never by the realised minibatch size, so an
     empty minibatch is a step on noise and prior alone.
@@ -45,8 +45,8 @@ def aligned(split: RecordModel, params: Params, key: jax.Array, sampling_rate: f
 def vanilla(split: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
     """The published DP-VI gradient (Jälkö, Dikmen and Honkela 2017, algorithm 1; d3p), kept for comparison.
 
-    Every record's gradient is that of its own share of the negative ELBO with respect to psi, with a draw of all latents of
-    its own: g_i = grad_psi [l_i(u(psi, eta_i)) + (log q - log p) / N], and the gradient is
+    Every record's gradient is that of its share of the negative ELBO with respect to psi, with its own draw of all
+    latents: g_i = grad_psi [l_i(u(psi, eta_i)) + (log q - log p) / N], and the gradient is
     (sum_{i in S} clip_C(g_i) + noise) / q. Prior and entropy are clipped and noised too, and noise has psi's dimension.
 
     The arguments and the result are those of ``aligned``; ``key`` is not used.
@@ -64,7 +64,7 @@ class Estimator(NamedTuple):
     """An estimator with what must be known before it runs.
 
     :param gradient: the function. :param noise_size: coordinates that its release has, from the split model.
-    :param base_noise: whether each record's loss needs a key of its own.
+    :param base_noise: whether each record's loss needs its own key.
     """
 
     gradient: Callable[..., Params]

@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
@@ -58,9 +59,10 @@ def common_length(records: tuple[Any, ...]) -> int:
     return sizes[0]
 
 
-def _blank(array: Any) -> Array:
-    """What stands in for a record's array: positive, because it may be a weight, but zero where it may be an index."""
-    return (jnp.ones if jnp.issubdtype(array.dtype, jnp.inexact) else jnp.zeros)(array.shape, array.dtype)
+def _blank(array: Any) -> np.ndarray:
+    """A made-up array instead of a record's: ones, because it may be a weight, but zeros where it may be an index."""
+    kind = jax.dtypes.canonicalize_dtype(array.dtype)
+    return (np.ones if jnp.issubdtype(kind, jnp.inexact) else np.zeros)(array.shape, kind)
 
 
 class _WithoutObservations(handlers.Messenger):
@@ -111,7 +113,7 @@ def _require_num_records(fn: Callable, what: str) -> None:
 
 
 def record_keys(key: Array, places: Array) -> Array:
-    """Base noise of its own for each record of a minibatch: keys[B] for places int32[B].
+    """Base noise for each record of a minibatch: keys[B] for places int32[B].
 
     They come from a third child of ``key``. The first two make the draws that records share, and fold_in(key, 0 or 1) would
     be these very children.
@@ -126,10 +128,10 @@ class RecordModel:
 
     ``observed`` names the observed sites, ``initial`` are psi's starting values, found without looking at any record.
     ``starting_values(key, others)`` finds these for another key and
-    ``others`` in the place of static arguments, as a function for jit and vmap.
+    ``others`` instead of static arguments, as a function for jit and vmap.
     ``shared`` names the entries of u and ``shared_size`` counts their coordinates, which is the dimension of the noise.
     ``local_latents`` are the latents inside
-    the record plate that the guide draws, and ``uses_base_noise`` says whether a record's loss needs randomness of its own
+    the record plate that the guide draws, and ``uses_base_noise`` says whether each record's loss needs its own randomness
     (for local latents, drawn by guide or model).
     """
 
@@ -137,7 +139,7 @@ class RecordModel:
     guide: Callable
     num_records: int
     static: dict[str, Any]
-    blank_record: Record
+    blank_record: tuple[np.ndarray, ...]
     plate: str
     plate_scale: float
     initial: dict[str, Any]
@@ -217,7 +219,7 @@ class RecordModel:
         return loss
 
     def record_losses(self, shared: dict[str, Any], records: Record, key: Array) -> Array:
-        """l_i(u) for each of ``records`` (first axis B), float[B], with base noise of its own for each."""
+        """l_i(u) for each of ``records`` (first axis B), float[B], with base noise for each."""
         size = self.require_like(records)
         keys = record_keys(key, jnp.arange(size)) if self.uses_base_noise else None
         return jax.vmap(
@@ -256,8 +258,8 @@ def split(
 ) -> RecordModel:
     """Split a model and guide into global and per-record parts, or say why that cannot be done.
 
-    No private record is looked at: only the shapes and types of ``record`` are used, in the place of its values stand
-    ones (zeros in whole numbers), and observed sites are masked while an automatic guide finds its starting point.
+    No private record is read: only the shapes and types of ``record`` are used, its values are replaced by ones (zeros for
+    integers), and observed sites are masked while an automatic guide finds its starting point.
 
     :param model: NumPyro model; its first arguments are record arrays, and it takes ``num_records``.
     :param guide: NumPyro guide with the same arguments (an ``AutoGuide`` will do).
@@ -275,12 +277,12 @@ def split(
     for fn, what in ((model, "model"), (guide, "guide")):
         _require_num_records(fn, what)
     blank_record = tuple(_blank(array) for array in record)
-    args = one_record(blank_record)
-    zero = jnp.zeros((), jnp.int32)
+    args = tuple(jnp.asarray(array[None]) for array in blank_record)
+    zero = jnp.asarray(np.int32(0))
 
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         # an automatic guide looks for a starting point in its first call, which must not happen under jit, and rejects
-        # points by the likelihood of the observations; here these are made up and maybe impossible, so they say nothing
+        # points by the likelihood of the observations, which are made up here and may be impossible
         original = guide.model
         _require_continuous(original, key, zero, *args, **kwargs)
         guide.model = NetworkWatch(_WithoutObservations(original))
@@ -305,7 +307,8 @@ def split(
                 transform = biject_to(site["kwargs"].get("constraint", constraints.real))
                 inverse_transforms.setdefault(name, transform)
                 values[name] = transform.inv(jax.tree.map(jnp.asarray, site["value"]))  # networks are pytrees
-        return values
+        # weak types, of Python's numbers, would compile all that takes parameters once for them and once for a step's
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), values)
 
     try:
         with NetworkWatch():
@@ -386,7 +389,7 @@ def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
         if name in guide_trace and is_inside(site, plate) != is_inside(guide_trace[name], plate):
             where = ("inside", "outside") if is_inside(site, plate) else ("outside", "inside")
             raise PrivacyModelError(
-                f"site {name!r} stands {where[0]} the record plate {plate!r} in the model, but {where[1]} it in the guide."
+                f"site {name!r} is {where[0]} the record plate {plate!r} in the model, but {where[1]} it in the guide."
             )
     for name, site in guide_trace.items():
         if site["type"] == "sample" and name not in model_trace and not site["infer"].get("is_auxiliary"):
@@ -406,10 +409,8 @@ _PER_RECORD_PARAMETERS = (
 def _check_global_part(candidate: RecordModel, key: Array) -> None:
     """No global value, log density or parameter may depend on a record or on the plate's index."""
 
-    start = candidate.constrain(candidate.initial)
-
     def quantities(record: Record, index: Array) -> dict[str, Array]:
-        outputs = {}
+        start, outputs = candidate.constrain(candidate.initial), {}
         for number, trace in enumerate(candidate._traces(start, key, index, record)):
             for name, site in trace.items():
                 if site["type"] == "param" or (site["type"] == "sample" and not is_inside(site, candidate.plate)):
@@ -433,8 +434,11 @@ def _check_global_part(candidate: RecordModel, key: Array) -> None:
 
 def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
     """``candidate`` with u reduced to what the per-record loss depends on."""
-    start = candidate.constrain(candidate.initial)
-    values = jax.eval_shape(lambda: _global_part(*candidate._traces(start, key), candidate.plate)[0])
+
+    def global_values() -> dict[str, Any]:
+        return _global_part(*candidate._traces(candidate.constrain(candidate.initial), key), candidate.plate)[0]
+
+    values = jax.eval_shape(global_values)
     arguments = (values, candidate.blank_record, key, jnp.zeros((), jnp.int32))
     flags = used_inputs(lambda *args: {"loss": candidate.record_loss(*args)}, *arguments)["loss"]
     used_values, _, used_key, used_index = jax.tree.unflatten(jax.tree.structure(arguments), flags)

@@ -138,10 +138,13 @@ class PrivateStep:
         require_secure(key)
         if params is None:
             params = self.model.starting_values(starting_key(key), hyper.constants)
-        start = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params)
-        average = None if hyper.average_from is None else jax.tree.map(jnp.array, start)
+        optim_state, start = jax.jit(self._start)(params)
         _key_use.begin_run(key)  # last: a run that was refused above may begin with this key later
-        return DPVIState(self.optimizer.init(start), jnp.zeros((), jnp.int32), key, average)
+        return DPVIState(optim_state, jnp.int32(0), key, None if hyper.average_from is None else start)
+
+    def _start(self, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        copies = [jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params) for _ in range(2)]
+        return self.optimizer.init(copies[0]), copies[1]
 
     def draw(self, key: jax.Array, number: jax.Array, hyper: Hyperparameters) -> Draws:
         """The randomness of step ``number`` (int32 scalar, from 0) of the run with ``key``."""

@@ -29,6 +29,11 @@ _FIRST_CHUNK_STEPS = 10  # until a step has been timed
 _EVALUATION_SECONDS = 0.3  # between two evaluations, or ``interval_of`` steps, whichever comes first;
 _EVALUATION_SHARE = 0.25  # but they may take only this share of the run's time, where one of them is slow,
 _EVALUATIONS_FREE = 1.0  # and this many seconds
+_INTERRUPTED = "interrupted"
+_NOT_FINITE = (
+    "the parameters were no longer finite after step {}; the values shown are older. "
+    "A smaller learning rate or clip, or a larger epsilon, helps."
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Snapshot:
     :param status: "running", or how the run ended.
     :param step: steps taken so far, counting a chunk that failed or was interrupted as taken.
     :param params: constrained parameters, ``{name: numpy array or pytree of them}``: covered by the guarantee.
-    :param epsilon_so_far: what an observer of the run up to here has been told at most, None where no accountant was given.
+    :param epsilon_so_far: upper bound on epsilon of what was released so far; None where no accountant was given.
     :param metrics: the newest values of ``evaluate``; what they may be used for depends on the evaluation records.
     :param metrics_step: the step that ``metrics`` belong to.
     :param seconds: time since the first chunk began.
@@ -63,6 +68,73 @@ class Snapshot:
 def all_finite(params: Any) -> bool:
     """Whether every entry of a pytree of arrays is a finite number."""
     return all(bool(np.all(np.isfinite(value))) for value in jax.tree.leaves(params))
+
+
+@jax.jit
+def _copied(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
+
+
+class _Display:
+    """What a run shows, as far as it has come."""
+
+    def __init__(
+        self,
+        private_step: PrivateStep,
+        averaged: bool,
+        evaluate: Callable[[dict[str, jax.Array]], dict[str, float]] | None,
+        epsilon_at: Callable[[int], float] | None,
+    ) -> None:
+        self._private_step, self._averaged, self._evaluate, self._epsilon_at = private_step, averaged, evaluate, epsilon_at
+        self._constrain = jax.jit(functools.partial(private_step.get_params, averaged=averaged))
+        self.step = 0
+        self.params: dict[str, Any] = {}
+        self.seconds_per_step: float | None = None
+        self.compile_seconds: float | None = None
+        self.metrics_step = 0
+        self._metrics: dict[str, float] = {}
+        self.message = self.details = ""
+        self._evaluating = 0.0  # seconds
+        self._started = self._measured = time.perf_counter()
+
+    def host_params(self, state: DPVIState) -> dict[str, Any]:
+        """Constrained parameters; copies, because the next chunk reuses the state's memory."""
+        return jax.tree.map(lambda value: np.array(value, copy=True), self._constrain(state))
+
+    def is_due(self, interval: int) -> bool:
+        """Whether an evaluation is due, and may be afforded."""
+        now = time.perf_counter()
+        due = self.step % interval == 0 or now - self._measured > _EVALUATION_SECONDS
+        return due and self._evaluating <= _EVALUATION_SHARE * (now - self._started) + _EVALUATIONS_FREE
+
+    def measure(self, state: DPVIState) -> None:
+        """Evaluate at ``state``; the first evaluation that fails is the last one."""
+        began = self._measured = time.perf_counter()
+        if self._evaluate is None:
+            return
+        try:
+            self._metrics = self._evaluate(self._private_step.unconstrained(state, self._averaged))
+            self.metrics_step, self._measured = self.step, time.perf_counter()
+            self._evaluating += (self._measured - began) * (self.step > 0)  # the first one compiles
+        except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
+            self._evaluate = None
+            self.message = f"metrics could not be computed from step {self.step} on ({type(error).__name__}: {error})."
+            self.details = traceback.format_exc()
+
+    def snapshot(self, status: Status) -> Snapshot:
+        return Snapshot(
+            status=status,
+            step=self.step,
+            params=self.params,
+            epsilon_so_far=self._epsilon_at(self.step) if self._epsilon_at else None,
+            metrics=dict(self._metrics),
+            metrics_step=self.metrics_step,
+            seconds=time.perf_counter() - self._started,
+            seconds_per_step=self.seconds_per_step,
+            compile_seconds=self.compile_seconds,
+            message="" if status == "running" else self.message,
+            details=self.details,
+        )
 
 
 def run(
@@ -101,102 +173,53 @@ def run(
     """
     records = tuple(jnp.asarray(array) for array in records)
     private_step.require_records(records)
-    constrain = jax.jit(functools.partial(private_step.get_params, averaged=averaged))
-    interval = interval_of(steps)
+    shown, interval = _Display(private_step, averaged, evaluate, epsilon_at), interval_of(steps)
     status: Status = "running"
-    message = details = ""
-    metrics: dict[str, float] = {}
-    metrics_step = 0
-    seconds_per_step: float | None = None
-    compile_seconds: float | None = None
-    evaluating = 0.0  # seconds
-    started = measured = time.perf_counter()
-
-    def host_params(state: DPVIState) -> dict[str, Any]:
-        # a copy: the next chunk reuses the state's memory, which jit may have handed through
-        return jax.tree.map(lambda value: np.array(value, copy=True), constrain(state))
-
-    def measure(state: DPVIState) -> None:
-        nonlocal evaluate, message, details, metrics, metrics_step, measured, evaluating
-        began = measured = time.perf_counter()
-        if evaluate is None:
-            return
-        try:
-            metrics, metrics_step = evaluate(private_step.unconstrained(state, averaged)), step
-            measured = time.perf_counter()
-            evaluating += (measured - began) * (step > 0)  # the first one compiles
-        except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
-            evaluate = None
-            message = f"metrics could not be computed from step {step} on ({type(error).__name__}: {error})."
-            details = traceback.format_exc()
-
-    def snapshot(status: Status, message: str = "") -> Snapshot:
-        return Snapshot(
-            status=status,
-            step=step,
-            params=params,
-            epsilon_so_far=epsilon_at(step) if epsilon_at else None,
-            metrics=dict(metrics),
-            metrics_step=metrics_step,
-            seconds=time.perf_counter() - started,
-            seconds_per_step=seconds_per_step,
-            compile_seconds=compile_seconds,
-            message=message,
-            details=details,
-        )
-
     # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy view
-    state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
-    step = int(state.step)
-    params = host_params(state)
-    # beside the evaluation, which compiles in this thread
+    state = _copied(state)
+    shown.step = int(state.step)
+    shown.params = shown.host_params(state)
+    # in parallel with the evaluation, which compiles in this thread
     compiling = compile_ahead(private_step, hyper, state, records, steps) if compiled is None else compiled
     try:
-        measure(state)
-        yield snapshot("running")
-        chunk, compile_seconds = compiling.compiled.result()
-        while step < steps:
+        shown.measure(state)
+        yield shown.snapshot("running")
+        chunk, shown.compile_seconds = compiling.compiled.result()
+        while shown.step < steps:
             if stop():
                 status = "cancelled"
                 break
-            affordable = _FIRST_CHUNK_STEPS if seconds_per_step is None else max(1, int(_CHUNK_SECONDS / seconds_per_step))
-            until_evaluation = interval - step % interval
-            limit = min(steps, step + min(affordable, until_evaluation))
+            first, per_step = shown.step, shown.seconds_per_step
+            affordable = _FIRST_CHUNK_STEPS if per_step is None else max(1, int(_CHUNK_SECONDS / per_step))
+            limit = min(steps, first + min(affordable, interval - first % interval))
             if before_chunk is not None:
                 try:
                     before_chunk(state, limit)
                 except (OSError, ValueError) as error:
-                    status, message = "cancelled", f"stopped before step {step + 1}: {error}"
+                    status, shown.message = "cancelled", f"stopped before step {first + 1}: {error}"
                     break
-            first_step, step = step, limit  # the chunk counts as taken from the moment it starts
+            shown.step = limit  # the chunk counts as taken from the moment it starts
             began = time.perf_counter()
             state = jax.block_until_ready(chunk(state, records, jnp.int32(limit), hyper))
-            duration = time.perf_counter() - began
-            seconds_per_step = duration / (limit - first_step)
-            newest = host_params(state)
+            shown.seconds_per_step = (time.perf_counter() - began) / (limit - first)
+            newest = shown.host_params(state)
             if not all_finite(newest):
-                status = "failed"
-                message = (
-                    f"the parameters were no longer finite after step {step}; the values shown are older. "
-                    "A smaller learning rate or clip, or a larger epsilon, helps."
-                )
+                status, shown.message = "failed", _NOT_FINITE.format(limit)
                 break
-            params = newest
-            now = time.perf_counter()
-            due = step % interval == 0 or now - measured > _EVALUATION_SECONDS
-            if step == steps or (due and evaluating <= _EVALUATION_SHARE * (now - started) + _EVALUATIONS_FREE):
-                measure(state)
-            if step < steps:
-                yield snapshot("running")
+            shown.params = newest
+            if limit == steps or shown.is_due(interval):
+                shown.measure(state)
+            if limit < steps:
+                yield shown.snapshot("running")
         else:
             status = "done"
     except KeyboardInterrupt:
-        status, message = "cancelled", "interrupted"
+        status, shown.message = "cancelled", _INTERRUPTED
     except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError) as error:
-        status, message, details = "failed", f"{type(error).__name__}: {error}", traceback.format_exc()
-    if status == "cancelled" and metrics_step != step and message != "interrupted":
-        ended = message
-        measure(state)
-        message = ended or message
-    yield snapshot(status, message)
+        status, shown.message, shown.details = "failed", f"{type(error).__name__}: {error}", traceback.format_exc()
+    if status == "cancelled" and shown.metrics_step != shown.step and shown.message != _INTERRUPTED:
+        reason = shown.message
+        shown.measure(state)
+        shown.message = reason or shown.message
+    yield shown.snapshot(status)
     return state
