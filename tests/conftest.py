@@ -32,6 +32,7 @@ jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 PLANTED = 123.456789
+EITHER_STEPS = ["made up", pytest.param("real", marks=pytest.mark.thorough)]  # of a fixture whose fit is looked at
 PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
 
 
