@@ -214,6 +214,7 @@ def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkey
     assert set(result.table["message"]) == {"MemoryError: no more"}
 
 
+@pytest.mark.thorough
 @pytest.mark.whole_fit
 def test_a_fit_that_diverges_fails_alone():
     sizes = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS}
