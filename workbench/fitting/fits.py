@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench import _validate
+from workbench import _compiled, _validate
 from workbench.data import Dataset
 from workbench.fitting.prepared import PreparedFit, Program
 from workbench.fitting.run_log import RunLog
@@ -42,9 +42,10 @@ def prepare(
     """
     spec = resolve(model, data, **settings)
     plan = spec.plan()
-    key, dpvi = spec.new_key(), spec.trainer(plan)
-    recording = RunLog(spec, plan, dpvi, ledger=ledger, over_cap=over_cap, checkpoint=checkpoint, origin=origin)
-    state = spec.begin(dpvi, key)
+    with _compiled.kept(spec.data.is_public):
+        key, dpvi = spec.new_key(), spec.trainer(plan)
+        recording = RunLog(spec, plan, dpvi, ledger=ledger, over_cap=over_cap, checkpoint=checkpoint, origin=origin)
+        state = spec.begin(dpvi, key)
     plan.truncation_delta(dpvi.noise_size)  # refuses what the noise cannot promise, before it is drawn
     return PreparedFit(spec, plan, dpvi, state, key, recording, Program(dpvi, spec.model, spec.data.num_evaluation))
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workbench import _validate
+from workbench import _compiled, _validate
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, plan_digest
@@ -138,6 +138,7 @@ class PreparedFit:
         records = tuple(jax.device_put(array, self.device) for array in self.data.train)
         return records, jax.device_put(self.state, self.device)
 
+    @_compiled.keeping
     def compile(self) -> None:
         """Compile what ``run`` needs, so that it can begin at once; returns when everything is compiled.
 
@@ -190,6 +191,7 @@ class PreparedFit:
         """Whether ``run`` would go on: the run was cancelled between two steps."""
         return self._last is not None and self._last.status == "cancelled" and self._end is not None
 
+    @_compiled.keeping
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Snapshot]:
         """Train, yielding snapshots; the last one's status is "done", "cancelled" or "failed".
 
@@ -332,6 +334,7 @@ class PreparedFit:
         if metrics:
             self._history.append(HistoryPoint(taken, dict(metrics)))
 
+    @_compiled.keeping
     def result(self, *, last_iterate: bool = False) -> FitResult:
         """The result of the run that ended, partial or whole.
 
