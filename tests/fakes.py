@@ -19,6 +19,7 @@ from workbench.fitting.evaluation import evaluation_of
 from workbench.inference.batched import BatchedProgram
 from workbench.inference.svi import DPVIState
 from workbench.inference.training import Compilation, Compiling
+from workbench.noise.chacha20 import fast_key
 from workbench.sweeps import running
 
 SIZE = 0.01  # of a made-up step
@@ -158,9 +159,13 @@ def outputs_of(dpvi, model, num_evaluation):
 def draw(program):
     """Positive numbers, which any scale may be too."""
 
-    def latents(params, keys):
-        found = jax.eval_shape(jax.vmap(program._dpvi.split.latents, in_axes=(None, 0)), params, keys)
-        random = np.random.default_rng(words(keys)[:8])
-        return {name: np.abs(random.standard_normal(leaf.shape)).astype(leaf.dtype) for name, leaf in found.items()}
+    split = program._dpvi.split
+
+    def latents(params, key, count):
+        found = jax.eval_shape(split.latents, split.initial, fast_key(key))
+        random = np.random.default_rng(words(key))
+        return {
+            name: np.abs(random.standard_normal((count, *leaf.shape))).astype(leaf.dtype) for name, leaf in found.items()
+        }
 
     return latents

@@ -24,7 +24,7 @@ LOSSES = [
     name for name in zoo.ZOO if not name.startswith(("logistic Auto", "grouped logistic without", "vae nnx", "vae numpyro"))
 ]
 IN_DOUBLE = [name for name in LOSSES if name not in ("hierarchical", "scale", "vae flax_module")]
-EVERY_CASE = pytest.mark.parametrize("name", some_of(LOSSES, 3))
+EVERY_CASE = pytest.mark.parametrize("name", some_of(LOSSES, 6))
 
 # these tests look at results, not at speed: quicker to compile
 quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

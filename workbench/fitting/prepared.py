@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from workbench import _compiled, _validate
@@ -55,9 +54,15 @@ class Program:
         return jax.jit(evaluation_of(self._dpvi, self._model, self._num_evaluation))
 
     @functools.cached_property
-    def draw(self) -> Callable[[dict[str, Any], jax.Array], dict[str, jax.Array]]:
-        """Posterior draws of unconstrained parameters, one for each key."""
-        return jax.jit(jax.vmap(self._dpvi.split.latents, in_axes=(None, 0)))
+    def draw(self) -> Callable[[dict[str, Any], jax.Array, int], dict[str, jax.Array]]:
+        """Posterior draws: of (constrained) parameters, a key and how many."""
+        split = self._dpvi.split
+
+        def latents(params: dict[str, Any], key: jax.Array, count: int) -> dict[str, jax.Array]:
+            own = jax.random.split(fast_key(jax.random.fold_in(key, _POSTERIOR)), count)
+            return jax.vmap(split.latents, in_axes=(None, 0))(split.unconstrain(params), own)
+
+        return jax.jit(latents, static_argnums=2)
 
 
 @dataclass(repr=False)
@@ -350,10 +355,7 @@ class PreparedFit:
                 params=jax.tree.map(np.asarray, self.dpvi.get_params(self._end)),
                 metrics={} if evaluate is None else evaluate(self.dpvi.unconstrained(self._end)),
             )
-        params = jax.tree.map(jnp.asarray, last.params)
-        split = self.dpvi.split
-        keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
-        latents = self._program.draw(split.unconstrain(params), keys)
+        latents = self._program.draw(last.params, self.key, self.settings.draws)
         return FitResult(
             state=last.status,
             message=last.message,
@@ -376,7 +378,7 @@ class PreparedFit:
             seconds=last.seconds,
             finished=time.strftime("%Y-%m-%d %H:%M:%S %z"),
             constants=dict(self.model.constants(self.data)),
-            released=split.shared,
+            released=self.dpvi.split.shared,
             definition=self.model,
             public_records=self.data.evaluation if self.data.evaluation_is_public else None,
             spend=next(iter(self.recording.account.keys), ""),
