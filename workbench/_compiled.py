@@ -110,7 +110,8 @@ def tidy(place: Path, most_bytes: int = MOST_BYTES) -> None:
 @functools.cache
 def _is_on() -> bool:
     """Whether programs can be kept, which then begins."""
-    if not jax.config.jax_enable_compilation_cache or jax.config.jax_compilation_cache_dir is not None:
+    config: Any = jax.config
+    if not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir is not None:
         return False
     place = folder(_folders.cache() / "programs")
     try:
