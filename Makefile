@@ -39,11 +39,11 @@ test: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and not browser" $(OPTIMISED)
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and not browser" \
 	  $(OPTIMISED:%=--ignore=%)
-	$(BIN)/python -m pytest -m "$(UNIT) and browser"
+	$(BIN)/python -m pytest -m "$(UNIT) and browser" tests/browser
 
 test-all: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "not browser"
-	$(BIN)/python -m pytest -m browser
+	$(BIN)/python -m pytest -m browser tests/browser
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check .

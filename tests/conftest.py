@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from tests import compiled, fakes
+from tests import fakes
+from workbench import _compiled
 from workbench.cli import main
 from workbench.fitting import fits
 from workbench.ledger._file import LedgerFile
@@ -24,14 +25,16 @@ os.environ["WORKBENCH_STATE"] = SHARED_STATE
 numbers = itertools.count()
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share their parent's folders
     os.environ["WORKBENCH_CACHE"] = tempfile.mkdtemp(prefix="workbench-tests-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled.folder())
+    PROGRAMS = _compiled.folder(Path(__file__).parents[1] / ".cache" / "xla")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    compiled.tidy(compiled.folder())
+    _compiled.tidy(PROGRAMS, 2**30)  # a whole run of the tests writes about a tenth
 # what one test has compiled the others need not, nor the next run: also small programs, of which there are most
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 PLANTED = 123.456789
+EITHER_STEPS = ["made up", pytest.param("real", marks=pytest.mark.thorough)]  # of a fixture whose fit is looked at
 PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
 
 

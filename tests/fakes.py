@@ -2,7 +2,8 @@
 
 Settings, plan, calibration, ledger, checkpoints, the loop over chunks and the statement are real. The steps, the predictions
 that are scored and the posterior's draws are made up, in NumPy. They are functions of key and step, as the real ones are: a
-resumed fit ends where a whole one does, and two fits with secret keys differ.
+resumed fit ends where a whole one does, and two fits with secret keys differ. Each lane of a sweep takes the steps of a fit
+alone.
 """
 
 import functools
@@ -15,7 +16,11 @@ import numpy as np
 
 from workbench.fitting import prepared
 from workbench.fitting.evaluation import evaluation_of
+from workbench.inference.batched import BatchedProgram
 from workbench.inference.compiling import Compilation, Compiling, interval_of
+from workbench.inference.step import DPVIState
+from workbench.noise.chacha20 import fast_key
+from workbench.sweeps import running
 
 SIZE = 0.01  # of a made-up step
 _shapes = {}  # of what an evaluation gives: it takes longer to trace than a whole made-up fit does
@@ -25,10 +30,16 @@ def install(monkeypatch):
     """Fits of this test take made-up steps."""
     monkeypatch.setattr(prepared, "lower", lower)
     monkeypatch.setattr(prepared, "compile_ahead", compile_ahead)
-    for name, of in (("compute", compute), ("draw", draw)):
+    monkeypatch.setattr(BatchedProgram, "_compiled", lambda program, *part: chunk_of_lanes)
+    monkeypatch.setattr(running, "starting_states", starting_states)
+    for owner, name, of in (
+        (prepared.Program, "compute", compute),
+        (prepared.Program, "draw", draw),
+        (running._Group, "_evaluate", evaluate_lanes),
+    ):
         stand_in = functools.cached_property(of)
-        stand_in.__set_name__(prepared.Program, name)
-        monkeypatch.setattr(prepared.Program, name, stand_in)
+        stand_in.__set_name__(owner, name)
+        monkeypatch.setattr(owner, name, stand_in)
 
 
 def words(key):
@@ -46,23 +57,56 @@ class Lowered:
         self.digest = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
 
 
-def chunk(state, records, limit, numbers):
+def chunk(state, records, limit, hyper):
     """Add small normal numbers to every parameter, those of step number t from the run's key and t."""
     leaves, tree = jax.tree.flatten((state.optim_state, state.average))
-    is_float = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
-    values = [np.array(leaf) for leaf, moves in zip(leaves, is_float, strict=True) if moves]
-    key, size = words(state.key), sum(value.size for value in values)
-    cuts = np.cumsum([value.size for value in values])[:-1]
-    for step in range(int(state.step), int(limit)):
-        moved = np.random.default_rng([*key, step]).standard_normal(size, np.float32) * SIZE
-        values = [old + new.reshape(old.shape) for old, new in zip(values, np.split(moved, cuts), strict=True)]
-    moved = iter(values)
-    leaves = [
-        jax.device_put(next(moved).astype(leaf.dtype), leaf.device) if moves else leaf
-        for leaf, moves in zip(leaves, is_float, strict=True)
-    ]
+    values = [np.array(leaf) for leaf in leaves if is_float(leaf)]
+    moved = iter(walk(values, words(state.key), int(state.step), int(limit)))
+    leaves = [jax.device_put(next(moved).astype(leaf.dtype), leaf.device) if is_float(leaf) else leaf for leaf in leaves]
     optim_state, average = jax.tree.unflatten(tree, leaves)
     return state._replace(optim_state=optim_state, average=average, step=jnp.asarray(limit, jnp.int32))
+
+
+def walk(values, key, first, last):
+    """Float arrays after the steps from number ``first`` to ``last``."""
+    size = sum(value.size for value in values)
+    cuts = np.cumsum([value.size for value in values])[:-1]
+    for step in range(first, last):
+        moved = np.random.default_rng([*key, step]).standard_normal(size, np.float32) * SIZE
+        values = [old + new.reshape(old.shape) for old, new in zip(values, np.split(moved, cuts), strict=True)]
+    return values
+
+
+def by_lane(tree):
+    """The entries of the first axis of each leaf, as trees of NumPy arrays."""
+    leaves, shape = jax.tree.flatten(jax.tree.map(np.asarray, tree))
+    return [jax.tree.unflatten(shape, own) for own in zip(*leaves, strict=True)]
+
+
+def of_lanes(trees):
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
+def chunk_of_lanes(state, records, limit, hyper):
+    """``chunk`` of each lane."""
+    ends = []
+    for key, values in zip(state.key, by_lane((state.optim_state, state.average)), strict=True):
+        leaves, tree = jax.tree.flatten(values)
+        moved = iter(walk([leaf for leaf in leaves if is_float(leaf)], words(key), int(state.step), int(limit)))
+        ends.append(tree.unflatten([next(moved) if is_float(leaf) else leaf for leaf in leaves]))
+    optim_state, average = jax.device_put(of_lanes(ends))
+    return state._replace(optim_state=optim_state, average=average, step=jnp.asarray(limit, jnp.int32))
+
+
+def starting_states(step, keys, hyper):
+    """All lanes begin where the model was split."""
+    start = step.optimizer.init(step.model.initial), None if hyper.average_from is None else step.model.initial
+    optim_state, average = of_lanes([jax.tree.map(np.asarray, start)] * len(keys))
+    return DPVIState(*jax.device_put((optim_state, np.int32(0))), jnp.stack(list(keys)), jax.device_put(average))
+
+
+def is_float(leaf):
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
 def lower(step, hyper, state, records, interval):
@@ -78,13 +122,27 @@ def compile_ahead(step, hyper, state, records, steps):
 
 
 def compute(program):
+    return outputs_of(program._step, program._model, program._num_evaluation)
+
+
+def evaluate_lanes(group):
+    evaluate = outputs_of(group.step, group.spec.model, group.spec.data.num_evaluation)
+
+    def all_lanes(params, keys, constants, records):
+        each = [records] * len(keys) if group._evaluation_is_shared else by_lane(records)
+        return of_lanes([evaluate(*lane) for lane in zip(by_lane(params), each, keys, strict=True)])
+
+    return all_lanes
+
+
+def outputs_of(step, model, num_evaluation):
     """Predictions at random, an ELBO and a log-likelihood that depend on the parameters."""
 
     def outputs(params, records, key):
         leaves = jax.tree.leaves((params, records))
-        asked = program._model.model, program._model.predict, *((np.shape(leaf), str(leaf.dtype)) for leaf in leaves)
+        asked = model.model, model.predict, *((np.shape(leaf), str(leaf.dtype)) for leaf in leaves)
         if asked not in _shapes:
-            real = evaluation_of(program._step, program._model, program._num_evaluation)
+            real = evaluation_of(step, model, num_evaluation)
             _shapes[asked] = jax.eval_shape(real, params, records, key)
         _, log_likelihood, predictions = _shapes[asked]
         spread = float(np.mean([np.mean(np.abs(leaf)) for leaf in jax.tree.leaves(params)]))
@@ -101,10 +159,13 @@ def compute(program):
 def draw(program):
     """Positive numbers, which any scale may be too."""
 
+    model = program._step.model
+
     def latents(params, key, count):
-        one = jax.eval_shape(lambda: program._step.model.latents(program._step.model.initial, key))
-        found = {name: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype) for name, leaf in one.items()}
+        found = jax.eval_shape(model.latents, model.initial, fast_key(key))
         random = np.random.default_rng(words(key))
-        return {name: np.abs(random.standard_normal(leaf.shape)).astype(leaf.dtype) for name, leaf in found.items()}
+        return {
+            name: np.abs(random.standard_normal((count, *leaf.shape))).astype(leaf.dtype) for name, leaf in found.items()
+        }
 
     return latents

@@ -217,7 +217,19 @@ def test_dpvi():
         "sampler": TEXT | OTHERS | {"''", "' '"}, "num_records": {"3"} | OTHERS, "microbatch_size": WHOLE | OTHERS,
         "clip_schedule": OTHERS, "average_from": FROM_0 | OTHERS, "learning_rate": OTHERS, "rules": {"{}"} | OTHERS,
     }  # fmt: skip
-    assert_refuses_all_but(taken, call, [*taken, "estimator", "strategy", "privacy"])
+    assert_refuses_all_but(taken, call, [*taken, "estimator", "strategy"])
+
+
+def test_what_dpvi_promises():
+    model = wb.models.get("logistic")
+
+    def call(name, value):
+        if value is not None:  # then epsilon is needed
+            DPVI(model.model, lambda: None, numpyro.optim.Adam(1e-3), **{name: value})
+
+    assert_refuses_all_but({"privacy": {"None"}}, call, ["privacy"])
+    with pytest.raises(ArgumentError, match=r"^epsilon=None: is needed"):
+        DPVI(model.model, lambda: None, numpyro.optim.Adam(1e-3), privacy=None)
 
 
 @pytest.mark.parametrize("name", ["", " ", "no"])

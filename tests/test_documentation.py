@@ -92,7 +92,7 @@ def on_a_page(tmp_path, monkeypatch):
     return {"__name__": "__main__"}
 
 
-FIRST = {"README.md", "docs/getting_started.md"}  # what newcomers copy; other pages take minutes together
+FIRST = {"README.md"}  # what newcomers copy; other pages take minutes together
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import binom, norm
 
+from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.auditing import bounds as audit
 from workbench.auditing.bounds import epsilon_lower_bound, one_run_epsilon_lower_bound, one_run_p_value, usual_guesses
@@ -56,6 +57,7 @@ def test_bound_is_valid_and_not_idle_where_one_event_attains_epsilon(delta):
     assert np.mean(bounds) > 0.6 * epsilon
 
 
+@pytest.mark.thorough
 def test_choosing_and_counting_on_the_same_trials_would_be_wrong():
     """Fifty scores that know nothing: the best of them looks like a leak where it was chosen, and not on fresh trials."""
     random, repeats, confidence = np.random.default_rng(2), 30, 0.95
@@ -159,7 +161,7 @@ def included_at_random(random, size):
     return random.random(size) < 0.5
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.0), (1.0, 1e-3), (0.0, 1e-3)])
+@pytest.mark.parametrize(("epsilon", "delta"), some_of([(1.0, 0.0), (1.0, 1e-3), (0.0, 1e-3)], 3))
 def test_one_run_of_randomised_response_stays_under_its_epsilon(epsilon, delta):
     """Each coin is answered by randomised response, or shown with probability delta: with all answers guessed the bound is
     close to exact. At 80 % confidence at most 20 % may lie above; false alarms one seed in a million."""
@@ -175,7 +177,13 @@ def test_one_run_of_randomised_response_stays_under_its_epsilon(epsilon, delta):
 
 
 @pytest.mark.parametrize(
-    "mu", [0.5, pytest.param(1.0, marks=pytest.mark.statistical), pytest.param(2.0, marks=pytest.mark.statistical), 4.0]
+    "mu",
+    [
+        0.5,
+        pytest.param(1.0, marks=pytest.mark.statistical),
+        pytest.param(2.0, marks=pytest.mark.statistical),
+        pytest.param(4.0, marks=pytest.mark.thorough),
+    ],
 )
 def test_one_run_with_gaussian_scores_stays_under_epsilon(mu):
     """m independent Gaussian mechanisms; the usual guesses, at 90 % confidence. False alarms one seed in a million."""
@@ -189,7 +197,7 @@ def test_one_run_with_gaussian_scores_stays_under_epsilon(mu):
     assert np.mean(bounds) > min(0.25 * true, 4)
 
 
-@pytest.mark.parametrize("kinds", [1, 20])
+@pytest.mark.parametrize("kinds", some_of([1, 20], 2))
 def test_one_run_counts_every_test_it_makes(kinds):
     """Scores that know nothing, up to twenty a canary: a bound above zero is a false alarm, 20 % of the seeds at most."""
     random, repeats, size = np.random.default_rng(7), 150, 200

@@ -13,6 +13,7 @@ def test_noise_that_is_reused_after_a_crash_is_caught():
     assert "a constant of the module has changed" in found.finding
 
 
+@pytest.mark.thorough
 def test_a_restart_with_noise_of_its_own_passes(monkeypatch):
     """The distance of two sums with independent noise is near 1 in units of it; false alarms 4e-10."""
     monkeypatch.setattr(crash, "load_state", lambda path, like: like)  # begins anew with its own key

@@ -81,8 +81,8 @@ def test_the_core_keeps_c():
     ("options", "least"),
     [
         ({"bug": "short_norms"}, 1.249),
-        ({"bug": "no_clipping"}, 10),
-        ({"kind": ClampedIndices}, 2.5),  # the record in the middle stands for three
+        pytest.param({"bug": "no_clipping"}, 10, marks=pytest.mark.thorough),
+        pytest.param({"kind": ClampedIndices}, 2.5, marks=pytest.mark.thorough),  # the record in the middle stands for three
     ],
 )
 def test_planted_bugs_are_caught_with_their_size(options, least):

@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -198,6 +197,8 @@ class Notebook:
 @pytest.fixture
 def notebook(lab, lab_folder, page):
     """Opens a new notebook with these cells, in JupyterLab (or ``where="notebooks"``: Notebook 7), with an idle kernel."""
+
+    import nbformat  # takes as long to import as all else that is collected
 
     def opened(*cells, name="test", where="doc/tree"):
         made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])

@@ -75,6 +75,7 @@ def test_time_from_the_click_to_the_first_curve(cold_lab, page, reading):
     screen.headline("Done", 180)
 
 
+@pytest.mark.integration
 def test_a_bad_epsilon_is_explained_beside_its_field(screen, page, screenshots):
     screen.type("epsilon", "-1")
     screen.root.locator(".widget-html-content", has_text="must be a finite number greater than 0").wait_for()

@@ -6,9 +6,8 @@ import pytest
 
 from tests.browser.conftest import TOKEN, Screen, chromium, free_port, served, wait_for
 from tests.browser.test_workbench import full_page
-from tests.conftest import some_of
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
 TITLES = {
     "privacy": "One record in or out",
@@ -89,7 +88,7 @@ def teaching_app(tmp_path):
     yield from served(tmp_path, command, port, "/voila/static/voila.js")
 
 
-@pytest.mark.parametrize("name", some_of(list(TITLES), 4, first=1))
+@pytest.mark.parametrize("name", list(TITLES))
 def test_a_piece_follows_its_sliders_by_keyboard(notebook, page, screenshots, name, record_property):
     book = notebook(f"import workbench as wb\npiece = wb.teaching.{name}()\npiece", name=f"teaching-{name}")
     book.run(0)
@@ -128,7 +127,6 @@ def test_steps_are_taken_played_and_forgotten_by_keyboard(notebook, page, screen
     wait_for(lambda: page.locator(".dpvi-workbench:visible").count() == 0, 10, "the piece to go")
 
 
-@pytest.mark.integration
 def test_all_accountants_are_shown_in_notebook_7(notebook, page, screenshots):
     book = notebook("import workbench as wb\nwb.teaching.samplers(steps=100)", name="teaching-samplers-7", where="notebooks")
     book.run(0)

@@ -78,6 +78,7 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
     full_page(page, screenshots / "export-1280.png", 1280)
 
 
+@pytest.mark.integration
 def test_stop_resume_and_another_cell_during_the_fit(notebook, page, screenshots):
     book = notebook(SHOW.format(1_600_000), "1 + 41", "app.live.drawing_seconds / app.result.seconds, app.live.frames")
     book.run(0)
@@ -138,6 +139,7 @@ app'''
     full_page(page, screenshots / "own-model.png", 1280, 2600)
 
 
+@pytest.mark.integration
 def test_a_table_of_ones_own_with_its_schema(notebook, page, screenshots, tmp_path):
     file = tmp_path / "patients.csv"
     rows = "\n".join(f"{20 + i % 60},{'fm'[i % 2]},{int(i % 60 > 30)}" for i in range(300))
@@ -190,6 +192,7 @@ def test_a_reload_during_a_fit_finds_it_again(notebook, page, screenshots):
     screen.headline("Cancelled")
 
 
+@pytest.mark.integration
 def test_the_keyboard_reaches_every_control_in_order(notebook, page):
     book = notebook(SHOW.format(200))
     book.run(0)
@@ -221,7 +224,6 @@ def test_notebook_7_shows_the_screen_and_fits(notebook, page, screenshots):
     full_page(page, screenshots / "notebook7.png", 1280)
 
 
-@pytest.mark.integration
 def test_voila_serves_the_screen_and_fits(voila, page, screenshots):
     page.goto(f"{voila}/?token={TOKEN}")
     screen = Screen(page).is_ready()

@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests import fakes
+from tests.conftest import EITHER_STEPS
 from workbench.cli import main
 
 SCHEMA = {"age": {"kind": "numeric", "low": 0, "high": 100}, "ward": {"kind": "categorical", "categories": ["a", "b", "c"]}}
@@ -26,15 +28,18 @@ def people():
     return pd.DataFrame({"age": ages, "ward": random.choice(list("abc"), 300), "hospital": hospital, "ill": ill.astype(int)})
 
 
-@pytest.fixture(scope="module")
-def files(people, tmp_path_factory):
+@pytest.fixture(scope="module", params=EITHER_STEPS)
+def files(people, tmp_path_factory, request):
     """A folder with the table, its schema, public facts about its hospitals, and a saved fit."""
     folder = tmp_path_factory.mktemp("tables")
     people.to_csv(folder / "people.csv", index=False)
     (folder / "schema.json").write_text(json.dumps(SCHEMA))
     (folder / "hospitals.csv").write_text("hospital,beds\nnorth,3\nsouth,1\n")
     table = ["--data", str(folder / "people.csv"), "--target", "ill", "--schema", str(folder / "schema.json")]
-    assert main.main(["fit", *table, "--features", "age", "ward", *QUIET, "--out", str(folder / "run")]) == 0
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if request.param == "made up":
+            fakes.install(monkeypatch)
+        assert main.main(["fit", *table, "--features", "age", "ward", *QUIET, "--out", str(folder / "run")]) == 0
     return folder
 
 
@@ -123,6 +128,7 @@ def test_texts_of_records_are_no_formulas_in_a_spreadsheet(command, files, peopl
     assert not any(str(cell).startswith(("=", "+", "@")) for column in table for cell in (column, *table[column]))
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_drawn_records_with_a_class_like_a_formula_are_texts(command, people, tmp_path):
     risky = people.assign(ill=np.where(people["ill"] == 1, "=1+1", "no"))
     risky.to_csv(tmp_path / "risky.csv", index=False)

@@ -105,6 +105,7 @@ def killed_amid(arguments, runs):
     assert process.returncode == -9, errors
 
 
+@pytest.mark.integration
 @pytest.mark.whole_fit  # begun by another process
 def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place):
     settings = [*BOUNDS, "--iterations", "100000"]

@@ -16,6 +16,8 @@ import pytest
 from workbench.cli import main
 from workbench.sweeps import sweeping
 
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+
 ROOT = pathlib.Path(__file__).parents[2]
 PUBLIC = """
 model: logistic

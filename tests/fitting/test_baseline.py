@@ -21,6 +21,7 @@ def test_without_privacy_a_fit_is_better_and_labelled(strict):
     assert scores["elbo"] > strict.result().metrics["elbo"] + 0.05
 
 
+@pytest.mark.thorough
 def test_a_baseline_that_is_stopped_gives_nothing(strict):
     assert baseline.without_privacy(strict, stop=lambda: True) is None
 

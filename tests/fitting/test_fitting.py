@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting import prepared as prepared_fits
@@ -250,7 +251,7 @@ def test_public_evaluation_records_are_labelled_public(done):
     assert not any("outside the guarantee" in caveat for caveat in done.guarantee.caveats)
 
 
-@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
+@pytest.mark.parametrize("sampler", some_of(["without_replacement", "shuffle"], 2))
 def test_other_samplers_fit_under_their_own_relation(sampler):
     result = wb.fit("logistic", "breast_cancer", epsilon=8.0, iterations=200, batch_size=50, sampler=sampler, seed=3)
     assert result.state == "done"
@@ -509,6 +510,7 @@ def test_auc_on_breast_cancer_five_seeds(epsilon, least):
     assert mean_auc(epsilon, range(5)) > least
 
 
+@pytest.mark.thorough
 def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_path):
     """A variational auto-encoder: no global latents, so its posterior is empty and its networks are the parameters."""
 

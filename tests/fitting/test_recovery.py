@@ -34,6 +34,7 @@ def test_fits_killed_at_fifty_moments_end_as_if_nothing_had_been(tmp_path):
     print(report)
 
 
+@pytest.mark.integration
 def test_ledger_writes_killed_at_fifty_moments_lose_nothing(tmp_path):
     done = subprocess.run(
         [sys.executable, HERE / "killed_writers.py", tmp_path / "ledger.sqlite", "50", "1"],

@@ -180,6 +180,7 @@ def sweep(data, **changes):
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path):
     store = tmp_path / "fits.sqlite"
     sweep(private_data, store=store)
@@ -453,6 +454,7 @@ DIGESTED = [
 ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "data"), DIGESTED)
 def test_a_fits_digest_is_the_same_in_another_process(name, data, state):
     """Or nothing could be resumed: programs are traced anew, in whatever order Python hashes, after other work or none."""

@@ -246,7 +246,7 @@ def test_the_plan_has_a_tap_for_each_tapped_leaf():
     assert [group.rule for group in plan.taps[1]] == ["outer product"]
 
 
-@pytest.mark.parametrize("name", ["vae", "vae numpyro.module", "vae flax_module", "vae nnx_module"])
+@pytest.mark.parametrize("name", some_of(["vae", "vae numpyro.module", "vae flax_module", "vae nnx_module"], 2))
 def test_networks_of_any_library_are_tapped(name):
     """NumPyro shows the model one record with a leading axis of one, and every library keeps kernels in its own way."""
     seen, records = zoo.split_case(name), zoo.ZOO[name].records()
@@ -262,7 +262,7 @@ def test_networks_of_any_library_are_tapped(name):
 
 
 @pytest.mark.parametrize("strategy", ["bookkeeping", "vmap", "loop"])
-@pytest.mark.parametrize(("function", "factor"), [(tripled, 3.0), (halved, 0.5)])
+@pytest.mark.parametrize(("function", "factor"), some_of([(tripled, 3.0), (halved, 0.5)]))
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_custom_derivative_is_kept_to_the_letter(strategy, function, factor, inside):
     """Around the kernel, and around the whole product, where a tap inside would see ordinary differentiation."""
@@ -371,7 +371,7 @@ def temporary_bytes(loss, u, records, strategy):
     return jax.jit(total).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("rule", LARGE)
+@pytest.mark.parametrize("rule", some_of(list(LARGE), 3))
 def test_tapped_leaves_take_no_room_for_each_record(rule):
     """vmap holds minibatch x parameters, which shows that the measure sees it; book-keeping not a tenth of that."""
     loss, u, records = LARGE[rule]

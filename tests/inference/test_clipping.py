@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.inference import clipped_sum
 
@@ -62,7 +63,7 @@ def test_no_contribution_exceeds_the_clipping_norm_in_many_dimensions(size):
         assert 1 - 1e-5 < np.linalg.norm(np.asarray(total, np.float64)) <= 1
 
 
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("dtype", some_of([jnp.float16, jnp.bfloat16], 2))
 def test_no_contribution_exceeds_the_clipping_norm_in_half_precision(dtype):
     random = np.random.default_rng(0)
     for _ in range(20):
@@ -172,6 +173,7 @@ def test_norms_are_those_before_clipping():
     np.testing.assert_allclose(norms, [5.0, 0.5], rtol=1e-6)
 
 
+@pytest.mark.thorough
 @given(ORDINARY, MASKS, CLIPS)
 @settings(properties, max_examples=20)
 def test_jit_equals_eager(records, mask, clip):
@@ -191,6 +193,7 @@ def test_a_nonlinear_loss_is_differentiated_at_u():
     np.testing.assert_allclose(total, expected, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_scan_and_vmap_over_u_agree_with_single_calls():
     records = np.random.default_rng(1).normal(size=(SIZE, WIDTH)).astype(np.float32)
     points = jnp.asarray(np.random.default_rng(2).normal(size=(3, WIDTH)), jnp.float32)

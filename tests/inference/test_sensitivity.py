@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from tests.conftest import some_of
 from workbench.inference import clipped_sum
 from workbench.inference.clipping import STRATEGIES
 from workbench.noise.mechanism import CLIPPINGS
@@ -163,7 +164,7 @@ def test_a_record_whose_places_cancel_does_not_round_off_the_others(rule, places
 
 
 @pytest.mark.parametrize("rule", ["rows", "Gram matrix"])
-@pytest.mark.parametrize("table", [20, 300])
+@pytest.mark.parametrize("table", some_of([20, 300]))
 def test_a_record_whose_mentions_of_a_row_cancel_does_not_round_off_the_others(rule, table):
     """Without a bound on its terms two of them, 8e6 C long, took .25 C of the others' sum."""
     random = np.random.default_rng(table)
@@ -210,7 +211,7 @@ HALF = {
 }
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", some_of([jnp.bfloat16, jnp.float16]))
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "auto"])
 @pytest.mark.parametrize("where", HALF)
 def test_half_precision_keeps_the_clipping_norm(where, strategy, dtype):

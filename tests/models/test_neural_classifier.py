@@ -234,9 +234,9 @@ def test_scores_of_many_classes_and_of_two():
 @pytest.mark.parametrize(
     ("network", "data"),
     [
-        ("fcnn", images), ("cnn", images), ("gru", wb.data.tokens),
-        *(pytest.param(name, images, marks=pytest.mark.thorough) for name in ("lstm", "gru", "transformer")),
-        *(pytest.param(name, wb.data.tokens, marks=pytest.mark.thorough) for name in ("fcnn", "lstm", "transformer")),
+        ("fcnn", images),
+        *(pytest.param(name, images, marks=pytest.mark.thorough) for name in ("cnn", "lstm", "gru", "transformer")),
+        *(pytest.param(name, wb.data.tokens, marks=pytest.mark.thorough) for name in ("fcnn", "gru", "lstm", "transformer")),
     ],
 )  # fmt: skip
 def test_book_keeping_agrees_with_vmap(network, data):
@@ -319,6 +319,7 @@ def test_a_saved_result_predicts_the_same(bayesian, tmp_path):
     assert set(again.summary_table().index) == set(bayesian.summary_table().index)
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_tokens_outside_the_vocabulary_are_refused_by_a_loaded_result_too(tmp_path):
     data = wb.data.tokens()
     made = wb.fit(entry("fcnn", hidden=4), data, epsilon=4.0, delta=1e-4, iterations=3, batch_size=60, draws=4, seed=0)

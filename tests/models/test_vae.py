@@ -202,6 +202,7 @@ def test_the_convolutional_layout_has_three_convolutions_each_way():
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("layout", some_of(["dense", "convolutional"], first=1))
 def test_the_privacy_core_accepts_it(layout):
     options = {"image_shape": (8, 8), "layout": layout, "hidden": 8, "latent": 2}

@@ -21,7 +21,7 @@ from numpyro.optim import Adam
 
 import workbench as wb
 from tests import zoo
-from tests.conftest import rewrite
+from tests.conftest import rewrite, some_of
 from workbench import ArgumentError
 from workbench.fitting import checkpoints, fits
 from workbench.inference import DPVI, compiling, load_state, save_state
@@ -312,7 +312,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", some_of(list(CHANGES), 2))
 def test_the_digest_of_a_program_covers_whatever_it_read(name, monkeypatch):
     how, place, value = CHANGES[name]
     before = digest_of(how)
@@ -510,6 +510,7 @@ def test_a_shell_runs_no_file_that_an_edited_checkpoint_names(command, tmp_path)
     assert str(folder) in shown
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(command, private_data):
     prepared, chunks = fits.prepare("logistic", private_data, epsilon=1.0, delta=1e-4, iterations=400), iter(range(99))
     list(prepared.run(lambda: next(chunks) >= 1))
@@ -546,6 +547,7 @@ def test_a_run_that_is_going_on_is_not_forgotten(private_data):
 # ---- the number of records ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_a_run_without_a_ledger_that_is_going_on_is_not_forgotten(private_data):
     prepared = fits.prepare("logistic", private_data, epsilon=1.0, iterations=200, ledger=False)
     steps = prepared.run(stop=lambda: True)
@@ -561,6 +563,7 @@ def test_a_run_without_a_ledger_that_is_going_on_is_not_forgotten(private_data):
     assert not checkpoints.holds_key(folder)
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_no_file_tells_a_private_number_of_records(private_data, monkeypatch, tmp_path):
     """With the same declared number, all that is written has one size and no digest that a guess can be tried on."""
     settings = {"epsilon": 1.0, "delta": 1e-4, "iterations": 400, "sampling_rate": 0.2, "num_records": 250, "clip": 1.0}

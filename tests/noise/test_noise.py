@@ -14,6 +14,7 @@ from jax import lax
 from jax.extend.random import define_prng_impl
 from scipy import stats
 
+from tests.conftest import some_of
 from workbench.noise import chacha20, normals
 from workbench.noise.chacha20 import CHACHA20, fast_key, key_from_bytes, key_from_seed, new_key, require_secure
 from workbench.noise.normals import NORMAL_BOUND, normal
@@ -76,7 +77,7 @@ def test_blocks_are_those_of_the_cryptography_package(secret, counter, nonce):
 jitted_block = jax.jit(chacha20.block)
 
 
-@pytest.mark.parametrize("count", [1, 255, 256, 257, 700, 5000])
+@pytest.mark.parametrize("count", some_of([1, 255, 256, 257, 700, 5000], 3))
 def test_long_keystreams_are_those_of_the_cryptography_package(count):
     """Computed in tiles, the last of which overlaps the one before: no block is left out, moved or repeated."""
     secret, nonce = bytes(range(100, 132)), b"bits" + (32).to_bytes(4, "little") + bytes(4)
@@ -152,7 +153,7 @@ def test_bits_have_the_shape_and_type_asked_for(dtype, shape):
     assert bits.dtype == dtype
 
 
-@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint16, jnp.uint32])
+@pytest.mark.parametrize("dtype", some_of([jnp.uint8, jnp.uint16, jnp.uint32], 3))
 def test_each_bit_is_set_half_of_the_time(dtype):
     """Chi-square over the positions of a word; false alarms one in a million seeds for each type."""
     draws = 20_000
@@ -323,6 +324,7 @@ def test_normal_has_the_shape_asked_for(shape):
     assert draws.dtype == jnp.float32
 
 
+@pytest.mark.thorough
 def test_jitted_normal_agrees_with_eager():
     key = key_from_seed(11)
     np.testing.assert_allclose(jax.jit(normal, static_argnums=1)(key, (100,)), normal(key, (100,)), rtol=1e-5)
@@ -426,7 +428,8 @@ def test_draws_beyond_each_threshold_are_as_many_as_a_normal_has():
     assert min(tail_p_values(normal, key_from_seed(40))) > FALSE_ALARMS
 
 
-@pytest.mark.parametrize("scale", [0.997, pytest.param(1.003, marks=pytest.mark.statistical)])
+@pytest.mark.statistical
+@pytest.mark.parametrize("scale", [0.997, 1.003])
 def test_a_scale_three_in_a_thousand_off_would_be_seen(scale):
     p_values = tail_p_values(lambda key, shape: scale * normal(key, shape), key_from_seed(40), 2**26)
     assert min(p_values) < FALSE_ALARMS
@@ -448,7 +451,7 @@ def tail_p_value(draws, start=3.5):
     return stats.kstest(stats.norm.sf(beyond) / stats.norm.sf(start), "uniform").pvalue, len(beyond)
 
 
-@pytest.mark.parametrize("all_in_tail", [False, True])
+@pytest.mark.parametrize("all_in_tail", some_of([False, True], 2, first=1))
 def test_many_draws_are_standard_normal_out_to_the_tail(monkeypatch, all_in_tail):
     """Eight million draws, 3700 of them beyond 3.5; once with low bits drawn for all of them. False alarms: one seed in 1e6.
 

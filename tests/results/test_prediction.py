@@ -110,6 +110,7 @@ def test_records_of_another_form_are_refused(fitted, records, argument):
     assert caught.value.argument == argument
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_a_model_without_predict_says_so(table):
     def model(x, y=None, num_records=None):
         weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
@@ -203,6 +204,7 @@ def test_groups_come_back_under_their_names(grouped):
     assert set(twin.iloc[:, -2]) <= set(wb.data.load("hierarchical").groups)
 
 
+@pytest.mark.thorough
 def test_whole_records_are_drawn_where_the_model_has_no_target():
     result = wb.fit("gmm", "mixture", epsilon=8.0, iterations=300, seed=1)
     twin = result.sample(2000, seed=1)

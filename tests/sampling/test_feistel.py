@@ -4,20 +4,21 @@ import jax
 import numpy as np
 import pytest
 
+from tests.conftest import some_of
 from tests.sampling.uniformity import DRAWS, SETTINGS, even_inclusion, even_outcomes, memberships, subset_codes, tally
 from workbench._validate import ArgumentError
 from workbench.noise.chacha20 import key_from_seed
 from workbench.sampling import FeistelSampler
 
 
-@pytest.mark.parametrize(("num_records", "batch_size"), SETTINGS)
+@pytest.mark.parametrize(("num_records", "batch_size"), some_of(list(SETTINGS), 3))
 def test_records_are_drawn_evenly_as_far_as_these_counts_can_tell(num_records, batch_size):
     counted = tally(memberships(FeistelSampler(num_records, batch_size), key_from_seed(0), np.arange(DRAWS)), pairs=False)
     assert np.all(counted.sizes == batch_size)
     assert even_inclusion(counted)
 
 
-@pytest.mark.parametrize("num_records", [5, 10])
+@pytest.mark.parametrize("num_records", some_of([5, 10], 2))
 def test_pairs_of_few_records_are_not_drawn_evenly(num_records):
     """Where the exact samplers pass the same test: why no accountant of this package covers this one."""
     codes = subset_codes(memberships(FeistelSampler(num_records, 2), key_from_seed(1), np.arange(10 * DRAWS)))

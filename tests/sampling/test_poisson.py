@@ -98,7 +98,7 @@ def test_neighbouring_records_are_as_independent_as_distant_ones_at_tiny_rates()
     assert stats.kstest(below + fraction * rate * (1 - below), "uniform").pvalue > FALSE_ALARMS
 
 
-@pytest.mark.parametrize("rate", [0.5, 0.00102, 1e-5])
+@pytest.mark.parametrize("rate", some_of([0.5, 0.00102, 1e-5], 3))
 def test_indices_are_distinct_ascending_and_padding_is_masked(rate):
     num_records = min(int(50 / rate), 200_000)
     batches = draw_many(sampler_for(num_records, rate), key_from_seed(5), 200)
@@ -117,6 +117,7 @@ def test_rate_one_includes_every_record(capacity):
     assert batch.mask.sum() == 7
 
 
+@pytest.mark.thorough
 def test_a_rate_next_to_one_includes_nearly_every_record():
     batches = draw_many(PoissonSampler(100, 0.999, 100), key_from_seed(7), 20_000)
     assert right_sizes(np.asarray(batches.mask).sum(axis=1), 100, 0.999)
@@ -311,6 +312,7 @@ def test_unusable_arguments_are_named(argument, num_records, rate, capacity):
         PoissonSampler(num_records, rate, capacity)
 
 
+@pytest.mark.thorough
 def test_whole_numbers_given_as_floats_still_draw_indices():
     batch = PoissonSampler(50.0, 0.5, 40.0).draw(key_from_seed(12))
     assert jnp.issubdtype(batch.indices.dtype, jnp.integer)

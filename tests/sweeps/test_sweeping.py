@@ -22,6 +22,8 @@ from workbench.models import Model
 from workbench.sweeps import BudgetError, running, sweeping
 from workbench.sweeps.store import COLUMNS
 
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+
 STEPS = 60
 HIERARCHICAL = {"epsilons": [0.5, 2.0], "seeds": [3, 4], "iterations": STEPS, "num_records": 120, "delta": 1e-3}
 
@@ -52,6 +54,7 @@ def hierarchical():
     )
 
 
+@pytest.mark.whole_fit
 @pytest.mark.parametrize(("epsilon", "seed"), some_of([(2.0, 3), (2.0, 4), (0.5, 3)], 3))
 def test_a_fit_of_the_sweep_is_the_single_fit_with_its_seed(hierarchical, epsilon, seed):
     (number,) = hierarchical.numbers(epsilon=epsilon, seed=seed, method="dp-vi")
@@ -141,6 +144,7 @@ def test_a_fit_that_is_not_private_has_no_result(hierarchical):
 
 
 @pytest.mark.thorough
+@pytest.mark.whole_fit
 def test_clips_rates_and_an_automatic_guide_go_together_too():
     def model(x, y=None, num_records=None):
         weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
@@ -158,6 +162,7 @@ def test_clips_rates_and_an_automatic_guide_go_together_too():
 
 
 @pytest.mark.thorough
+@pytest.mark.whole_fit
 @pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
 def test_other_samplers_go_together_too(sampler):
     sizes = {"epsilons": [2.0, 20.0], "seeds": [5], "iterations": STEPS}
@@ -182,6 +187,7 @@ def six():
 
 
 @pytest.mark.thorough
+@pytest.mark.whole_fit
 def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
     sizes, run = [], BatchedProgram.run
 
@@ -208,6 +214,8 @@ def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkey
     assert set(result.table["message"]) == {"MemoryError: no more"}
 
 
+@pytest.mark.thorough
+@pytest.mark.whole_fit
 def test_a_fit_that_diverges_fails_alone():
     sizes = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS}
     result = quietly(wb.sweep, "logistic", "breast_cancer", learning_rates=[0.1, 1e38], **sizes)
@@ -231,6 +239,7 @@ def test_a_stop_keeps_what_is_finished_and_the_rest_goes_on(six):
 
 
 @pytest.mark.thorough
+@pytest.mark.whole_fit
 def test_a_stop_within_a_batch_forgets_it():
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=2_000_000)
     steps = []
@@ -390,6 +399,7 @@ def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path,
 
 
 @pytest.mark.thorough
+@pytest.mark.whole_fit
 def test_batches_of_a_group_share_one_program(monkeypatch):
     compiled = []
     compile_steps = BatchedProgram._compiled

@@ -586,6 +586,7 @@ def test_a_score_that_fails_loses_nothing(screens, gallery, score):
     assert "Done." in screen.live.status.value
 
 
+@pytest.mark.thorough
 @pytest.mark.whole_fit  # what compiled steps hold
 def test_closing_stops_the_fit_and_frees_what_it_held(private_data):
     before = set(ipywidgets.widgets.widget._instances)

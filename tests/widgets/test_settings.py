@@ -140,6 +140,7 @@ def test_code_says_so_where_private_records_are_evaluated():
     assert "evaluate_private" not in settings().as_code()
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_code_repeats_the_run(private_data):
     source = DataSource("clinic", "wb.data.remembered()", lambda: private_data, "clinic", False)
     chosen = settings(
@@ -154,6 +155,7 @@ def test_code_repeats_the_run(private_data):
     assert (result.model_options["prior"], result.model_options["prior_scale"]) == ("laplace", 2.0)
 
 
+@pytest.mark.usefixtures("made_up_steps")
 @pytest.mark.filterwarnings("ignore::workbench.results.fit_result.IntervalWarning")
 def test_cells_are_code_that_runs(private_data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

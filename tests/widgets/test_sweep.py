@@ -11,11 +11,15 @@ import types
 import ipywidgets
 import pytest
 
+from tests import fakes
+from tests.conftest import EITHER_STEPS
 from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.sweeps import sweeping
 from workbench.widgets import Sweep
 from workbench.widgets.workbench import run_screen
+
+pytestmark = pytest.mark.usefixtures("made_up_steps")
 
 PATIENCE = 180
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -99,11 +103,14 @@ def ended():
         screen.close()
 
 
-@pytest.fixture(scope="module")
-def ended_private(private_data):
-    screen = settle(Sweep(data=private_data, epsilons=(1, 2), seeds=2, iterations=(20,)))
-    screen.spending.accept.value = True
-    run(screen)
+@pytest.fixture(scope="module", params=EITHER_STEPS)
+def ended_private(private_data, request):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if request.param == "made up":
+            fakes.install(monkeypatch)
+        screen = settle(Sweep(data=private_data, epsilons=(1, 2), seeds=2, iterations=(20,)))
+        screen.spending.accept.value = True
+        run(screen)
     yield screen
     screen.close()
 

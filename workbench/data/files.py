@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data.dataset import Dataset
 from workbench.data.images import from_images
 from workbench.data.preprocessing import names_withheld
@@ -27,7 +27,7 @@ from workbench.data.tables import from_arrays, from_frame
 __all__ = ["empty_parquet", "from_csv", "from_file", "from_npz", "from_parquet", "read_csv", "read_npz"]
 
 _DAMAGED = (EOFError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
-_UNREADABLE = (*_DAMAGED, ValueError, TypeError, OverflowError, OSError, pd.errors.ParserWarning)
+_UNREADABLE = (*_DAMAGED, ValueError, TypeError, OverflowError, OSError)
 
 
 def from_file(path: str | Path, **options: Any) -> Dataset:
@@ -190,7 +190,7 @@ def _read(path: str | Path, kind: str, read: Callable[[], Any]) -> Any:
         return read()
     except _validate.ArgumentError:
         raise
-    except _UNREADABLE as error:  # those of pyarrow among them
+    except (*_UNREADABLE, pd.errors.ParserWarning) as error:  # those of pyarrow among them
         reason = _reason(error)
     # outside of the handler, or the first error would be kept as the context of this one
     raise _validate.ArgumentError("path", str(path), f"cannot be read as {kind}: {reason}.")

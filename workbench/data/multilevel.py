@@ -11,9 +11,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
-
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data.dataset import Dataset
 from workbench.data.groups import INTERCEPT
 from workbench.data.schema import Boolean, Categorical, Numeric, Schema

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
+from workbench._lazy import pd
 
 __all__ = [
     "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "listed", "names_withheld", "number_or_nan", "numbers_in",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data.dataset import Dataset
 from workbench.data.downloads import fetch_openml, find_in_folder
 from workbench.data.files import read_csv
@@ -97,14 +98,21 @@ _ABALONE = Schema(
 
 def breast_cancer(fraction: float, seed: int, path: Any = None) -> Dataset:
     """569 tumours from scikit-learn: 30 measurements, malignant counts as 1."""
-    from sklearn.datasets import load_breast_cancer
-
-    bunch = load_breast_cancer(as_frame=True)
-    frame = bunch.data.assign(diagnosis=np.where(bunch.target == 1, "benign", "malignant"))
+    values = _embedded("breast_cancer.csv")
+    frame = pd.DataFrame(values[:, :-1], columns=list(_BREAST_CANCER_BOUNDS))
+    frame["diagnosis"] = np.where(values[:, -1] == 1, "benign", "malignant")
     train, evaluation = by_place(frame, fraction, seed)
     return from_frame(
         train, evaluation=evaluation, target="diagnosis", classes=("benign", "malignant"), bounds=_BREAST_CANCER_BOUNDS
     )
+
+
+def _embedded(name: str) -> np.ndarray:
+    """A table of scikit-learn's own, read without importing it, which takes longer than a small fit."""
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    return np.loadtxt(Path(package.origin).parent / "datasets" / "data" / name, delimiter=",", skiprows=1)
 
 
 def adult(fraction: float, seed: int, path: Any = None) -> Dataset:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data import preprocessing
 from workbench.data.preprocessing import OTHER, listed, text_of, texts_of
 
@@ -83,7 +83,7 @@ class Categorical:
         if isinstance(given, (str, Mapping, set, frozenset)) or not isinstance(given, Iterable):
             raise _validate.ArgumentError("categories", given, "must be a list of values.")
         values = list(given)
-        if not values or any(not _is_scalar(value) or pd.isna(value) for value in values):
+        if not values or not all(isinstance(value, str) or (_is_scalar(value) and not pd.isna(value)) for value in values):
             raise _validate.ArgumentError("categories", values, "must be at least one value, none of them missing.")
         categories = tuple(text_of(value) for value in values)
         repeated = [category for category, times in collections.Counter(categories).items() if times > 1]

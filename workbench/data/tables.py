@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data import preprocessing, targets
 from workbench.data.dataset import Dataset
 from workbench.data.groups import checked_group_features, checked_groups, group_codes

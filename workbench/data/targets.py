@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data.preprocessing import OTHER, finite_numbers, number_or_nan, numbers_in, text_of, text_or_none, texts_of
 
 __all__ = ["binary_target", "class_names", "declared_classes", "thresholded"]

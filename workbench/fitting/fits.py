@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench import _validate
+from workbench import _compiled, _validate
 from workbench.data import Dataset
 from workbench.fitting.prepared import PreparedFit, Program
 from workbench.fitting.run_log import RunLog
@@ -42,8 +42,9 @@ def prepare(
     """
     spec = resolve(model, data, **settings)
     plan = spec.plan()
-    key = spec.new_key()
-    step, state = spec.begin(plan, key)
+    with _compiled.kept(spec.data.is_public):
+        key = spec.new_key()
+        step, state = spec.begin(plan, key)
     recording = RunLog(spec, plan, step.noise_size, ledger=ledger, over_cap=over_cap, checkpoint=checkpoint, origin=origin)
     plan.truncation_delta(step.noise_size)  # refuses what the noise cannot promise, before it is drawn
     return PreparedFit(spec, plan, step, state, key, recording, Program(step, spec.model, spec.data.num_evaluation))

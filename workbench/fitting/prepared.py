@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from workbench import _validate
+from workbench import _compiled, _validate
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, plan_digest
@@ -56,13 +55,14 @@ class Program:
 
     @functools.cached_property
     def draw(self) -> Callable[[dict[str, Any], jax.Array, int], dict[str, jax.Array]]:
-        """``draw(params, key, count)``: posterior draws of constrained parameters."""
+        """Posterior draws: of (constrained) parameters, a key and how many."""
         model = self._step.model
 
-        def draws(params: dict[str, Any], key: jax.Array, count: int) -> dict[str, jax.Array]:
-            return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), jax.random.split(key, count))
+        def latents(params: dict[str, Any], key: jax.Array, count: int) -> dict[str, jax.Array]:
+            own = jax.random.split(fast_key(jax.random.fold_in(key, _POSTERIOR)), count)
+            return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), own)
 
-        return jax.jit(draws, static_argnums=2)
+        return jax.jit(latents, static_argnums=2)
 
 
 @dataclass(repr=False)
@@ -148,6 +148,7 @@ class PreparedFit:
         records = tuple(jax.device_put(array, self.device) for array in self.data.train)
         return records, jax.device_put(self.state, self.device)
 
+    @_compiled.keeping
     def compile(self) -> None:
         """Compile what ``run`` needs, so that it can begin at once; returns when everything is compiled.
 
@@ -198,6 +199,7 @@ class PreparedFit:
         """Whether ``run`` would go on: the run was cancelled between two steps."""
         return self._last is not None and self._last.status == "cancelled" and self._end is not None
 
+    @_compiled.keeping
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Snapshot]:
         """Train, yielding snapshots; the last one's status is "done", "cancelled" or "failed".
 
@@ -344,6 +346,7 @@ class PreparedFit:
         if metrics:
             self._history.append(HistoryPoint(taken, dict(metrics)))
 
+    @_compiled.keeping
     def result(self, *, last_iterate: bool = False) -> FitResult:
         """The result of the run that ended, partial or whole.
 
@@ -359,8 +362,7 @@ class PreparedFit:
                 params=jax.tree.map(np.asarray, self.step.get_params(self._end)),
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
-        params = jax.tree.map(jnp.asarray, last.params)
-        latents = self._program.draw(params, fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
+        latents = self._program.draw(last.params, self.key, self.settings.draws)
         return FitResult(
             state=last.status,
             message=last.message,

@@ -28,7 +28,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from workbench import _validate
 from workbench.noise.normals import NORMAL_BOUND
@@ -176,7 +176,7 @@ def _tail(fit: Guarantee, changes: int) -> float:
     if changes == 1:
         return fit.truncation_delta
     reach = changes * SENSITIVITY[fit.relation] / fit.noise_multiplier
-    return 4 * fit.truncation_delta + fit.steps * float(norm.sf(NORMAL_BOUND - reach))
+    return 4 * fit.truncation_delta + fit.steps * float(ndtr(reach - NORMAL_BOUND))
 
 
 def _rounding(fit: Guarantee, share: float, changes: int) -> float:

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 
+from workbench._lazy import pd
 from workbench.data.dataset import Dataset
 from workbench.data.schema import Categorical, Numeric
 from workbench.ledger.fingerprint import secret_key

@@ -16,11 +16,18 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
 
     AUC is left out where ``target`` holds one class only, for it is not defined there.
     """
-    from sklearn.metrics import log_loss, roc_auc_score
-
-    scores = {"log_likelihood": -float(log_loss(target, np.clip(probability, 1e-7, 1 - 1e-7), labels=[0, 1]))}
-    if len(np.unique(target)) == 2:
-        scores["auc"] = float(roc_auc_score(target, probability))
+    target, probability = np.asarray(target), np.asarray(probability, np.float64)
+    if target.shape != probability.shape or not np.isin(target, (0, 1)).all() or not np.isfinite(probability).all():
+        raise ValueError("scores need a 0 or a 1 and a finite probability for each record.")
+    is_one = target == 1
+    of_target = np.clip(np.where(is_one, probability, 1 - probability), 1e-7, 1 - 1e-7)
+    scores = {"log_likelihood": float(np.mean(np.log(of_target)))}
+    ones, zeros = np.sum(is_one), np.sum(~is_one)
+    if ones and zeros:
+        # the share of pairs of a 1 and a 0 that are in this order, ties by half: from ranks, which ties share
+        _, places, counts = np.unique(probability, return_inverse=True, return_counts=True)
+        ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+        scores["auc"] = float((np.sum(ranks[is_one]) - ones * (ones + 1) / 2) / (ones * zeros))
     return scores
 
 

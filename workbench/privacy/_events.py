@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import attr
-from dp_accounting import dp_event
 
+from workbench._lazy import dp_event
 from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
 __all__ = ["event_of", "from_json", "of_step", "to_json"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from workbench import _validate
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
@@ -117,9 +117,9 @@ class PrivacyPlan:
         """
         bound = NORMAL_BOUND
         reach = SENSITIVITY[self._relation] / self.mechanism.noise_multiplier
-        small = math.e * math.sqrt(dimension) * reach * norm.pdf(bound)
-        large = (reach * bound) ** 2 * norm.sf(bound - 1 / bound) + norm.sf(bound - reach)
-        conditioning = self.settings.delta * 2 * dimension * norm.sf(bound)  # the cut densities are larger by this share
+        small = math.e * math.sqrt(dimension) * reach * math.exp(-(bound**2) / 2) / math.sqrt(2 * math.pi)
+        large = (reach * bound) ** 2 * ndtr(1 / bound - bound) + ndtr(reach - bound)
+        conditioning = self.settings.delta * 2 * dimension * ndtr(-bound)  # the cut densities are larger by this share
         cost = float(self.settings.iterations * (small + large + conditioning))
         if cost > self.settings.delta * _IMPLEMENTATION_SHARE:
             raise _validate.ArgumentError(

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import fft
+from scipy.linalg import blas
 from scipy.optimize import minimize_scalar
-from scipy.signal import lfilter
 from scipy.special import ndtr, ndtri_exp
 
 __all__ = ["LARGEST_EPSILON", "ComposedLoss", "SampledGaussian"]
@@ -279,7 +279,9 @@ class _Window:
         """For each place, from there on, the sums of p and of p e^(loss there - loss), rounded to the safe side."""
         backwards = self.probabilities[::-1]
         total = np.cumsum(backwards)[::-1]
-        discounted = lfilter([1.0], [1.0, -math.exp(-self.width)], backwards)[::-1]
+        # a[i] = p[i] + e^-width a[i - 1]: a triangular system of two diagonals
+        diagonals = np.array([[1.0], [-math.exp(-self.width)]]).repeat(len(backwards), axis=1)
+        discounted = blas.dtbsv(1, np.asfortranarray(diagonals), backwards, lower=1, diag=1)[::-1]
         error = _SUM_ERROR * (len(backwards) + float(np.abs(self.losses[[0, -1]]).max()))
         return total * (1 + error), discounted * (1 - error)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 __all__ = ["coverage", "location_noise"]
 
@@ -44,5 +44,5 @@ def coverage(ratio: float, nominal: float) -> float:
 
     :param nominal: probability in (0, 1) that the interval was made for.
     """
-    half_width = norm.ppf(0.5 + nominal / 2)
-    return float(2 * norm.cdf(half_width / math.hypot(1, ratio)) - 1)
+    half_width = ndtri(0.5 + nominal / 2)
+    return float(2 * ndtr(half_width / math.hypot(1, ratio)) - 1)

@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
+from workbench._lazy import pd
 
 __all__ = ["INTERVAL", "KINDS", "load_draws", "save_draws", "summary", "to_posterior"]
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 from numpyro import handlers
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.data import Dataset
 from workbench.data.groups import group_codes
 from workbench.data.preprocessing import unmasked

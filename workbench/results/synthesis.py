@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench.results.prediction import Predictor, synthetic_key
 
 if TYPE_CHECKING:

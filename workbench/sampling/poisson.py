@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from scipy.stats import binom, norm
+from scipy.special import betainc, ndtri
 
 from workbench import _validate
 from workbench.noise.chacha20 import CHACHA20, stream
@@ -46,7 +46,9 @@ def log_overflow_probability(num_records: int, sampling_rate: float, capacity: i
     """log P(K > M) for K ~ Binomial(N + 1, q): under add_or_remove_one the larger of two neighbours decides."""
     if capacity >= num_records + 1:
         return -math.inf
-    return float(binom.logsf(capacity, num_records + 1, sampling_rate))
+    # P(K > M) as a regularised incomplete beta function; scipy.stats has it too, and takes a second to import
+    with np.errstate(divide="ignore"):
+        return float(np.log(betainc(capacity + 1, num_records + 1 - capacity, sampling_rate)))
 
 
 def overflow_capacity(num_records: int, sampling_rate: float, log_tolerance: float) -> int:
@@ -207,7 +209,7 @@ class PoissonSampler:
     def usual_size(self, minibatches: int = 1) -> int:
         """Places that the largest of so many minibatches exceeds once in 161 times: 2.5 standard deviations for one."""
         expected = self.num_records * self.sampling_rate
-        deviations = float(norm.isf(1 / (161 * minibatches)))
+        deviations = float(-ndtri(1 / (161 * minibatches)))
         usual = math.ceil(expected + deviations * math.sqrt(expected * (1 - self.sampling_rate)))
         return max(1, min(usual, self.capacity))
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from workbench import _csv, _validate
+from workbench._lazy import pd
 from workbench.ledger.composition import TotalPrivacy
 from workbench.sweeps.grid import DP, Cell, Grid
 from workbench.sweeps.store import COLUMNS, Store

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.autoguide import AutoGuide
 
+from workbench import _compiled
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
 from workbench.fitting.settings import FitSpec, is_array
@@ -102,7 +103,8 @@ def run_group(
             yield [_pooled(run)]
         return
     try:
-        group = _Group(runs)
+        with _compiled.kept(all(run.spec.data.is_public for run in runs)):
+            group = _Group(runs)
     except (PrivacyModelError, ValueError) as error:
         yield [Outcome(run.key, "refused", str(error)) for run in runs]
         return
@@ -115,7 +117,8 @@ def run_group(
         batch = runs[over : over + lanes]
         before(batch)
         try:
-            outcomes = group.run(batch, lanes, stop, on_step)
+            with _compiled.kept(all(run.spec.data.is_public for run in batch)):
+                outcomes = group.run(batch, lanes, stop, on_step)
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
             if _lacks_memory(error) and lanes > 1:
                 lanes = math.ceil(lanes / 2)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import ipywidgets as widgets
-import pandas as pd
 
+from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.plots import png
 from workbench.sweeps.grid import DP

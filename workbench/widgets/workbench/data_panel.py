@@ -10,10 +10,10 @@ from typing import Any
 
 import ipywidgets as widgets
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
 from workbench import data as data_room
+from workbench._lazy import pd
 from workbench.data import Dataset
 from workbench.widgets._kit import fields, markup
 from workbench.widgets.workbench.data_source import (

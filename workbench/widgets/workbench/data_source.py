@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from workbench import _validate
 from workbench import data as data_room
+from workbench._lazy import pd
 from workbench.data import Categorical, Dataset, files
 from workbench.widgets.workbench.declarations import (
     FEATURE_ROLES,

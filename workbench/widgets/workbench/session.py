@@ -154,8 +154,6 @@ def warm_up() -> threading.Thread:
     """Import what a first fit needs in the background, so that the first click finds it there."""
 
     def load() -> None:
-        import sklearn.metrics  # noqa: F401
-
         from workbench.fitting import fits  # noqa: F401
 
     return background(load, "dpvi-warm-up")

@@ -1,0 +1,25 @@
+"""Packages that load at their first use: each takes a large part of the time that a small fit takes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["dp_event", "pd"]
+
+
+class _Package:
+    """Stands for a package until an attribute of it is read, and passes that on."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from dp_accounting import dp_event
+else:
+    pd, dp_event = _Package("pandas"), _Package("dp_accounting.dp_event")
