@@ -37,9 +37,8 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import AffineTransform, ExpTransform
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures
 
 __all__ = ["gmm", "guide", "model", "predict", "sort"]
 
@@ -165,9 +164,9 @@ def _no_scores(x: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
 
 def _check(dataset: Any, num_components: int) -> None:
     if len(dataset.train) != 1 or dataset.train[0].ndim != 2:
-        raise _validate.ArgumentError("data", dataset.name, "the Gaussian mixture fits a table of numeric features.")
+        raise ArgumentError("data", dataset.name, "the Gaussian mixture fits a table of numeric features.")
     if num_components > dataset.num_train:
-        raise _validate.ArgumentError("num_components", num_components, "must be at most the number of records.")
+        raise ArgumentError("num_components", num_components, "must be at most the number of records.")
 
 
 def _constants(dataset: Any) -> dict[str, Any]:
@@ -195,10 +194,10 @@ def gmm(num_components: int = 5, covariance: _Covariance = "spherical", prior_sc
     :param prior_scale: standard deviation of the normal prior of the means, in units of a feature: about a quarter of the
         range where records are expected. By default .5 where features are scaled to [-1, 1], and 1 elsewhere.
     """
-    num_components = _validate.integer("num_components", num_components, at_least=1)
-    _validate.choice("covariance", covariance, get_args(_Covariance))
+    num_components = checks.integer("num_components", num_components, at_least=1)
+    checks.choice("covariance", covariance, get_args(_Covariance))
     if prior_scale is not None:
-        prior_scale = _validate.number("prior_scale", prior_scale, above=0)
+        prior_scale = checks.number("prior_scale", prior_scale, above=0)
     return Model(
         name="gmm",
         summary="Gaussian mixture: groups of similar records, found without labels, with the place and size of each.",

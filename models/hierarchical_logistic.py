@@ -22,6 +22,7 @@ programming", sections 3.3 and 5.3.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal
 
 import jax
@@ -31,10 +32,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
-from workbench.models.scoring import binary_scores, check_binary_target
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures, scoring
 
 __all__ = ["guide", "hierarchical_logistic", "model", "predict"]
 
@@ -116,12 +115,12 @@ def predict(values: dict[str, jax.Array], x: jax.Array, group: jax.Array) -> jax
 
 def _check(dataset: Any) -> None:
     if len(dataset.train) != 3 or dataset.train[0].ndim != 2:
-        raise _validate.ArgumentError(
+        raise ArgumentError(
             "data", dataset.name, "the hierarchical logistic model fits a table of features, a group and a binary target."
         )
     if not dataset.groups:
-        raise _validate.ArgumentError("data", dataset.name, "must declare its groups: the model has weights for each.")
-    check_binary_target(dataset)
+        raise ArgumentError("data", dataset.name, "must declare its groups: the model has weights for each.")
+    scoring.check_binary_target(dataset)
 
 
 def _constants(dataset: Any) -> dict[str, Any]:
@@ -150,30 +149,27 @@ def hierarchical_logistic(
     :param intercept: True gives every group an intercept, as the weight of a constant feature; measured data usually need
         one, the synthetic records of the literature have none.
     """
-    for name, value in (("group_guide", group_guide), ("intercept", intercept)):
-        if not isinstance(value, bool):
-            raise _validate.ArgumentError(name, value, "must be True or False.")
     if isinstance(group_scale, str):
         if group_scale != _LEARNT:
-            raise _validate.ArgumentError("group_scale", group_scale, f"must be a number or {_LEARNT!r}.")
+            raise ArgumentError("group_scale", group_scale, f"must be a number or {_LEARNT!r}.")
     else:
-        group_scale = _validate.number("group_scale", group_scale, above=0)
+        group_scale = checks.number("group_scale", group_scale, above=0)
     return Model(
         name="hierarchical_logistic",
         summary="Hierarchical logistic regression: a binary target, with weights for each group that its features predict.",
         model=model,
         guide=guide,
         predict=predict,
-        score=binary_scores,
+        score=scoring.binary_scores,
         check=_check,
-        coordinates=lambda dataset: _coordinates(dataset, intercept),
+        coordinates=functools.partial(_coordinates, intercept=intercept),
         constants=_constants,
         arrays=("x", "group", "y"),
         options={
-            "mixing_scale": _validate.number("mixing_scale", mixing_scale, above=0),
+            "mixing_scale": checks.number("mixing_scale", mixing_scale, above=0),
             "group_scale": group_scale,
-            "group_guide": group_guide,
-            "intercept": intercept,
+            "group_guide": checks.flag("group_guide", group_guide),
+            "intercept": checks.flag("intercept", intercept),
         },
         defaults={"iterations": 1000, "clip": 0.2, "average": True},
         pictures={"groups": pictures.groups},

@@ -23,10 +23,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
-from workbench.models.scoring import binary_scores, check_binary_target
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures, scoring
 
 __all__ = ["guide", "logistic", "model", "predict"]
 
@@ -67,10 +65,8 @@ def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 def _check(dataset: Any) -> None:
     if len(dataset.train) != 2 or dataset.train[0].ndim != 2:
-        raise _validate.ArgumentError(
-            "data", dataset.name, "the logistic model fits a table of features with a binary target."
-        )
-    check_binary_target(dataset)
+        raise ArgumentError("data", dataset.name, "the logistic model fits a table of features with a binary target.")
+    scoring.check_binary_target(dataset)
 
 
 def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
@@ -99,24 +95,22 @@ def logistic(
         to [-1, 1]. :param prior: "normal"; or with heavier tails, for few large weights among many small ones, "laplace",
         "student_t" (3 degrees of freedom) or "cauchy". :param intercept: False leaves the intercept out.
     """
-    if not isinstance(intercept, bool):
-        raise _validate.ArgumentError("intercept", intercept, "must be True or False.")
     return Model(
         name="logistic",
         summary="Bayesian logistic regression: a binary target from numeric features, with an interval for each weight.",
         model=model,
         guide=guide,
         predict=predict,
-        score=binary_scores,
+        score=scoring.binary_scores,
         check=_check,
         coordinates=_coordinates,
         arrays=("x", "y"),
         defaults=_advice,
         pictures={"coefficients": pictures.coefficients},
         options={
-            "prior_scale": _validate.number("prior_scale", prior_scale, above=0),
-            "prior": _validate.choice("prior", prior, _PRIORS),
-            "intercept": intercept,
+            "prior_scale": checks.number("prior_scale", prior_scale, above=0),
+            "prior": checks.choice("prior", prior, _PRIORS),
+            "intercept": checks.flag("intercept", intercept),
         },
         reference="Jälkö, Dikmen and Honkela 2017, section 5.1",
     )

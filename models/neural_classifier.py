@@ -39,17 +39,15 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
-from workbench.models.scoring import class_scores
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures, scoring
 
 __all__ = ["guide", "model", "neural_classifier", "predict"]
 
 _Network = Literal["fcnn", "cnn", "lstm", "gru", "transformer"]
 _Weights = Literal["point", "bayesian"]
 _INITIAL_SCALE = 0.05  # of the guide, beside weights of size 1: early steps see one network, not many
-_TRANSFORMER_WIDTH = 32  # by default, as in _networks
+_TRANSFORMER_WIDTH = 32  # by default, as in workbench.models.networks
 _LEAST_BATCH, _LARGEST_BATCH = 256, 1000
 _READS = {"fcnn": ("table", "images", "tokens"), "cnn": ("images",)}  # the others read sequences: images and tokens
 _SEQUENCES = ("images", "tokens")
@@ -156,9 +154,9 @@ def _records_of(dataset: Any) -> str:
     elif x.ndim == 2 and np.issubdtype(x.dtype, np.floating):
         found = "table"
     else:
-        raise _validate.ArgumentError("data", dataset.name, "the classifier fits tables, images and token sequences.")
+        raise ArgumentError("data", dataset.name, "the classifier fits tables, images and token sequences.")
     if len(dataset.classes) < 2:
-        raise _validate.ArgumentError("data", dataset.name, "the classifier needs a target of two or more named classes.")
+        raise ArgumentError("data", dataset.name, "the classifier needs a target of two or more named classes.")
     return found
 
 
@@ -166,7 +164,7 @@ def _check(dataset: Any, network: str) -> None:
     found = _records_of(dataset)
     fitting = [name for name in get_args(_Network) if found in _READS.get(name, _SEQUENCES)]
     if network not in fitting:
-        raise _validate.ArgumentError(
+        raise ArgumentError(
             "network",
             network,
             f"reads {'images' if network == 'cnn' else 'images and token sequences'}, but a record of {dataset.name!r} is "
@@ -212,15 +210,15 @@ def neural_classifier(
         width. :param prior_scale: standard deviation of a Bayesian network's weights, of which a layer adds up as many as it
         has inputs and divides by the square root of their number.
     """
-    _validate.choice("network", network, get_args(_Network))
+    checks.choice("network", network, get_args(_Network))
     if hidden is not None:
-        hidden = _validate.integer("hidden", hidden, at_least=1)
+        hidden = checks.integer("hidden", hidden, at_least=1)
     if depth is not None:
-        depth = _validate.integer("depth", depth, at_least=1, at_most=20)
-    heads = _validate.integer("heads", heads, at_least=1)
+        depth = checks.integer("depth", depth, at_least=1, at_most=20)
+    heads = checks.integer("heads", heads, at_least=1)
     width = _TRANSFORMER_WIDTH if hidden is None else hidden
     if network == "transformer" and width % heads:
-        raise _validate.ArgumentError("heads", heads, f"must divide the width of the transformer, hidden={width}.")
+        raise ArgumentError("heads", heads, f"must divide the width of the transformer, hidden={width}.")
     layout: dict[str, Any] = {"network": network, "hidden": hidden, "depth": depth, "heads": heads}
     return Model(
         name="neural_classifier",
@@ -228,14 +226,14 @@ def neural_classifier(
         model=model,
         guide=guide,
         predict=functools.partial(predict, **layout),
-        score=class_scores,
+        score=scoring.class_scores,
         check=functools.partial(_check, network=network),
         constants=_constants,
         arrays=("x", "y"),
         options={
             **layout,
-            "weights": _validate.choice("weights", weights, get_args(_Weights)),
-            "prior_scale": _validate.number("prior_scale", prior_scale, above=0),
+            "weights": checks.choice("weights", weights, get_args(_Weights)),
+            "prior_scale": checks.number("prior_scale", prior_scale, above=0),
         },
         defaults=_advice,
         sort=_layer_sizes,

@@ -33,9 +33,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures
 
 __all__ = ["decode", "encode", "guide", "model", "predict", "vae"]
 
@@ -225,7 +224,7 @@ def _score(x: np.ndarray, reconstruction: np.ndarray) -> dict[str, float]:
 
 def _check(dataset: Any) -> None:
     if len(dataset.train) != 1 or len(dataset.image_shape) not in (2, 3):
-        raise _validate.ArgumentError("data", dataset.name, "the auto-encoder fits images (height, width, maybe channels).")
+        raise ArgumentError("data", dataset.name, "the auto-encoder fits images (height, width, maybe channels).")
 
 
 def _constants(dataset: Any) -> dict[str, Any]:
@@ -255,13 +254,13 @@ def vae(
         784-400-50, and 8 by 8 get 64-128-8.
     :param likelihood: "bernoulli" or "gaussian". :param pixel_scale: standard deviation of a pixel for "gaussian".
     """
-    _validate.choice("layout", layout, get_args(_Layout))
+    checks.choice("layout", layout, get_args(_Layout))
     if hidden is not None:
-        hidden = _validate.integer("hidden", hidden, at_least=1)
+        hidden = checks.integer("hidden", hidden, at_least=1)
         if layout == "convolutional" and hidden % 4:
-            raise _validate.ArgumentError("hidden", hidden, "must be a multiple of 4 in the convolutional layout.")
+            raise ArgumentError("hidden", hidden, "must be a multiple of 4 in the convolutional layout.")
     if latent is not None:
-        latent = _validate.integer("latent", latent, at_least=1)
+        latent = checks.integer("latent", latent, at_least=1)
     return Model(
         name="vae",
         summary="Variational auto-encoder: images from short codes, with networks that find the code of an image.",
@@ -276,8 +275,8 @@ def vae(
             "layout": layout,
             "hidden": hidden,
             "latent": latent,
-            "likelihood": _validate.choice("likelihood", likelihood, get_args(_Likelihood)),
-            "pixel_scale": _validate.number("pixel_scale", pixel_scale, above=0),
+            "likelihood": checks.choice("likelihood", likelihood, get_args(_Likelihood)),
+            "pixel_scale": checks.number("pixel_scale", pixel_scale, above=0),
         },
         defaults=_defaults,
         pictures={

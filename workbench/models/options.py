@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from workbench.models.model import Model, is_numpyro_model, parameters_of
 
-__all__ = ["Kind", "Option", "declared"]
+__all__ = ["Kind", "Option", "declared", "evaluated"]
 
 Kind = Literal["number", "whole number", "yes or no", "choice", "text"]
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -77,7 +77,7 @@ def declared(definition: Any) -> tuple[Option, ...]:
     while isinstance(function, functools.partial):
         function = function.func
     names = vars(sys.modules.get(getattr(function, "__module__", None) or "", object))
-    hints = {name: _hint(parameter.annotation, names) for name, parameter in parameters.items()}
+    hints = {name: evaluated(parameter.annotation, names) for name, parameter in parameters.items()}
     helps = {name: _beginning(text) for name, text in _HELP.findall(inspect.getdoc(function) or "")}
     found = (_option(name, default, hints.get(name), helps.get(name, "")) for name, default in defaults.items())
     return tuple(option for option in found if option is not None)
@@ -107,7 +107,7 @@ def _option(name: str, default: Any, hint: Any, help: str) -> Option | None:
     return Option(name, default, "number" if "number" in kinds else "whole number", (), optional, help) if kinds else None
 
 
-def _hint(annotation: Any, names: Mapping[str, Any]) -> Any:
+def evaluated(annotation: Any, names: Mapping[str, Any]) -> Any:
     """An annotation, evaluated where it is text; None where it cannot be, as a name that only type checkers know."""
     try:
         return eval(annotation, dict(names)) if isinstance(annotation, str) else annotation

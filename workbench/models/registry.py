@@ -1,12 +1,13 @@
-"""The gallery of models by name: built-in ones, those registered in this session, those of installed distributions.
+"""Models by name: built-in models, models registered in this session, and models of installed distributions.
 
-A model in a file of its own needs no registration: ``from_file`` runs the file and hands back its model.
+A model in a file needs no registration: ``from_file`` runs the file and returns its model.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.metadata
 import inspect
 import re
@@ -20,16 +21,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench import _validate
+from workbench import _validate, gallery
 from workbench.models.model import Model, is_numpyro_model, parameters_of
-from workbench.models.options import Option, declared
+from workbench.models.options import Option, declared, evaluated
 
 __all__ = [
-    "ENTRY_POINTS", "Model", "from_file", "get", "names", "options", "origin", "register", "run_source", "source_file",
+    "BUILT_IN", "ENTRY_POINTS", "Model", "from_file", "get", "names", "options", "origin", "register", "run_source",
+    "source_file",
 ]  # fmt: skip
 
 ENTRY_POINTS = "workbench.models"  # the group in which installed distributions declare models
-_BUILT_IN, _SESSION = "built-in", "registered here"
+BUILT_IN = tuple(gallery.__all__)
+_ORIGIN_BUILT_IN, _ORIGIN_SESSION = "built-in", "registered here"
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _NAME_RULE = "must be letters, digits, _ and -, beginning with a letter, so that the command line takes it."
 
@@ -121,9 +124,10 @@ def _warn_once(message: str) -> None:
         warnings.warn(message, stacklevel=3)
 
 
-def add_built_in(name: str, factory: Callable[..., Model]) -> None:
-    """Add a model of the workbench itself; nothing takes the place of its name."""
-    _ENTRIES[name] = _entry(name, factory, _BUILT_IN)
+@functools.cache
+def _built_in(name: str) -> _Entry:
+    """The entry of a built-in model, whose file is imported only now."""
+    return _entry(name, getattr(importlib.import_module(f"{gallery.__name__}.{name}"), name), _ORIGIN_BUILT_IN)
 
 
 def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> Any:
@@ -146,9 +150,9 @@ def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> A
         raise _validate.ArgumentError("name", name, _NAME_RULE)
     if factory is _LEFT_OUT:
         return functools.partial(register, name, replace=replace)
-    new = _entry(name, factory, _SESSION)
+    new = _entry(name, factory, _ORIGIN_SESSION)
     old = _ENTRIES.get(name)
-    if old is not None and old.origin == _BUILT_IN:
+    if name in BUILT_IN:
         raise _validate.ArgumentError("name", name, "is the name of a built-in model; choose another.")
     if old is not None and not replace and (new.defined is None or new.defined != old.defined):
         where = f" ({'.'.join(old.defined)})" if old.defined else ""
@@ -197,7 +201,7 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
         for point in points:
             if not _NAME.fullmatch(point.name):
                 _warn_once(f"the model {point.name!r} of {owner} is left out: its name {_NAME_RULE}")
-            elif point.name in _ENTRIES and _ENTRIES[point.name].origin == _BUILT_IN:
+            elif point.name in BUILT_IN:
                 _warn_once(f"the model {point.name!r} of {owner} is left out: it has the name of a built-in model.")
             elif point.name in found:
                 first = _owner(found[point.name].dist)
@@ -241,16 +245,22 @@ def _reason(error: BaseException) -> str:
 
 def names() -> list[str]:
     """Names of all models: built-in, registered in this session, and declared by installed distributions."""
-    return sorted(_ENTRIES.keys() | _installed().keys())
+    return sorted({*BUILT_IN, *_ENTRIES, *_installed()})
 
 
 def _find(name: str) -> _Entry:
-    if isinstance(name, str) and name in _ENTRIES:
-        return _ENTRIES[name]
+    entry = _known(name)
+    if entry is not None:
+        return entry
     installed = _installed()
-    if not isinstance(name, str) or name not in installed:
-        raise _validate.unknown_name("model", name, _ENTRIES.keys() | installed.keys())
-    return _load(name, installed[name])
+    return _load(name, installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})])
+
+
+def _known(name: Any) -> _Entry | None:
+    """The entry of a built-in model, or of one registered in this session; needs no look at installed distributions."""
+    if not isinstance(name, str):
+        return None
+    return _built_in(name) if name in BUILT_IN else _ENTRIES.get(name)
 
 
 def origin(name: str) -> str:
@@ -258,10 +268,11 @@ def origin(name: str) -> str:
 
     :raises ArgumentError: for an unknown name, with the nearest ones.
     """
-    if isinstance(name, str) and name in _ENTRIES:
-        return _ENTRIES[name].origin
+    entry = _known(name)
+    if entry is not None:
+        return entry.origin
     installed = _installed()
-    return _owner(installed[_validate.choice("model", name, [*_ENTRIES, *installed])].dist)
+    return _owner(installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})].dist)
 
 
 def options(name: str) -> tuple[Option, ...]:
@@ -310,13 +321,16 @@ def _make(name: str, entry: _Entry, options: Mapping[str, Any]) -> Model:
 # ---- files ----------------------------------------------------------------------------------------------------------------
 
 
-def from_file(source: str | Path) -> Model:
+def from_file(source: str | Path, /, **options: Any) -> Model:
     """The model in a Python file, as in ``from_file("probit.py")`` or ``from_file("probit.py:sparse")``. Runs the file.
 
-    :param source: path of a file that registers one model or holds one ``Model`` at its top level; or path:name, where
-        name is a registered name, or anything at the top level that ``register`` would take.
-    :raises ArgumentError: naming ``model``, if there is no such file, it fails (with the reason and the line; what it
-        registered before is forgotten), or it has no model, several, or none of that name.
+    :param source: path of a file, or path:NAME. NAME is a registered name, or anything at the top level of the file that
+        ``register`` would take. Without a NAME the file must have exactly one model: one that it registers; or else one
+        ``Model`` at its top level; or else one function annotated to return a ``Model``, as in a copy of a gallery file.
+    :param options: of the model, as for ``get``.
+    :raises ArgumentError: naming ``model``, if there is no such file; if the file fails, with the reason and the line (what
+        it registered before is forgotten); or if it has no model, several, or none of that name. Naming an option that is
+        unknown or has a bad value.
     """
     text = str(source)
     path, wanted = text, ""
@@ -331,30 +345,39 @@ def from_file(source: str | Path) -> Model:
     except (Exception, SystemExit) as error:
         raise _validate.ArgumentError("model", text, f"the file fails{_line(error, file)}: {_reason(error)}.") from error
     held = {name: value for name, value in vars(module).items() if isinstance(value, Model)}
-    functions = [
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
-    ]
+    functions = _functions(module)
     if not wanted:
-        candidates = list(registered) or _distinct(held)
+        factories = [name for name, function in functions.items() if _returns_model(function, module)]
+        candidates = list(registered) or _distinct(held) or factories
         if len(candidates) != 1:
             problem = "has several models" if candidates else "registers no model and holds none"
-            choices = candidates or functions
+            choices = candidates or list(functions)
             hint = f"; choose one with {path}:NAME, where NAME is one of {', '.join(choices)}" if choices else ""
             raise _validate.ArgumentError("model", text, f"the file {problem}{hint}.")
         wanted = candidates[0]
     if wanted in registered:
-        return get(wanted)
+        return get(wanted, **options)
     if wanted not in vars(module):
         raise _validate.unknown_name("model", wanted, [*registered, *held, *functions])
-    if wanted in held:
-        return held[wanted]
+    name = held[wanted].name if wanted in held else wanted
     try:
-        entry = _entry(wanted, vars(module)[wanted], path)
+        entry = _entry(name, vars(module)[wanted], path)
     except _validate.ArgumentError as error:
         raise _validate.ArgumentError("model", text, error.expectation) from None
-    return _make(wanted, entry, {})
+    return _make(name, entry, options)
+
+
+def _functions(module: types.ModuleType) -> dict[str, Callable]:
+    """Public functions that ``module`` defines, by name."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+def _returns_model(function: Callable, module: types.ModuleType) -> bool:
+    return evaluated(function.__annotations__.get("return"), vars(module)) is Model
 
 
 def _distinct(held: dict[str, Model]) -> list[str]:
