@@ -28,7 +28,7 @@ from workbench.inference import DPVI, load_state, save_state, training
 from workbench.inference.checkpoint import load_arrays
 from workbench.inference.svi import DPVIRunResult, DPVIState
 from workbench.ledger.ledger import Ledger
-from workbench.ledger.reservation import records_of
+from workbench.ledger.reservation import id_of
 from workbench.noise.chacha20 import is_secret, key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy import calibration
@@ -370,9 +370,9 @@ def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_dat
     monkeypatch.setitem(globals(), "SCALE", 3.0)
     with pytest.raises(ArgumentError, match="is of another plan, version, model or kind of machine"):
         wb.resume(folder, model=model, data=private_data)
-    assert not Ledger().standing("clinic").repeated_seeds
+    assert not Ledger().budget_status("clinic").repeated_seeds
     stopped()
-    assert Ledger().standing("clinic").repeated_seeds == (3,)
+    assert Ledger().budget_status("clinic").repeated_seeds == (3,)
 
 
 # ---- what stays on the disk -----------------------------------------------------------------------------------------------
@@ -520,7 +520,7 @@ def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(comma
     assert taken < 300
     assert not folder.exists()
     (spend,) = Ledger().spends()
-    assert (spend.state, spend.counted) == ("recovered", 300)
+    assert (spend.status, spend.counted) == ("recovered", 300)
     assert "is no folder of a fit" in command("resume", "--forget", folder)[2]
     assert "name the run to forget" in command("resume", "--forget")[2]
 
@@ -529,7 +529,7 @@ def test_a_run_that_is_going_on_is_not_forgotten(private_data):
     book, dpvi = Ledger(), trainer()
     dpvi.init(new_key(), *RECORDS)
     fit = dpvi._plan.guarantee(steps_taken=20, unit="record", dimension=8, caveats=())
-    (spend,) = book.reserve(records_of(private_data), [fit], model="logistic")
+    (spend,) = book.reserve(id_of(private_data), [fit], model="logistic")
     folder = a_run(public=False, spend=spend, ledger=str(book.path))
     with pytest.raises(ArgumentError, match="is of a fit that is running: stop it first"):
         wb.forget(folder)
