@@ -69,7 +69,7 @@ def test_a_fit_is_entered_and_says_what_was_spent(fit, ledger, place):
 
     shown = ledger("show", "clinic")
     assert "All 2 fits together, on the same records, satisfy (epsilon = " in shown
-    assert "set a cap to be safe in any case" in shown
+    assert "Set a cap to be safe in any case" in shown
     first, second = (line.split() for line in shown.splitlines() if line.startswith(("1  ", "2  ")))
     assert first[:9] == ["1", "1", "logistic", "1", "0.001", "40", "of", "40", "settled"]
     assert (first[-1], second[-1]) == (str(place / "run"), "-")
@@ -242,7 +242,7 @@ def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, l
     assert answer == "Fit 1 (logistic): 10 of 40 steps may have been taken and count.\n"
     (spend,) = ledger("show", "1", "--json")["spends"]
     assert (spend["state"], spend["taken"], spend["interrupted"]) == ("recovered", 10, False)
-    assert "the steps taken count: totals hold if no stop was decided by outputs" in ledger("show", "1")
+    assert "only the steps taken count. Totals hold if no output decided when to stop" in ledger("show", "1")
     assert spend["epsilon"] < spend["promised_epsilon"] == 1
     assert ledger("recover", "--json") == {"recovered": []}
 

@@ -301,7 +301,7 @@ def test_a_reservation_stands_until_it_is_recovered(book):
     assert [spend.taken for spend in book.recover()] == [120, 0]
     assert [spend.status for spend in book.spends()] == ["recovered"] * 2
     assert book.recover() == []
-    with pytest.raises(LedgerError, match="no reservation"):  # whoever is there after all must go no further
+    with pytest.raises(LedgerError, match="no longer has a reservation"):  # whoever is there after all must go no further
         book.mark(keys[:1], 300)
 
 

@@ -82,7 +82,10 @@ def test_shuffling_says_what_happens_to_the_rest():
 
 @pytest.mark.parametrize(
     ("sampler", "words"),
-    [("poisson", "The number of records (N = 455)"), ("shuffle", "Under replace_one the number of records (N = 460)")],
+    [
+        ("poisson", "The number of records (N = 455)"),
+        ("shuffle", "The number of records (N = 460)"),
+    ],
 )
 def test_what_is_public_follows_the_relation(sampler, words):
     plan = make_plan(settings(sampler=sampler), 460)
