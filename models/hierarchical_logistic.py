@@ -1,4 +1,4 @@
-"""Hierarchical logistic regression: each group of records has weights of its own, which public facts about it predict.
+"""Hierarchical logistic regression: each group of records has its own weights, which public facts about it predict.
 
     mixing (D x K) ~ Normal(0, mixing_scale)
     weights_l      ~ Normal(mixing . g_l, group_scale)                  for each group l, with public features g_l
@@ -8,13 +8,13 @@
                +---> |  (weights) --|---> |    [ y ]    |
     (scale) ---+     +--------------+     +-------------+
 
-Global latents: ``mixing``, ``group_weights`` and, where it is learnt, ``group_scale``. A group holds many records, so its
-weights are shared by records and global as well. Local latents: none. Only ``group_weights`` meet records, so they alone
-are what noise is added to; ``mixing`` learns from them for free. A group without records has the weights that its features
+Global latents: ``mixing``, ``group_weights`` and, if it is learnt, ``group_scale``. A group has many records, so its weights
+are shared by records and global as well. Local latents: none. Only ``group_weights`` are used with records, so noise is
+added to them alone, and ``mixing`` learns from them without noise. A group without records has the weights that its features
 predict.
 
-Fits tables with numeric features, a group and a target of 0 and 1. Predicts the probability of class 1; scores are AUC and
-log-likelihood. Copy this file to start a hierarchical model of your own.
+Fits tables with numeric features, a group and a target of 0 and 1. Predicts the probability of class 1. Scores are AUC and
+log-likelihood. Copy this file to start your own hierarchical model.
 
 Reference: Prediger, Loppi, Kaski and Honkela 2022, "d3p - a Python package for differentially private probabilistic
 programming", sections 3.3 and 5.3.
@@ -60,7 +60,7 @@ def model(
 
     :param x: float[B, D]. :param group: int[B], in 0 .. L - 1. :param y: int[B], or None to draw it.
     :param num_records: N (B by default). :param group_features: float[L, K], public.
-    The other arguments are options of ``hierarchical_logistic``; ``group_guide`` concerns the guide alone.
+    The other arguments are options of ``hierarchical_logistic``. ``group_guide`` is for the guide only.
     """
     if intercept:
         x = _with_intercept(x)
@@ -84,10 +84,10 @@ def guide(
     group_guide=True,
     intercept=False,
 ):
-    """Mean-field normal guide; the logarithm of ``group_scale`` is normal where it is learnt.
+    """Mean-field normal guide. If ``group_scale`` is learnt, its logarithm is normal.
 
-    Without ``group_guide``, the guide leaves the group weights out and they are drawn from the model, so that only what the
-    group features explain is learnt of a group.
+    Without ``group_guide``, the guide leaves out the group weights, and they are drawn from the model. Then only the part of
+    a group's weights that its features explain is learnt.
     """
     num_features = x.shape[-1] + intercept
     _normal("mixing", (num_features, group_features.shape[-1]))
@@ -115,11 +115,9 @@ def predict(values: dict[str, jax.Array], x: jax.Array, group: jax.Array) -> jax
 
 def _check(dataset: Any) -> None:
     if len(dataset.train) != 3 or dataset.train[0].ndim != 2:
-        raise ArgumentError(
-            "data", dataset.name, "the hierarchical logistic model fits a table of features, a group and a binary target."
-        )
+        raise ArgumentError("data", dataset.name, "must be a table of features, a group and a binary target for this model.")
     if not dataset.groups:
-        raise ArgumentError("data", dataset.name, "must declare its groups: the model has weights for each.")
+        raise ArgumentError("data", dataset.name, "must declare its groups, because the model has weights for each.")
     scoring.check_binary_target(dataset)
 
 
@@ -140,7 +138,7 @@ def hierarchical_logistic(
     group_guide: bool = True,
     intercept: bool = False,
 ) -> Model:
-    """The registry entry.
+    """Hierarchical logistic regression.
 
     :param mixing_scale: standard deviation of the entries of ``mixing``, in logits per unit of a feature and of a group
         feature. :param group_scale: how far a group's weights stray from what its features predict, a standard deviation

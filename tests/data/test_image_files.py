@@ -42,7 +42,7 @@ def test_idx_files_are_read_packed_or_not(tmp_path, pack, array):
         (b"\0\0\x0d" + idx(LABELS)[3:], "no IDX file"),
         (b"some text that is long enough", "no IDX file"),
         (idx(LABELS)[:6], "no IDX file"),
-        (idx(LABELS)[:-1], "2 bytes in the place of 3"),
+        (idx(LABELS)[:-1], "2 bytes instead of 3"),
         (b"\0\0\x08\x03" + b"\xff" * 12, "cut short"),
         (gzip.compress(idx(IMAGES), mtime=0)[:-9], "cannot be read"),
     ],

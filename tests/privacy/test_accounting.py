@@ -283,7 +283,7 @@ def test_tiny_epsilons_are_found_and_confirmed(q, sigma, delta):
 
 
 def test_next_to_no_noise_is_refused():
-    with pytest.raises(ArgumentError, match=r"^noise_multiplier=0.1: no epsilon up to 100000 holds"):
+    with pytest.raises(ArgumentError, match=r"^noise_multiplier=0.1: .*no epsilon up to 100000 holds"):
         accounting.epsilon(**plan(0.1, 0.1, 10**6), delta=1e-5)
 
 
@@ -310,7 +310,7 @@ def test_records_that_hardly_ever_enter_need_no_epsilon():
 
 
 def test_a_delta_beyond_reach_is_refused():
-    with pytest.raises(ArgumentError, match=r"^delta=1e-40: too small"):
+    with pytest.raises(ArgumentError, match=r"^delta=1e-40: is too small"):
         accounting.epsilon(**plan(1.0, 0.1, 10), delta=1e-40)
 
 

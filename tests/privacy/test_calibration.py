@@ -66,7 +66,7 @@ def test_a_smaller_epsilon_needs_more_noise():
 
 
 def test_a_target_out_of_reach_is_refused_with_advice():
-    with pytest.raises(ArgumentError, match=r"^epsilon=.*take fewer steps"):
+    with pytest.raises(ArgumentError, match=r"^epsilon=.*choose fewer steps"):
         calibrated(1e-5, 1e-12, 1.0, 10_000)
 
 

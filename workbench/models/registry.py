@@ -37,14 +37,14 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 _NAME_RULE = "must be letters, digits, _ and -, beginning with a letter, so that the command line takes it."
 
 
-# ---- what a name stands for ---------------------------------------------------------------------------------------------
+# ---- entries ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A name of the gallery: ``make(**options) -> Model``, the options it knows (None: any), and where it comes from.
+    """A named model: ``make(**options) -> Model``, the options it takes (None: any), and its origin.
 
-    ``definition`` is what the options can be read from.
+    ``definition`` is the object that the options can be read from.
     """
 
     make: Callable[..., Model]
@@ -55,7 +55,7 @@ class _Entry:
 
 
 def _place(definition: Any) -> tuple[str, str] | None:
-    """(module, qualified name) of a function, or of the function inside a ``Model``: what running a cell again repeats."""
+    """(module, qualified name) of a function, or of the function in a ``Model``. Running a cell again repeats both."""
     function = definition.model if isinstance(definition, Model) else definition
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     return None if module is None or name is None else (module, name)
@@ -67,13 +67,13 @@ def _summary(function: Callable, name: str) -> str:
 
 
 def _from_numpyro(name: str, function: Callable) -> Model:
-    """``Model`` of a bare NumPyro model: its docstring is the summary, what follows ``num_records`` are the options."""
+    """``Model`` of a NumPyro model. Its docstring is the summary, and arguments after ``num_records`` are options."""
     parameters = list(parameters_of(function).values())
     after = [parameter.name for parameter in parameters].index("num_records") + 1
     options = {p.name: p.default for p in parameters[after:] if p.kind is not p.VAR_KEYWORD}
     missing = [option for option, value in options.items() if value is inspect.Parameter.empty]
     if missing:
-        raise _validate.ArgumentError("factory", name, f"give a default to {', '.join(missing)}.")
+        raise _validate.ArgumentError("factory", name, f"must have defaults for {', '.join(missing)}.")
     return Model(name, _summary(function, name), function, options=options)
 
 
@@ -106,8 +106,8 @@ def _entry(name: str, definition: Any, origin: str) -> _Entry:
         raise _validate.ArgumentError(
             "factory",
             getattr(definition, "__qualname__", definition),
-            f"a function that returns a Model must work without arguments, this one needs {', '.join(required)}; "
-            "a NumPyro model takes num_records.",
+            f"must work without arguments if it returns a Model, but needs {', '.join(required)}. A NumPyro "
+            "model must take num_records.",
         )
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return _Entry(definition, None if takes_any else tuple(parameters), origin, given, place)
@@ -131,20 +131,20 @@ def _built_in(name: str) -> _Entry:
 
 
 def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> Any:
-    """Add a model to the gallery, where the command line and the widget find it: a function call or a decorator::
+    """Register a model by name, so that the command line and the screens find it. A function call or a decorator::
 
         @wb.models.register("probit")
         def probit(x, y=None, num_records=None, prior_scale=5.0): ...
 
-    The same function may be registered again, as when a notebook cell is run twice.
+    The same function may be registered again, for example when a notebook cell is run twice.
 
     :param name: letters, digits, _ and -. It becomes the model's name.
     :param factory: a ``Model``; a function ``factory(**options)`` that returns one and works without arguments; or a
         NumPyro model, which is recognised by its argument ``num_records``: its guide is ``AutoNormal``, its docstring the
-        summary, and the arguments after ``num_records`` are options. Left out, the decorator is returned.
-    :param replace: True lets another definition take over a name registered before (never a built-in one).
+        summary, and the arguments after ``num_records`` are options. Without it, a decorator is returned.
+    :param replace: True lets another definition replace one that was registered before (never a built-in model).
     :return: ``factory`` itself.
-    :raises ArgumentError: if the name is unusable or taken, or ``factory`` is none of these.
+    :raises ArgumentError: if the name cannot be used or is taken, or ``factory`` is none of these.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _validate.ArgumentError("name", name, _NAME_RULE)
@@ -153,11 +153,11 @@ def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> A
     new = _entry(name, factory, _ORIGIN_SESSION)
     old = _ENTRIES.get(name)
     if name in BUILT_IN:
-        raise _validate.ArgumentError("name", name, "is the name of a built-in model; choose another.")
+        raise _validate.ArgumentError("name", name, "is the name of a built-in model; choose another name.")
     if old is not None and not replace and (new.defined is None or new.defined != old.defined):
         where = f" ({'.'.join(old.defined)})" if old.defined else ""
         raise _validate.ArgumentError(
-            "name", name, f"another model{where} is registered already; replace=True puts this one in its place."
+            "name", name, f"is the name of another registered model{where}; give replace=True to replace it."
         )
     _ENTRIES[name] = new
     return factory
@@ -165,7 +165,7 @@ def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> A
 
 @contextlib.contextmanager
 def _registrations() -> Iterator[dict[str, _Entry]]:
-    """What is registered inside, filled in at the end; if that fails, it is forgotten."""
+    """The models that are registered inside, filled in at the end. If the body fails, they are forgotten."""
     before = dict(_ENTRIES)
     new: dict[str, _Entry] = {}
     try:
@@ -181,7 +181,7 @@ def _registrations() -> Iterator[dict[str, _Entry]]:
 
 
 def _installed() -> dict[str, importlib.metadata.EntryPoint]:
-    """Entry points of installed distributions by model name; only metadata is read, nothing is imported."""
+    """Entry points of installed distributions by model name. Only metadata is read, and nothing is imported."""
     found: dict[str, importlib.metadata.EntryPoint] = {}
     seen = set()
     for distribution in importlib.metadata.distributions():
@@ -191,7 +191,7 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
                 continue
             owner = _owner(distribution)
             points = [point for point in distribution.entry_points if point.group == ENTRY_POINTS]
-        except Exception as error:  # whatever is wrong with one distribution must not hide the others
+        except Exception as error:  # a broken distribution must not hide the others
             if owner:
                 _warn_once(f"the models of {owner} are left out: its entry points cannot be read ({_reason(error)}).")
             continue
@@ -205,14 +205,14 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
                 _warn_once(f"the model {point.name!r} of {owner} is left out: it has the name of a built-in model.")
             elif point.name in found:
                 first = _owner(found[point.name].dist)
-                _warn_once(f"the model {point.name!r} of {owner} is left out: {first} has one of the same name.")
+                _warn_once(f"the model {point.name!r} of {owner} is left out: {first} has a model of the same name.")
             else:
                 found[point.name] = point
     return found
 
 
 def _owner(distribution: Any) -> str:
-    """Name of a distribution; its place where the metadata are damaged."""
+    """Name of a distribution, or its location if the metadata are damaged."""
     try:
         name = distribution.metadata["Name"]
     except Exception:
@@ -225,12 +225,12 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> _Entry:
     try:
         with _registrations() as registered:
             entry = _entry(name, point.load(), owner)
-        # its module may call register as well, as one made for notebooks does
+        # its module may call ``register`` as well
         _ENTRIES.update({own: replace(registration, origin=owner) for own, registration in registered.items()})
         return entry
     except (Exception, SystemExit) as error:
         raise _validate.ArgumentError(
-            "model", name, f"the distribution {owner!r} declares it as {point.value}, which fails: {_reason(error)}."
+            "model", name, f"is declared by the distribution {owner!r} as {point.value}, which fails: {_reason(error)}."
         ) from error
 
 
@@ -276,7 +276,7 @@ def origin(name: str) -> str:
 
 
 def options(name: str) -> tuple[Option, ...]:
-    """What can be set about the model called ``name``: each option with its default, kind, choices and a line of help.
+    """The options of the model called ``name``, each with its default, kind, choices and a line of help.
 
     :raises ArgumentError: for an unknown name, with the nearest ones, or a model of a distribution that cannot be loaded.
     """
@@ -284,7 +284,7 @@ def options(name: str) -> tuple[Option, ...]:
 
 
 def definition(name: str) -> Any:
-    """What ``name`` was registered with: another object after another registration, the same for the same one.
+    """The object that ``name`` was registered with. Another registration gives another object.
 
     :raises ArgumentError: for an unknown name, with the nearest ones.
     """
@@ -294,8 +294,8 @@ def definition(name: str) -> Any:
 def get(name: str, **options: Any) -> Model:
     """The model called ``name``, with its options set, as in ``get("logistic", prior_scale=2.0)``.
 
-    :raises ArgumentError: for an unknown name, with the nearest ones, an unknown or bad option, or a model of the user's
-        or of a distribution that cannot be made, with the reason.
+    :raises ArgumentError: for an unknown name, with the nearest ones; an unknown or bad option; or if a model of the user or
+        of a distribution cannot be made, with the reason.
     """
     return _make(name, _find(name), options)
 
@@ -381,7 +381,7 @@ def _returns_model(function: Callable, module: types.ModuleType) -> bool:
 
 
 def _distinct(held: dict[str, Model]) -> list[str]:
-    """Names of different models; the same under two names counts once."""
+    """Names of different models. A model with two names counts once."""
     first: dict[int, str] = {}
     for name, model in held.items():
         first.setdefault(id(model), name)
@@ -389,14 +389,14 @@ def _distinct(held: dict[str, Model]) -> list[str]:
 
 
 def source_file(model: Model) -> Path | None:
-    """The file that ``from_file`` ran for ``model``; None where it comes from elsewhere."""
+    """The file that ``from_file`` ran for ``model``; None if it is not from a file."""
     module = sys.modules.get(getattr(model.model, "__module__", None) or "")
     file = Path(getattr(module, "__file__", None) or "")
     return file if module is not None and module.__name__ == _module_name(file) else None
 
 
 def run_source(file: str | Path) -> None:
-    """Run what ``source_file`` named, in another process that is to unpickle the model; once is enough."""
+    """Run the ``source_file`` of a model, once, in another process that will unpickle the model."""
     if _module_name(Path(file)) not in sys.modules:
         with _registrations():
             _run_file(Path(file))
@@ -407,7 +407,7 @@ def _module_name(path: Path) -> str:
 
 
 def _run_file(file: Path) -> types.ModuleType:
-    """Run ``file`` as a module of its own. Its folder goes last on sys.path: files beside it are found and hide nothing."""
+    """Run ``file`` as a new module. Its folder goes last on sys.path, so files beside it are found but hide nothing."""
     path = file.resolve()
     module = types.ModuleType(_module_name(path))
     module.__file__ = str(path)
@@ -415,7 +415,7 @@ def _run_file(file: Path) -> types.ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # no bytecode is kept: an edit counts at once
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # without bytecode, so that edits count at once
     except BaseException:
         del sys.modules[module.__name__]
         raise
@@ -423,7 +423,7 @@ def _run_file(file: Path) -> types.ModuleType:
 
 
 def _line(error: BaseException, file: Path) -> str:
-    """ " in line 7", or nothing if no line of the file has to do with it."""
+    """ " in line 7", or "" if no line of the file is involved."""
     if isinstance(error, SyntaxError):
         return f" in line {error.lineno}" if error.filename == str(file.resolve()) else ""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file.resolve())]
