@@ -96,8 +96,8 @@ def test_a_file_that_is_no_table_is_named(tmp_path, name, content):
     ("content", "reason"),
     [
         # pandas makes an index of the first field, and shifts the others
-        ("age,dose,ill\n9,1,2,0\n9,3,4,1\n", "more fields than there are names"),
-        ("age,dose,ill\n1,2,0,9\n3,4,1\n", "more fields than there are names"),
+        ("age,dose,ill\n9,1,2,0\n9,3,4,1\n", "more fields than there are column names"),
+        ("age,dose,ill\n1,2,0,9\n3,4,1\n", "more fields than there are column names"),
         # pandas names the second one age.1
         ("age,age,ill\n1,2,0\n", "two columns with the name 'age'"),
         # pandas names it Unnamed: 0

@@ -173,7 +173,7 @@ def test_bounds_and_private_scaling_exclude_each_other(frame):
 
 def test_one_of_bounds_and_private_scaling_must_be_chosen(frame):
     message = refused("bounds", frame, bounds=None)
-    assert message.startswith("bounds=None: declare the public range")
+    assert message.startswith("bounds=None: must declare the public range")
     assert "private_scaling=True" in message
 
 
@@ -221,7 +221,7 @@ def test_features_must_be_a_list(frame, features):
 
 def test_dates_are_refused_with_the_name_of_their_column(frame):
     dated = frame.assign(admitted=pd.Timestamp("2020-01-01"))
-    assert "no plain numbers" in refused("admitted", dated, bounds={**BOUNDS, "admitted": (0, 1)})
+    assert "does not have plain numbers" in refused("admitted", dated, bounds={**BOUNDS, "admitted": (0, 1)})
 
 
 @pytest.mark.parametrize("bounds", [np.zeros((3, 2)), {"age": np.arange(3.0), "dose": (0, 5)}])

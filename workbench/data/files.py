@@ -192,7 +192,7 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     def read() -> dict[str, np.ndarray]:
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise UnreadableFileError(path, ".npz", "it has a single array; save arrays by name with numpy.savez")
+            raise UnreadableFileError(path, ".npz", "it has a single array; save several by name with numpy.savez")
         with archive:
             return {name: archive[name] for name in archive.files}
 

@@ -158,7 +158,7 @@ def _check_size(argument: str, value: int, count: int, width: int = 1) -> None:
     """Check that an array of count x width numbers fits into the memory of most machines."""
     if count * width > _MOST_NUMBERS:
         raise _validate.ArgumentError(
-            argument, value, f"would make an array of more than {_MOST_NUMBERS:.0e} numbers, the largest possible."
+            argument, value, f"would make an array of more than {_MOST_NUMBERS:.0e} numbers; at most that many are possible."
         )
 
 
