@@ -286,6 +286,17 @@ def test_a_ledger_that_breaks_under_a_fit_is_told_and_the_result_kept(fit, place
     assert all(line.startswith(f"workbench fit: warning: ledger={str(place / 'book.sqlite')!r}: the disk") for line in lines)
 
 
+def test_a_full_disk_ends_a_fit_in_one_line_that_is_no_bad_argument(fit, monkeypatch):
+    def full(self, *_, **__):
+        raise LedgerDiskError(self.path, errno.ENOSPC, "the disk is full.", code="disk full")
+
+    monkeypatch.setattr(Ledger, "reserve", full)
+    code, out, err = fit()
+    assert (code, out) == (1, "")
+    assert err.startswith("workbench fit: ledger=")
+    assert err.count("\n") == 1
+
+
 # ---- names that would do something, files that are lost -------------------------------------------------------------------
 
 

@@ -65,7 +65,7 @@ def test_sequences_come_from_a_file_too(tmp_path):
     assert (dataset.name, dataset.vocabulary_size) == ("visits", 7)
     assert np.array_equal(dataset.train[0], own().train[0])
     np.savez(file, x=TOKENS, y=LABELS, group=LABELS)
-    with pytest.raises(ArgumentError, match="holds tokens with groups"):
+    with pytest.raises(ArgumentError, match="has tokens with groups"):
         wb.data.from_npz(file, vocabulary_size=7, classes=CLASSES)
 
 

@@ -280,7 +280,7 @@ def test_text_without_a_schema_says_what_to_do(patients):
 
 
 def test_schema_takes_the_place_of_bounds_and_of_private_scaling(frame):
-    assert "give one of the two" in refused("schema", frame, schema=SCHEMA)
+    assert "use one of the two" in refused("schema", frame, schema=SCHEMA)
     assert "private_scaling=True" in refused("schema", frame, bounds=None, schema=SCHEMA, private_scaling=True)
 
 
@@ -288,7 +288,7 @@ def test_a_public_threshold_turns_numbers_into_a_target(frame):
     dataset = wb.data.from_frame(frame, target="age", threshold=50, bounds={"dose": (0, 5)}, features=["dose"])
     assert dataset.classes == ("<= 50", "> 50")
     assert dataset.train[1].sum() + dataset.evaluation[1].sum() == (frame.age > 50).sum()
-    assert "with threshold" in refused("positive", frame, threshold=0.5, positive=1)
+    assert "if threshold is given" in refused("positive", frame, threshold=0.5, positive=1)
 
 
 @pytest.mark.parametrize("changes", [{"positive": 1}, {"threshold": 1.0}])

@@ -618,3 +618,22 @@ def test_what_is_exported_is_everything_but_sketches(book, private_data):
     assert "sketch" not in exported["datasets"][0]
     assert exported["spends"][0]["guarantee"]["epsilon"] == 1.0
     assert len(sketch(private_data)) > 0
+
+
+def test_refusals_of_a_cap_have_codes(book):
+    book.reserve(records(), [promise()], model="logistic", seed=1)
+    book.set_cap(1, 9.0, 1e-5)
+    refused = {}
+    for name, fits, seed in (
+        ("over cap", [promise(50.0)], None),
+        ("cap relation", [promise(0.1, "shuffle")], None),
+        ("cap seed", [promise(0.1)], 1),
+    ):
+        with pytest.raises(CapError) as caught:
+            book.reserve(records(), fits, model="logistic", seed=seed)
+        assert caught.value.status.total.fits == 1
+        refused[name] = caught.value
+    assert [error.code for error in refused.values()] == list(refused)
+    assert [error.argument for error in refused.values()] == ["epsilon", "relation", "seed"]
+    assert ["over_cap=" in error.remedy for error in refused.values()] == [True, True, False]
+    assert not any("over_cap" in error.expectation for error in refused.values())

@@ -82,7 +82,7 @@ class Dataset:
         for flag in ("evaluation_is_public", "private_scaling", "is_public"):
             object.__setattr__(self, flag, _validate.flag(flag, getattr(self, flag)))
         for word in ("name", "unit"):
-            _validate.text(word, getattr(self, word), "must be text that is not empty and has no control characters.")
+            _validate.text(word, getattr(self, word), "must be text that is not empty; it must not have control characters.")
         for place in ("name", "target_name", "group_name", "feature_names", "group_feature_names", "groups", "classes"):
             names = getattr(self, place)
             for name in (names,) if isinstance(names, str) else names:
