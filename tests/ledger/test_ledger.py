@@ -622,10 +622,10 @@ def test_what_is_exported_is_everything_but_sketches(book, private_data):
 
 def test_refusals_of_a_cap_have_codes(book):
     book.reserve(records(), [promise()], model="logistic", seed=1)
-    book.set_cap(1, 9.0, 1e-5)
+    book.set_cap(1, 3.0, 1e-5)
     refused = {}
     for name, fits, seed in (
-        ("over cap", [promise(50.0)], None),
+        ("over cap", [promise(4.0)], None),
         ("cap relation", [promise(0.1, "shuffle")], None),
         ("cap seed", [promise(0.1)], 1),
     ):

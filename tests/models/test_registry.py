@@ -201,7 +201,9 @@ def test_running_a_cell_with_a_model_object_again_puts_the_new_one_in_place():
 
 def test_a_name_is_not_taken_over_by_another_function():
     wb.models.register("mine", factory)
-    with pytest.raises(ArgumentError, match=r"^name='mine': another model \(.*factory\) .*replace=True") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^name='mine': is the name of another .*model \(.*factory\).*replace=True"
+    ) as caught:
         wb.models.register("mine", other_factory)
     assert caught.value.argument == "name"
     assert wb.models.get("mine").summary == "A model."

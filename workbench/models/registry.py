@@ -205,7 +205,7 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
                 _warn_once(f"the model {point.name!r} of {owner} is left out: it has the name of a built-in model.")
             elif point.name in found:
                 first = _owner(found[point.name].dist)
-                _warn_once(f"the model {point.name!r} of {owner} is left out: {first} has a model of the same name.")
+                _warn_once(f"the model {point.name!r} of {owner} is left out: {first} has one of the same name.")
             else:
                 found[point.name] = point
     return found
@@ -230,7 +230,7 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> _Entry:
         return entry
     except (Exception, SystemExit) as error:
         raise _validate.ArgumentError(
-            "model", name, f"is declared by the distribution {owner!r} as {point.value}, which fails: {_reason(error)}."
+            "model", name, f"the distribution {owner!r} declares it as {point.value}, which fails: {_reason(error)}."
         ) from error
 
 
