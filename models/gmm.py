@@ -1,4 +1,4 @@
-"""Gaussian mixture: every record is a draw from one of K normal components, which one is summed out.
+"""Gaussian mixture: every record is a draw from one of K normal components. The component is summed out.
 
     log_masses_k ~ log Gamma(1, 1)                  softmax(log_masses) = weights ~ Dirichlet(1, ..., 1)
     means_k      ~ Normal(0, prior_scale)
@@ -9,16 +9,16 @@
     | (log_masses)  (means)  (log_scales) | ---> |    [ x ]    |
     +-------------------------------------+      +-------------+
 
-Global latents: ``log_masses``, ``means``, ``log_scales``; ``weights`` and ``scales`` are functions of them, for people to
-read. Local latents: none, because the component of a record is summed out. One record's gradient with respect to all
-global latents is clipped as a whole, so each is on a scale where a record moves it about as much as the others: the
-logarithms stand in for weights and scales, whose own gradients grow without bound at the edges.
+Global latents: ``log_masses``, ``means``, ``log_scales``. ``weights`` and ``scales`` are functions of them that are easier
+to read. Local latents: none, because the component of a record is summed out. A record's gradient with respect to all global
+latents is clipped as a whole, so each latent is on a scale on which a record moves it about as much as the others.
+Logarithms are used for weights and scales, because the gradients of these grow without bound at the edges.
 
-Which component is called first is arbitrary. The guide follows one labelling from its start to its end, so a label means the
-same in every posterior draw; summaries number the components by weight, the largest first (``sort``).
+The order of the components is arbitrary. The guide keeps one labelling from start to end, so a label means the same in every
+posterior draw. Summaries number the components by weight, the largest first (``sort``).
 
-Fits any table of numeric features. Predicts the probability of each component for a record (``predict``); its metric is the
-held-out log-likelihood. Copy this file to start a mixture of your own.
+Fits any table of numeric features. Predicts the probability of each component for a record (``predict``). Its metric is the
+held-out log-likelihood. Copy this file to start your own mixture.
 
 Reference: Jälkö, Dikmen and Honkela 2017, "Differentially private variational inference for non-conjugate models",
 section 5.2; Prediger et al. 2022, section 5.4.
@@ -37,9 +37,8 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import AffineTransform, ExpTransform
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures
 
 __all__ = ["gmm", "guide", "model", "predict", "sort"]
 
@@ -59,7 +58,7 @@ def _log_scale_prior(prior_scale):
 def _spread(num_components, num_features):
     """Points that fill [-1, 1]^D evenly, float[K, D], the same in every run: the additive recurrence of Roberts (2018).
 
-    Starting means must not look at the private records, and equal ones would never part.
+    Starting means must not depend on the private records, and equal means would stay equal.
     """
     ratio = 2.0
     for _ in range(60):  # the root of ratio^(D + 1) = ratio + 1
@@ -111,11 +110,11 @@ def guide(
     covariance="spherical",
     prior_scale=None,
 ):
-    """Mean-field normal guide; it starts with broad components spread evenly around the origin."""
+    """Mean-field normal guide. It starts with broad components, spread evenly around the origin."""
     prior_scale = feature_scale if prior_scale is None else prior_scale
     num_features = num_features if x is None else x.shape[1]
     shape = _log_scale_shape(covariance, num_components, num_features)
-    # distances grow with the number of features: at full width, the component nearest to the origin would take all records
+    # distances grow with the number of features; at full width, the component nearest to the origin would take all records
     nearer = min(1.0, (2 / num_features) ** 0.5)
     starts = {
         "log_masses": jnp.zeros(num_components),
@@ -134,8 +133,8 @@ def guide(
 def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     """Probability of each component for each row of ``x``, float[B, K], under one posterior draw.
 
-    Components are numbered as in summaries, by the parameters' own weights where ``values`` holds them, so that all
-    draws share one order.
+    Components are numbered as in summaries, by the parameters' weights if ``values`` has them, so that all draws have the
+    same order.
     """
     scales = jnp.broadcast_to(jnp.exp(values["log_scales"]), values["means"].shape)
     offsets = (x[:, None, :] - values["means"]) / scales
@@ -145,10 +144,10 @@ def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 
 def sort(draws: dict[str, np.ndarray], params: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """``draws`` with components numbered by weight, the largest first: one order for all draws.
+    """``draws`` with components numbered by weight, the largest first, in the same order for all draws.
 
     :param draws: ``{site: array[draws, K, ...]}``. :param params: the fit's parameters, whose ``log_masses_loc`` decides, as
-        in ``predict``; without them the mean of ``log_masses`` over the draws does.
+        in ``predict``; without them, the mean of ``log_masses`` over the draws decides.
     """
     mass = np.mean(draws["log_masses"], axis=0) if params is None else np.asarray(params["log_masses_loc"])
     order = np.argsort(-mass, kind="stable")
@@ -159,15 +158,15 @@ _BY_COMPONENT = ("log_masses", "means", "log_scales", "weights", "scales")
 
 
 def _no_scores(x: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
-    """None: nobody knows which component is right. The log-likelihood is measured for every model."""
+    """No scores, because the true component is not known. The log-likelihood is measured for every model."""
     return {}
 
 
 def _check(dataset: Any, num_components: int) -> None:
     if len(dataset.train) != 1 or dataset.train[0].ndim != 2:
-        raise _validate.ArgumentError("data", dataset.name, "the Gaussian mixture fits a table of numeric features.")
+        raise ArgumentError("data", dataset.name, "must be a table of numeric features for the Gaussian mixture.")
     if num_components > dataset.num_train:
-        raise _validate.ArgumentError("num_components", num_components, "must be at most the number of records.")
+        raise ArgumentError("num_components", num_components, "must be at most the number of records.")
 
 
 def _constants(dataset: Any) -> dict[str, Any]:
@@ -188,17 +187,17 @@ def _coordinates(dataset: Any, num_components: int, covariance: str) -> dict[str
 
 
 def gmm(num_components: int = 5, covariance: _Covariance = "spherical", prior_scale: float | None = None) -> Model:
-    """The registry entry.
+    """Gaussian mixture.
 
-    :param num_components: K >= 1, chosen by the user; components that the data do not need end with little weight.
+    :param num_components: K >= 1, chosen by the user. Components that the data do not need get little weight.
     :param covariance: "spherical", one scale for each component, or "diagonal", one for each of its features.
     :param prior_scale: standard deviation of the normal prior of the means, in units of a feature: about a quarter of the
         range where records are expected. By default .5 where features are scaled to [-1, 1], and 1 elsewhere.
     """
-    num_components = _validate.integer("num_components", num_components, at_least=1)
-    _validate.choice("covariance", covariance, get_args(_Covariance))
+    num_components = checks.integer("num_components", num_components, at_least=1)
+    checks.choice("covariance", covariance, get_args(_Covariance))
     if prior_scale is not None:
-        prior_scale = _validate.number("prior_scale", prior_scale, above=0)
+        prior_scale = checks.number("prior_scale", prior_scale, above=0)
     return Model(
         name="gmm",
         summary="Gaussian mixture: groups of similar records, found without labels, with the place and size of each.",

@@ -1,4 +1,4 @@
-"""Hierarchical logistic regression: each group of records has weights of its own, which public facts about it predict.
+"""Hierarchical logistic regression: each group of records has its own weights, which public facts about it predict.
 
     mixing (D x K) ~ Normal(0, mixing_scale)
     weights_l      ~ Normal(mixing . g_l, group_scale)                  for each group l, with public features g_l
@@ -8,13 +8,13 @@
                +---> |  (weights) --|---> |    [ y ]    |
     (scale) ---+     +--------------+     +-------------+
 
-Global latents: ``mixing``, ``group_weights`` and, where it is learnt, ``group_scale``. A group holds many records, so its
-weights are shared by records and global as well. Local latents: none. Only ``group_weights`` meet records, so they alone
-are what noise is added to; ``mixing`` learns from them for free. A group without records has the weights that its features
+Global latents: ``mixing``, ``group_weights`` and, if it is learnt, ``group_scale``. A group has many records, so its weights
+are shared by records and global as well. Local latents: none. Only ``group_weights`` are used with records, so noise is
+added to them alone, and ``mixing`` learns from them without noise. A group without records has the weights that its features
 predict.
 
-Fits tables with numeric features, a group and a target of 0 and 1. Predicts the probability of class 1; scores are AUC and
-log-likelihood. Copy this file to start a hierarchical model of your own.
+Fits tables with numeric features, a group and a target of 0 and 1. Predicts the probability of class 1. Scores are AUC and
+log-likelihood. Copy this file to start your own hierarchical model.
 
 Reference: Prediger, Loppi, Kaski and Honkela 2022, "d3p - a Python package for differentially private probabilistic
 programming", sections 3.3 and 5.3.
@@ -22,6 +22,7 @@ programming", sections 3.3 and 5.3.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal
 
 import jax
@@ -31,10 +32,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
-from workbench.models.scoring import binary_scores, check_binary_target
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures, scoring
 
 __all__ = ["guide", "hierarchical_logistic", "model", "predict"]
 
@@ -61,7 +60,7 @@ def model(
 
     :param x: float[B, D]. :param group: int[B], in 0 .. L - 1. :param y: int[B], or None to draw it.
     :param num_records: N (B by default). :param group_features: float[L, K], public.
-    The other arguments are options of ``hierarchical_logistic``; ``group_guide`` concerns the guide alone.
+    The other arguments are options of ``hierarchical_logistic``. ``group_guide`` is for the guide only.
     """
     if intercept:
         x = _with_intercept(x)
@@ -85,10 +84,10 @@ def guide(
     group_guide=True,
     intercept=False,
 ):
-    """Mean-field normal guide; the logarithm of ``group_scale`` is normal where it is learnt.
+    """Mean-field normal guide. If ``group_scale`` is learnt, its logarithm is normal.
 
-    Without ``group_guide``, the guide leaves the group weights out and they are drawn from the model, so that only what the
-    group features explain is learnt of a group.
+    Without ``group_guide``, the guide leaves out the group weights, and they are drawn from the model. Then only the part of
+    a group's weights that its features explain is learnt.
     """
     num_features = x.shape[-1] + intercept
     _normal("mixing", (num_features, group_features.shape[-1]))
@@ -116,12 +115,10 @@ def predict(values: dict[str, jax.Array], x: jax.Array, group: jax.Array) -> jax
 
 def _check(dataset: Any) -> None:
     if len(dataset.train) != 3 or dataset.train[0].ndim != 2:
-        raise _validate.ArgumentError(
-            "data", dataset.name, "the hierarchical logistic model fits a table of features, a group and a binary target."
-        )
+        raise ArgumentError("data", dataset.name, "must be a table of features, a group and a binary target for this model.")
     if not dataset.groups:
-        raise _validate.ArgumentError("data", dataset.name, "must declare its groups: the model has weights for each.")
-    check_binary_target(dataset)
+        raise ArgumentError("data", dataset.name, "must declare its groups, because the model has weights for each.")
+    scoring.check_binary_target(dataset)
 
 
 def _constants(dataset: Any) -> dict[str, Any]:
@@ -141,7 +138,7 @@ def hierarchical_logistic(
     group_guide: bool = True,
     intercept: bool = False,
 ) -> Model:
-    """The registry entry.
+    """Hierarchical logistic regression.
 
     :param mixing_scale: standard deviation of the entries of ``mixing``, in logits per unit of a feature and of a group
         feature. :param group_scale: how far a group's weights stray from what its features predict, a standard deviation
@@ -150,30 +147,27 @@ def hierarchical_logistic(
     :param intercept: True gives every group an intercept, as the weight of a constant feature; measured data usually need
         one, the synthetic records of the literature have none.
     """
-    for name, value in (("group_guide", group_guide), ("intercept", intercept)):
-        if not isinstance(value, bool):
-            raise _validate.ArgumentError(name, value, "must be True or False.")
     if isinstance(group_scale, str):
         if group_scale != _LEARNT:
-            raise _validate.ArgumentError("group_scale", group_scale, f"must be a number or {_LEARNT!r}.")
+            raise ArgumentError("group_scale", group_scale, f"must be a number or {_LEARNT!r}.")
     else:
-        group_scale = _validate.number("group_scale", group_scale, above=0)
+        group_scale = checks.number("group_scale", group_scale, above=0)
     return Model(
         name="hierarchical_logistic",
         summary="Hierarchical logistic regression: a binary target, with weights for each group that its features predict.",
         model=model,
         guide=guide,
         predict=predict,
-        score=binary_scores,
+        score=scoring.binary_scores,
         check=_check,
-        coordinates=lambda dataset: _coordinates(dataset, intercept),
+        coordinates=functools.partial(_coordinates, intercept=intercept),
         constants=_constants,
         arrays=("x", "group", "y"),
         options={
-            "mixing_scale": _validate.number("mixing_scale", mixing_scale, above=0),
+            "mixing_scale": checks.number("mixing_scale", mixing_scale, above=0),
             "group_scale": group_scale,
-            "group_guide": group_guide,
-            "intercept": intercept,
+            "group_guide": checks.flag("group_guide", group_guide),
+            "intercept": checks.flag("intercept", intercept),
         },
         defaults={"iterations": 1000, "clip": 0.2, "average": True},
         pictures={"groups": pictures.groups},

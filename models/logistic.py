@@ -5,8 +5,8 @@
     (intercept) -+     +-------------+
 
 Global latents: ``weights`` (one per feature) and ``intercept``, each with a prior around zero. Local latents: none. Fits
-tables with numeric features in [-1, 1] and a target of 0 and 1. Predicts the probability of class 1; scores are AUC and
-log-likelihood. Copy this file to start a model of your own.
+tables with numeric features in [-1, 1] and a target of 0 and 1. Predicts the probability of class 1. Scores are AUC and
+log-likelihood. Copy this file to start your own model.
 
 Reference: Jälkö, Dikmen and Honkela 2017, "Differentially private variational inference for non-conjugate models",
 section 5.1.
@@ -23,10 +23,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
-from workbench.models.scoring import binary_scores, check_binary_target
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures, scoring
 
 __all__ = ["guide", "logistic", "model", "predict"]
 
@@ -67,17 +65,15 @@ def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 def _check(dataset: Any) -> None:
     if len(dataset.train) != 2 or dataset.train[0].ndim != 2:
-        raise _validate.ArgumentError(
-            "data", dataset.name, "the logistic model fits a table of features with a binary target."
-        )
-    check_binary_target(dataset)
+        raise ArgumentError("data", dataset.name, "must be a table of features with a binary target for this model.")
+    scoring.check_binary_target(dataset)
 
 
 def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
-    """C as a share of the largest norm that a record's gradient can have: half, and less where noise would outweigh bias.
+    """C as a share of the largest possible norm of a record's gradient: half, or less if noise would outweigh bias.
 
-    Every column of the table adds 1 at most to |x|^2, as many features as it may have become, and the intercept adds 1. What
-    noise costs grows with columns / (N epsilon); tests/experiments/rule.py shows what other shares reach.
+    Every column of the table adds at most 1 to |x|^2, however many features it becomes, and the intercept adds 1. The cost
+    of noise grows with columns / (N epsilon). tests/experiments/rule.py compares other shares.
     """
     columns = dataset.train[0].shape[1] if dataset.schema is None else len(dataset.schema.columns)
     share = min(0.5, 0.1 * (num_records * epsilon / columns) ** (1 / 3))
@@ -93,30 +89,28 @@ def logistic(
     prior: Literal["normal", "laplace", "student_t", "cauchy"] = "normal",
     intercept: bool = True,
 ) -> Model:
-    """The registry entry.
+    """Bayesian logistic regression.
 
     :param prior_scale: scale of the priors (standard deviation of the normal one), in logits per unit of a feature scaled
         to [-1, 1]. :param prior: "normal"; or with heavier tails, for few large weights among many small ones, "laplace",
         "student_t" (3 degrees of freedom) or "cauchy". :param intercept: False leaves the intercept out.
     """
-    if not isinstance(intercept, bool):
-        raise _validate.ArgumentError("intercept", intercept, "must be True or False.")
     return Model(
         name="logistic",
         summary="Bayesian logistic regression: a binary target from numeric features, with an interval for each weight.",
         model=model,
         guide=guide,
         predict=predict,
-        score=binary_scores,
+        score=scoring.binary_scores,
         check=_check,
         coordinates=_coordinates,
         arrays=("x", "y"),
         defaults=_advice,
         pictures={"coefficients": pictures.coefficients},
         options={
-            "prior_scale": _validate.number("prior_scale", prior_scale, above=0),
-            "prior": _validate.choice("prior", prior, _PRIORS),
-            "intercept": intercept,
+            "prior_scale": checks.number("prior_scale", prior_scale, above=0),
+            "prior": checks.choice("prior", prior, _PRIORS),
+            "intercept": checks.flag("intercept", intercept),
         },
         reference="Jälkö, Dikmen and Honkela 2017, section 5.1",
     )

@@ -1,4 +1,4 @@
-"""Neural classifier: one of K classes from a record, by a network of a kind to choose.
+"""Neural classifier: one of K classes for each record, by a network of a kind that you choose.
 
     y ~ Categorical(softmax(network(x)))
 
@@ -6,20 +6,20 @@
                  +---> |    [ y ]    |        point: parameters; bayesian: latents, weights ~ Normal(0, prior_scale)
     (biases) ----+     +-------------+
 
-Global latents: none for point estimates, whose fit is what others call DP-SGD; every weight for a Bayesian network, with a
-normal for each in the guide. Local latents: none. Fits tables, images and token sequences with a target of two or more
-classes; recurrent networks and the transformer read an image row by row. Predicts the probability of class 1 where there
-are two classes, else one for each; scores are accuracy, log-likelihood and, for two classes, AUC.
+Global latents: none for point estimates, whose fit is known as DP-SGD; every weight for a Bayesian network, with a normal
+distribution for each in the guide. Local latents: none. Fits tables, images and token sequences with a target of two or more
+classes. Recurrent networks and the transformer read an image row by row. Predicts the probability of class 1 if there are
+two classes, or the probability of each class. Scores are accuracy, log-likelihood and, for two classes, AUC.
 
-The networks (workbench/models/networks.py) are written with equinox. Its modules are pytrees of arrays that are called
-with one record and keep nothing between calls, so a record's gradient is of that record alone, by construction. In flax's
-nnx a module is an object with references and state; it must be taken apart and put together at every call, in a scan's body
-as well. Here weights enter a scan as what they are, constants of its body, where book-keeping finds them.
+The networks (workbench/models/networks.py) are written with equinox. Its modules are pytrees of arrays that are called with
+one record and keep nothing between calls, so a record's gradient depends on that record alone by construction. In flax's
+nnx, a module is an object with references and state, which must be split and merged at every call, also in the body of a
+scan. Here weights enter a scan as constants of its body, where book-keeping finds them.
 
-Weights are ``numpyro.param`` or ``numpyro.sample`` sites called after their places in the network, such as
-``layers_0_weight``. To fit an equinox network of your own, ``numpyro.contrib.module.eqx_module`` is enough: call
-``jax.vmap(eqx_module("network", network))(x)``. One weight says little, and the units of a layer may change places:
-summaries and pictures see for each layer the root mean square of its weights.
+Weights are ``numpyro.param`` or ``numpyro.sample`` sites, named after their places in the network, such as
+``layers_0_weight``. To fit your own equinox network, ``numpyro.contrib.module.eqx_module`` is enough: call
+``jax.vmap(eqx_module("network", network))(x)``. A single weight says little, and the units of a layer may change places, so
+summaries and pictures use the root mean square of each layer's weights.
 
 References: Abadi et al. 2016, "Deep learning with differential privacy"; Blundell et al. 2015, "Weight uncertainty in neural
 networks"; tanh as in Papernot et al. 2021, "Tempered sigmoid activations for deep learning with
@@ -39,17 +39,15 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
-from workbench.models.scoring import class_scores
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures, scoring
 
 __all__ = ["guide", "model", "neural_classifier", "predict"]
 
 _Network = Literal["fcnn", "cnn", "lstm", "gru", "transformer"]
 _Weights = Literal["point", "bayesian"]
-_INITIAL_SCALE = 0.05  # of the guide, beside weights of size 1: early steps see one network, not many
-_TRANSFORMER_WIDTH = 32  # by default, as in _networks
+_INITIAL_SCALE = 0.05  # of the guide; weights are of size 1, so early steps see one network and not many
+_TRANSFORMER_WIDTH = 32  # by default, as in workbench.models.networks
 _LEAST_BATCH, _LARGEST_BATCH = 256, 1000
 _READS = {"fcnn": ("table", "images", "tokens"), "cnn": ("images",)}  # the others read sequences: images and tokens
 _SEQUENCES = ("images", "tokens")
@@ -156,9 +154,9 @@ def _records_of(dataset: Any) -> str:
     elif x.ndim == 2 and np.issubdtype(x.dtype, np.floating):
         found = "table"
     else:
-        raise _validate.ArgumentError("data", dataset.name, "the classifier fits tables, images and token sequences.")
+        raise ArgumentError("data", dataset.name, "must be a table, images or token sequences for the classifier.")
     if len(dataset.classes) < 2:
-        raise _validate.ArgumentError("data", dataset.name, "the classifier needs a target of two or more named classes.")
+        raise ArgumentError("data", dataset.name, "must have a target of two or more named classes for the classifier.")
     return found
 
 
@@ -166,7 +164,7 @@ def _check(dataset: Any, network: str) -> None:
     found = _records_of(dataset)
     fitting = [name for name in get_args(_Network) if found in _READS.get(name, _SEQUENCES)]
     if network not in fitting:
-        raise _validate.ArgumentError(
+        raise ArgumentError(
             "network",
             network,
             f"reads {'images' if network == 'cnn' else 'images and token sequences'}, but a record of {dataset.name!r} is "
@@ -179,9 +177,9 @@ def _constants(dataset: Any) -> dict[str, Any]:
 
 
 def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
-    """Fewer and longer steps than other models take: noise grows with the square root of their number in every weight.
+    """Fewer and larger steps than for other models, because the noise in every weight grows with the root of their number.
 
-    Clipping nearly all gradients, to length 1, suits all networks here. Measured on digits and Adult.
+    Clipping nearly all gradients, at norm 1, suits all networks here. Measured on digits and Adult.
     """
     steps = 100 * math.ceil(0.25 * num_records ** (1 / 3) - 1e-9)
     return {
@@ -201,7 +199,7 @@ def neural_classifier(
     heads: int = 4,
     prior_scale: float = 1.0,
 ) -> Model:
-    """The registry entry.
+    """Neural classifier.
 
     :param network: "fcnn", layers of tanh units, for all data; "cnn", 3 by 3 convolutions that halve height and width, for
         images; "lstm", "gru" and "transformer" for token sequences, and for images, which they read row by row.
@@ -212,15 +210,15 @@ def neural_classifier(
         width. :param prior_scale: standard deviation of a Bayesian network's weights, of which a layer adds up as many as it
         has inputs and divides by the square root of their number.
     """
-    _validate.choice("network", network, get_args(_Network))
+    checks.choice("network", network, get_args(_Network))
     if hidden is not None:
-        hidden = _validate.integer("hidden", hidden, at_least=1)
+        hidden = checks.integer("hidden", hidden, at_least=1)
     if depth is not None:
-        depth = _validate.integer("depth", depth, at_least=1, at_most=20)
-    heads = _validate.integer("heads", heads, at_least=1)
+        depth = checks.integer("depth", depth, at_least=1, at_most=20)
+    heads = checks.integer("heads", heads, at_least=1)
     width = _TRANSFORMER_WIDTH if hidden is None else hidden
     if network == "transformer" and width % heads:
-        raise _validate.ArgumentError("heads", heads, f"must divide the width of the transformer, hidden={width}.")
+        raise ArgumentError("heads", heads, f"must divide the width of the transformer, hidden={width}.")
     layout: dict[str, Any] = {"network": network, "hidden": hidden, "depth": depth, "heads": heads}
     return Model(
         name="neural_classifier",
@@ -228,14 +226,14 @@ def neural_classifier(
         model=model,
         guide=guide,
         predict=functools.partial(predict, **layout),
-        score=class_scores,
+        score=scoring.class_scores,
         check=functools.partial(_check, network=network),
         constants=_constants,
         arrays=("x", "y"),
         options={
             **layout,
-            "weights": _validate.choice("weights", weights, get_args(_Weights)),
-            "prior_scale": _validate.number("prior_scale", prior_scale, above=0),
+            "weights": checks.choice("weights", weights, get_args(_Weights)),
+            "prior_scale": checks.number("prior_scale", prior_scale, above=0),
         },
         defaults=_advice,
         sort=_layer_sizes,

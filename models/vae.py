@@ -1,4 +1,4 @@
-"""Variational auto-encoder: an image's pixels around what a network makes of a short code, one code an image.
+"""Variational auto-encoder: a network maps a short code, one per image, to the distribution of the image's pixels.
 
     code ~ Normal(0, I)                                         for each image, `latent` numbers
     x    ~ Bernoulli(decoder(code))  or  Normal(sigmoid(decoder(code)), pixel_scale)
@@ -7,15 +7,15 @@
     |   (code) ------> [ x ]      |        decoder: parameters that all images share
     +-----------------------------+        encoder: the guide's, code ~ Normal(mean(x), scale(x))
 
-Global latents: none; what is learnt from all images are the networks' parameters, ``encoder_...`` and ``decoder_...``,
-and they are what noise is added to. Local latents: ``code``, one for each image, which no fit keeps: a network makes it from
-the image whenever it is wanted (``encode``). Fits images with pixels in [0, 1], grey or with channels. Predicts an image's
-reconstruction, the decoder's image of the mean code; its score is the root mean squared error of a pixel.
+Global latents: none. The parameters of the networks, ``encoder_...`` and ``decoder_...``, are learnt from all images, and
+noise is added to them. Local latents: ``code``, one for each image. No fit keeps codes: a network computes the code of an
+image when it is needed (``encode``). Fits images with pixels in [0, 1], grey or with channels. Predicts an image's
+reconstruction, the decoder's image of the mean code. Its score is the root mean squared error of a pixel.
 
-Grey values are taken as probabilities by the Bernoulli likelihood, as the literature does: p(x) = prod p^x (1 - p)^(1 - x).
-That is no normalised density where x is neither 0 nor 1, but one that all papers compare.
+The Bernoulli likelihood takes grey values as probabilities, as in the literature: p(x) = prod p^x (1 - p)^(1 - x). This is
+not a normalised density if x is neither 0 nor 1, but all papers compare it.
 
-Copy this file to start a model with networks of your own: parameters are plain ``numpyro.param`` sites.
+Copy this file to start a model with your own networks: parameters are plain ``numpyro.param`` sites.
 
 Reference: Kingma and Welling 2014, "Auto-encoding variational Bayes"; sizes and private training of Prediger, Loppi, Kaski
 and Honkela 2022, "d3p - a Python package for differentially private probabilistic programming", section 5.1.
@@ -33,15 +33,14 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from workbench import _validate
-from workbench.models import pictures
-from workbench.models.model import Model
+from workbench import ArgumentError
+from workbench.models import Model, checks, pictures
 
 __all__ = ["decode", "encode", "guide", "model", "predict", "vae"]
 
 _Layout = Literal["dense", "convolutional"]
 _Likelihood = Literal["bernoulli", "gaussian"]
-_BIAS_SCALE = 0.1  # of what a bias adds: Adam moves it as far as an entry of a kernel, which counts for less
+_BIAS_SCALE = 0.1  # Adam moves a bias as far as an entry of a kernel, which has less effect
 _BATCH, _EPOCHS = 128, 20  # of the private fits in the literature
 
 
@@ -61,8 +60,8 @@ def _parameters(part: str, sizes: dict[str, tuple[int, int]]) -> dict[str, jax.A
 def _apply(values: dict[str, jax.Array], layer: str, inputs: jax.Array) -> jax.Array:
     """One layer: inputs . kernel / sqrt(number of inputs) + a tenth of the bias.
 
-    With the division here and not in the starting values, all kernels are of size 1, so one learning rate suits layers of
-    all widths, and noise of one size, which is what clipping makes of it, moves a narrow layer no less than a wide one.
+    With the division here instead of in the starting values, all kernels are of size 1. So one learning rate suits layers of
+    all widths, and noise, which has the same size in all coordinates, moves a narrow layer no less than a wide one.
     """
     kernel, bias = values[f"{layer}_kernel"], values[f"{layer}_bias"]
     return (inputs * kernel.shape[0] ** -0.5) @ kernel + _BIAS_SCALE * bias
@@ -71,8 +70,8 @@ def _apply(values: dict[str, jax.Array], layer: str, inputs: jax.Array) -> jax.A
 def _activated(inputs: jax.Array) -> jax.Array:
     """softplus(inputs) - log 2, which is 0 at 0.
 
-    The constant could as well stand in the next layer's bias. Here it keeps what all records have in common out of their
-    gradients, which are clipped and would be filled with it.
+    The constant could be a part of the next layer's bias. Here it removes a part that all records have in common from their
+    gradients, which would otherwise use up the clipping norm.
     """
     return jax.nn.softplus(inputs) - math.log(2)
 
@@ -183,7 +182,7 @@ def model(
     with numpyro.plate("records", num_records or batch, subsample_size=batch):
         code = numpyro.sample("code", dist.Normal(jnp.zeros((batch, length)), 1).to_event(1))
         logits = _pixel_logits(values, code, image_shape)
-        # neither is validated: grey values are no draws of a Bernoulli distribution, and count here all the same
+        # not validated, because grey values are not draws of a Bernoulli distribution
         if likelihood == "bernoulli":
             pixels = dist.Bernoulli(logits=logits, validate_args=False)
         else:
@@ -225,7 +224,7 @@ def _score(x: np.ndarray, reconstruction: np.ndarray) -> dict[str, float]:
 
 def _check(dataset: Any) -> None:
     if len(dataset.train) != 1 or len(dataset.image_shape) not in (2, 3):
-        raise _validate.ArgumentError("data", dataset.name, "the auto-encoder fits images (height, width, maybe channels).")
+        raise ArgumentError("data", dataset.name, "must be images (height, width and maybe channels) for the auto-encoder.")
 
 
 def _constants(dataset: Any) -> dict[str, Any]:
@@ -233,7 +232,7 @@ def _constants(dataset: Any) -> dict[str, Any]:
 
 
 def _defaults(dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
-    # clipping all gradients to one length is what works best; networks take many steps, of small data 1000 at least
+    # clipping nearly all gradients works best; networks need many steps, at least 1000 for small data
     return {"batch_size": _BATCH, "epochs": max(_EPOCHS, _BATCH * 1000 / num_records), "clip": 1.0, "average": True}
 
 
@@ -244,7 +243,7 @@ def vae(
     likelihood: _Likelihood = "bernoulli",
     pixel_scale: float = 0.1,
 ) -> Model:
-    """The registry entry.
+    """Variational auto-encoder.
 
     :param layout: "dense", one hidden layer each way, or "convolutional", three 3 by 3 convolutions each way, each halving
         (doubling) height and width. Images of any size: sides are padded to multiples of 8 and the result is cut.
@@ -255,13 +254,13 @@ def vae(
         784-400-50, and 8 by 8 get 64-128-8.
     :param likelihood: "bernoulli" or "gaussian". :param pixel_scale: standard deviation of a pixel for "gaussian".
     """
-    _validate.choice("layout", layout, get_args(_Layout))
+    checks.choice("layout", layout, get_args(_Layout))
     if hidden is not None:
-        hidden = _validate.integer("hidden", hidden, at_least=1)
+        hidden = checks.integer("hidden", hidden, at_least=1)
         if layout == "convolutional" and hidden % 4:
-            raise _validate.ArgumentError("hidden", hidden, "must be a multiple of 4 in the convolutional layout.")
+            raise ArgumentError("hidden", hidden, "must be a multiple of 4 in the convolutional layout.")
     if latent is not None:
-        latent = _validate.integer("latent", latent, at_least=1)
+        latent = checks.integer("latent", latent, at_least=1)
     return Model(
         name="vae",
         summary="Variational auto-encoder: images from short codes, with networks that find the code of an image.",
@@ -276,8 +275,8 @@ def vae(
             "layout": layout,
             "hidden": hidden,
             "latent": latent,
-            "likelihood": _validate.choice("likelihood", likelihood, get_args(_Likelihood)),
-            "pixel_scale": _validate.number("pixel_scale", pixel_scale, above=0),
+            "likelihood": checks.choice("likelihood", likelihood, get_args(_Likelihood)),
+            "pixel_scale": checks.number("pixel_scale", pixel_scale, above=0),
         },
         defaults=_defaults,
         pictures={

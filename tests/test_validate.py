@@ -137,3 +137,18 @@ def test_a_seed_fits_into_a_ledger():
     for value in (-1, 2**63, 2**64, 10**5000, 1.5):
         with pytest.raises(_validate.ArgumentError, match=r"^seed="):
             _validate.seed("seed", value)
+
+
+def test_a_remedy_is_worded_by_code():
+    error = ArgumentError("epsilon", 3.0, "is above the cap.", code="over cap", remedy="Give over_cap=.")
+    assert str(error) == "epsilon=3.0: is above the cap. Give over_cap=."
+    assert error.worded({"over cap": "Give --over-cap."}) == "epsilon=3.0: is above the cap. Give --over-cap."
+    assert error.explained({"over cap": "Write a reason."}) == "is above the cap. Write a reason."
+    assert error.explained({"another": "No."}) == "is above the cap. Give over_cap=."
+    assert error.expectation == "is above the cap."
+
+
+def test_an_error_without_a_remedy_says_what_is_expected_alone():
+    error = ArgumentError("epsilon", -1, "must be positive.")
+    assert (error.code, error.remedy, str(error)) == ("", "", "epsilon=-1: must be positive.")
+    assert error.worded({"": ""}) == str(error)

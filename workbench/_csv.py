@@ -1,4 +1,4 @@
-"""CSV files that people open in spreadsheets: a text that a spreadsheet would compute as a formula stays a text."""
+"""CSV files that are safe in spreadsheets: text that a spreadsheet would run as a formula stays text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def inert(value: Any) -> Any:
-    """A cell's value; a text that begins like a formula gets an apostrophe before it, unless it is a number.
+    """A cell's value. Text that begins like a formula, and is not a number, gets a leading apostrophe.
 
-    The characters are those of OWASP's page on CSV injection.
+    The characters are from OWASP's page on CSV injection.
     """
     if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return f"'{value}"
@@ -25,7 +25,7 @@ def inert(value: Any) -> Any:
 
 
 def to_csv(table: pd.DataFrame, **options: Any) -> str:
-    """A table as the text of a CSV file, its cells and columns' names ``inert``.
+    """A table as the text of a CSV file, with ``inert`` cells and column names.
 
     :param options: of ``DataFrame.to_csv``.
     """

@@ -1,4 +1,4 @@
-"""The user's folders where the workbench keeps files of its own."""
+"""The user's folders in which the workbench keeps its files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NAME = "dpvi-workbench"
 
 
 def cache() -> Path:
-    """What can be made again: ``dpvi-workbench`` under ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """The folder for files that can be made again: ``dpvi-workbench`` under ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     return _under("XDG_CACHE_HOME", "~/.cache") / _NAME
 
 
 def state() -> Path:
-    """What cannot: ``$WORKBENCH_STATE``, else ``dpvi-workbench`` in the user's folder of application data.
+    """The folder for other files: ``$WORKBENCH_STATE``, or else ``dpvi-workbench`` in the user's application data.
 
-    That is ``$XDG_DATA_HOME`` or ``~/.local/share``, on macOS ``~/Library/Application Support``, on Windows
+    Application data are in ``$XDG_DATA_HOME`` or ``~/.local/share``, on macOS ``~/Library/Application Support``, on Windows
     ``%LOCALAPPDATA%``.
     """
     chosen = os.environ.get("WORKBENCH_STATE")
@@ -32,9 +32,10 @@ def state() -> Path:
 
 
 def put_new(partial: Path, path: Path) -> bool:
-    """Give a finished file its name, whole or not at all and never over another; returns whether it was the first there.
+    """Give a finished file its name, atomically and never over another file.
 
-    :param partial: in the same folder; it is gone afterwards.
+    :param partial: the file, in the same folder; it does not exist afterwards.
+    :return: False if there was a file of that name.
     """
     try:
         with partial.open("rb") as file:
@@ -44,15 +45,15 @@ def put_new(partial: Path, path: Path) -> bool:
         return False
     finally:
         partial.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # where folders cannot be opened
+    with contextlib.suppress(OSError):  # some systems cannot open folders
         folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)  # or a power cut may take the name away
+            os.fsync(folder)  # otherwise the name may be lost in a power cut
         finally:
             os.close(folder)
     return True
 
 
 def _under(variable: str, otherwise: str) -> Path:
-    """The folder that an environment variable names, where it is set."""
+    """The folder in an environment variable, if it is set, or else ``otherwise``."""
     return Path(os.environ.get(variable) or otherwise).expanduser()

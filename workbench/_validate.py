@@ -1,7 +1,6 @@
-"""Keyword validators: every public entry point checks its arguments here, before any JAX tracing.
+"""Checks of arguments. Every public entry point uses them, before any JAX tracing.
 
-Each function returns the checked value in its canonical Python type and raises ``ArgumentError`` with one line that
-names the argument and shows its value.
+Each function returns the checked value in its canonical Python type, or raises ``ArgumentError``.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ import difflib
 import math
 import numbers
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 __all__ = [
@@ -21,20 +21,37 @@ __all__ = [
 
 
 class ArgumentError(ValueError):
-    """An argument that cannot be used; ``argument`` is its name and the message fits on one line."""
+    """An argument that cannot be used. The message fits on one line and names the argument and its value.
 
-    def __init__(self, argument: str, value: Any, expectation: str) -> None:
-        # an error is kept and logged: it must not take records with it, nor may an array of one object that holds some
+    Programs decide by ``argument`` and ``code``, never by the words.
+
+    :param argument: its name. :param value: what was given. :param expectation: what is wrong, or what is expected.
+    :param code: names the problem, where an argument has several that a caller tells apart.
+    :param remedy: a sentence that says what to do in Python. The shell and the screens have their own for a ``code``.
+    """
+
+    def __init__(self, argument: str, value: Any, expectation: str, *, code: str = "", remedy: str = "") -> None:
+        # errors are kept and logged, so they must not hold records, and neither must an array of one object
         if getattr(value, "ndim", 0) or str(getattr(value, "dtype", "")) == "object":
             value = _Form(f"{type(value).__name__} of shape {tuple(value.shape)}")
         self.argument = argument
         self.value = value
         self.expectation = expectation
-        super().__init__(f"{argument}={_shown(value)}: {expectation}")
+        self.code = code
+        self.remedy = remedy
+        super().__init__(self.worded())
+
+    def explained(self, remedies: Mapping[str, str] = MappingProxyType({})) -> str:
+        """What is wrong and what to do. :param remedies: other words for what to do, by ``code``."""
+        return f"{self.expectation} {remedies.get(self.code, self.remedy)}".rstrip()
+
+    def worded(self, remedies: Mapping[str, str] = MappingProxyType({})) -> str:
+        """The whole message. :param remedies: as for ``explained``."""
+        return f"{self.argument}={_shown(self.value)}: {self.explained(remedies)}"
 
 
 class _Form(str):
-    """What is shown of an array or a table: its type and shape."""
+    """The type and shape of an array or a table, shown instead of its entries."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -44,16 +61,16 @@ _LONGEST = 200  # characters of a value in a message
 
 
 def _shown(value: Any) -> str:
-    """``repr(value)`` on one line and not too long."""
+    """``repr(value)`` on one line, cut to ``_LONGEST`` characters."""
     try:
         text = re.sub(r"\s*\n\s*", " ", repr(value))
-    except (ValueError, RecursionError):  # a whole number of thousands of digits; lists in lists in lists
+    except (ValueError, RecursionError):  # an integer of thousands of digits; deeply nested lists
         text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _as_float(value: Any) -> float:
-    """``value`` as a float; NaN where it is no number or too large for one."""
+    """``value`` as a float; NaN if it is not a number, or too large for a float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return math.nan
     try:
@@ -115,15 +132,15 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, NumPy's too. Nothing else: the text "no", which plans in YAML hold, would count as true."""
-    if type(value).__name__ in ("bool", "bool_"):  # by name: this module does without NumPy
+    """True or False, also NumPy's. Text is refused: "no", which a YAML plan may hold, would count as true."""
+    if type(value).__name__ in ("bool", "bool_"):  # by name: this module does not import NumPy
         return bool(value)
     hint = " (in a file true or false, without quotes)" if isinstance(value, str) else ""
     raise ArgumentError(name, value, f"must be True or False{hint}.")
 
 
 def text(name: str, value: Any, expectation: str = "must be text that is not empty.", *, no_answer: bool = False) -> str:
-    """Text that is not blank; with ``no_answer`` neither "no", "off" and the like, which were meant to switch it off."""
+    """Text that is not blank. ``no_answer`` also refuses "no", "off" and the like, which were meant to switch it off."""
     is_answer = no_answer and isinstance(value, str) and value.strip().lower() in _ANSWERS
     if not isinstance(value, str) or not value.strip() or "\0" in value or is_answer:
         raise ArgumentError(name, value, expectation)
@@ -134,26 +151,26 @@ _ANSWERS = ("yes", "no", "on", "off", "true", "false", "none", "null")
 
 
 def location(name: str, value: Any, expectation: str = "must be the path of a file or folder.") -> Path:
-    """A path, "~" expanded; a file that is called "no" is ``Path("no")`` or "./no"."""
+    """A path with "~" expanded. For a file called "no", give ``Path("no")`` or "./no"."""
     return Path(
         text(name, str(value) if isinstance(value, Path) else value, expectation, no_answer=not isinstance(value, Path))
     ).expanduser()
 
 
 def function(name: str, value: Any) -> Any:
-    """Something that can be called."""
+    """A callable, unchanged."""
     if not callable(value):
         raise ArgumentError(name, value, "must be a function.")
     return value
 
 
 def seed(name: str, value: Any) -> int:
-    """A whole number in 0 .. 2**63 - 1, which is what ledgers and stores can hold."""
+    """A whole number in 0 .. 2**63 - 1, the range that ledgers and stores can hold."""
     return integer(name, value, at_least=0, at_most=2**63 - 1)
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
-    """One of ``options``; the error lists them and names the nearest."""
+    """One of ``options``. The error lists them and suggests the nearest."""
     known = list(options)
     if not isinstance(value, str) or value not in known:  # an array would compare entry by entry
         raise unknown_name(name, value, known)
@@ -161,7 +178,7 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
 
 
 def nearest(value: Any, known: Iterable[str]) -> list[str]:
-    """The known names that look most like ``value``, best first (none where nothing is close)."""
+    """The known names that look most like ``value``, best first; an empty list if none is close."""
     return difflib.get_close_matches(str(value), list(known), n=3, cutoff=0.5)
 
 

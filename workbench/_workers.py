@@ -1,4 +1,4 @@
-"""What a process of a pool does before its first task; imports next to nothing, so that it is done at once."""
+"""The first actions of a pool's process. Imports almost nothing, so that they happen immediately."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["begin", "end_with_parent"]
 
 
 def begin() -> None:
-    """Leave Ctrl-C to the parent, and end with it."""
+    """Leave Ctrl-C to the parent process, and end when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
 @functools.cache
 def end_with_parent() -> None:
-    """Have this process end when its parent does, which may be killed: it holds records, and would wait for ever.
+    """End this process when its parent ends, even if it is killed. It holds records, and would otherwise wait for ever.
 
     The parent has the other end of a pipe, which the operating system closes.
     """

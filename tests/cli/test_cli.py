@@ -170,7 +170,7 @@ def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
         "--out", tmp_path / "run",
     )  # fmt: skip
     assert code == 0
-    assert "Conditions: The features were scaled with the mean and standard deviation of the private" in out
+    assert "Conditions: The features were scaled with the exact mean and standard deviation of the private" in out
     assert "Parameters and posterior: outside the guarantee." in out
     result = wb.load(tmp_path / "run")
     assert result.labels["params"] == result.posterior.posterior.attrs["label"] == "outside the guarantee"

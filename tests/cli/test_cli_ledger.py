@@ -1,6 +1,7 @@
 """``workbench ledger``, and what ``workbench fit`` enters in it and says of it."""
 
 import csv
+import errno
 import json
 import os
 import warnings
@@ -9,8 +10,8 @@ import pytest
 
 from tests.conftest import refused, rewrite
 from tests.privacy.promises import promise
-from workbench.ledger.ledger import Ledger, LedgerError
-from workbench.ledger.reservation import records_of
+from workbench.ledger.ledger import Ledger, LedgerDiskError
+from workbench.ledger.reservation import id_of
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
@@ -68,7 +69,7 @@ def test_a_fit_is_entered_and_says_what_was_spent(fit, ledger, place):
 
     shown = ledger("show", "clinic")
     assert "All 2 fits together, on the same records, satisfy (epsilon = " in shown
-    assert "set a cap to be safe in any case" in shown
+    assert "Set a cap to be safe in any case" in shown
     first, second = (line.split() for line in shown.splitlines() if line.startswith(("1  ", "2  ")))
     assert first[:9] == ["1", "1", "logistic", "1", "0.001", "40", "of", "40", "settled"]
     assert (first[-1], second[-1]) == (str(place / "run"), "-")
@@ -104,7 +105,7 @@ def test_two_fits_with_one_seed_promise_nothing(fit, ledger):
     assert last == "Ledger: on 'clinic' 2 fits together promise nothing."
     assert "promise nothing" in ledger("list").splitlines()[1]
     assert ledger("list", "--json")["datasets"][0]["epsilon"] is None
-    assert "Several fits drew their noise from one seed (3)" in ledger("show", "1")
+    assert "Several fits drew their noise from the same seed (3)" in ledger("show", "1")
 
 
 # ---- caps -----------------------------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
     assert lines[0].startswith("Cap of 1 (clinic): all fits on these records")
     assert "at most epsilon = 3 at delta = 0.001 under add_or_remove_one" in lines[0]
     assert lines[1].startswith("Used: ")
-    assert lines[2].startswith("The cap of 'clinic' was set or changed when fits had begun")
+    assert lines[2].startswith("The cap of 'clinic' was set or changed after fits had begun")
     assert ledger("cap", "1").splitlines() == lines
 
     facts = ledger("cap", "1", "--json")
@@ -131,7 +132,7 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
     assert " at delta = 0.001 (if plans were settled beforehand); of the cap " in last
     assert last.endswith("more like this would keep it.")
     refusal = refused(fit(epsilon="3", seed="5"))
-    assert refusal.startswith("workbench fit: epsilon=3.0: this fit would lift what is spent on 'clinic' above its cap")
+    assert refusal.startswith("workbench fit: epsilon=3.0: this fit would raise what is spent on 'clinic' above its cap")
     assert "would fit" in refusal
     assert refusal.endswith("To go over it on purpose, which is recorded, give --over-cap REASON.\n")
     assert len(ledger("show", "1", "--json")["spends"]) == 2
@@ -190,14 +191,14 @@ def test_what_cannot_be_done_is_said_on_one_line(command, known, arguments, line
 def known(private_data, tmp_path_factory):
     """A ledger that knows one data set, on which nothing was spent."""
     book = Ledger(tmp_path_factory.mktemp("known") / "book.sqlite")
-    book.add(records_of(private_data))
+    book.add(id_of(private_data))
     return str(book.path)
 
 
 def test_a_file_that_is_no_ledger_is_named(command, place):
     (place / "book.sqlite").write_text("my notes, which are not to be overwritten")
     line = refused(command("ledger", "list", "--ledger", "book.sqlite"))
-    assert line.startswith(f"workbench ledger: ledger={str(place / 'book.sqlite')!r}: is damaged or no ledger")
+    assert line.startswith(f"workbench ledger: ledger={str(place / 'book.sqlite')!r}: is damaged or not a ledger")
     assert (place / "book.sqlite").read_text().startswith("my notes")
 
 
@@ -236,12 +237,12 @@ def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, l
     assert "1 (1 interrupted)" in ledger("list")
     shown = ledger("show", "1")
     assert "Fit 1 was interrupted, at step 10 at most. It left no checkpoint" in shown
-    assert "1 fit ended without a word" in shown
+    assert "1 fit was interrupted" in shown
     answer = ledger("recover")
     assert answer == "Fit 1 (logistic): 10 of 40 steps may have been taken and count.\n"
     (spend,) = ledger("show", "1", "--json")["spends"]
     assert (spend["state"], spend["taken"], spend["interrupted"]) == ("recovered", 10, False)
-    assert "the steps taken count: totals hold if no stop was decided by outputs" in ledger("show", "1")
+    assert "only the steps taken count. Totals hold if no output decided when to stop" in ledger("show", "1")
     assert spend["epsilon"] < spend["promised_epsilon"] == 1
     assert ledger("recover", "--json") == {"recovered": []}
 
@@ -269,9 +270,9 @@ def test_everything_is_exported(fit, ledger, command, place):
 
 def test_a_ledger_that_breaks_under_a_fit_is_told_and_the_result_kept(fit, place, monkeypatch):
     def broken(self, *_):
-        raise LedgerError(self.path, "the disk is full.")
+        raise LedgerDiskError(self.path, errno.ENOSPC, "the disk is full.", code="disk full")
 
-    for name in ("settle", "note_result", "standing"):
+    for name in ("settle", "note_result", "budget_status"):
         monkeypatch.setattr(Ledger, name, broken)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -285,6 +286,17 @@ def test_a_ledger_that_breaks_under_a_fit_is_told_and_the_result_kept(fit, place
     assert all(line.startswith(f"workbench fit: warning: ledger={str(place / 'book.sqlite')!r}: the disk") for line in lines)
 
 
+def test_a_full_disk_ends_a_fit_in_one_line_that_is_no_bad_argument(fit, monkeypatch):
+    def full(self, *_, **__):
+        raise LedgerDiskError(self.path, errno.ENOSPC, "the disk is full.", code="disk full")
+
+    monkeypatch.setattr(Ledger, "reserve", full)
+    code, out, err = fit()
+    assert (code, out) == (1, "")
+    assert err.startswith("workbench fit: ledger=")
+    assert err.count("\n") == 1
+
+
 # ---- names that would do something, files that are lost -------------------------------------------------------------------
 
 
@@ -294,7 +306,7 @@ HOSTILE = "=1+1\x1b[2J\x1b]0;owned\x07\n\u202e"
 @pytest.fixture
 def hostile(place, private_data):
     book = Ledger("book.sqlite")
-    known = records_of(private_data)._replace(name=HOSTILE, unit="\x1b[31mpatient")
+    known = id_of(private_data)._replace(name=HOSTILE, unit="\x1b[31mpatient")
     book.reserve(known, [promise()], model="@model")
     book.set_cap(1, 3.0, 1e-5, why="\x1b[5m")
     return book
@@ -318,7 +330,7 @@ def test_names_are_no_formulas_in_an_exported_table(command, hostile, place):
 def test_a_lost_ledger_is_refused_until_it_is_begun_anew(command, hostile, place):
     (place / "book.sqlite").write_bytes(b"")
     line = refused(command("ledger", "list", "--ledger", "book.sqlite"))
-    assert "is damaged or no ledger" in line
+    assert "is damaged or not a ledger" in line
     assert "workbench ledger begin-anew" in line
     code, out, _ = command("ledger", "begin-anew", "--ledger", "book.sqlite")
     assert code == 0

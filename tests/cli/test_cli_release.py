@@ -95,7 +95,7 @@ def test_groups_of_a_file_reach_the_hierarchical_model(command, files, tmp_path)
         (["predict", "run", "none.csv"], "records='none.csv': no such file."),
         (["sample", "run", "--count", "0"], "count=0: "),
         (["sample", "run", "--out", "no/such/folder.csv"], "out='no/such/folder.csv': cannot write there."),
-        (["sample", "run"], "given=None: give the records, as in --given FILE.csv: this result keeps none"),
+        (["sample", "run"], "as in --given FILE.csv."),
         (["sample", "run", "--given", "none.csv"], "given='none.csv': no such file."),
         (
             ["fit", "--data", "mixture", "--epsilon", "1", "--option", "prior_scale"],

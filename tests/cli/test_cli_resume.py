@@ -118,7 +118,7 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
     assert 0 < spend["reached"] <= spend["planned"] == 100_000
     shown = command("ledger", "show", "clinic")[1]
     assert f"To go on with it: workbench resume {shlex.quote(spend['run'])}\n" in shown
-    assert "1 fit ended without a word" in shown
+    assert "1 fit was interrupted" in shown
     (run,) = json.loads(command("resume", "--json")[1])["runs"]
     assert (run["path"], run["is_finished"]) == (spend["run"], False)
     assert 0 < run["step"] < 100_000
@@ -194,7 +194,7 @@ def test_files_are_found_from_another_folder(command, place, stopped, monkeypatc
     assert code == 0
     assert f"Saved: {place / 'run' / 'report.html'}" in out
     monkeypatch.chdir(place)
-    assert [spend.state for spend in Ledger("book.sqlite").spends()] == ["settled"]
+    assert [spend.status for spend in Ledger("book.sqlite").spends()] == ["settled"]
     command(*FIT, *options, "--no-ledger", "--out", "whole")
     assert same_params("run", "whole")
 
@@ -208,7 +208,7 @@ def test_a_finished_run_gives_its_result_without_a_step(command, place, monkeypa
     assert wb.load("run").guarantee.statement() in out
     assert same_params("run", "again")
     (spend,) = Ledger().spends()
-    assert (spend.state, spend.result) == ("settled", str(place / "again"))
+    assert (spend.status, spend.result) == ("settled", str(place / "again"))
 
 
 def test_runs_are_listed(command, place, paused):
@@ -267,7 +267,7 @@ def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
 def test_a_cap_holds_for_the_rest_unless_it_is_overrun(command, paused):
     command("ledger", "cap", "clinic", "--epsilon", ".5", "--delta", "1e-3")
     line = refused(command("resume", paused, "--quiet"))
-    assert line.startswith("workbench resume: epsilon=1.0: this fit would lift what is spent on 'clinic' above its cap")
+    assert line.startswith("workbench resume: epsilon=1.0: this fit would raise what is spent on 'clinic' above its cap")
     assert "give --over-cap REASON" in line
     code, out, _ = command("resume", paused, "--quiet", "--over-cap", "it had begun")
     assert code == 0

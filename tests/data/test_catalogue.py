@@ -117,7 +117,7 @@ def test_an_unknown_name_has_no_info():
 
 
 def test_a_path_is_refused_where_none_is_read(tmp_path):
-    with pytest.raises(ArgumentError, match=r"^path=.*must be left out: breast_cancer is not read from a file"):
+    with pytest.raises(ArgumentError, match=r"^path=.*must be left out, because breast_cancer is not read from a file"):
         wb.data.load("breast_cancer", path=tmp_path)
 
 

@@ -38,7 +38,7 @@ def test_evaluation_records_are_private_unless_declared(dataset):
 def test_declarations_say_that_private_evaluation_records_are_not_protected(dataset):
     text = " ".join(dataset.declarations())
     assert "training records are private" in text
-    assert "evaluation records are private and not protected" in text
+    assert "the guarantee does not protect them" in text
 
 
 def test_declarations_of_private_records_hold_no_count(dataset):
@@ -161,16 +161,16 @@ X, GROUP, Y = grouped().train
     ("reason", "changes"),
     [
         ("train records do not fit: they must be 3 array(s), x, group, y", {"train": (X, Y)}),
-        ("arrays x, group, y hold different numbers of records", {"train": (X, GROUP[:2], Y)}),
+        ("arrays x, group, y have different numbers of records", {"train": (X, GROUP[:2], Y)}),
         ("masked entries", {"train": (np.ma.masked_equal(X, 0), GROUP, Y)}),
-        ("(3, 1), but there are 2 names", {"train": (X[:, :1], GROUP, Y)}),
+        ("(3, 1), but there are 2 feature names", {"train": (X[:, :1], GROUP, Y)}),
         ("group must be in 0 .. 1", {"train": (X, GROUP + 1, Y)}),
         ("y must be in 0 .. 1", {"train": (X, GROUP, Y - 1)}),
-        ("(3, 2, 2), but there are 2 names", {"train": (np.zeros((3, 2, 2)), GROUP, Y)}),
+        ("(3, 2, 2), but there are 2 feature names", {"train": (np.zeros((3, 2, 2)), GROUP, Y)}),
         ("must be 3 array(s)", {"train": (np.float32(0), GROUP, Y)}),
         ("evaluation records do not fit: y must", {"evaluation": (X, GROUP, Y + 1)}),
         ("evaluation records do not fit", {"evaluation": ()}),
-        ("images are of shape (8, 8)", {"image_shape": (8, 8), "feature_names": ()}),
+        ("image_shape is (8, 8)", {"image_shape": (8, 8), "feature_names": ()}),
         ("group_features have shape (3, 1)", {"group_features": np.ones((3, 1))}),
         ("group_features have shape (2, 1)", {"group_feature_names": ()}),
     ],
@@ -224,7 +224,7 @@ def test_images_declare_their_size():
 def test_a_name_that_no_file_can_hold_is_refused_when_it_is_declared(place, letter):
     names = f"fee{letter}" if place.endswith("name") else ("age", f"fee{letter}")
     given = {"name": "clinic", "description": "", "train": (), "evaluation": ()} | {place: names}
-    with pytest.raises(ArgumentError, match="must not hold control characters") as caught:
+    with pytest.raises(ArgumentError, match="must not have control characters") as caught:
         Dataset(**given)
     assert caught.value.argument == place
     assert place != "classes" or "fee" not in str(caught.value)

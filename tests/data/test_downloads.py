@@ -53,7 +53,7 @@ def test_the_cache_is_used(openml, tmp_path):
 def test_a_failed_download_says_what_to_do(openml, failure):
     openml(failure)
     with pytest.raises(
-        ArgumentError, match=r"^data='adult': could not be had from OpenML \(.+\)\. Do it by hand\."
+        ArgumentError, match=r"^data='adult': could not be downloaded from OpenML \(.+\)\. Do it by hand\."
     ) as caught:
         fetch_openml("adult", "Do it by hand.")
     assert "\n" not in str(caught.value)

@@ -11,6 +11,7 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.data.files import UnreadableFileError, read_csv
 
 ADULT = pathlib.Path(__file__).parents[2] / "../shared/data/adult.csv.gz"
 
@@ -95,13 +96,13 @@ def test_a_file_that_is_no_table_is_named(tmp_path, name, content):
     ("content", "reason"),
     [
         # pandas makes an index of the first field, and shifts the others
-        ("age,dose,ill\n9,1,2,0\n9,3,4,1\n", "more fields than there are names"),
-        ("age,dose,ill\n1,2,0,9\n3,4,1\n", "more fields than there are names"),
+        ("age,dose,ill\n9,1,2,0\n9,3,4,1\n", "more fields than there are column names"),
+        ("age,dose,ill\n1,2,0,9\n3,4,1\n", "more fields than there are column names"),
         # pandas names the second one age.1
-        ("age,age,ill\n1,2,0\n", "two of its columns are named 'age'"),
+        ("age,age,ill\n1,2,0\n", "two columns with the name 'age'"),
         # pandas names it Unnamed: 0
-        (",age,dose,ill\n0,1,2,0\n", "its column 1 has no name"),
-        ("age,dose,ill, \n0,1,2,0\n", "its column 4 has no name"),
+        (",age,dose,ill\n0,1,2,0\n", "no name for column 1"),
+        ("age,dose,ill, \n0,1,2,0\n", "no name for column 4"),
     ],
 )
 def test_columns_of_a_csv_file_are_neither_shifted_nor_renamed(tmp_path, content, reason):
@@ -204,7 +205,7 @@ def test_an_npz_may_hold_its_own_evaluation_records(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "reason"),
     [
-        ({"a": [1]}, "must hold an array 'x' or 'x_train'; it holds a."),
+        ({"a": [1]}, "must have an array 'x' or 'x_train'; it has a."),
         ({"x_train": [[1]], "y_train": [1], "x_test": [[1]]}, "no 'y_test'"),
         ({"x": np.zeros((2, 3, 3)), "group": [1, 2]}, "images with groups"),
         ({"x": np.array([{}], object)}, "cannot be read as .npz"),
@@ -234,3 +235,27 @@ def test_the_suffix_says_how_a_file_is_read(frame, tmp_path):
 @pytest.mark.parametrize("name", ["table.xlsx", "table", "csv", "table.csv.txt.gz"])
 def test_another_suffix_is_refused_with_those_that_are_known(tmp_path, name):
     refused_by(wb.data.from_file, tmp_path / name, ".csv, .parquet, .pq, .npz")
+
+
+def test_a_record_in_the_place_of_the_names_is_not_quoted(tmp_path):
+    """All its fields are text, so that it does not look like values."""
+    file = tmp_path / "table.csv"
+    file.write_text("smoker,male,ill\nnever,female,well\nsmoker,male,ill\nnever,male,ill\n")
+    with pytest.raises(ArgumentError) as caught:
+        wb.data.from_csv(file, target="outcome", positive="ill", schema={"sex": ["male", "female"]})
+    assert (caught.value.argument, caught.value.code) == ("path", "no header")
+    assert not any(cell in str(caught.value).removeprefix(f"path={str(file)!r}") for cell in ("smoker", "male", "well"))
+
+
+def test_one_name_that_is_also_a_value_is_no_record(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_text("female,visits,ill\nfemale,2,1\nmale,3,0\n")
+    assert list(read_csv(file).columns) == ["female", "visits", "ill"]
+
+
+def test_an_unreadable_file_says_its_kind_and_its_reason_apart(tmp_path):
+    file = tmp_path / "table.npz"
+    file.write_bytes(b"no archive")
+    with pytest.raises(UnreadableFileError) as caught:
+        wb.data.from_npz(file)
+    assert (caught.value.argument, caught.value.kind) == ("path", ".npz")

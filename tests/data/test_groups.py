@@ -32,12 +32,12 @@ def test_a_group_without_records_is_fine():
 @pytest.mark.parametrize("values", [["a", "zzz"], ["a", None], ["a", 44]])
 def test_an_undeclared_group_is_refused_and_not_quoted(values):
     message = refused("school", group_codes, pd.Series(values, name="school", dtype=object), GROUPS)
-    assert message.startswith("school='object': some row is of none of the 3 declared groups")
+    assert message.startswith("school='object': some row has none of the 3 declared groups")
     assert "zzz" not in message
 
 
 def test_groups_are_declared_and_never_read_from_records():
-    assert "list the names of all groups" in refused("groups", checked_groups, None)
+    assert "must list the names of all groups" in refused("groups", checked_groups, None)
 
 
 @pytest.mark.parametrize("groups", ["abc", 3, [], ["a", None], ["a", "a"], [1, "1"], {"a": 1}, [["a"]]])

@@ -36,14 +36,14 @@ def test_idx_files_are_read_packed_or_not(tmp_path, pack, array):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "no IDX file"),
-        (b"\0\0\x08", "no IDX file"),
-        (b"\0\0\x08\0", "no IDX file"),
-        (b"\0\0\x0d" + idx(LABELS)[3:], "no IDX file"),
-        (b"some text that is long enough", "no IDX file"),
-        (idx(LABELS)[:6], "no IDX file"),
-        (idx(LABELS)[:-1], "2 bytes in the place of 3"),
-        (b"\0\0\x08\x03" + b"\xff" * 12, "cut short"),
+        (b"", "not an IDX file"),
+        (b"\0\0\x08", "not an IDX file"),
+        (b"\0\0\x08\0", "not an IDX file"),
+        (b"\0\0\x0d" + idx(LABELS)[3:], "not an IDX file"),
+        (b"some text that is long enough", "not an IDX file"),
+        (idx(LABELS)[:6], "not an IDX file"),
+        (idx(LABELS)[:-1], "2 bytes instead of 3"),
+        (b"\0\0\x08\x03" + b"\xff" * 12, "is it truncated"),
         (gzip.compress(idx(IMAGES), mtime=0)[:-9], "cannot be read"),
     ],
 )
@@ -138,5 +138,5 @@ class Harmful:
 )
 def test_a_batch_that_holds_something_else_is_refused_and_runs_nothing(tmp_path, capsys, content):
     cifar(tmp_path, lambda _: content)
-    refused(read_image_set, tmp_path, "is no batch of CIFAR-10")
+    refused(read_image_set, tmp_path, "is not a batch of CIFAR-10")
     assert capsys.readouterr().out == ""

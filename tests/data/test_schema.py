@@ -193,15 +193,15 @@ def test_a_missing_value_is_other_where_there_is_one(missing):
 @pytest.mark.parametrize(
     ("column", "values", "shown"),
     [
-        ("sex", ["f", "d", "d"], "some row has none of the declared categories (f, m)"),
-        ("sex", ["f", None, "m"], "some row has none of the declared categories"),
-        ("smoker", [0, 2, 1], "some row of this boolean column is neither 0 nor 1"),
+        ("sex", ["f", "d", "d"], "has none of the declared categories (f, m)"),
+        ("sex", ["f", None, "m"], "has none of the declared categories"),
+        ("smoker", [0, 2, 1], "some row has neither 0 nor 1"),
         ("smoker", ["yes", "no", "no"], "has text, or something else"),
         ("smoker", [True, None, False], "missing or infinite in some row"),
         ("age", [1, float("nan"), 2], "missing or infinite in some row"),
         ("age", [1, float("inf"), 2], "missing or infinite in some row"),
         ("age", ["1", "old", "2"], "has text, or something else"),
-        ("age", pd.to_datetime(["2020-01-01"] * 3), "no plain numbers"),
+        ("age", pd.to_datetime(["2020-01-01"] * 3), "does not have plain numbers"),
     ],
 )
 def test_a_value_that_cannot_be_encoded_is_named_by_its_column_and_type(column, values, shown):

@@ -173,7 +173,7 @@ def test_bounds_and_private_scaling_exclude_each_other(frame):
 
 def test_one_of_bounds_and_private_scaling_must_be_chosen(frame):
     message = refused("bounds", frame, bounds=None)
-    assert message.startswith("bounds=None: declare the public range")
+    assert message.startswith("bounds=None: must declare the public range")
     assert "private_scaling=True" in message
 
 
@@ -221,7 +221,7 @@ def test_features_must_be_a_list(frame, features):
 
 def test_dates_are_refused_with_the_name_of_their_column(frame):
     dated = frame.assign(admitted=pd.Timestamp("2020-01-01"))
-    assert "no plain numbers" in refused("admitted", dated, bounds={**BOUNDS, "admitted": (0, 1)})
+    assert "does not have plain numbers" in refused("admitted", dated, bounds={**BOUNDS, "admitted": (0, 1)})
 
 
 @pytest.mark.parametrize("bounds", [np.zeros((3, 2)), {"age": np.arange(3.0), "dose": (0, 5)}])
@@ -280,7 +280,7 @@ def test_text_without_a_schema_says_what_to_do(patients):
 
 
 def test_schema_takes_the_place_of_bounds_and_of_private_scaling(frame):
-    assert "give one of the two" in refused("schema", frame, schema=SCHEMA)
+    assert "use one of the two" in refused("schema", frame, schema=SCHEMA)
     assert "private_scaling=True" in refused("schema", frame, bounds=None, schema=SCHEMA, private_scaling=True)
 
 
@@ -288,7 +288,7 @@ def test_a_public_threshold_turns_numbers_into_a_target(frame):
     dataset = wb.data.from_frame(frame, target="age", threshold=50, bounds={"dose": (0, 5)}, features=["dose"])
     assert dataset.classes == ("<= 50", "> 50")
     assert dataset.train[1].sum() + dataset.evaluation[1].sum() == (frame.age > 50).sum()
-    assert "with threshold" in refused("positive", frame, threshold=0.5, positive=1)
+    assert "if threshold is given" in refused("positive", frame, threshold=0.5, positive=1)
 
 
 @pytest.mark.parametrize("changes", [{"positive": 1}, {"threshold": 1.0}])

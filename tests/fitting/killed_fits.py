@@ -87,12 +87,12 @@ def main(count, seed):
         new = [spend for spend in spends if spend.key not in known]
         assert len(spends) == len(known) + len(new)
         assert len(new) <= 1
-        assert all(spend.counted == ITERATIONS for spend in spends if spend.state == "reserved")
+        assert all(spend.counted == ITERATIONS for spend in spends if spend.status == "reserved")
         if not new:
             report["killed_before_it_began"] += 1
             continue
         (spend,) = new
-        if spend.state == "settled":
+        if spend.status == "settled":
             report["ended_before"] += 1
             continue
         if moments.random() < 0.5:
@@ -113,7 +113,7 @@ def main(count, seed):
         assert (after.state, after.counted) == ("settled", ITERATIONS)
         assert len(book.spends()) == len(spends)
     book.recover()
-    report["states"] = sorted({spend.state for spend in book.spends()})
+    report["states"] = sorted({spend.status for spend in book.spends()})
     print(json.dumps(report))
 
 

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))
 
 from promises import promise
 
-from workbench.ledger.ledger import Ledger, Records
+from workbench.ledger.ledger import DatasetId, Ledger
 
 FIT = promise(0.2)
-CLINIC = Records("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
+CLINIC = DatasetId("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
 
 
 def write_for_ever(book, said):
@@ -48,7 +48,7 @@ def killed(book, seconds):
 
 def stage(spend):
     """What was last written of a fit."""
-    return "settled" if spend.state == "settled" else "marked" if spend.reached else "reserved"
+    return "settled" if spend.status == "settled" else "marked" if spend.reached else "reserved"
 
 
 def main(path, count, seed):

@@ -205,7 +205,7 @@ def test_epsilon_so_far_never_falls_and_ends_at_the_plan():
 
 def test_a_seeded_result_says_that_its_noise_is_predictable(done):
     assert not done.guarantee.secure_randomness
-    assert "predictable to whoever knows the seed (1)" in done.guarantee.caveats[0]
+    assert "who knows the seed (1) can predict the noise" in done.guarantee.caveats[0]
 
 
 def test_a_secret_result_speaks_of_no_seed(secret):

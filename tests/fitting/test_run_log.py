@@ -20,8 +20,8 @@ from workbench import ArgumentError
 from workbench.fitting import checkpoints, fits, resuming, run_log
 from workbench.ledger import ledger as ledger_module
 from workbench.ledger.fingerprint import key_file
-from workbench.ledger.ledger import CapError, Ledger, LedgerError
-from workbench.ledger.reservation import LedgerWarning, records_of
+from workbench.ledger.ledger import CapError, Ledger, LedgerDiskError, LedgerError
+from workbench.ledger.reservation import LedgerWarning, id_of
 from workbench.sweeps import sweeping
 
 pytestmark = pytest.mark.usefixtures("one_program")
@@ -77,12 +77,12 @@ def test_a_private_fit_is_entered_before_its_first_step(private_data, state):
     seen = []
     result = fit(private_data, on_snapshot=lambda snapshot: seen.append((snapshot.step, Ledger().spends()[0])))
     first, spend = seen[0]
-    assert (first, spend.state, spend.planned, spend.reached) == (0, "reserved", 600, 0)
+    assert (first, spend.status, spend.planned, spend.reached) == (0, "reserved", 600, 0)
     for step, spend in seen[:-1]:
-        assert spend.state == "reserved"
+        assert spend.status == "reserved"
         assert spend.reached >= step
     after = Ledger().spends()[0]
-    assert (after.state, after.counted, after.key, after.seed) == ("settled", 600, result.spend, 3)
+    assert (after.status, after.counted, after.key, after.seed) == ("settled", 600, result.spend, 3)
     assert after.guarantee.epsilon == 1.0
     assert result.standing.total.epsilon == 1.0
 
@@ -129,11 +129,11 @@ def test_a_fit_that_cannot_be_entered_takes_no_step(private_data, state, tmp_pat
 
 def test_an_end_that_cannot_be_written_counts_whole_and_is_said(private_data, state, monkeypatch):
     def refused(*_):
-        raise LedgerError(Ledger().path, "the disk is full.")
+        raise LedgerDiskError(Ledger().path, errno.ENOSPC, "the disk is full.", code="disk full")
 
     monkeypatch.setattr(Ledger, "settle", refused)
     steps = [0]
-    with pytest.warns(LedgerWarning, match="stays reserved: all its planned steps count"):
+    with pytest.warns(LedgerWarning, match="stays reserved, so all its planned steps count"):
         result = fit(private_data, on_snapshot=lambda snapshot: steps.append(snapshot.step), stop=lambda: steps[-1] >= 100)
     assert "the disk is full" in result.message
     assert Ledger().spends()[0].counted == 600
@@ -159,7 +159,7 @@ def test_however_a_fit_ends_no_step_that_was_shown_is_missing(private_data, stat
         with contextlib.suppress(ZeroDivisionError):
             fit(private_data, on_snapshot=show, stop=lambda: end == "stop" and shown[-1] >= 60)
     (spend,) = Ledger().spends()
-    assert spend.state == "settled"
+    assert spend.status == "settled"
     assert max(shown) <= spend.counted < 600
 
 
@@ -184,7 +184,7 @@ def sweep(data, **changes):
 def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path):
     store = tmp_path / "fits.sqlite"
     sweep(private_data, store=store)
-    assert [(spend.state, spend.counted) for spend in Ledger().spends()] == [("settled", 60)] * 2
+    assert [(spend.status, spend.counted) for spend in Ledger().spends()] == [("settled", 60)] * 2
     sweep(private_data, store=store)  # nothing is left to be done
     assert len(Ledger().spends()) == 2
     more = {"epsilons": [0.5, 1.0, 2.0], "iterations": 60, "delta": 1e-4}
@@ -194,8 +194,8 @@ def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path)
 
 def test_a_sweep_above_the_cap_is_refused_whole(private_data, state):
     book = Ledger()
-    book.set_cap(book.add(records_of(private_data)).number, 0.6, 1e-4)
-    with pytest.raises(CapError, match="these 2 fits would lift"):
+    book.set_cap(book.add(id_of(private_data)).number, 0.6, 1e-4)
+    with pytest.raises(CapError, match="these 2 fits would raise"):
         sweep(private_data)
     assert book.spends() == []
 
@@ -205,7 +205,7 @@ def test_fits_of_a_stopped_sweep_that_nobody_saw_are_not_counted(private_data, s
     result = sweep(private_data, stop=lambda: next(before_they_are_entered, True))
     assert result.state == "stopped"
     assert [spend.counted for spend in Ledger().spends()] == [0, 0]
-    assert Ledger().standing("clinic").total is None
+    assert Ledger().budget_status("clinic").total is None
 
 
 def test_a_sweep_stopped_at_once_enters_nothing(private_data, state):
@@ -228,7 +228,7 @@ def test_a_stopped_fit_goes_on_in_another_process_bit_for_bit(private_data, stat
     assert_equal(resumed, whole)
     np.testing.assert_array_equal(resumed.draws["weights"], whole.draws["weights"])
     (spend,) = Ledger().spends()
-    assert (spend.state, spend.counted, spend.key) == ("settled", 600, resumed.spend)
+    assert (spend.status, spend.counted, spend.key) == ("settled", 600, resumed.spend)
 
 
 def test_the_history_of_both_parts_is_kept(state, private_data):
@@ -266,9 +266,9 @@ def test_a_fit_that_finished_and_could_not_say_so_is_settled_by_its_result(priva
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "settle", lambda *_: None)
         list(prepared.run())
-    assert Ledger().spends()[0].state == "reserved"
+    assert Ledger().spends()[0].status == "reserved"
     wb.resume(prepared.recording.folder, data=private_data)
-    assert [(spend.state, spend.counted) for spend in Ledger().spends()] == [("settled", 600)]
+    assert [(spend.status, spend.counted) for spend in Ledger().spends()] == [("settled", 600)]
 
 
 def test_a_fit_that_was_entered_nowhere_stays_so(private_data, state):

@@ -212,7 +212,7 @@ def test_replacing_a_blanked_record_reaches_further_into_the_tail():
 def test_a_hopeless_sum_promises_nothing():
     found = total([fit(20.0, steps=100), fit(20.0, "without_replacement", steps=100)])
     assert (found.epsilon, found.delta) == (math.inf, 1e-5)
-    assert "promise nothing" in found.statement("tumour")
+    assert "there is no guarantee" in found.statement("tumour")
 
 
 # --- the rest --------------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_a_hopeless_sum_promises_nothing():
 def test_statement_says_what_holds_for_all():
     assert TotalPrivacy(12.3456, 1e-5, "add_or_remove_one", 60, "pld").statement("tumour") == (
         "All 60 fits together, on the same records, satisfy (epsilon = 12.3456, delta = 1e-05)-differential privacy under "
-        "adding or removing any one tumour. Whoever looks at several of them learns from all."
+        "adding or removing any one tumour. Somebody who looks at several of them learns from all."
     )
     assert TotalPrivacy(1.0, 1e-5, "replace_one", 1, "pld").statement("house") == (
         "The one fit satisfies (epsilon = 1, delta = 1e-05)-differential privacy under replacing any one house by another."

@@ -1,6 +1,7 @@
 """The ledger's file: no spend is lost or counted twice, whatever ends a process; caps hold between processes."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -17,16 +18,17 @@ import workbench as wb
 from tests.privacy.promises import promise
 from workbench import ArgumentError
 from workbench.data.splits import by_place
-from workbench.ledger import ledger
-from workbench.ledger.ledger import CapError, Ledger, LedgerError, Records
+from workbench.ledger import _file, ledger
+from workbench.ledger._errors import ledger_error
+from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError, LedgerFileError, LostLedgerError
 from workbench.ledger.overlap import sketch
-from workbench.ledger.reservation import records_of
+from workbench.ledger.reservation import id_of
 from workbench.privacy import _events
 
 
 def records(name="clinic", fingerprint=None, unit="patient"):
     """A data set that is no other's relative."""
-    return Records(name, unit, lambda key: fingerprint or f"{name:0<32}", lambda key: b"")
+    return DatasetId(name, unit, lambda key: fingerprint or f"{name:0<32}", lambda key: b"")
 
 
 @pytest.fixture
@@ -46,20 +48,20 @@ def end_of_process(key, book):
 def test_a_fit_is_reserved_whole_and_settles_to_what_it_took(book):
     (key,) = book.reserve(records(), [promise()], model="logistic", plan="p", seed=3)
     reserved = book.spend(key)
-    assert (reserved.state, reserved.counted, reserved.reached, reserved.rule) == ("reserved", 500, 0, "no cap")
-    assert book.standing("clinic").total.epsilon >= 1.0
+    assert (reserved.status, reserved.counted, reserved.reached, reserved.rule) == ("reserved", 500, 0, "no cap")
+    assert book.budget_status("clinic").total.epsilon >= 1.0
     book.mark([key], 120)
     book.settle(key, 100)
     spec = book.spend(key)
-    assert (spec.state, spec.counted, spec.reached, spec.seed, spec.model) == (
+    assert (spec.status, spec.counted, spec.reached, spec.seed, spec.model) == (
         "settled",
         100,
         120,
         3,
         "logistic",
     )
-    assert book.standing("clinic").total.epsilon < 0.6
-    assert "Of 1 fit that ended early the steps taken count" in book.standing("clinic").statement()
+    assert book.budget_status("clinic").total.epsilon < 0.6
+    assert "1 fit ended early, and only the steps taken count" in book.budget_status("clinic").statement()
     assert spec.began <= spec.ended
     assert spec.version == wb.__version__
 
@@ -67,13 +69,13 @@ def test_a_fit_is_reserved_whole_and_settles_to_what_it_took(book):
 def test_what_nobody_saw_spends_nothing(book):
     (key,) = book.reserve(records(), [promise()], model="logistic")
     book.settle(key, 0)
-    assert book.standing("clinic").total is None
-    assert book.standing("clinic").statement() == "Nothing has been spent on these records, as far as this ledger knows."
+    assert book.budget_status("clinic").total is None
+    assert book.budget_status("clinic").statement() == "According to this ledger, nothing was spent on these records."
 
 
 def test_nothing_is_made_by_looking(book):
     assert book.datasets() == book.spends() == []
-    assert book.standing(records()).total is None
+    assert book.budget_status(records()).total is None
     assert book.export()["spends"] == []
     assert book.recover() == []
     assert not book.path.exists()
@@ -130,13 +132,13 @@ def capped(book, epsilon=3.0, **options):
 
 def test_a_fit_above_the_cap_is_refused_with_what_would_fit(book):
     capped(book)
-    for _ in range(book.standing("clinic").how_many_more(promise())):
+    for _ in range(book.budget_status("clinic").how_many_more(promise())):
         book.reserve(records(), [promise()], model="logistic")
     with pytest.raises(
-        CapError, match=r"^epsilon=1.0: this fit would lift .* The same with epsilon=(0\.\d+) would fit"
+        CapError, match=r"^epsilon=1.0: this fit would raise .* The same with epsilon=(0\.\d+) would fit"
     ) as caught:
         book.reserve(records(), [promise()], model="logistic")
-    assert caught.value.standing.used() < 1
+    assert caught.value.status.used() < 1
     fits = float(str(caught.value).partition("epsilon=0.")[2].split()[0].join(["0.", ""]))
     book.reserve(records(), [promise(fits)], model="logistic")
 
@@ -147,8 +149,8 @@ def test_going_over_a_cap_is_recorded_with_the_reason(book):
         book.reserve(records(), [promise()], model="logistic", over_cap=" ")
     (key,) = book.reserve(records(), [promise()], model="logistic", over_cap="the board agreed")
     assert (book.spend(key).rule, book.spend(key).why) == ("override", "the board agreed")
-    assert "went over a cap on purpose: 'the board agreed'" in book.standing("clinic").statement()
-    assert "in any case" not in book.standing("clinic").statement()
+    assert "went over a cap on purpose: 'the board agreed'" in book.budget_status("clinic").statement()
+    assert "in any case" not in book.budget_status("clinic").statement()
     with pytest.raises(CapError, match="Nothing like it would fit"):
         book.reserve(records(), [promise()], model="logistic")
 
@@ -174,13 +176,13 @@ def test_a_cap_of_another_relation_refuses_what_it_cannot_count(book):
     with pytest.raises(CapError, match=r"^relation='replace_one'"):
         book.reserve(records(), [promise(0.1, "shuffle")], model="logistic")
     book.reserve(records(), [promise(0.1, "shuffle")], model="logistic", over_cap="asked for")
-    assert book.standing("clinic").used() == np.inf
-    assert book.standing("clinic").how_many_more(promise(0.1)) == 0
+    assert book.budget_status("clinic").used() == np.inf
+    assert book.budget_status("clinic").how_many_more(promise(0.1)) == 0
 
 
 def test_totals_of_relations_are_said_apart(book):
     book.reserve(records(), [promise(0.5), promise(0.5, "shuffle")], model="logistic")
-    standing = book.standing("clinic")
+    standing = book.budget_status("clinic")
     assert [total.relation for total in standing.totals] == ["add_or_remove_one", "replace_one"]
     assert standing.total.relation == "replace_one"
     assert standing.total.epsilon > max(total.epsilon for total in standing.totals)
@@ -190,7 +192,7 @@ def test_totals_of_relations_are_said_apart(book):
 def test_a_cap_after_the_first_fit_says_when_it_holds(book):
     book.reserve(records(), [promise(0.5)], model="logistic")
     book.set_cap("clinic", 3.0, 1e-5)
-    assert "was set or changed when fits had begun" in book.standing("clinic").statement()
+    assert "was set or changed after fits had begun" in book.budget_status("clinic").statement()
 
 
 def test_the_newest_cap_counts_and_can_be_taken_away(book):
@@ -209,10 +211,10 @@ def test_the_newest_cap_counts_and_can_be_taken_away(book):
 def test_one_seed_for_different_fits_promises_nothing(book):
     book.reserve(records(), [promise(0.5)], model="logistic", plan="a", seed=1)
     book.reserve(records(), [promise(0.5)], model="logistic", plan="a", seed=1)  # the very same release
-    assert book.standing("clinic").total.epsilon < 2
+    assert book.budget_status("clinic").total.epsilon < 2
     book.reserve(records(), [promise(0.5)], model="logistic", plan="b", seed=1)
-    assert book.standing("clinic").total.epsilon == np.inf
-    assert "from one seed (1): together they promise nothing" in book.standing("clinic").statement()
+    assert book.budget_status("clinic").total.epsilon == np.inf
+    assert "from the same seed (1). Together they have no guarantee." in book.budget_status("clinic").statement()
     book.set_cap("clinic", 50.0, 1e-5)
     with pytest.raises(CapError, match=r"^seed=1: gave the noise of an earlier fit"):
         book.reserve(records(), [promise(0.5)], model="logistic", plan="c", seed=1)
@@ -224,23 +226,23 @@ def test_one_seed_for_different_fits_promises_nothing(book):
 def test_relatives_share_what_is_spent(book, private_frame):
     bounds = {"dose": (0, 200), "age": (0, 100)}
     clinic = wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic")
-    book.reserve(records_of(clinic), [promise()], model="logistic")
+    book.reserve(id_of(clinic), [promise()], model="logistic")
     shuffled = private_frame.sample(frac=1.0, random_state=1).assign(extra=np.linspace(0, 1, len(private_frame)))
     other = wb.data.from_frame(shuffled, target="ill", bounds={**bounds, "extra": (0, 1)}, name="clinic again")
-    before = book.standing(records_of(other))
+    before = book.budget_status(id_of(other))
     assert before.entry is None
     assert [entry.name for entry, _ in before.relatives] == ["clinic"]
     assert before.total.epsilon >= 1.0
-    book.reserve(records_of(other), [promise()], model="logistic")
+    book.reserve(id_of(other), [promise()], model="logistic")
     for name in ("clinic", "clinic again"):
-        assert book.standing(name).total.fits == 2
+        assert book.budget_status(name).total.fits == 2
     book.set_cap("clinic", 1.2, 1e-5)
     with pytest.raises(CapError, match="'clinic'"):  # a relative's cap counts
-        book.reserve(records_of(other), [promise()], model="logistic")
+        book.reserve(id_of(other), [promise()], model="logistic")
     with pytest.raises(ArgumentError, match="why="):
         book.separate("clinic", "clinic again", "")
     book.separate("clinic again", "clinic", "other people")
-    assert book.standing("clinic").total.fits == 1
+    assert book.budget_status("clinic").total.fits == 1
     with pytest.raises(ArgumentError, match="is the same data set"):
         book.separate("clinic", "clinic", "itself")
 
@@ -249,10 +251,10 @@ def test_a_table_that_an_earlier_version_split_by_place_is_known_again_with_its_
     bounds = {"dose": (0, 200), "age": (0, 100)}
     train, evaluation = by_place(private_frame, 0.2, 0)
     earlier = wb.data.from_frame(train, evaluation=evaluation, target="ill", bounds=bounds, name="clinic")
-    book.reserve(records_of(earlier), [promise()], model="logistic")
+    book.reserve(id_of(earlier), [promise()], model="logistic")
     book.set_cap("clinic", 1.2, 1e-5)
-    now = records_of(wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic"))
-    standing = book.standing(now)
+    now = id_of(wb.data.from_frame(private_frame, target="ill", bounds=bounds, name="clinic"))
+    standing = book.budget_status(now)
     assert (standing.entry, [entry.number for entry, _ in standing.relatives]) == (None, [1])
     with pytest.raises(CapError, match="'clinic'"):
         book.reserve(now, [promise()], model="logistic")
@@ -261,16 +263,16 @@ def test_a_table_that_an_earlier_version_split_by_place_is_known_again_with_its_
 def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_are(book):
     first, second = records(), records(fingerprint="f" * 32)
     book.reserve(first, [promise()], model="logistic")
-    assert "Data set 1 is called 'clinic' too and is counted apart" in book.standing(second).statement()
+    assert "Data set 1 is also called 'clinic' and is counted apart" in book.budget_status(second).statement()
     book.reserve(second, [promise()], model="logistic")
-    assert "Data set 2 is called 'clinic' too" in book.standing(1).statement()
-    assert book.standing(1).total.fits == 1
+    assert "Data set 2 is also called 'clinic'" in book.budget_status(1).statement()
+    assert book.budget_status(1).total.fits == 1
     book.relate(1, 2, "the same patients, a year later")
-    assert book.standing(1).total.fits == 2
-    assert "called" not in book.standing(1).statement()
+    assert book.budget_status(1).total.fits == 2
+    assert "called" not in book.budget_status(1).statement()
     book.separate(1, 2, "two hospitals")
-    assert book.standing(2).total.fits == 1
-    assert "called" not in book.standing(2).statement()
+    assert book.budget_status(2).total.fits == 1
+    assert "called" not in book.budget_status(2).statement()
 
 
 def test_unrelated_records_are_counted_apart(book, private_frame):
@@ -279,8 +281,8 @@ def test_unrelated_records_are_counted_apart(book, private_frame):
     for name in ("one", "two"):
         frame = private_frame.assign(dose=random.uniform(0, 200, 240), age=random.uniform(0, 100, 240))
         data = wb.data.from_frame(frame, target="ill", bounds=bounds, name=name)
-        book.reserve(records_of(data), [promise()], model="logistic")
-        assert book.standing(name).total.fits == 1
+        book.reserve(id_of(data), [promise()], model="logistic")
+        assert book.budget_status(name).total.fits == 1
 
 
 # --- crashes and recovery --------------------------------------------------------------------------------------------------
@@ -292,14 +294,14 @@ def test_a_reservation_stands_until_it_is_recovered(book):
     assert book.recover() == []  # this process is there
     for key in keys:
         end_of_process(key, book)
-    standing = book.standing("clinic")
+    standing = book.budget_status("clinic")
     assert standing.interrupted == (1, 2)
-    assert "2 fits ended without a word" in standing.statement()
+    assert "2 fits were interrupted" in standing.statement()
     assert [part.steps for part in standing.parts] == [500, 500]
     assert [spend.taken for spend in book.recover()] == [120, 0]
-    assert [spend.state for spend in book.spends()] == ["recovered"] * 2
+    assert [spend.status for spend in book.spends()] == ["recovered"] * 2
     assert book.recover() == []
-    with pytest.raises(LedgerError, match="no reservation"):  # whoever is there after all must go no further
+    with pytest.raises(LedgerError, match="no longer has a reservation"):  # whoever is there after all must go no further
         book.mark(keys[:1], 300)
 
 
@@ -308,7 +310,7 @@ def test_a_fit_that_goes_on_is_counted_once(book):
     (key,) = book.reserve(records(), [promise()], model="logistic")
     book.settle(key, 200)
     book.resume(key)
-    assert (book.spend(key).state, book.spend(key).counted) == ("reserved", 500)
+    assert (book.spend(key).status, book.spend(key).counted) == ("reserved", 500)
     book.settle(key, 500)
     assert [spend.counted for spend in book.spends()] == [500]
 
@@ -333,7 +335,7 @@ def test_the_rest_of_a_fit_needs_room_under_the_cap(book):
     capped(book, 1.4)
     (key,) = book.reserve(records(), [promise()], model="logistic")
     book.settle(key, 50)
-    book.reserve(records(), [promise(0.2)] * book.standing("clinic").how_many_more(promise(0.2)), model="logistic")
+    book.reserve(records(), [promise(0.2)] * book.budget_status("clinic").how_many_more(promise(0.2)), model="logistic")
     with pytest.raises(CapError):
         book.resume(key)
     assert book.spend(key).counted == 50
@@ -344,9 +346,9 @@ def test_the_rest_of_a_fit_needs_room_under_the_cap(book):
 PROLOGUE = """
 import sys
 from promises import promise
-from workbench.ledger.ledger import CapError, Ledger, Records
+from workbench.ledger.ledger import CapError, Ledger, DatasetId
 book = Ledger(sys.argv[1])
-clinic = Records("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
+clinic = DatasetId("clinic", "patient", lambda key: f"{'clinic':0<32}", lambda key: b"")
 """
 
 
@@ -369,7 +371,7 @@ def test_a_fit_that_runs_elsewhere_is_not_resumed(book):
             book.resume(key)
         assert book.recover() == []
         other.kill()
-    assert book.standing("clinic").interrupted == (1,)
+    assert book.budget_status("clinic").interrupted == (1,)
     assert book.resume(key).key == key
 
 
@@ -415,7 +417,7 @@ except CapError:
 
 def test_two_kernels_cannot_both_pass_a_cap(book):
     capped(book, 3.0)
-    allowed = book.standing("clinic").how_many_more(promise(0.3))
+    allowed = book.budget_status("clinic").how_many_more(promise(0.3))
     with contextlib.ExitStack() as stack:
         kernels = [stack.enter_context(another_process(UNTIL_REFUSED, book)) for _ in range(3)]
         for kernel in kernels:
@@ -468,8 +470,11 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(book, damage):
         with contextlib.closing(sqlite3.connect(book.path)) as database, database:
             database.execute("CREATE TABLE notes (text TEXT)")
     before = book.path.read_bytes()
-    with pytest.raises(LedgerError, match="is damaged or no ledger: it was left as it is") as caught:
+    with pytest.raises(LedgerFileError) as caught:
         book.reserve(records(), [promise()], model="logistic")
+    assert caught.value.code == ("another database" if damage == "other" else "damaged")
+    assert isinstance(caught.value, LostLedgerError) == (damage != "other")
+    assert "It was left as it is." in str(caught.value)
     assert str(book.path) in str(caught.value)
     assert book.path.read_bytes() == before
 
@@ -478,11 +483,24 @@ def test_a_ledger_of_another_version_is_refused(book):
     book.add(records())
     with contextlib.closing(sqlite3.connect(book.path)) as database:
         database.execute("PRAGMA user_version = 99")
-    with pytest.raises(LedgerError, match="written by another version"):
+    with pytest.raises(LedgerFileError, match="99") as caught:
         book.datasets()
+    assert caught.value.code == "another format"
 
 
-def test_a_full_disk_is_said_and_loses_nothing(book, monkeypatch):
+def refused_by_disk(use, number, code="disk full"):
+    """``use`` raises an ``OSError`` of the ledger, which is no ``ArgumentError``, with the error number kept."""
+    with pytest.raises(LedgerError) as caught:
+        use()
+    error = caught.value
+    assert isinstance(error, OSError)
+    assert not isinstance(error, ArgumentError)
+    assert (error.errno, error.code, error.argument) == (number, code, "ledger")
+    assert str(error.path) == error.filename
+    assert repr(error.filename) in str(error)
+
+
+def test_a_full_disk_is_an_error_of_the_system_and_loses_nothing(book, monkeypatch):
     book.reserve(records(), [promise()], model="logistic")
     connect = sqlite3.connect
 
@@ -494,17 +512,72 @@ def test_a_full_disk_is_said_and_loses_nothing(book, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(ledger.sqlite3, "connect", small)
-        with pytest.raises(LedgerError, match="the disk is full: nothing was recorded, and what was recorded before is"):
-            book.reserve(records(), [promise()] * 60, model="logistic")
+        refused_by_disk(lambda: book.reserve(records(), [promise()] * 60, model="logistic"), errno.ENOSPC)
         assert len(book.spends()) == 1
     book.reserve(records(), [promise()] * 60, model="logistic")
     assert len(book.spends()) == 61
 
 
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, "disk full"), (errno.EDQUOT, "disk full"), (errno.EIO, "disk error")]
+)
+@pytest.mark.parametrize("place", ["ledger", "key", "owner"])
+def test_a_file_that_the_disk_does_not_take_leaves_no_part_behind(book, monkeypatch, number, code, place):
+    """The first reservation makes the ledger, its key and the lock of this process."""
+    call = "open" if place == "owner" else "fsync"
+    real, part = getattr(os, call), {"ledger": "/.ledger-", "key": "/tmp", "owner": ".owners"}[place]
+
+    def failing(*arguments, **options):
+        name = str(arguments[0]) if place == "owner" else os.readlink(f"/proc/self/fd/{arguments[0]}")
+        if part in name.removeprefix(str(book.path.parent.parent)):
+            raise OSError(number, os.strerror(number), name)
+        return real(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, failing)
+        refused_by_disk(lambda: book.reserve(records(), [promise()], model="logistic"), number, code)
+    left = [path.name for path in book.path.parent.iterdir() if path.is_file()]
+    assert set(left) <= {"ledger.sqlite", "ledger.sqlite.key"}
+    book.reserve(records(), [promise()], model="logistic")
+    assert len(book.spends()) == 1
+
+
+def test_a_ledger_that_another_process_locks_is_refused_by_its_code(book, monkeypatch):
+    book.add(records())
+    monkeypatch.setattr(_file, "_BUSY_SECONDS", 0.01)
+    with contextlib.closing(sqlite3.connect(book.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerFileError) as caught:
+            book.set_cap(1, 3.0, 1e-5)
+    assert caught.value.code == "locked"
+    book.set_cap(1, 3.0, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, "locked"),
+        (sqlite3.SQLITE_IOERR_WRITE, "disk error"),
+        (sqlite3.SQLITE_FULL, "disk full"),
+        (sqlite3.SQLITE_READONLY_DBMOVED, "not writable"),
+        (sqlite3.SQLITE_CANTOPEN_ISDIR, "not reachable"),
+        (sqlite3.SQLITE_CORRUPT_INDEX, "damaged"),
+        (sqlite3.SQLITE_NOTADB, "damaged"),
+        (None, "damaged"),
+    ],
+)
+def test_errors_of_sqlite_are_known_by_their_codes(tmp_path, number, code):
+    error = sqlite3.OperationalError("the disk is full, locked and readonly")  # words that say nothing
+    if number is not None:
+        error.sqlite_errorcode = number
+    assert ledger_error(tmp_path / "ledger.sqlite", error).code == code
+
+
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(LedgerError, match=r"ledger='.*file/ledger.sqlite': cannot be"):
+    with pytest.raises(LedgerFileError, match=r"ledger='.*file/ledger.sqlite': .*ledger=") as caught:
         Ledger(tmp_path / "file" / "ledger.sqlite").reserve(records(), [promise()], model="logistic")
+    assert caught.value.code == "not reachable"
 
 
 def test_a_read_only_file_is_said(book, monkeypatch):
@@ -517,8 +590,9 @@ def test_a_read_only_file_is_said(book, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(ledger.sqlite3, "connect", read_only)
-        with pytest.raises(LedgerError, match="cannot be written: name another file"):
+        with pytest.raises(LedgerFileError) as caught:
             book.reserve(records(), [promise()], model="logistic")
+        assert caught.value.code == "not writable"
         assert len(book.spends()) == 1
     assert len(book.spends()) == 1
 
@@ -531,16 +605,35 @@ def test_a_clock_that_jumps_changes_no_order_and_no_spend(book, monkeypatch):
         book.set_cap("clinic", 40.0 + moment / 1e9, 1e-5)
         book.settle(keys[-1], 500)
     assert [spend.key for spend in book.spends()] == keys
-    assert [spend.state for spend in book.spends()] == ["settled"] * 4
+    assert [spend.status for spend in book.spends()] == ["settled"] * 4
     assert book.entry("clinic").cap.epsilon == 39.0  # the newest
     assert book.recover() == []
 
 
 def test_what_is_exported_is_everything_but_sketches(book, private_data):
-    book.reserve(records_of(private_data), [promise()], model="logistic")
+    book.reserve(id_of(private_data), [promise()], model="logistic")
     book.set_cap("clinic", 5.0, 1e-5)
     exported = json.loads(json.dumps(book.export()))
     assert [len(exported[name]) for name in ("datasets", "relatives", "caps", "spends")] == [1, 0, 1, 1]
     assert "sketch" not in exported["datasets"][0]
     assert exported["spends"][0]["guarantee"]["epsilon"] == 1.0
     assert len(sketch(private_data)) > 0
+
+
+def test_refusals_of_a_cap_have_codes(book):
+    book.reserve(records(), [promise()], model="logistic", seed=1)
+    book.set_cap(1, 3.0, 1e-5)
+    refused = {}
+    for name, fits, seed in (
+        ("over cap", [promise(4.0)], None),
+        ("cap relation", [promise(0.1, "shuffle")], None),
+        ("cap seed", [promise(0.1)], 1),
+    ):
+        with pytest.raises(CapError) as caught:
+            book.reserve(records(), fits, model="logistic", seed=seed)
+        assert caught.value.status.total.fits == 1
+        refused[name] = caught.value
+    assert [error.code for error in refused.values()] == list(refused)
+    assert [error.argument for error in refused.values()] == ["epsilon", "relation", "seed"]
+    assert ["over_cap=" in error.remedy for error in refused.values()] == [True, True, False]
+    assert not any("over_cap" in error.expectation for error in refused.values())

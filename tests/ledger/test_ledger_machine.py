@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from tests.privacy.promises import promise
-from workbench.ledger.ledger import CapError, Ledger, LedgerError, Records
+from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError
 from workbench.ledger.renyi_filter import Cap, taken_part
 
 FITS = [promise(epsilon, steps=40, delta=1e-5) for epsilon in (0.2, 1.0)]
@@ -25,7 +25,7 @@ class Fit:
     name: str
     guarantee: object
     rule: str
-    state: str = "reserved"
+    status: str = "reserved"
     seen: int = 0
     reached: int = 0
     taken: int | None = None
@@ -68,7 +68,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(target=keys, name=NAMES, fit=st.sampled_from(FITS), over=st.booleans())
     def reserve(self, name, fit, over):
         expected = self.expected_rule(name, fit)
-        records = Records(name, "patient", lambda key: f"{name:0<32}", lambda key: b"")
+        records = DatasetId(name, "patient", lambda key: f"{name:0<32}", lambda key: b"")
         try:
             (key,) = self.book.reserve(records, [fit], model="logistic", over_cap="because" if over else None)
         except CapError:
@@ -80,14 +80,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, epsilon=st.sampled_from([0.9, 1.5, 3.0]))
     def cap(self, name, epsilon):
-        self.book.add(Records(name, "patient", lambda key: f"{name:0<32}", lambda key: b""))
+        self.book.add(DatasetId(name, "patient", lambda key: f"{name:0<32}", lambda key: b""))
         self.caps[name] = self.book.set_cap(name, epsilon, 1e-5).cap
         assert self.caps[name] == Cap.checked(epsilon, 1e-5)
 
     @rule(key=keys, step=st.integers(0, 60))
     def mark(self, key, step):
         fit = self.fits[key]
-        if fit.state != "reserved":
+        if fit.status != "reserved":
             with contextlib.suppress(LedgerError):
                 self.book.mark([key], step)
                 raise AssertionError("a fit that has ended may go no further")
@@ -101,18 +101,18 @@ class LedgerMachine(RuleBasedStateMachine):
         fit = self.fits[key]
         taken = data.draw(st.integers(0, fit.reached))
         self.book.settle(key, taken)
-        if fit.state == "reserved":
-            fit.state, fit.taken = "settled", max(taken, fit.seen)
+        if fit.status == "reserved":
+            fit.status, fit.taken = "settled", max(taken, fit.seen)
 
     @rule(key=keys)
     def crash_and_recover(self, key):
         fit = self.fits[key]
-        if fit.state != "reserved":
+        if fit.status != "reserved":
             return
         with contextlib.closing(sqlite3.connect(self.path)) as database, database:
             database.execute("UPDATE spends SET owner = 'gone' WHERE key = ?", (key,))
         assert [spend.key for spend in self.book.recover()] == [key]
-        fit.state, fit.taken = "recovered", fit.reached
+        fit.status, fit.taken = "recovered", fit.reached
 
     @rule(key=keys, over=st.booleans())
     def resume(self, key, over):
@@ -127,14 +127,19 @@ class LedgerMachine(RuleBasedStateMachine):
             assert rule is None
             assert not over
             return
-        fit.rule, fit.state, fit.seen, fit.taken = rule or "override", "reserved", seen, None
+        fit.rule, fit.status, fit.seen, fit.taken = rule or "override", "reserved", seen, None
 
     @invariant()
     def nothing_is_lost_or_counted_twice(self):
         spends = self.book.spends()
         assert [spend.key for spend in spends] == list(self.fits)
         for spend, fit in zip(spends, self.fits.values(), strict=True):
-            assert (spend.state, spend.reached, spend.counted, spend.rule) == (fit.state, fit.reached, fit.counted, fit.rule)
+            assert (spend.status, spend.reached, spend.counted, spend.rule) == (
+                fit.status,
+                fit.reached,
+                fit.counted,
+                fit.rule,
+            )
             assert spend.counted >= 0
 
     @invariant()

@@ -328,3 +328,23 @@ def test_evaluation_records_do_not_count():
     first, second = dataset_of(TABLE), dataset_of(people(np.random.default_rng(11)))
     other = Dataset(**{**vars(second), "evaluation": first.train})
     assert overlap(sketch(first), sketch(other)) is None
+
+
+def test_arrays_of_other_names_and_of_several_columns_are_compared_too():
+    random = np.random.default_rng(5)
+    x, w = random.normal(size=(300, 2)), random.normal(size=(300, 3))
+    y = random.integers(0, 2, 300)
+
+    def made(rows):
+        arrays = tuple(array[rows] for array in (x, w, y))
+        return Dataset(
+            "own", "Own.", arrays, tuple(a[:1] for a in arrays), ("a", "b"), "y", ("0", "1"), arrays=("x", "w", "y")
+        )
+
+    whole, part = sketch(made(np.arange(300))), sketch(made(np.arange(150)))
+    assert overlap(whole, part).how == "records"
+    others = random.normal(size=(300, 2)), random.normal(size=(300, 3)), y
+    assert (
+        overlap(whole, sketch(Dataset("o", "O.", others, others, ("a", "b"), "y", ("0", "1"), arrays=("x", "w", "y"))))
+        is None
+    )

@@ -201,7 +201,9 @@ def test_running_a_cell_with_a_model_object_again_puts_the_new_one_in_place():
 
 def test_a_name_is_not_taken_over_by_another_function():
     wb.models.register("mine", factory)
-    with pytest.raises(ArgumentError, match=r"^name='mine': another model \(.*factory\) .*replace=True") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"^name='mine': is the name of another .*model \(.*factory\).*replace=True"
+    ) as caught:
         wb.models.register("mine", other_factory)
     assert caught.value.argument == "name"
     assert wb.models.get("mine").summary == "A model."
@@ -248,12 +250,12 @@ def test_what_is_no_function_cannot_be_registered(value):
 
 
 def test_a_function_that_needs_arguments_is_refused_when_registered():
-    with pytest.raises(ArgumentError, match=r"^factory='.*<lambda>': .* needs x; a NumPyro model takes num_records"):
+    with pytest.raises(ArgumentError, match=r"^factory='.*<lambda>': .* needs x\. A NumPyro model must take num_records"):
         wb.models.register("mine", lambda x, y=None: None)
 
 
 def test_a_numpyro_model_whose_option_has_no_default_is_refused():
-    with pytest.raises(ArgumentError, match=r"^factory='mine': give a default to scale\."):
+    with pytest.raises(ArgumentError, match=r"^factory='mine': must have defaults for scale\."):
         wb.models.register("mine", lambda x, num_records=None, *, scale: None)
 
 
@@ -321,7 +323,9 @@ def test_one_model_fits_data_of_different_shapes(private_data, guide):
 def test_data_with_another_number_of_arrays_are_refused(private_data, arrays):
     data = dataclasses.replace(private_data, train=arrays(*private_data.train))
     number = len(data.train)
-    with pytest.raises(ArgumentError, match=rf"^data='clinic': a record has {number} array\(s\), but the model takes x, y"):
+    with pytest.raises(
+        ArgumentError, match=rf"^data='clinic': has {number} array\(s\) per record, but the model takes x, y"
+    ):
         factory().check(data)
 
 

@@ -29,7 +29,7 @@ from workbench.inference.checkpoint import load_arrays
 from workbench.inference.step import DPVIState
 from workbench.inference.svi import DPVIRunResult
 from workbench.ledger.ledger import Ledger
-from workbench.ledger.reservation import records_of
+from workbench.ledger.reservation import id_of
 from workbench.noise.chacha20 import is_secret, key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy import calibration
@@ -153,7 +153,7 @@ def test_a_secret_key_begins_one_run(begun):
         lambda: trainer().run(key, 5, *OTHERS),
         lambda: DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.1), privacy=dpvi.plan).init(key, *RECORDS),
     ):
-        with pytest.raises(ArgumentError, match=r"^key=<secret key>: began a run in this process already"):
+        with pytest.raises(ArgumentError, match=r"^key=<secret key>: has already begun a run in this process"):
             again()
 
 
@@ -175,9 +175,9 @@ def test_no_step_is_drawn_twice_with_a_secret_key(monkeypatch, tmp_path):
     assert int(later.step) == 8
     loaded = load_state(saved, dpvi.init(key_from_seed(1), *RECORDS))
     for state in (start, first, second, loaded):
-        with pytest.raises(ArgumentError, match=r"^state='step \d': this run went on to step 8 already"):
+        with pytest.raises(ArgumentError, match=r"^state='step \d': .* has already reached step 8"):
             dpvi.run(key, 1, *OTHERS, init_state=state)
-        with pytest.raises(ArgumentError, match=r"went on to step 8"):
+        with pytest.raises(ArgumentError, match="reached step 8"):
             dpvi.update(state, *map(jnp.asarray, OTHERS))
 
 
@@ -191,10 +191,10 @@ def test_a_state_of_another_process_goes_on_once(tmp_path, monkeypatch):
     state = load_state(saved, dpvi.init(key_from_seed(1), *RECORDS))
     promise = dpvi.guarantee(state)
     assert not promise.secure_randomness
-    with pytest.raises(ArgumentError, match="began a run"):
+    with pytest.raises(ArgumentError, match="already begun a run"):
         dpvi.init(state.key, *RECORDS)
     dpvi.run(key, 3, *RECORDS, progress_bar=False, init_state=state)
-    with pytest.raises(ArgumentError, match="went on to step 3"):
+    with pytest.raises(ArgumentError, match="reached step 3"):
         dpvi.run(key, 3, *OTHERS, progress_bar=False, init_state=state)
 
 
@@ -210,7 +210,7 @@ def test_children_of_keys_begin_one_run_each(begun):
     first, second = jax.random.split(new_key())
     state = dpvi.init(first, *RECORDS)
     dpvi.init(second, *RECORDS)
-    with pytest.raises(ArgumentError, match=r"^key=.*began a run in this process already"):
+    with pytest.raises(ArgumentError, match=r"^key=.*has already begun a run in this process"):
         dpvi.init(first, *OTHERS)
     dpvi.update(state, *RECORDS)
     with pytest.raises(ArgumentError, match=r"^state="):
@@ -377,9 +377,9 @@ def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_dat
     monkeypatch.setitem(globals(), "SCALE", 3.0)
     with pytest.raises(ArgumentError, match="is of another plan, version, model or kind of machine"):
         wb.resume(folder, model=model, data=private_data)
-    assert not Ledger().standing("clinic").repeated_seeds
+    assert not Ledger().budget_status("clinic").repeated_seeds
     stopped()
-    assert Ledger().standing("clinic").repeated_seeds == (3,)
+    assert Ledger().budget_status("clinic").repeated_seeds == (3,)
 
 
 # ---- what stays on the disk -----------------------------------------------------------------------------------------------
@@ -528,7 +528,7 @@ def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(comma
     assert taken < 300
     assert not folder.exists()
     (spend,) = Ledger().spends()
-    assert (spend.state, spend.counted) == ("recovered", 300)
+    assert (spend.status, spend.counted) == ("recovered", 300)
     assert "is no folder of a fit" in command("resume", "--forget", folder)[2]
     assert "name the run to forget" in command("resume", "--forget")[2]
 
@@ -537,7 +537,7 @@ def test_a_run_that_is_going_on_is_not_forgotten(private_data):
     book, dpvi = Ledger(), trainer()
     dpvi.init(new_key(), *RECORDS)
     fit = dpvi.plan.guarantee(steps_taken=20, unit="record", dimension=8, caveats=())
-    (spend,) = book.reserve(records_of(private_data), [fit], model="logistic")
+    (spend,) = book.reserve(id_of(private_data), [fit], model="logistic")
     folder = a_run(public=False, spend=spend, ledger=str(book.path))
     with pytest.raises(ArgumentError, match="is of a fit that is running: stop it first"):
         wb.forget(folder)

@@ -1,6 +1,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
@@ -66,7 +67,7 @@ def test_a_smaller_epsilon_needs_more_noise():
 
 
 def test_a_target_out_of_reach_is_refused_with_advice():
-    with pytest.raises(ArgumentError, match=r"^epsilon=.*take fewer steps"):
+    with pytest.raises(ArgumentError, match=r"^epsilon=.*choose fewer steps"):
         calibrated(1e-5, 1e-12, 1.0, 10_000)
 
 
@@ -138,7 +139,7 @@ def test_steps_without_end_stop_at_a_hundred_million():
 
 
 def test_a_single_step_that_costs_too_much_is_refused():
-    with pytest.raises(ArgumentError, match=r"^epsilon=0.01: one step alone costs 0\.\d+ .*add noise"):
+    with pytest.raises(ArgumentError, match=r"^epsilon=0.01: .*one step alone costs, 0\.\d+ .*more noise"):
         max_steps(epsilon=0.01, delta=1e-5, noise_multiplier=1.0, sampling_rate=0.01)
 
 
@@ -237,3 +238,20 @@ def test_the_cache_lies_where_the_system_keeps_such_files(monkeypatch, tmp_path)
     assert _cache.folder() == tmp_path / "dpvi-workbench"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert _cache.folder().parts[-2:] == (".cache", "dpvi-workbench")
+
+
+@pytest.mark.parametrize(
+    ("search", "argument", "value"),
+    [
+        (max_steps, "noise_multiplier", [1.0, 2.0]),
+        (max_steps, "sampling_rate", (0.1, 0.2)),
+        (max_sampling_rate, "noise_multiplier", np.array([1.0, 2.0])),
+        (noise_multiplier, "sampling_rate", [0.1]),
+    ],
+)
+def test_a_schedule_is_refused_and_not_read_as_its_first_phase(search, argument, value):
+    plan = {"epsilon": 1.0, "delta": 1e-5, "sampling_rate": 0.1, "noise_multiplier": 1.0, "steps": 100}
+    plan.pop({max_steps: "steps", max_sampling_rate: "sampling_rate", noise_multiplier: "noise_multiplier"}[search])
+    with pytest.raises(ArgumentError) as caught:
+        search(**{**plan, argument: value})
+    assert caught.value.argument == argument

@@ -44,7 +44,7 @@ def test_a_promise_that_an_early_version_got_wrong_is_read_as_what_holds():
     read = Guarantee.from_dict(json.loads(json.dumps(wrong.to_dict())))
     assert 2.53 < read.epsilon < 2.57
     assert 1.5 < read.epsilon_taken < 2.0
-    assert "meant to keep epsilon = 1" in read.caveats[0]
+    assert "planned for epsilon = 1" in read.caveats[0]
     assert read.caveats[1:] == DONE.caveats
     assert Guarantee.from_dict(read.to_dict()) == read
     kept = dataclasses.replace(wrong, epsilon=3.0, epsilon_taken=2.0)
@@ -89,7 +89,7 @@ def test_the_way_of_clipping_is_said():
     said = {
         "flat": "clipped to norm 0.7",
         "automatic": "scaled to norm 0.7 or a little less",
-        "per_leaf": "clipped parameter by parameter, to norm 0.7 in all",
+        "per_leaf": "clipped parameter by parameter, to norm 0.7 in total",
     }
     for clipping, words in said.items():
         assert words in dataclasses.replace(DONE, clipping=clipping).statement()
@@ -98,7 +98,7 @@ def test_the_way_of_clipping_is_said():
 def test_statement_of_a_stopped_run_gives_both_epsilons():
     statement = STOPPED.statement()
     assert "stopped after 300 of 2,000 steps" in statement
-    assert "stays epsilon = 1.5" in statement
+    assert "is still epsilon = 1.5" in statement
     assert "epsilon = 0.625" in statement
     assert "not decided by looking at the outputs" in statement
 
@@ -117,8 +117,8 @@ def test_a_blanked_record_is_said_in_its_own_words():
 @pytest.mark.parametrize(
     ("sampler", "words"),
     [
-        ("without_replacement", "minibatches without replacement, each a share of 0.1 of the records"),
-        ("shuffle", "shuffled minibatches, each a share of 0.1 of the records"),
+        ("without_replacement", "minibatches without replacement, each with a share of 0.1 of the records"),
+        ("shuffle", "shuffled minibatches, each with a share of 0.1 of the records"),
     ],
 )
 def test_other_samplers_are_named_in_the_statement(sampler, words):

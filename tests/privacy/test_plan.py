@@ -75,14 +75,17 @@ def test_what_is_charged_for_overflow_tells_nothing_of_the_private_count():
 
 
 def test_shuffling_says_what_happens_to_the_rest():
-    assert any("each epoch leaves 41 out" in line for line in guarantee(make_plan(settings(sampler="shuffle"), 455)).caveats)
+    assert any("each epoch leaves out 41" in line for line in guarantee(make_plan(settings(sampler="shuffle"), 455)).caveats)
     even = make_plan(settings(sampler="shuffle"), 460)
     assert not any("epoch" in line for line in guarantee(even).caveats)
 
 
 @pytest.mark.parametrize(
     ("sampler", "words"),
-    [("poisson", "The number of records (N = 455)"), ("shuffle", "Under replace_one the number of records (N = 460)")],
+    [
+        ("poisson", "The number of records (N = 455)"),
+        ("shuffle", "The number of records (N = 460)"),
+    ],
 )
 def test_what_is_public_follows_the_relation(sampler, words):
     plan = make_plan(settings(sampler=sampler), 460)
@@ -123,7 +126,7 @@ def test_rate_or_minibatch_size(sampling_rate, batch_size, rate):
 @pytest.mark.parametrize(
     ("sampling_rate", "batch_size", "message"),
     [
-        (0.1, 10, r"^batch_size=10: give either it or sampling_rate=0.1"),
+        (0.1, 10, r"^batch_size=10: must be left out, because sampling_rate=0.1"),
         (None, 700, r"^batch_size=700: must be a whole number of at least 1 and at most 455"),
         (None, 0, r"^batch_size=0: "),
         (None, 2.5, r"^batch_size=2.5: "),

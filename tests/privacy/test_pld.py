@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from workbench.privacy._gaussian import GaussianLoss
-from workbench.privacy.pld import ComposedLoss, SampledGaussian
+from workbench.privacy.pld import ComposedLoss
+from workbench.privacy.sampled_gaussian import SampledGaussian
 
 DIRECTIONS = ["remove", "add", "replace"]
 

@@ -221,7 +221,7 @@ def test_epsilons_are_asked_for(plan):
         ({"data": {"file": "tables/clinic.csv", "taget": "ill"}}, "data='taget': unknown name; did you mean 'target'"),
         ({"data": {"file": "tables/clinic.csv", "evaluation": "x"}}, "data='evaluation': unknown name; "),
         ({"data": {"file": "tables/clinic.csv", "frame": "x"}}, "data='frame': unknown name; "),
-        ({"data": "tables/clinic.csv"}, "bounds=None: declare the public range of every feature"),
+        ({"data": "tables/clinic.csv"}, "bounds=None: must declare the public range of every feature"),
         ({"data": {"file": "tables/clinic.csv", "schema": "none.json"}}, "none.json': no such file."),
         ({"data": {"file": "tables/clinic.csv", "group_features": "none.csv"}}, "none.csv': no such file."),
         ({"data": {"file": "x.npz", "target": "ill"}}, "data='target': unknown name; "),

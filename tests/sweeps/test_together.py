@@ -91,7 +91,7 @@ def test_two_sweeps_pay_once_and_both_report_what_was_spent(make, quick, tmp_pat
         assert set(result.table["attempts"]) == {1}
         assert result.total.fits == 4
     spends = Ledger(tmp_path / "book.sqlite").spends()
-    assert [spend.state for spend in spends] == ["settled"] * 4
+    assert [spend.status for spend in spends] == ["settled"] * 4
 
 
 def test_a_sweep_runs_what_another_one_does_not(make, quick):
@@ -165,7 +165,7 @@ def test_a_fit_that_a_killed_sweep_had_begun_counts_and_is_run_again(make, quick
     assert attempts == {key: 1 + (key == lost) for key in again.cells}
     assert done not in quick.ran
     spends = Ledger(tmp_path / "book.sqlite").spends()
-    assert {spend.state for spend in spends} <= {"settled", "recovered"}
+    assert {spend.status for spend in spends} <= {"settled", "recovered"}
     assert sum(spend.counted for spend in spends) == 5 * 30
     assert by_sqlite(tmp_path / "fits.sqlite", "SELECT * FROM claims") == []
 
@@ -181,10 +181,10 @@ def test_under_a_cap_what_a_killed_sweep_had_reserved_and_not_begun_is_not_reser
     make, quick, tmp_path, private_data, begun
 ):
     """The cap allows the sweep as a whole: the three that are left may run, but not one more than was planned."""
-    from workbench.ledger.reservation import records_of
+    from workbench.ledger.reservation import id_of
 
     book, prepared = Ledger(tmp_path / "book.sqlite"), make()
-    book.set_cap(book.add(records_of(private_data)).number, prepared.total.epsilon, 1e-3)
+    book.set_cap(book.add(id_of(private_data)).number, prepared.total.epsilon, 1e-3)
     leave(prepared, tmp_path, begun)
     again = make()
     if begun == 2:
@@ -192,8 +192,8 @@ def test_under_a_cap_what_a_killed_sweep_had_reserved_and_not_begun_is_not_reser
             again.run()
     else:
         assert (again.run().state, len(quick.ran)) == ("done", 3)
-    assert not [spend for spend in book.spends() if spend.state == "reserved"]
-    assert book.standing(1).total.fits == (2 if begun == 2 else 4)
+    assert not [spend for spend in book.spends() if spend.status == "reserved"]
+    assert book.budget_status(1).total.fits == (2 if begun == 2 else 4)
 
 
 def test_a_sweep_whose_claims_were_taken_over_takes_no_further_step(make, quick, tmp_path):
@@ -245,11 +245,11 @@ def test_a_task_that_was_lost_with_its_worker_is_run_again_and_counts(make, monk
 
 
 def test_a_cap_that_does_not_allow_a_lost_fit_again_says_so_in_its_row(make, monkeypatch, tmp_path, private_data):
-    from workbench.ledger.reservation import records_of
+    from workbench.ledger.reservation import id_of
 
     book = Ledger(tmp_path / "book.sqlite")
     prepared = make()
-    book.set_cap(book.add(records_of(private_data)).number, prepared.total.epsilon, 1e-3)
+    book.set_cap(book.add(id_of(private_data)).number, prepared.total.epsilon, 1e-3)
     monkeypatch.setattr(executors, "as_workers", lambda executor: Workers(executor, lambda: 1, heals=True))
     result = prepared.run(executor=Fragile([0]), max_lanes=1)
     assert result.state == "done"
@@ -366,7 +366,7 @@ def test_a_sweep_that_is_killed_leaves_no_worker_and_another_one_finishes_it(pri
     said = int(re.search(r"All (\d+) fits together", out)[1])
     spends = Ledger(tmp_path / "book.sqlite").spends()
     assert said == 7 == sum(spend.counted > 0 for spend in spends)
-    assert not [spend for spend in spends if spend.state == "reserved"]
+    assert not [spend for spend in spends if spend.status == "reserved"]
 
 
 def seconds_of(process):

@@ -16,7 +16,7 @@ from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.ledger import ledger as books
-from workbench.ledger.reservation import records_of
+from workbench.ledger.reservation import id_of
 from workbench.widgets import Ledger
 
 PATIENCE = 60
@@ -37,7 +37,7 @@ def book(tmp_path, monkeypatch):
 @pytest.fixture
 def spent(book, private_data, promise):
     """The same with one fit that has ended, and the data set's records."""
-    records = records_of(private_data)
+    records = id_of(private_data)
     (key,) = book.reserve(records, [promise], model="logistic")
     book.settle(key, 40)
     return book
@@ -76,7 +76,7 @@ def text(screen):
 
 def leave_interrupted(book, data, promise):
     """What a process that was killed leaves."""
-    (key,) = book.reserve(records_of(data), [promise], model="logistic")
+    (key,) = book.reserve(id_of(data), [promise], model="logistic")
     book.mark([key], 10)
     with sqlite3.connect(book.path) as database:
         database.execute("UPDATE spends SET owner = 'gone' WHERE key = ?", (key,))
@@ -108,12 +108,12 @@ def test_a_cap_is_set_and_its_use_drawn_with_numbers(spent, screens, promise, pr
     entry = spent.entry("clinic")
     assert (entry.cap.epsilon, entry.cap.delta, entry.why) == (2.0, 0.001, "agreed")
     assert "The cap of clinic is epsilon 2 at delta 0.001" in text(screen)
-    assert "set or changed when fits had begun" in text(screen)
-    used = round(100 * spent.standing(1).used())
+    assert "set or changed after fits had begun" in text(screen)
+    used = round(100 * spent.budget_status(1).used())
     assert f"spent {used} %" in text(screen)
     assert f"left under the cap {100 - used} %" in text(screen)
     assert screen.why.value == ""
-    spent.reserve(records_of(private_data), [promise], model="logistic")
+    spent.reserve(id_of(private_data), [promise], model="logistic")
     press(screen, "refresh")
     assert f"spent {used} %" in text(screen)
     assert f"reserved {used} %" in text(screen)
@@ -163,7 +163,7 @@ def test_interrupted_fits_are_recovered(spent, screens, private_data, promise):
     assert "at most 10 of 40" in screen.fits.value
     press(screen, "recover")
     assert "1 fit recovered" in text(screen)
-    assert [spend.state for spend in spent.spends()] == ["settled", "recovered"]
+    assert [spend.status for spend in spent.spends()] == ["settled", "recovered"]
     assert screen.recover.disabled
 
 
@@ -177,7 +177,7 @@ def test_relatives_are_named_and_their_fits_shown(spent, screens, private_frame,
     part = wb.data.from_frame(
         private_frame[:200], target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, unit="patient", name="part"
     )
-    spent.reserve(records_of(part), [promise], model="gmm")
+    spent.reserve(id_of(part), [promise], model="gmm")
     screen = screens()
     assert "2 (part)" in screen.table.value
     screen.dataset.value = 2
@@ -192,16 +192,16 @@ def test_a_data_set_can_be_entered_before_its_first_fit(book, screens, private_d
     assert "Spent on clinic: nothing" in text(screen)
     screen.epsilon.value, screen.delta.value = "1", "1e-3"
     press(screen, "set_cap")
-    assert book.standing(1).cautions() == ()
+    assert book.budget_status(1).cautions() == ()
     assert "spent 0 %" in text(screen)
 
 
 def test_a_damaged_ledger_is_told_in_a_line(book, screens, private_data):
     book.path.write_bytes(b"no ledger " * 1000)
     screen = screens()
-    assert "damaged or no ledger" in text(screen)
+    assert "damaged or not a ledger" in text(screen)
     press(screen, "export")
-    assert "damaged or no ledger" in text(screen)
+    assert "damaged or not a ledger" in text(screen)
     assert screen.link.value == ""
     assert "Traceback" not in text(screen)
 

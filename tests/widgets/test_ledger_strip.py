@@ -16,7 +16,7 @@ from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.fitting import fits, resuming
 from workbench.ledger import ledger as books
-from workbench.ledger.reservation import records_of
+from workbench.ledger.reservation import id_of
 from workbench.widgets import Workbench
 from workbench.widgets.ledger.strip import LedgerStrip, prepare_saved
 from workbench.widgets.ledger.words import number, percent, result_words
@@ -80,7 +80,7 @@ def fitted(screen):
 def spend(book, data, *epsilons):
     """Enter fits that have ended."""
     for epsilon in epsilons:
-        (key,) = book.reserve(records_of(data), [prepared(data, epsilon).guarantee(40)], model="logistic")
+        (key,) = book.reserve(id_of(data), [prepared(data, epsilon).guarantee(40)], model="logistic")
         book.settle(key, 40)
 
 
@@ -122,13 +122,13 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
     assert "No cap is set" in looked(fit)[0].said
     book.set_cap(1, 3.0, 1e-3)
     seen, _ = looked(fit)
-    standing = book.standing(1)
+    standing = book.budget_status(1)
     more = standing.how_many_more(fit.guarantee(40))
     assert more > 1
     assert f"Spent on these records: epsilon {number(standing.total.epsilon)} at delta 0.001 in 2 fits" in seen.said
     assert f"{percent(1 - standing.used())} of it is left: {more} more fits like this." in seen.said
-    assert "set or changed when fits had begun" in seen.said
-    book.reserve(records_of(private_data), [fit.guarantee(40)], model="logistic")
+    assert "set or changed after fits had begun" in seen.said
+    book.reserve(id_of(private_data), [fit.guarantee(40)], model="logistic")
     assert "in 3 fits, if their plans were settled beforehand; 1 fit running" in looked(fit)[0].said
 
 
@@ -176,7 +176,7 @@ def test_a_ledger_that_cannot_be_read_is_told(book, private_data):
     book.path.write_bytes(b"no ledger " * 1000)
     seen, _ = looked(prepared(private_data))
     assert "is not known" in seen.said
-    assert "damaged or no ledger" in seen.said
+    assert "damaged or not a ledger" in seen.said
 
 
 def test_the_table_of_fits_is_there_when_it_is_unfolded(book, private_data):
@@ -269,7 +269,7 @@ def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, 
     assert [point.step for point in result.history][: len(before)] == before
     assert [point.step for point in screen._session.progress().history][: len(before)] == before
     (entered,) = book.spends()
-    assert (entered.state, entered.taken, entered.planned) == ("settled", 4000, 4000)
+    assert (entered.status, entered.taken, entered.planned) == ("settled", 4000, 4000)
     assert "Spent on these records: epsilon 1 at delta 0.001 in 1 fit." in text(screen.ledger.view)
     assert screen.ledger.runs.children == ()
     list(left.run())
@@ -307,10 +307,10 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
     spend(book, private_data, 1.0)
     book.set_cap(1, 2.0, 1e-3)
     screen = screens(data=private_data, epsilon=5.0, iterations=40)
-    assert "epsilon = 5: this fit would lift" in html.unescape(screen.privacy.epsilon.error)
+    assert "epsilon = 5: this fit would raise" in html.unescape(screen.privacy.epsilon.error)
     fitted(screen)
     assert screen.result is None
-    assert "this fit would lift" in screen.live.status.value
+    assert "this fit would raise" in screen.live.status.value
     screen.ledger.reason.value = "the board says so"
     assert "over_cap='the board says so'" in html.unescape(screen.outcome.code.value)
     settled(screen)
@@ -320,7 +320,7 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
     assert [(each.rule, each.why) for each in book.spends()] == [("no cap", ""), ("override", "the board says so")]
     assert screen.ledger.reason.value == ""
     assert "over_cap" not in screen.outcome.code.value
-    assert "this fit would lift" in html.unescape(screen.privacy.epsilon.error)
+    assert "this fit would raise" in html.unescape(screen.privacy.epsilon.error)
     book.remove_cap(1, "the study has ended")
     screen.ledger.refresh.click()
     settled(screen)
@@ -336,7 +336,7 @@ def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_dat
     screen.privacy.epsilon.value = epsilon
     assert "1 more fit like this" in text(settled(screen).ledger.view)
     assert fitted(screen).result.state == "done"
-    assert book.standing(1).used() <= 1
+    assert book.budget_status(1).used() <= 1
 
 
 def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, private_data):
@@ -381,6 +381,6 @@ def test_a_ledger_that_cannot_be_written_stops_the_fit_and_is_told(book, screens
     book.path.write_bytes(b"no ledger " * 1000)
     fitted(screen)
     assert screen.result is None
-    assert "damaged or no ledger" in screen.live.status.value
-    assert "damaged or no ledger" in text(screen.ledger.view)
+    assert "damaged or not a ledger" in screen.live.status.value
+    assert "damaged or not a ledger" in text(screen.ledger.view)
     assert not screen.run.fit.disabled

@@ -49,7 +49,7 @@ def _say(answer: Answer, *, as_json: bool) -> None:
 
 
 def _list(book: Ledger, arguments: argparse.Namespace) -> Answer:
-    found = [_facts(book.standing(entry.number)) | {"fingerprint": entry.fingerprint} for entry in book.datasets()]
+    found = [_facts(book.budget_status(entry.number)) | {"fingerprint": entry.fingerprint} for entry in book.datasets()]
     header = ("number", "name", "fits", "spent", "reserved", "cap", "used", "relatives")
     lines = _table(header, map(_listed, found)) if found else [f"Nothing has been entered in {book.path}."]
     return {"ledger": str(book.path), "datasets": found}, lines
@@ -66,7 +66,7 @@ def _listed(facts: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
-    standing = book.standing(arguments.dataset)
+    standing = book.budget_status(arguments.dataset)
     facts = _facts(standing) | {"fingerprint": book.entry(arguments.dataset).fingerprint}
     fits = [{**_fit_facts(spend), "interrupted": spend.number in standing.interrupted} for spend in standing.spends]
     lines = [
@@ -93,7 +93,7 @@ def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
         book.remove_cap(arguments.dataset, arguments.why)
     elif arguments.why or any(value is not None for value in (epsilon, delta, relation, order)):
         book.set_cap(arguments.dataset, epsilon, delta, relation or "add_or_remove_one", order, arguments.why)
-    standing = book.standing(arguments.dataset)
+    standing = book.budget_status(arguments.dataset)
     facts = _facts(standing)
     lines = _cap_lines(facts) or [f"{_called(facts)} has no cap."]
     return {**facts, "cautions": standing.cautions()}, [*lines, *standing.cautions()]
@@ -112,7 +112,7 @@ def _cap_lines(facts: Mapping[str, Any]) -> list[str]:
 
 def _separate(book: Ledger, arguments: argparse.Namespace) -> Answer:
     book.separate(arguments.one, arguments.other, arguments.why)
-    facts, other = _facts(book.standing(arguments.one)), _facts(book.standing(arguments.other))
+    facts, other = _facts(book.budget_status(arguments.one)), _facts(book.budget_status(arguments.other))
     still = other["number"] in [relative["number"] for relative in facts["relatives"]]
     lines = [f"{_called(facts)} and {_called(other)} are counted apart."]
     if still:
@@ -122,7 +122,7 @@ def _separate(book: Ledger, arguments: argparse.Namespace) -> Answer:
 
 def _relate(book: Ledger, arguments: argparse.Namespace) -> Answer:
     book.relate(arguments.one, arguments.other, arguments.why)
-    facts, other = _facts(book.standing(arguments.one)), _facts(book.standing(arguments.other))
+    facts, other = _facts(book.budget_status(arguments.one)), _facts(book.budget_status(arguments.other))
     lines = [f"{_called(facts)} and {_called(other)} count together."]
     return {"related": [facts["number"], other["number"]]}, lines
 
@@ -185,12 +185,13 @@ _ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], Answer]] = {
 
 def after_fit(result: FitResult) -> dict[str, Any] | None:
     """What the ledger says now of a fit's records; None where none is kept, and with a warning where it cannot be read."""
+    from workbench.ledger.ledger import LedgerError
     from workbench.ledger.reservation import LedgerWarning
 
     try:
         standing = result.standing
         return None if standing is None else _facts(standing, result.guarantee)
-    except ArgumentError as error:
+    except (ArgumentError, LedgerError) as error:
         warnings.warn(str(error), LedgerWarning, stacklevel=2)
         return None
 
@@ -276,9 +277,10 @@ def _facts(standing: BudgetStatus, like: Guarantee | None = None) -> dict[str, A
 def _fit_facts(spend: Spend) -> dict[str, Any]:
     """One fit, JSON-ready; ``epsilon`` and ``delta`` are of the steps that count."""
     part = spend.part
-    plain = ("number", "key", "dataset", "model", "relation", "planned", "reached", "taken", "state", "rule", "why", "seed")
+    plain = ("number", "key", "dataset", "model", "relation", "planned", "reached", "taken", "rule", "why", "seed")
     return {
         **{name: getattr(spend, name) for name in (*plain, "began", "ended", "who", "run", "result")},
+        "state": spend.status,
         "promised_epsilon": spend.guarantee.epsilon,
         "epsilon": 0.0 if part is None else part.epsilon,
         "delta": 0.0 if part is None else part.delta,

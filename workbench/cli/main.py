@@ -14,6 +14,7 @@ from workbench._validate import ArgumentError
 from workbench.cli import account, audit, catalogue, fit, lab, release, sweep
 from workbench.cli import ledger as ledger_commands
 from workbench.cli.shell import (
+    FAILED,
     STOPPED,
     UNUSABLE,
     in_options,
@@ -61,10 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(parsed.run(parsed))
     except ArgumentError as error:
-        message = printable(in_options(str(error)))
+        message = printable(in_options(error))
     except KeyboardInterrupt:
         print(_interrupt.sentence(parsed.command), file=sys.stderr)
         return STOPPED
+    except OSError as error:
+        from workbench.ledger.ledger import LedgerError
+
+        if not isinstance(error, LedgerError):
+            raise
+        print(f"workbench {parsed.command}: {printable(str(error))}", file=sys.stderr)
+        return FAILED
     except ValueError as error:
         from workbench.inference import PrivacyModelError
 

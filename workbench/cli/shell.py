@@ -114,15 +114,21 @@ def model_options(texts: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def in_options(message: str) -> str:
-    """A message of the library, with what it says to give named as an option."""
-    for text, option in (
-        ("over_cap= with the reason", "--over-cap REASON"),
-        ("with ledger= or", "with --ledger or"),
-        ("given=None: give the records", "given=None: give the records, as in --given FILE.csv"),
-    ):
-        message = message.replace(text, option)
-    return message
+_OVER_CAP = "To go over it on purpose, which is recorded, give --over-cap REASON."
+_OTHER_LEDGER = "Name another file with --ledger or $WORKBENCH_LEDGER"
+_REMEDIES = {  # by code of an ``ArgumentError``
+    "over cap": _OVER_CAP,
+    "cap relation": _OVER_CAP,
+    "not writable": f"{_OTHER_LEDGER}, or make it writable.",
+    "not reachable": f"{_OTHER_LEDGER}.",
+    "no folder": f"{_OTHER_LEDGER}.",
+    "no records": "Name their file, as in --given FILE.csv.",
+}
+
+
+def in_options(error: ArgumentError) -> str:
+    """The message of an error, with what to do in options of the command."""
+    return error.worded(_REMEDIES)
 
 
 # ---- output ---------------------------------------------------------------------------------------------------------------

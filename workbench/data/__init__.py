@@ -1,4 +1,4 @@
-"""Data sets: published and made-up ones by name, the user's own with what is public about them declared."""
+"""Data sets: published and made-up sets by name, and the user's own with declared public facts."""
 
 from workbench.data.catalogue import DataInfo, all_names, describe, info, load, names
 from workbench.data.dataset import Dataset

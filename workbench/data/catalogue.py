@@ -1,4 +1,4 @@
-"""Data sets by name: what there is, under which licence, and whether it can be loaded now."""
+"""Data sets by name, with their licences, and whether they can be loaded now."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["DataInfo", "all_names", "describe", "info", "load", "names"]
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What is known of a named data set without loading it.
+    """Facts about a named data set, known without loading it.
 
-    :param name: what ``load`` takes. :param description: one sentence. :param licence: of the data.
+    :param name: as ``load`` takes it. :param description: one sentence. :param licence: of the data.
     :param num_records: training and evaluation records together. :param unit: what one record is.
     :param source: where the data come from.
     :param task: "binary target", "grouped binary target", "points", "images" or "token sequences".
-    :param available: where it would be loaded from now, without a network; "" where it cannot be.
-    :param otherwise: how to get it where it is not available.
-    :param evaluation_is_public: whether its evaluation records are declared public, as those of all published sets are.
+    :param available: where it would be loaded from now, without a network; "" if it cannot be.
+    :param otherwise: how to get it if it is not available.
+    :param evaluation_is_public: whether its evaluation records are declared public; True for all published sets.
     """
 
     name: str
@@ -39,14 +39,14 @@ class DataInfo:
     evaluation_is_public: bool = True
 
     def __str__(self) -> str:
-        """One row of a table: name, records, task, where from, description and licence."""
+        """One row of a table: name, records, task, origin, description and licence."""
         where = self.available or self.otherwise
         return f"{self.name:<14} {self.num_records:>6}  {self.task:<21}  {where:<33}  {self.description} [{self.licence}]"
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A named data set: what is said of it, and the function that reads it from (evaluation fraction, seed, path)."""
+    """A named data set: its facts, and ``read(evaluation_fraction, seed, path)``."""
 
     read: Callable[[float, int, Any], Dataset]
     description: str
@@ -172,17 +172,17 @@ _ENTRIES = {
 
 
 def names() -> list[str]:
-    """Names of the data sets that ``load`` returns right now by name alone, without a network."""
+    """Names of the data sets that ``load`` can load now by name alone, without a network."""
     return sorted(name for name, entry in _ENTRIES.items() if entry.where())
 
 
 def all_names() -> list[str]:
-    """Names of all data sets, also of those that need a file, a package or a network."""
+    """Names of all data sets, including those that need a file, a package or a network."""
     return sorted(_ENTRIES)
 
 
 def info(name: str) -> DataInfo:
-    """What is known of a data set without loading it.
+    """Facts about a data set, known without loading it.
 
     :raises ArgumentError: for an unknown name, with the nearest ones.
     """
@@ -208,19 +208,19 @@ def describe(name: str) -> str:
 def load(name: str, *, evaluation_fraction: float = 0.2, split_seed: int = 0, path: str | Path | None = None) -> Dataset:
     """A data set by name. All of them are published or made up, so their records are declared public.
 
-    :param evaluation_fraction: chance of each row to become an evaluation record, in (0, 1). Sets that come with evaluation
-        records (mnist, fashion_mnist, cifar10, hierarchical, mixture, tokens) keep theirs.
-    :param split_seed: public seed of the split, >= 0; of the records themselves where they are made up.
-    :param path: file or folder, for the sets that are not embedded: a CSV file for adult and abalone; a folder of IDX files
-        or CIFAR's batches, or an .npz, for images. Without it they are looked for under ``$WORKBENCH_DATA`` (adult.csv,
-        adult.csv.gz, mnist/, mnist.npz, ...), then downloaded from OpenML and kept.
-    :raises ArgumentError: for an unknown name, with the nearest ones; or if the data cannot be had, with what to do.
+    :param evaluation_fraction: probability of each row to become an evaluation record, in (0, 1). Sets that come with
+        evaluation records (mnist, fashion_mnist, cifar10, hierarchical, mixture, tokens) keep theirs.
+    :param split_seed: public seed of the split, >= 0; for made-up sets the seed of the records.
+    :param path: file or folder, for sets that are not embedded: a CSV file for adult and abalone; for images a folder of IDX
+        files or of CIFAR's batches, or an .npz. Without it they are searched under ``$WORKBENCH_DATA`` (adult.csv,
+        adult.csv.gz, mnist/, mnist.npz, ...), and then downloaded from OpenML and kept.
+    :raises ArgumentError: for an unknown name, with the nearest ones; or if the data cannot be loaded, with what to do.
     """
     entry = _entry(name)
     fraction = _validate.probability("evaluation_fraction", evaluation_fraction)
     seed = _validate.seed("split_seed", split_seed)
     if path is not None and not entry.takes_path:
-        raise _validate.ArgumentError("path", str(path), f"must be left out: {name} is not read from a file of yours.")
+        raise _validate.ArgumentError("path", str(path), f"must be left out, because {name} is not read from a file.")
     dataset = entry.read(fraction, seed, path)
     return replace(
         dataset,

@@ -1,4 +1,4 @@
-"""A data set for the workbench: private training records, evaluation records, and what is public about them."""
+"""A data set: private training records, evaluation records, and the public facts about them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Visibility = Literal["public data", "outside the guarantee"]
 
 _HINTS = {"y": " (target= names its column)", "group": " (group= names its column)"}
 
-_NO_LETTERS = ("Cc", "Cs")  # Unicode's control characters, and halves of letters
+_NO_LETTERS = ("Cc", "Cs")  # Unicode's control characters and surrogates
 
 _SUBSET_SEED = 20_260_101  # public
 
@@ -33,24 +33,23 @@ class Dataset:
     :param name: short name. :param description: one sentence.
     :param train: arrays with first axis N, named by ``arrays``. :param evaluation: the same for the evaluation records.
     :param feature_names: D names of the columns of ``x``; none for images.
-    :param target_name: name of the target; "" where there is none.
-    :param classes: labels of the target's values 0, 1, ...; none where there is no target.
-    :param schema: what is declared publicly about the table's columns, from which ``x`` was encoded; ``schema.decode`` leads
-        back. None where ``private_scaling``, for images, and where ``x`` was taken as it came.
+    :param target_name: name of the target; "" if there is none.
+    :param classes: labels of the target's values 0, 1, ...; none if there is no target.
+    :param schema: public declaration of the table's columns, which encoded ``x``; ``schema.decode`` is the inverse. None
+        with ``private_scaling``, for images, and if ``x`` was not encoded.
     :param unit: what one record is, the privacy unit, in words.
-    :param evaluation_is_public: True if the owner declared the evaluation records public (or they are synthetic);
-        numbers computed on them are then labelled "public data", else "outside the guarantee".
-    :param licence: of the data. :param source: where they come from.
+    :param evaluation_is_public: True if the owner declared the evaluation records public, or they are synthetic. Numbers
+        computed on them are then labelled "public data", otherwise "outside the guarantee".
+    :param licence: of the data. :param source: origin of the data.
     :param private_scaling: True if features were scaled with the training records' own mean and standard deviation.
-    :param arrays: what the arrays of a record are, in their order: "x" (features float32[N, D], or an image, float32 in
-        [0, 1]), "group" (int32[N], in 0 .. L - 1), "y" (target, int32[N]). Models pick theirs by these names.
+    :param arrays: names of the arrays of a record, in order: "x" (features float32[N, D], or an image, float32 in
+        [0, 1]), "group" (int32[N], in 0 .. L - 1), "y" (target, int32[N]). Models select arrays by these names.
     :param group_name: what a group is, such as "school". :param groups: L names of groups, public.
     :param group_features: float32[L, K], public facts about the groups. :param group_feature_names: K names.
-    :param image_shape: (height, width) or (height, width, channels) where ``x`` holds images; else ().
-    :param vocabulary_size: V where ``x`` holds token sequences, int32[N, T] in 0 .. V - 1, public; else 0. The columns of
-        ``x`` are then places in a sequence.
-    :param is_public: True where the training records too are public, published or made up: a demonstration, for which no
-        privacy is spent.
+    :param image_shape: (height, width) or (height, width, channels) if ``x`` has images, otherwise ().
+    :param vocabulary_size: V, public, if ``x`` has token sequences, int32[N, T] in 0 .. V - 1, whose columns are the places
+        in a sequence; otherwise 0.
+    :param is_public: True if the training records are public too, published or made up. Fits of them spend no privacy.
     """
 
     name: str
@@ -76,24 +75,24 @@ class Dataset:
     vocabulary_size: int = 0
 
     def __post_init__(self) -> None:
-        """Check what labels and guarantees are made of; names that no file or picture can hold are refused before any step.
+        """Check flags, and names, which files and pictures must be able to hold.
 
-        :raises ArgumentError: naming the flag or the name, and its value; a class may be a private value and is not quoted.
+        :raises ArgumentError: naming the flag or the name, and its value. A class may be a private value and is not quoted.
         """
         for flag in ("evaluation_is_public", "private_scaling", "is_public"):
             object.__setattr__(self, flag, _validate.flag(flag, getattr(self, flag)))
         for word in ("name", "unit"):
-            _validate.text(word, getattr(self, word), "must be text that is not empty; it must not hold control characters.")
+            _validate.text(word, getattr(self, word), "must be text that is not empty; it must not have control characters.")
         for place in ("name", "target_name", "group_name", "feature_names", "group_feature_names", "groups", "classes"):
             names = getattr(self, place)
             for name in (names,) if isinstance(names, str) else names:
                 if any(unicodedata.category(letter) in _NO_LETTERS for letter in str(name)):
                     raise _validate.ArgumentError(
-                        place, None if place == "classes" else name, "must not hold control characters, such as a null."
+                        place, None if place == "classes" else name, "must not have control characters, such as a null."
                     )
 
     def __repr__(self) -> str:
-        """Public facts only: a notebook prints whatever stands on a cell's last line."""
+        """Public facts only, because a notebook prints the value of a cell's last line."""
         if self.image_shape:
             parts = [f"{' x '.join(map(str, self.image_shape))} images"]
         elif self.vocabulary_size:
@@ -107,10 +106,10 @@ class Dataset:
         return f"Dataset({self.name!r}, {', '.join(parts)})"
 
     def check(self) -> None:
-        """That the arrays fit one another and what is said of them; what the loaders of this package make does.
+        """Check that the arrays fit together and fit their description. Data sets from this package's loaders do.
 
-        :raises ArgumentError: naming ``data``, for a wrong number of arrays or records, another shape, or a group or target
-            value that has no name.
+        :raises ArgumentError: naming ``data``, for a wrong number of arrays or records, a wrong shape, or a group or target
+            value without a name.
         """
         for side, arrays in (("train", self.train), ("evaluation", self.evaluation)):
             reason = self._misfit(arrays)
@@ -119,27 +118,27 @@ class Dataset:
         shape = (len(self.groups), len(self.group_feature_names))
         if self.group_features is not None and np.shape(self.group_features) != shape:
             raise _validate.ArgumentError(
-                "data", self.name, f"its group_features have shape {np.shape(self.group_features)} in the place of {shape}."
+                "data", self.name, f"its group_features have shape {np.shape(self.group_features)} instead of {shape}."
             )
 
     def _misfit(self, arrays: tuple[np.ndarray, ...]) -> str:
-        """What does not fit about these records; "" where everything does."""
+        """What does not fit about these records; "" if everything fits."""
         if any(np.ma.is_masked(array) for array in arrays):
-            return "masked entries stand for no value; fill them or drop the records"
+            return "masked entries have no value; fill them or drop the records"
         shapes = [np.shape(array) for array in arrays]
         if len(arrays) != len(self.arrays) or () in shapes:
             return f"they must be {len(self.arrays)} array(s), {', '.join(self.arrays)}"
         if any(np.asarray(array).dtype.kind not in "biuf" for array in arrays):
             return "they must be arrays of real numbers"
         if len({shape[0] for shape in shapes}) > 1:
-            return f"the arrays {', '.join(self.arrays)} hold different numbers of records"
+            return f"the arrays {', '.join(self.arrays)} have different numbers of records"
         for name, array, shape in zip(self.arrays, arrays, shapes, strict=True):
             if name == "x" and self.image_shape and shape[1:] != self.image_shape:
-                return f"x has shape {shape}, but the images are of shape {self.image_shape}"
+                return f"x has shape {shape}, but image_shape is {self.image_shape}"
             if name == "x" and self.feature_names and shape[1:] != (len(self.feature_names),):
-                return f"x has shape {shape}, but there are {len(self.feature_names)} names of features"
+                return f"x has shape {shape}, but there are {len(self.feature_names)} feature names"
             if name == "x" and self.vocabulary_size and not _are_tokens(array, self.vocabulary_size):
-                return f"x must hold whole numbers in 0 .. {self.vocabulary_size - 1}, the tokens"
+                return f"x must have tokens, whole numbers in 0 .. {self.vocabulary_size - 1}"
             last = {"group": len(self.groups), "y": len(self.classes)}.get(name, 0) - 1
             if last >= 0 and shape[0] and not (np.min(array) >= 0 and np.max(array) <= last):
                 return f"{name} must be in 0 .. {last}"
@@ -166,17 +165,17 @@ class Dataset:
     def subset(self, num_records: int) -> Dataset:
         """``num_records`` of the training records, in their order; the evaluation records stay as they are.
 
-        Which ones follows from a public seed and, of private records, from each one's own content (``splits.coins``): one
-        that is added or removed moves at most one other into the subset or out of it. Of public records their places
-        decide. A smaller subset is part of every larger one. A guarantee of a fit on it is about the records that are
-        chosen, and takes their number as public: under add_or_remove_one a record of the whole set counts as two of them.
+        A public seed decides which, together with each private record's own content (``splits.coins``): a record that is
+        added or removed moves at most one other record into or out of the subset. For public records their positions decide.
+        A smaller subset is part of every larger one. The guarantee of a fit on the subset is for the chosen records, and
+        treats their number as public: under add_or_remove_one, one record of the whole set counts as two of them.
 
         :param num_records: in 2 .. N.
         :raises ArgumentError: naming ``num_records``.
         """
         size = _validate.integer("num_records", num_records, at_least=2)
         if size > self.num_train:
-            raise _validate.ArgumentError("num_records", size, "there are fewer training records.")
+            raise _validate.ArgumentError("num_records", size, "is more than the number of training records.")
         if self.is_public:
             drawn = np.random.Generator(np.random.PCG64(_SUBSET_SEED)).random(self.num_train)
         else:
@@ -186,7 +185,7 @@ class Dataset:
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """Public (low, high) of each numeric column in its own units, which is scaled from them to [-1, 1].
+        """Public (low, high) of each numeric column in its own units, from which it is scaled to [-1, 1].
 
         Empty without a schema.
         """
@@ -204,41 +203,40 @@ class Dataset:
 
     @property
     def evaluation_label(self) -> Visibility:
-        """What numbers computed on the evaluation records are: "public data" or "outside the guarantee"."""
+        """The label of numbers computed on the evaluation records: "public data" or "outside the guarantee"."""
         return EVALUATION_LABELS[self.evaluation_is_public]
 
     @property
     def release_label(self) -> str:
-        """What a private fit's parameters are: "covered", or "outside the guarantee" after ``private_scaling``."""
+        """The label of a private fit's parameters: "covered", or "outside the guarantee" after ``private_scaling``."""
         return "outside the guarantee" if self.private_scaling else "covered"
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a guarantee for anything computed from this data set has to say first; empty where there is nothing."""
+        """Caveats that every guarantee for this data set must state first, if any."""
         if not self.private_scaling:
             return ()
         return (
-            "The features were scaled with the mean and standard deviation of the private training records, computed "
-            "exactly: one record moves them, and with them every scaled record. What they give away is outside the "
-            "guarantee, in this result and in everything else computed from this data set: epsilon and delta hold only as "
-            "if those statistics were public.",
+            "The features were scaled with the exact mean and standard deviation of the private training records. One "
+            "record changes these, and with them every scaled record. What they reveal is outside the guarantee, here and "
+            "in all else computed from this data set: epsilon and delta hold only as if these statistics were public.",
         )
 
     def declarations(self) -> list[str]:
-        """What the guarantee takes as public about this data set, each a sentence; private counts are left out."""
+        """What the guarantee treats as public about this data set, a sentence each. Private counts are left out."""
         lines = ["The training records are private; one of them is the privacy unit."]
         lines.append(self._declared())
         if self.private_scaling:
             lines.append(
-                "The mean and standard deviation of each feature over the training records are used as if they were public: "
-                "they are exact, and the guarantee does not protect them."
+                "The exact mean and standard deviation of each feature over the training records are used as if they were "
+                "public, and the guarantee does not protect them."
             )
         if self.evaluation_is_public:
             lines.append(f"The {self.num_evaluation} evaluation records are declared public.")
         else:
             lines.append(
-                "The evaluation records are private and not protected by the guarantee: numbers computed on them are shown "
-                "only on request."
+                "The evaluation records are private, and the guarantee does not protect them. Numbers computed on them are "
+                "shown only on request."
             )
         return lines
 
@@ -256,15 +254,12 @@ class Dataset:
                 facts.append("the categories")
             if self.bounds:
                 facts.append("the bounds used for scaling")
-        *first, last = facts
-        return f"{', '.join(first)} and {last} are declared public." if first else f"{last} {_is(last)} declared public."
+        if len(facts) > 1:
+            return f"{', '.join(facts[:-1])} and {facts[-1]} are declared public."
+        return f"{facts[0]} {'is' if self.image_shape else 'are'} declared public."
 
 
 def _are_tokens(array: np.ndarray, vocabulary_size: int) -> bool:
     values = np.asarray(array)
     whole = np.issubdtype(values.dtype, np.integer)
     return whole and (not values.size or (values.min() >= 0 and values.max() < vocabulary_size))
-
-
-def _is(fact: str) -> str:
-    return "are" if fact.startswith("Names") else "is"

@@ -24,34 +24,44 @@ from workbench.data.schema import Categorical, Schema
 from workbench.data.sequences import from_tokens
 from workbench.data.tables import from_arrays, from_frame
 
-__all__ = ["empty_parquet", "from_csv", "from_file", "from_npz", "from_parquet", "read_csv", "read_npz"]
+__all__ = [
+    "UnreadableFileError", "empty_parquet", "from_csv", "from_file", "from_npz", "from_parquet", "read_csv", "read_npz",
+]  # fmt: skip
 
 _DAMAGED = (EOFError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 _UNREADABLE = (*_DAMAGED, ValueError, TypeError, OverflowError, OSError)
 
 
+class UnreadableFileError(_validate.ArgumentError):
+    """A file is not of the kind that it should be. :param kind: such as "CSV". :param reason: quotes nothing of the file."""
+
+    def __init__(self, path: Any, kind: str, reason: str) -> None:
+        self.kind = kind
+        super().__init__("path", str(path), f"cannot be read as {kind}: {reason}.")
+
+
 def from_file(path: str | Path, **options: Any) -> Dataset:
-    """A data set from a file, by its suffix: .csv (or .csv.gz and the like), .parquet or .pq, .npz.
+    """A data set from a file, by its suffix: .csv (also packed, such as .csv.gz), .parquet or .pq, .npz.
 
     :param options: those of ``from_csv``, ``from_parquet`` or ``from_npz``.
-    :raises ArgumentError: naming ``path``, for another suffix.
+    :raises ArgumentError: naming ``path``, for any other suffix.
     """
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     for suffix, read in _READERS.items():
         if suffix in suffixes[-1:] or (suffix == ".csv" and suffix in suffixes[-2:]):
             return read(path, **options)
-    raise _validate.ArgumentError("path", str(path), f"the suffix must be one of {', '.join(_READERS)}.")
+    raise _validate.ArgumentError("path", str(path), f"must have one of the suffixes {', '.join(_READERS)}.")
 
 
 def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
-    """A data set from a CSV file (``.gz`` and the like are unpacked); the other arguments are those of ``from_frame``.
+    """A data set from a CSV file (packed files such as ``.gz`` too). The other arguments are those of ``from_frame``.
 
-    Columns that are declared categorical, that of the groups, and a target with ``positive`` or ``classes`` are read as
-    text, so that "01" and "True" stay what they are whatever the other rows hold. Empty cells, "NA" and the like are
-    missing. The first line names the columns, each once; a row with more fields than it is an error.
+    Columns that are declared categorical, the column of groups, and a target with ``positive`` or ``classes`` are read as
+    text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells, "NA" and the like are missing.
+    The first line names the columns, each once. A row with more fields than names is an error.
 
-    :param path: or an open binary file that is not packed; its data set is named "table" unless ``name`` says otherwise.
-    :raises ArgumentError: if the file is missing or no table, naming ``path``.
+    :param path: or an open binary file that is not packed, whose data set is named "table" unless ``name`` is given.
+    :raises ArgumentError: if the file is missing or not a table, naming ``path``.
     """
     frame = read_csv(path, text=_text_columns(options))
     name = _name(path) if isinstance(path, (str, Path)) else "table"
@@ -59,40 +69,40 @@ def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
 
 
 def from_parquet(path: str | Path, **options: Any) -> Dataset:
-    """A data set from a Parquet file; the other arguments are those of ``from_frame``. It needs the package pyarrow.
+    """A data set from a Parquet file. The other arguments are those of ``from_frame``. It needs the package pyarrow.
 
-    :raises ArgumentError: if the file is missing or no table, or pyarrow is not installed, naming ``path``.
+    :raises ArgumentError: if the file is missing or not a table, or pyarrow is not installed, naming ``path``.
     """
     frame = _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
     return from_frame(frame, **{"name": _name(path), **options})
 
 
 def from_npz(path: str | Path, **options: Any) -> Dataset:
-    """A data set from NumPy's .npz: array "x", and "y" and "group" where there are any.
+    """A data set from NumPy's .npz, with an array "x", and "y" and "group" if there are any.
 
-    "x_train", "y_train", "x_test" and "y_test" are a table or images with their own evaluation records. A table goes to
-    ``from_arrays``, images (more than two axes) to ``from_images``, and with ``vocabulary_size`` x goes to ``from_tokens``;
-    the other arguments are theirs.
+    "x_train", "y_train", "x_test" and "y_test" are a table or images with their own evaluation records. A table is passed to
+    ``from_arrays``, images (more than two axes) to ``from_images``, and x with ``vocabulary_size`` to ``from_tokens``. The
+    other arguments are theirs.
 
-    :raises ArgumentError: if the file is missing or holds no such arrays, naming ``path``.
+    :raises ArgumentError: if the file is missing or has no such arrays, naming ``path``.
     """
     arrays = read_npz(path)
     held = {name: arrays[label] for name in ("x", "group", "y") for label in (name, f"{name}_train") if label in arrays}
     if "x" not in held:
         raise _validate.ArgumentError(
-            "path", str(path), f"must hold an array 'x' or 'x_train'; it holds {', '.join(sorted(arrays)) or 'nothing'}."
+            "path", str(path), f"must have an array 'x' or 'x_train'; it has {', '.join(sorted(arrays)) or 'none'}."
         )
     settings: dict[str, Any] = {"name": _name(path)}
     if "x_test" in arrays:
         missing = [f"{name}_test" for name in held if f"{name}_test" not in arrays]
         if missing:
-            raise _validate.ArgumentError("path", str(path), f"holds 'x_test' but no {missing[0]!r}.")
+            raise _validate.ArgumentError("path", str(path), f"has 'x_test' but no {missing[0]!r}.")
         settings["evaluation"] = tuple(arrays[f"{name}_test"] for name in held)
     settings.update(options)
     tokens, images = "vocabulary_size" in settings, np.ndim(held["x"]) > 2
     if (tokens or images) and "group" in held:
         what = "tokens" if tokens else "images"
-        raise _validate.ArgumentError("path", str(path), f"holds {what} with groups, which no model takes.")
+        raise _validate.ArgumentError("path", str(path), f"has {what} with groups, which no model takes.")
     if tokens:
         return from_tokens(held["x"], held.get("y"), **settings)
     if images:
@@ -111,22 +121,25 @@ _READERS: dict[str, Callable[..., Dataset]] = {
 def read_csv(path: str | Path | BinaryIO, text: tuple[str, ...] = (), rows: int | None = None) -> pd.DataFrame:
     """The table of a CSV file or of an open binary file, with the columns ``text`` as text.
 
-    :param rows: how many rows to read, from the first; None for all.
-    :raises ArgumentError: if the file is missing or no table, or two columns share a name or one has none, naming ``path``.
+    :param rows: number of rows to read, from the first; None for all.
+    :raises ArgumentError: naming ``path``, if the file is missing or not a table, two columns have the same name or one has
+        none, or a record seems to be in the place of the names.
     """
     file = _existing(path) if isinstance(path, (str, Path)) else path
     shown = path if isinstance(path, (str, Path)) else "open file"
 
     def read() -> pd.DataFrame:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # of fields that would be dropped
-            # pandas would give two columns of one name, and one without, names of its own
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # about fields that would be dropped
+            # pandas would rename columns with the same name, or without one
             labels = pd.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False, index_col=False)
             if not isinstance(file, Path):
                 file.seek(0)
             _check_names(shown, labels.iloc[0].tolist())
-            # without index_col, fields that a row has too many would become an index, and shift the others
-            return pd.read_csv(file, dtype=dict.fromkeys(text, str), nrows=rows, index_col=False)
+            # without index_col, additional fields of a row would become an index and shift the others
+            table = pd.read_csv(file, dtype=dict.fromkeys(text, str), nrows=rows, index_col=False)
+            _check_header(shown, table)
+            return table
 
     return _read(shown, "CSV", read)
 
@@ -135,17 +148,30 @@ def _check_names(path: str | Path, labels: list[str]) -> None:
     unnamed = [place for place, label in enumerate(labels, 1) if not label.strip()]
     if unnamed:
         raise _validate.ArgumentError(
-            "path", str(path), f"its column {unnamed[0]} has no name in the first line (pandas: save with index=False)."
+            "path", str(path), f"has no name for column {unnamed[0]} in the first line (in pandas: save with index=False)."
         )
     repeated = [label for label, times in collections.Counter(labels).items() if times > 1]
     if repeated:
         withheld = names_withheld(labels)
-        shown = f"alike, {withheld}" if withheld else repr(repeated[0])
-        raise _validate.ArgumentError("path", str(path), f"two of its columns are named {shown}: rename one.")
+        shown = f"the same name, {withheld}" if withheld else f"the name {repeated[0]!r}"
+        raise _validate.ArgumentError("path", str(path), f"has two columns with {shown}: rename one.")
+
+
+def _check_header(path: str | Path, table: pd.DataFrame) -> None:
+    """Refuse a table whose names are values of their own columns: they would be a record, and names are public."""
+    texts = [label for label in table.columns if not pd.api.types.is_numeric_dtype(table[label].dtype)]
+    if sum(bool((table[label] == label).any()) for label in texts) >= 2:  # one may be by chance, as "female" in "female"
+        raise _validate.ArgumentError(
+            "path",
+            str(path),
+            "the first line seems to be a record, because some of its fields occur below it in the same columns. Add a line "
+            "with the names of the columns.",
+            code="no header",
+        )
 
 
 def empty_parquet(path: str | Path) -> pd.DataFrame:
-    """The table of a Parquet file without its rows, which are not read: names and types of its columns.
+    """The table of a Parquet file without its rows, which are not read: the names and types of its columns.
 
     :raises ArgumentError: as ``from_parquet``.
     """
@@ -157,7 +183,7 @@ def empty_parquet(path: str | Path) -> pd.DataFrame:
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file by name; pickled objects are refused, because reading them would run their code.
+    """The arrays of an .npz file by name. Pickled objects are refused, because reading them would run their code.
 
     :raises ArgumentError: if the file is missing or not of that kind, naming ``path``.
     """
@@ -166,9 +192,7 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     def read() -> dict[str, np.ndarray]:
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise _validate.ArgumentError(
-                "path", str(path), "cannot be read as .npz: it holds a single array; save several by name with numpy.savez."
-            )
+            raise UnreadableFileError(path, ".npz", "it has a single array; save several by name with numpy.savez")
         with archive:
             return {name: archive[name] for name in archive.files}
 
@@ -180,20 +204,22 @@ def _parquet(path: str | Path, read: Callable[[Path], pd.DataFrame]) -> pd.DataF
     try:
         importlib.import_module("pyarrow")
     except ImportError:
-        raise _validate.ArgumentError("path", str(path), "Parquet files need a package: pip install pyarrow.") from None
+        raise _validate.ArgumentError(
+            "path", str(path), "is a Parquet file, which needs a package: pip install pyarrow."
+        ) from None
     return _read(path, "Parquet", lambda: read(file))
 
 
 def _read(path: str | Path, kind: str, read: Callable[[], Any]) -> Any:
-    """What ``read`` returns; its errors in words of our own, because theirs quote cells of the file."""
+    """What ``read`` returns. Its errors are replaced, because their words quote cells of the file."""
     try:
         return read()
     except _validate.ArgumentError:
         raise
-    except (*_UNREADABLE, pd.errors.ParserWarning) as error:  # those of pyarrow among them
+    except (*_UNREADABLE, pd.errors.ParserWarning) as error:  # including errors of pyarrow
         reason = _reason(error)
-    # outside of the handler, or the first error would be kept as the context of this one
-    raise _validate.ArgumentError("path", str(path), f"cannot be read as {kind}: {reason}.")
+    # raised outside the handler, which would keep the first error as context
+    raise UnreadableFileError(path, kind, reason)
 
 
 def _reason(error: Exception) -> str:
@@ -202,12 +228,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, pd.errors.EmptyDataError):
         return "it is empty"
     if isinstance(error, (pd.errors.ParserError, pd.errors.ParserWarning)):
-        return "some row has more fields than there are names of columns, or a quotation mark is not closed"
+        return "some row has more fields than there are column names, or a quotation mark is not closed"
     if isinstance(error, _DAMAGED):
         return "it is damaged or cut short"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return "it is damaged or of another form, or holds objects"
+    return "it is damaged or in another format, or contains objects"
 
 
 def _text_columns(options: Mapping[str, Any]) -> tuple[str, ...]:

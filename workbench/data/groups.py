@@ -1,4 +1,4 @@
-"""Groups of records, such as schools: which there are and what is known of them is public, who belongs to which is not."""
+"""Groups of records, such as schools. Their names and features are public; which record is in which group is private."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from workbench.data.preprocessing import text_of, texts_of
 
 __all__ = ["INTERCEPT", "checked_group_features", "checked_groups", "group_codes"]
 
-INTERCEPT = "intercept"  # the single feature, 1, of groups of which nothing is known
+INTERCEPT = "intercept"  # the only feature, 1, of groups without group features
 
 
 def checked_groups(groups: Any, group_features: Any = None) -> tuple[str, ...]:
-    """Names of the groups as text: ``groups`` itself, or else the names that public ``group_features`` are given for.
+    """Names of the groups as text: ``groups``, or else the groups of the public ``group_features``.
 
-    :raises ArgumentError: naming ``groups``, if neither says which groups there are, or a name is missing or repeated.
+    :raises ArgumentError: naming ``groups``, if neither names the groups, or a name is missing or repeated.
     """
     if groups is None and isinstance(group_features, (pd.DataFrame, pd.Series)):
         groups = list(group_features.index)
@@ -31,34 +31,34 @@ def checked_groups(groups: Any, group_features: Any = None) -> tuple[str, ...]:
         raise _validate.ArgumentError(
             "groups",
             None,
-            "list the names of all groups that there are, whether or not they have records: they are public, and read from "
-            "private records they would tell which groups have some.",
+            "must list the names of all groups, with or without records. The names are public; names read from private "
+            "records would reveal which groups have records.",
         )
     if isinstance(groups, (str, Mapping)) or not isinstance(groups, Iterable):
         raise _validate.ArgumentError("groups", groups, "must be a list of names.")
     given = list(groups)
     if not given or any(not pd.api.types.is_scalar(name) or pd.isna(name) for name in given):
-        raise _validate.ArgumentError("groups", given, "must be at least one name, none of them missing.")
+        raise _validate.ArgumentError("groups", given, "must have at least one name, and no missing ones.")
     names = [text_of(name) for name in given]
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
-        raise _validate.ArgumentError("groups", repeated, "this name occurs more than once as text.")
+        raise _validate.ArgumentError("groups", repeated, "is repeated (names are compared as text).")
     return tuple(names)
 
 
 def group_codes(column: pd.Series, groups: tuple[str, ...]) -> np.ndarray:
-    """int32[B]: the place of each row's group among ``groups``, compared as text.
+    """int32[B]: the position of each row's group in ``groups``, compared as text.
 
-    A group without rows is fine: its effects come from the prior and its group features.
+    A group may have no rows: its effects come from the prior and its group features.
 
-    :raises ArgumentError: naming the column and its type, where a group is not declared or missing.
+    :raises ArgumentError: naming the column and its type, if a group is missing or not declared.
     """
     place_of = {name: place for place, name in enumerate(groups)}
     codes = np.array([-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], np.int32)
     if np.any(codes < 0):
         raise preprocessing.unfit(
             column,
-            f"some row is of none of the {len(groups)} declared groups, or of none at all; add all there are to groups=.",
+            f"some row has none of the {len(groups)} declared groups, or no group at all; declare all groups in groups=.",
         )
     return codes
 
@@ -67,14 +67,14 @@ def checked_group_features(group_features: Any, groups: tuple[str, ...]) -> tupl
     """(float32[L, K], K names): public facts about each group, in the order of ``groups`` and in the units they came in.
 
     :param group_features: a DataFrame with the groups as index, ``{group: [K numbers]}``, or float[L, K] in the order of
-        ``groups``; None gives every group the single feature "intercept", 1. Groups that are not declared are left out.
-    :raises ArgumentError: naming ``group_features``, if a group has none, or one is no finite number.
+        ``groups``; None gives every group the single feature "intercept", 1. Groups that are not declared are ignored.
+    :raises ArgumentError: naming ``group_features``, if a group has no features, or a feature is not a finite number.
     """
     if group_features is None:
         return np.ones((len(groups), 1), np.float32), (INTERCEPT,)
     table = _table(group_features, groups)
     if table.shape[1] < 1:
-        raise _validate.ArgumentError("group_features", table, "must hold at least one feature.")
+        raise _validate.ArgumentError("group_features", table, "must have at least one feature.")
     index = [text_of(label) for label in table.index]
     names = [str(label) for label in table.columns]
     for what, found in (("group", index), ("feature", names)):
@@ -87,10 +87,9 @@ def checked_group_features(group_features: Any, groups: tuple[str, ...]) -> tupl
         raise _validate.ArgumentError("group_features", missing[0], f"{len(missing)} declared group(s) have no features.")
     table = table.set_axis(index, axis=0).set_axis(names, axis=1).loc[list(groups)]
     try:
-        values = preprocessing.numeric_features(table, names)
+        values = preprocessing.numeric_features(table, names, row="group")
     except _validate.ArgumentError as error:
-        column = f"group_features[{error.argument!r}]"
-        raise _validate.ArgumentError(column, error.value, error.expectation.replace("row", "group")) from None
+        raise _validate.ArgumentError(f"group_features[{error.argument!r}]", error.value, error.expectation) from None
     return values.astype(np.float32), tuple(names)
 
 
@@ -112,7 +111,7 @@ def _table(group_features: Any, groups: tuple[str, ...]) -> pd.DataFrame:
         raise _validate.ArgumentError(
             "group_features",
             values,
-            f"must be a table or {{group: features}}, or an array of {len(groups)} rows, one a group.",
+            f"must be a table, {{group: features}}, or an array of {len(groups)} rows, one for each group.",
         )
     return pd.DataFrame(values, index=list(groups)).pipe(_numbered)
 

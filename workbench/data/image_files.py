@@ -1,4 +1,4 @@
-"""Published sets of images as they are distributed: IDX files, NumPy's .npz, and CIFAR's batches."""
+"""Published sets of images in the formats of their distribution: IDX files, NumPy's .npz, and CIFAR's batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench import _validate
-from workbench.data.files import read_npz
+from workbench.data.files import UnreadableFileError, read_npz
 
 __all__ = ["ImageSet", "read_idx", "read_image_set"]
 
@@ -47,7 +47,7 @@ def read_image_set(path: str | Path) -> ImageSet:
         missing = [name for name in names if name not in arrays]
         if missing:
             raise _validate.ArgumentError(
-                "path", str(path), f"holds no array {missing[0]!r}; needed are {', '.join(names)}."
+                "path", str(path), f"has no array {missing[0]!r}; it must have {', '.join(names)}."
             )
         x_train, y_train, x_test, y_test = (arrays[name] for name in names)
         return ImageSet(x_train, y_train.reshape(-1), x_test, y_test.reshape(-1))  # Keras has CIFAR's labels in a column
@@ -59,11 +59,11 @@ def read_image_set(path: str | Path) -> ImageSet:
         raise _validate.ArgumentError(
             "path",
             str(path),
-            f"this folder holds neither {', '.join(_IDX_NAMES.values())} (or the same with .gz) nor CIFAR-10's "
-            "data_batch_1 .. data_batch_5 and test_batch.",
+            f"is a folder with neither {', '.join(_IDX_NAMES.values())} (or the same with .gz) nor CIFAR-10's data_batch_1 "
+            ".. data_batch_5 and test_batch.",
         )
     what = (
-        "must be a folder of IDX files or of CIFAR-10's batches, or an .npz."
+        "must be a folder of IDX files or of CIFAR-10's batches, or an .npz file."
         if place.exists()
         else "no such file or folder."
     )
@@ -71,11 +71,11 @@ def read_image_set(path: str | Path) -> ImageSet:
 
 
 def read_idx(path: str | Path) -> np.ndarray:
-    """uint8 array of an IDX file, packed (.gz) or not.
+    """The uint8 array of an IDX file, packed (.gz) or not.
 
-    The format: two zero bytes, 8 for uint8, the number of axes, their lengths as big-endian 32-bit numbers, the entries.
+    The format is two zero bytes, 8 for uint8, the number of axes, their lengths as big-endian 32-bit numbers, the entries.
 
-    :raises ArgumentError: naming ``path``, if the file is not of that format or cut short.
+    :raises ArgumentError: naming ``path``, if the file is not in that format or truncated.
     """
     file = Path(path)
     try:
@@ -83,17 +83,15 @@ def read_idx(path: str | Path) -> np.ndarray:
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise _validate.ArgumentError("path", str(path), f"cannot be read: {error}") from error
+        raise UnreadableFileError(path, "IDX", str(error)) from error
     axes = content[3] if len(content) > 3 else 0
     if content[:3] != b"\x00\x00\x08" or not axes or len(content) < 4 + 4 * axes:
-        raise _validate.ArgumentError("path", str(path), "is no IDX file of bytes.")
+        raise _validate.ArgumentError("path", str(path), "is not an IDX file of bytes.")
     shape = struct.unpack(f">{axes}I", content[4 : 4 + 4 * axes])
     entries = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
     expected = int(np.prod(shape, dtype=object))
     if len(entries) != expected:
-        raise _validate.ArgumentError(
-            "path", str(path), f"holds {len(entries)} bytes in the place of {expected}: cut short?"
-        )
+        raise _validate.ArgumentError("path", str(path), f"has {len(entries)} bytes instead of {expected}; is it truncated?")
     return entries.reshape(shape)
 
 
@@ -105,7 +103,7 @@ def _idx_file(folder: Path, name: str) -> Path | None:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Reads CIFAR's pickles, which hold NumPy arrays, lists and text, and refuses everything that could run code."""
+    """Reads CIFAR's pickles of NumPy arrays, lists and text, and refuses everything that could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
@@ -114,7 +112,7 @@ class _ArraysOnly(pickle.Unpickler):
             return getattr(np, name)
         if (module, name) == ("_codecs", "encode"):
             return _latin1
-        raise pickle.UnpicklingError(f"{module}.{name} does not belong into a file of arrays")
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong in a file of arrays")
 
 
 def _latin1(text: str, encoding: str) -> bytes:
@@ -134,4 +132,4 @@ def _cifar_batch(file: Path) -> tuple[np.ndarray, np.ndarray]:
         images = np.asarray(batch[b"data"], np.uint8).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         return images, np.asarray(batch[b"labels"], np.int64)
     except (OSError, EOFError, pickle.UnpicklingError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise _validate.ArgumentError("path", str(file), f"is no batch of CIFAR-10: {error}") from error
+        raise _validate.ArgumentError("path", str(file), f"is not a batch of CIFAR-10: {error}") from error

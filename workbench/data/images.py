@@ -28,14 +28,14 @@ def from_images(
     unit: str = "image",
     name: str = "images",
 ) -> Dataset:
-    """A data set of images, one a record; its arrays are "x", float32[N, *image_shape] in [0, 1], and "y" with ``labels``.
+    """A data set of images, one per record. Its arrays are "x", float32[N, *image_shape] in [0, 1], and "y" with ``labels``.
 
     :param images: array[N, height, width] or [N, height, width, channels], uint8 (divided by 255) or floating point
         in [0, 1].
     :param labels: whole numbers[N], 0 .. number of classes - 1, or None.
     :param classes: names of all labels, public, or their number K for 0 .. K - 1; needed with ``labels``.
-    :param evaluation: ``(images, labels)``, or ``(images,)``, in the place of a split of ``images``.
-    :param evaluation_fraction: chance of each image to become an evaluation record, in (0, 1), by its own content.
+    :param evaluation: ``(images, labels)``, or ``(images,)``, instead of a split of ``images``.
+    :param evaluation_fraction: probability of each image to become an evaluation record, in (0, 1), by its own content.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public. :param unit: what one image is, in words.
     :raises ArgumentError: naming ``images``, ``labels``, ``classes`` or ``evaluation``, and the type or shape.
@@ -54,7 +54,7 @@ def from_images(
             both.append((y, _checked_labels("evaluation labels", held["labels"], len(both[0][1]), names)))
         if len(x) < 2 or not len(both[0][1]):
             raise _validate.ArgumentError(
-                "images", type(images).__name__, "at least 2 training images and 1 evaluation image are needed."
+                "images", type(images).__name__, "must have at least 2 training images and 1 evaluation image."
             )
     shape = tuple(int(side) for side in x.shape[1:])
     return Dataset(
@@ -95,7 +95,7 @@ def unit_interval(images: Any, argument: str = "images") -> np.ndarray:
         raise _validate.ArgumentError(
             argument,
             str(values.dtype),
-            "pixels in floating point must be in [0, 1], none missing; divide by the public largest value first.",
+            "has floating-point pixels outside [0, 1], or missing ones; divide by the public largest value first.",
         )
     return values.astype(np.float32)
 
@@ -104,20 +104,20 @@ def _held_out_images(images: Any, shape: tuple[int, ...]) -> np.ndarray:
     x = unit_interval(images, "evaluation images")
     if x.shape[1:] != shape:
         raise _validate.ArgumentError(
-            "evaluation images", x, f"must be of size {' x '.join(map(str, shape))} as the others."
+            "evaluation images", x, f"must have the same size as the others, {' x '.join(map(str, shape))}."
         )
     return x
 
 
 def _checked_labels(argument: str, labels: Any, num_images: int, names: tuple[str, ...]) -> np.ndarray:
-    """int32[N] of whole numbers, the places of ``names``."""
+    """int32[N] of whole numbers, positions in ``names``."""
     values = unmasked(argument, labels)
     if values.shape != (num_images,):
-        raise _validate.ArgumentError(argument, values, f"must have shape ({num_images},), one label an image.")
+        raise _validate.ArgumentError(argument, values, f"must have shape ({num_images},), one label per image.")
     if values.dtype.kind not in "iu":
-        raise _validate.ArgumentError(argument, str(values.dtype), "must be whole numbers 0, 1, ... of an integer type.")
+        raise _validate.ArgumentError(argument, str(values.dtype), "must be whole numbers 0, 1, ... with an integer type.")
     if values.size and not (values.min() >= 0 and values.max() < len(names)):
         raise _validate.ArgumentError(
-            argument, str(values.dtype), f"labels must be in 0 .. {len(names) - 1}; declare all classes in classes=."
+            argument, str(values.dtype), f"must be in 0 .. {len(names) - 1}; declare all classes in classes=."
         )
     return values.astype(np.int32)

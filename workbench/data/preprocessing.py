@@ -1,4 +1,4 @@
-"""Preprocessing: from declared (public) bounds one record at a time, from private statistics only on request."""
+"""Preprocessing: record by record from declared public bounds; by statistics of private records only on request."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = [
     "unmasked",
 ]  # fmt: skip
 
-OTHER = "(other)"  # stands for every undeclared value of a target, and every undeclared or missing one of a category
+OTHER = "(other)"  # every undeclared value of a target, and every undeclared or missing value of a category
 
 Bounds = dict[str, tuple[float, float]]
 
 
 def checked_bounds(bounds: Any, features: list[str]) -> Bounds:
-    """``{feature: (low, high)}`` for all ``features`` from a mapping, or from one pair that holds for each of them.
+    """``{feature: (low, high)}`` for all ``features``, from a mapping or from one pair for all of them.
 
-    :raises ArgumentError: if a feature has no bounds, a name is no feature, or low < high does not hold.
+    :raises ArgumentError: if a feature has no bounds, a name is not a feature, or low < high does not hold.
     """
     if not isinstance(bounds, Mapping):
         bounds = dict.fromkeys(features, bounds)
@@ -60,13 +60,13 @@ def checked_pair(argument: str, value: Any) -> tuple[float, float]:
 
 
 def names_withheld(names: Iterable[str]) -> str:
-    """Why the names of a table's columns are not listed in an error; "" where they may be.
+    """Why an error does not list the names of a table's columns; "" if it may list them.
 
-    The first record of a file without a line of names is taken for them. Where a name begins as a number or a date does, it
-    may be such a record's cell, and then so may all others.
+    In a file without a line of names, the first record takes their place. If a name begins like a number or a date, it may
+    be a cell of that record, and so may all others.
     """
     if any(_LIKE_A_VALUE.match(name) for name in names):
-        return "names not listed, as some look like values (has the file no header row?)"
+        return "names not listed, because some look like values (is the header row missing?)"
     return ""
 
 
@@ -74,13 +74,13 @@ _LIKE_A_VALUE = re.compile(r"[\W_]*(\d|(nan|inf|infinity)$)", re.IGNORECASE)
 
 
 def listed(names: Iterable[str], most: int = 8) -> str:
-    """The first names, and whether there are more."""
+    """The first ``most`` names, with "..." if there are more."""
     shown = list(names)
     return ", ".join(shown[:most]) + (", ..." if len(shown) > most else "")
 
 
 def unknown_column(argument: str, value: Any, columns: Iterable[str]) -> _validate.ArgumentError:
-    """The error for what is no name of a column: what is no single value is shown by its type, as it may hold cells."""
+    """The error for an unknown column. A value that is not a scalar is shown by its type, because it may contain cells."""
     names = list(columns)
     shown = value if pd.api.types.is_scalar(value) else type(value).__name__
     withheld = names_withheld(names)
@@ -90,36 +90,37 @@ def unknown_column(argument: str, value: Any, columns: Iterable[str]) -> _valida
 
 
 def unfit(column: pd.Series, expectation: str) -> _validate.ArgumentError:
-    """The error for a column whose cells cannot be used: its name and type, nothing that stands in a row or how many do."""
+    """The error for a column with unusable cells. It shows name and type, but no cell and no number of rows."""
     return _validate.ArgumentError(str(column.name), str(column.dtype), expectation)
 
 
 def unmasked(argument: str, values: Any) -> np.ndarray:
-    """``values`` as an array; an ``ArgumentError`` for what is none, and for masks, which NumPy would forget."""
+    """``values`` as an array. :raises ArgumentError: if it is none, or has masked entries, which NumPy would forget."""
     parts = values if isinstance(values, (list, tuple)) else (values,)
     if any(np.ma.is_masked(part) for part in parts):
         raise _validate.ArgumentError(
-            argument, type(values).__name__, "has masked entries, which stand for no value: fill or drop them first."
+            argument, type(values).__name__, "has masked entries, which have no value: fill or drop them first."
         )
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return np.asarray(values)
     raise _validate.ArgumentError(argument, type(values).__name__, "must be an array, with rows of one length.")
 
 
-def numeric_features(frame: pd.DataFrame, features: list[str]) -> np.ndarray:
+def numeric_features(frame: pd.DataFrame, features: list[str], row: str = "row") -> np.ndarray:
     """float64[rows, features] of ``frame``, finite.
 
+    :param row: what an error calls a row.
     :raises ArgumentError: naming the first column with text, dates or missing values, and its type; never a cell.
     """
-    return np.stack([finite_numbers(frame[name]) for name in features], axis=1)
+    return np.stack([finite_numbers(frame[name], row) for name in features], axis=1)
 
 
-def finite_numbers(column: pd.Series) -> np.ndarray:
-    """float64[rows]; refused as by ``numeric_features``."""
+def finite_numbers(column: pd.Series, row: str = "row") -> np.ndarray:
+    """float64[rows]. :raises ArgumentError: as ``numeric_features``."""
     if not _may_hold_numbers(column.dtype):  # pandas would count dates in nanoseconds
         raise unfit(
             column,
-            "this feature holds no plain numbers; make some of it, such as days since a public date, or leave it out.",
+            "does not have plain numbers; convert it, for example to days since a public date, or leave it out.",
         )
     values = numbers_in(column)
     if np.all(np.isfinite(values)):
@@ -127,30 +128,30 @@ def finite_numbers(column: pd.Series) -> np.ndarray:
     if np.any(np.isnan(values) & column.notna().to_numpy()):
         raise unfit(
             column,
-            "this feature has text, or something else that is no number, in some row; declare its categories in schema=, "
-            "encode it as numbers or leave it out.",
+            f"has text, or something else that is not a number, in some {row}; declare its categories in schema=, encode it "
+            "as numbers or leave it out.",
         )
-    raise unfit(column, "this feature is missing or infinite in some row; fill or drop such rows first.")
+    raise unfit(column, f"is missing or infinite in some {row}; fill or drop such {row}s first.")
 
 
 def numbers_in(column: pd.Series) -> np.ndarray:
-    """float64[rows]; NaN for all that is no number, each cell by itself."""
+    """float64[rows], converted cell by cell; NaN for everything that is not a number."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.to_numpy(np.float64)
-    with contextlib.suppress(TypeError, ValueError, OverflowError):  # their words quote cells
+    with contextlib.suppress(TypeError, ValueError, OverflowError):  # the errors quote cells
         return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     return np.array([number_or_nan(cell) for cell in column.tolist()], np.float64)
 
 
 def number_or_nan(cell: Any) -> float:
-    """``cell`` as a number; NaN where it is none."""
+    """``cell`` as a number; NaN if it is not one."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return float(cell) if pd.api.types.is_scalar(cell) else math.nan
     return math.nan
 
 
 def _may_hold_numbers(kind: Any) -> bool:
-    """Whether a column of this type is of real numbers, truth values, or text and objects that may turn out as numbers."""
+    """Whether a column of this type may have real numbers: numbers, booleans, or text and objects that may be numbers."""
     types = pd.api.types
     if types.is_numeric_dtype(kind):
         return not types.is_complex_dtype(kind)
@@ -158,10 +159,10 @@ def _may_hold_numbers(kind: Any) -> bool:
 
 
 def scale_to_bounds(values: np.ndarray, bounds: Bounds) -> np.ndarray:
-    """float32 features in [-1, 1]: each value is cut to its feature's bounds and mapped linearly from them."""
+    """float32 features in [-1, 1]: each value is cut to its feature's bounds and mapped linearly."""
     low = np.array([pair[0] for pair in bounds.values()])
     high = np.array([pair[1] for pair in bounds.values()])
-    # exact, and keeps twice the distance between the largest numbers finite
+    # an exact factor that keeps twice the distance of the largest numbers finite
     unit = np.where(np.maximum(np.abs(low), np.abs(high)) > 1e300, 0.125, 1.0)
     low, high, values = low * unit, high * unit, values * unit
     return (2 * (np.clip(values, low, high) - low) / (high - low) - 1).astype(np.float32)
@@ -170,12 +171,12 @@ def scale_to_bounds(values: np.ndarray, bounds: Bounds) -> np.ndarray:
 def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """float32 ``values`` less the mean of ``reference``, over its standard deviation, column by column.
 
-    A column that is constant in ``reference`` is only centred. The result depends on all of ``reference``: it is for private
-    records only where the user asked for it (``Dataset.private_scaling``).
+    A column that is constant in ``reference`` is only centred. The result depends on all of ``reference``, so private
+    records are scaled like this only if the user asks for it (``Dataset.private_scaling``).
     """
     size = np.max(np.abs(reference), axis=0)
     size[size == 0] = 1.0
-    ratio = reference / size  # so that neither sums nor squares leave the range of numbers
+    ratio = reference / size  # so that sums and squares do not overflow
     mean, deviation = np.mean(ratio, axis=0) * size, np.std(ratio, axis=0) * size
     constant = (np.min(reference, axis=0) == np.max(reference, axis=0)) | (deviation == 0)
     mean[constant], deviation[constant] = reference[0, constant], 1.0  # rounding would leave a deviation above 0
@@ -186,10 +187,10 @@ def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def text_of(value: Any) -> str:
-    """The text that a category, class or group is compared by; a whole number loses its ".0", as text too.
+    """The text of a category, class or group for comparisons. A whole number loses its ".0", also in text.
 
-    A column of whole numbers turns into floating point as soon as one of them is missing, and stays the same categories;
-    those of a CSV file are then written with ".0", and are read as text. "01.0" and "1.10" stay as they are.
+    A column of whole numbers becomes floating point as soon as one is missing, and must keep the same categories. A CSV file
+    then has them with ".0", and they are read as text. "01.0" and "1.10" are unchanged.
     """
     if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
         return str(int(value))
@@ -204,13 +205,13 @@ _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")  # as floating point would hol
 
 
 def texts_of(column: pd.Series) -> list[str | None]:
-    """The text of each value by itself, None where it is missing, or an object that has none."""
+    """The text of each value, None if it is missing or an object without text."""
     missing = column.isna().to_numpy()
     return [None if absent else text_or_none(value) for value, absent in zip(column.tolist(), missing, strict=True)]
 
 
 def text_or_none(value: Any) -> str | None:
-    """``text_of`` a value; None for an object that has no text."""
-    with contextlib.suppress(Exception):  # an object of the user's may raise anything, and quote itself
+    """``text_of`` a value; None for an object without text."""
+    with contextlib.suppress(Exception):  # a user's object may raise anything, and quote itself
         return text_of(value)
     return None

@@ -32,8 +32,8 @@ _BREAST_CANCER_BOUNDS = {
     "worst concave points": (0, 0.3), "worst symmetry": (0.15, 0.67), "worst fractal dimension": (0.05, 0.21),
 }  # fmt: skip
 
-# Categories are those of adult.names; "?" and what is missing go to "(other)". Ages stop at 90, and gains, losses and hours
-# at the caps of the survey. Left out are fnlwgt, a sampling weight, and education, which education_num says as a number.
+# Categories are those of adult.names; "?" and missing values become "(other)". Ages end at 90, and gains, losses and hours
+# at the limits of the survey. Left out are fnlwgt, a sampling weight, and education, which education_num has as a number.
 _ADULT = Schema(
     {
         "age": Numeric(17, 90, whole=True),
@@ -148,8 +148,8 @@ def _table(name: str, path: Any, page: str, version: int) -> pd.DataFrame:
         frame = read_csv(file)
     else:
         instead = (
-            f"Download it by hand from {page}, save it as CSV with a line of column names, and give path=, or put it in the "
-            f"folder that the environment variable WORKBENCH_DATA names, as {name}.csv."
+            f"Download it from {page}, save it as CSV with a line of column names, and give path=, or put it as {name}.csv "
+            "in the folder that the environment variable WORKBENCH_DATA names."
         )
         frame = fetch_openml(name, instead, name=name, version=version, as_frame=True).frame
     labels = [str(label).strip().lower().replace("-", "_").replace(" ", "_").replace(".", "_") for label in frame.columns]
@@ -160,5 +160,5 @@ def _need_columns(name: str, frame: pd.DataFrame, columns: list[str]) -> None:
     missing = [column for column in columns if list(frame.columns).count(column) != 1]
     if missing:
         raise _validate.ArgumentError(
-            "data", name, f"the file has no single column {missing[0]!r}; it needs {', '.join(columns)}."
+            "data", name, f"must have exactly one column {missing[0]!r}; it needs {', '.join(columns)}."
         )

@@ -50,7 +50,7 @@ def cifar10(fraction: float, seed: int, path: Any = None) -> Dataset:
 
 
 def image_files(name: str) -> Path | None:
-    """Where the files of image set ``name`` lie on this machine: the user's folder of data, or a package of Debian."""
+    """The files of image set ``name`` on this machine: in the user's data folder, or of a Debian package."""
     found = find_in_folder(name, f"{name}.npz")
     if found is None and name == "fashion_mnist" and DEBIAN_FASHION_MNIST.is_dir():
         found = DEBIAN_FASHION_MNIST

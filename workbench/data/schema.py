@@ -1,4 +1,4 @@
-"""What the owner of a table declares publicly about its columns, and the arrays of numbers that follow from it."""
+"""The public declaration of a table's columns, and the encoding of rows that follows from it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from workbench.data.preprocessing import OTHER, listed, text_of, texts_of
 
 __all__ = ["Boolean", "Categorical", "Column", "Numeric", "Schema"]
 
-_LARGEST_WHOLE = 2.0**53  # beyond it float64 skips whole numbers
+_LARGEST_WHOLE = 2.0**53  # float64 does not have all whole numbers above it
 
 
 @dataclass(frozen=True)
 class Numeric:
-    """A column of numbers with a public range: one feature, cut to the range and mapped linearly from it to [-1, 1].
+    """A column of numbers with a public range. It becomes one feature, cut to the range and mapped linearly to [-1, 1].
 
     :param low: lower bound, in the column's own units. :param high: upper bound.
-    :param whole: True if decoded values are to be rounded to whole numbers.
-    :raises ArgumentError: unless both are finite with low < high and, for whole numbers, one lies between them.
+    :param whole: True to round decoded values to whole numbers.
+    :raises ArgumentError: unless both are finite with low < high and, if ``whole``, contain a whole number.
     """
 
     kind: ClassVar[str] = "numeric"
@@ -40,7 +40,10 @@ class Numeric:
         whole = _validate.flag("whole", self.whole)
         if whole and not (math.ceil(low) <= math.floor(high) and max(-low, high) <= _LARGEST_WHOLE):
             raise _validate.ArgumentError(
-                "bounds", (low, high), "must hold a whole number, and reach no further than 2**53, where whole=True."
+                "bounds",
+                (low, high),
+                "must contain a whole number and be within -2**53 .. 2**53, because whole=True.",
+                code="no whole number",
             )
         for name, value in (("low", low), ("high", high), ("whole", whole)):
             object.__setattr__(self, name, value)
@@ -50,13 +53,13 @@ class Numeric:
         return (name,)
 
     def encode(self, column: pd.Series) -> np.ndarray:
-        """float32[B, 1] in [-1, 1]; missing, infinite and non-numeric values are refused."""
+        """float32[B, 1] in [-1, 1]. Missing, infinite and non-numeric values are refused."""
         values = preprocessing.finite_numbers(column)[:, None]
         return preprocessing.scale_to_bounds(values, {str(column.name): (self.low, self.high)})
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
         """float64[B], or int64[B] for whole numbers, within the bounds, from float64[B, 1]."""
-        # halves first, so that the distance of the largest numbers stays finite
+        # halved first, so that the distance of the largest numbers is finite
         middle, reach = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
         values = np.clip(middle + np.clip(encoded[:, 0], -1, 1) * reach, self.low, self.high)
         if self.whole:
@@ -66,12 +69,12 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column with a public list of values: one feature of 0 and 1 for each.
+    """A column with a public list of values. It becomes one feature of 0 and 1 for each value.
 
-    Values are compared as text, so the whole number 1, 1.0, "1" and "1.0" are the same category.
+    Values are compared as text, so 1, 1.0, "1" and "1.0" are the same category.
 
     :param categories: the values; at least one, each once.
-    :param other: True adds one more feature, 1 for every undeclared or missing value. Without it such a value is an error.
+    :param other: True adds a feature that is 1 for every undeclared or missing value. Otherwise such a value is an error.
     """
 
     kind: ClassVar[str] = "categorical"
@@ -84,20 +87,20 @@ class Categorical:
             raise _validate.ArgumentError("categories", given, "must be a list of values.")
         values = list(given)
         if not values or not all(isinstance(value, str) or (_is_scalar(value) and not pd.isna(value)) for value in values):
-            raise _validate.ArgumentError("categories", values, "must be at least one value, none of them missing.")
+            raise _validate.ArgumentError("categories", values, "must have at least one value, and no missing ones.")
         categories = tuple(text_of(value) for value in values)
         repeated = [category for category, times in collections.Counter(categories).items() if times > 1]
         if repeated:
-            raise _validate.ArgumentError("categories", repeated[0], "occurs more than once as text.")
+            raise _validate.ArgumentError("categories", repeated[0], "is repeated (values are compared as text).")
         other = _validate.flag("other", self.other)
         if other and OTHER in categories:
-            raise _validate.ArgumentError("categories", OTHER, "is the name of the undeclared values where other=True.")
+            raise _validate.ArgumentError("categories", OTHER, "is the name of undeclared values, because other=True.")
         object.__setattr__(self, "categories", categories)
         object.__setattr__(self, "other", other)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The categories, and "(other)" after them where undeclared values are taken."""
+        """The categories, followed by "(other)" if undeclared values are accepted."""
         return (*self.categories, OTHER) if self.other else self.categories
 
     def feature_names(self, name: str) -> tuple[str, ...]:
@@ -112,20 +115,20 @@ class Categorical:
         if unknown.any() and not self.other:
             raise preprocessing.unfit(
                 column,
-                f"some row has none of the declared categories ({listed(self.categories)}); declare all that there can be, "
-                "or take undeclared and missing values as one more category with Categorical(..., other=True).",
+                f"has none of the declared categories ({listed(self.categories)}) in some row; declare all possible values, "
+                "or make undeclared and missing values one more category with Categorical(..., other=True).",
             )
         places[unknown] = len(self.categories)
         return np.eye(len(self.labels), dtype=np.float32)[places]
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
-        """object[B] of labels, that of the largest of each row's features float64[B, number of labels]."""
+        """object[B]: the label of the largest feature in each row of float64[B, number of labels]."""
         return np.array(self.labels, object)[np.argmax(encoded, axis=1)]
 
 
 @dataclass(frozen=True)
 class Boolean:
-    """A column of 0 and 1, or False and True: one feature, -1 or 1."""
+    """A column of 0 and 1, or False and True. It becomes one feature, -1 or 1."""
 
     kind: ClassVar[str] = "boolean"
 
@@ -134,10 +137,10 @@ class Boolean:
         return (name,)
 
     def encode(self, column: pd.Series) -> np.ndarray:
-        """float32[B, 1] of -1 and 1; every other value than 0 and 1 is refused."""
+        """float32[B, 1] of -1 and 1. Values other than 0 and 1 are refused."""
         values = preprocessing.finite_numbers(column)[:, None]
         if not np.all(np.isin(values, (0, 1))):
-            raise preprocessing.unfit(column, "some row of this boolean column is neither 0 nor 1, False nor True.")
+            raise preprocessing.unfit(column, "is a boolean column, but some row has neither 0 nor 1, False nor True.")
         return (2 * values - 1).astype(np.float32)
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
@@ -152,14 +155,14 @@ _KINDS: dict[str, type[Column]] = {each.kind: each for each in (Numeric, Categor
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table as they are declared publicly, in the order of the encoded features.
+    """The public declaration of a table's columns, in the order of the encoded features.
 
-    Nothing here is checked against the records' own range or their own categories, because these are private: a declared
-    range wider than the values, a category that no record has and a column that is constant are all fine, and cost at most
-    some precision. Values outside a declared range are cut.
+    Declarations are not checked against the range or the categories of the records, because these are private. A range that
+    is wider than the values, a category without records and a constant column are allowed, and cost at most some precision.
+    Values outside a declared range are cut.
 
     :param columns: ``{name: Numeric | Categorical | Boolean}``, at least one.
-    :raises ArgumentError: naming ``schema``, if a column is none of these or two features would share a name.
+    :raises ArgumentError: naming ``schema``, if a column is none of these, or two features would have the same name.
     """
 
     columns: Mapping[str, Column]
@@ -169,22 +172,26 @@ class Schema:
             raise _validate.ArgumentError("schema", self.columns, "must be a mapping of at least one column to its kind.")
         columns = {str(name): column for name, column in self.columns.items()}
         if len(columns) < len(self.columns):
-            raise _validate.ArgumentError("schema", list(self.columns), "a column and its text are declared both.")
+            raise _validate.ArgumentError(
+                "schema", list(self.columns), "has a column twice, by its label and by the text of its label."
+            )
         for name, column in columns.items():
             if not isinstance(column, Column):
                 raise _validate.ArgumentError(f"schema[{name!r}]", column, "must be Numeric, Categorical or Boolean.")
         object.__setattr__(self, "columns", columns)
         repeated = sorted(feature for feature, times in collections.Counter(self.feature_names).items() if times > 1)
         if repeated:
-            raise _validate.ArgumentError("schema", repeated[0], "two encoded features have this name; rename a column.")
+            raise _validate.ArgumentError(
+                "schema", repeated[0], "would be the name of two encoded features; rename a column."
+            )
 
     @classmethod
     def from_declaration(cls, declaration: Any) -> Schema:
         """A schema from short forms.
 
-        A tuple ``(low, high)`` is a range, ``(low, high, int)`` one of whole numbers; a list or tuple of texts, or of more
-        than two values, is categories; ``bool`` is a boolean column; ``Numeric``, ``Categorical``, ``Boolean`` and their
-        ``to_dict`` forms stand for themselves. A list of two numbers could be either and is refused.
+        A tuple ``(low, high)`` is a range, and ``(low, high, int)`` a range of whole numbers. A list or tuple of texts, or
+        of more than two values, is categories. ``bool`` is a boolean column. ``Numeric``, ``Categorical``, ``Boolean`` and
+        their ``to_dict`` forms are taken as they are. A list of two numbers is ambiguous and refused.
 
         :raises ArgumentError: naming ``schema['column']`` and what was given for it.
         """
@@ -197,7 +204,7 @@ class Schema:
             try:
                 columns[name] = _column(given)
             except _validate.ArgumentError as error:
-                raise _validate.ArgumentError(f"schema[{str(name)!r}]", given, error.expectation) from None
+                raise _validate.ArgumentError(f"schema[{str(name)!r}]", given, error.expectation, code=error.code) from None
         return cls(columns)
 
     @property
@@ -211,12 +218,12 @@ class Schema:
         return {name: (column.low, column.high) for name, column in self.columns.items() if isinstance(column, Numeric)}
 
     def encode(self, frame: pd.DataFrame) -> np.ndarray:
-        """float32[B, D]: every row by itself, from its own values and the schema alone.
+        """float32[B, D]: each row is encoded from its own values and the schema alone.
 
-        Columns of ``frame`` that the schema does not know are left out.
+        Columns of ``frame`` that are not in the schema are ignored.
 
-        :raises ArgumentError: naming ``frame`` for a missing or repeated column, or the column and its type where a value is
-            missing, infinite, text, a date or an undeclared category; a value is never quoted.
+        :raises ArgumentError: naming ``frame`` for a missing or repeated column, or the column and its type if a value is
+            missing, infinite, text, a date or an undeclared category. Values are never quoted.
         """
         if not isinstance(frame, pd.DataFrame):
             raise _validate.ArgumentError("frame", type(frame).__name__, "must be a pandas DataFrame.")
@@ -228,29 +235,29 @@ class Schema:
             if occurs[name] != 1:
                 withheld = preprocessing.names_withheld(labels)
                 has = f"{len(labels)} columns, {withheld}" if withheld else listed(labels)
-                reason = "more than once." if occurs[name] else f"not at all; the table has {has}."
-                raise _validate.ArgumentError("frame", name, f"this column of the schema occurs {reason}")
+                reason = "occurs more than once." if occurs[name] else f"is missing; the table has {has}."
+                raise _validate.ArgumentError("frame", name, f"this column of the schema {reason}")
             encoded.append(column.encode(frame.iloc[:, place_of[name]].rename(name)))
         return np.concatenate(encoded, axis=1)
 
     def decode(self, x: Any) -> pd.DataFrame:
-        """The table that float[B, D] stands for, in the columns' own units: the inverse of ``encode``.
+        """The table of the encoded rows float[B, D], in the columns' own units: the inverse of ``encode``.
 
-        Numbers are cut to their bounds (and rounded where whole), a category is that of the largest of its features,
-        "(other)" where that is the one for undeclared values, and a boolean is the sign.
+        Numbers are cut to their bounds, and rounded if ``whole``. A category is that of its largest feature, "(other)" if
+        that is the feature of undeclared values. A boolean is the sign.
 
-        :raises ArgumentError: naming ``x``, for another shape or NaN.
+        :raises ArgumentError: naming ``x``, for a wrong shape or NaN.
         """
         values = np.asarray(x)
         names = self.feature_names
         if values.ndim != 2 or values.shape[1] != len(names) or values.dtype.kind not in "fiub":
             raise _validate.ArgumentError(
-                "x", values, f"must be numbers of shape (records, {len(names)}), one column for each encoded feature."
+                "x", values, f"must be numbers of shape (records, {len(names)}), with a column for each encoded feature."
             )
         values = values.astype(np.float64)
         if np.isnan(values).any():
             feature = names[int(np.argmax(np.isnan(values).any(axis=0)))]
-            raise _validate.ArgumentError("x", math.nan, f"feature {feature!r} holds NaN, which stands for no value.")
+            raise _validate.ArgumentError("x", math.nan, f"feature {feature!r} has NaN, which decodes to no value.")
         decoded, start = {}, 0
         for name, column in self.columns.items():
             stop = start + len(column.feature_names(name))
@@ -259,7 +266,7 @@ class Schema:
         return pd.DataFrame(decoded)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """What ``from_dict`` reads, ready for JSON: ``{column: {"kind": "numeric", "low": 0.0, ...}}``."""
+        """The form that ``from_dict`` reads, JSON-ready: ``{column: {"kind": "numeric", "low": 0.0, ...}}``."""
         return {
             name: {"kind": column.kind, **{each.name: _plain(getattr(column, each.name)) for each in fields(column)}}
             for name, column in self.columns.items()
@@ -267,7 +274,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Schema:
-        """The schema that ``to_dict`` wrote; short forms are taken as well.
+        """The schema that ``to_dict`` wrote. Short forms are accepted too.
 
         :raises ArgumentError: as ``from_declaration``.
         """
@@ -290,7 +297,7 @@ def _column(given: Any) -> Column:
             return Numeric(*preprocessing.checked_pair("bounds", given))
         if pair:
             raise _validate.ArgumentError(
-                "schema", given, "could be a range or two categories: write a tuple (low, high), or Categorical(...)."
+                "schema", given, "could be a range or two categories: give a tuple (low, high), or Categorical(...)."
             )
         return Categorical(tuple(values))
     raise _validate.ArgumentError(

@@ -29,17 +29,16 @@ def from_tokens(
     unit: str = "sequence",
     name: str = "tokens",
 ) -> Dataset:
-    """A data set of token sequences of one length, one a record; its arrays are "x", int32[N, T], and "y" with ``y``.
+    """A data set of token sequences of one length, one per record. Its arrays are "x", int32[N, T], and "y" with ``y``.
 
-    The vocabulary is public and declared: which words are tokens must not be read off private texts. Cut or fill up
-    sequences to one public length beforehand, with a token of its own for the filling, and give rare words one
-    token together.
+    The vocabulary is public and declared; it must not be read off private texts. Before, cut or pad all sequences to one
+    public length, with a separate token for the padding, and give rare words a common token.
 
     :param x: whole numbers[N, T], ids of tokens in 0 .. V - 1. :param y: whole numbers[N], 0 .. number of classes - 1.
     :param vocabulary_size: V >= 2, public.
     :param classes: names of all classes, public, or their number K for 0 .. K - 1; needed with ``y``.
-    :param evaluation: ``(x, y)``, or ``(x,)``, in the place of a split of ``x``.
-    :param evaluation_fraction: chance of each sequence to become an evaluation record, in (0, 1), by its own content.
+    :param evaluation: ``(x, y)``, or ``(x,)``, instead of a split of ``x``.
+    :param evaluation_fraction: probability of each sequence to become an evaluation record, in (0, 1), by its own content.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public. :param unit: what one sequence is, in words.
     :raises ArgumentError: naming ``x``, ``y``, ``vocabulary_size``, ``classes`` or ``evaluation``, with the shape or type,
@@ -56,9 +55,11 @@ def from_tokens(
     else:
         held = _checked(evaluation_arrays(evaluation, tuple(given)), size, len(names), "evaluation ")
         if held[0].shape[1] != length:
-            raise _validate.ArgumentError("evaluation x", held[0], f"must hold sequences of {length} tokens as the others.")
+            raise _validate.ArgumentError("evaluation x", held[0], f"must have sequences of {length} tokens, as the others.")
         if len(arrays[0]) < 2 or not len(held[0]):
-            raise _validate.ArgumentError("x", type(x).__name__, "at least 2 training and 1 evaluation sequence are needed.")
+            raise _validate.ArgumentError(
+                "x", type(x).__name__, "must have at least 2 training sequences and 1 evaluation sequence."
+            )
         both = list(zip(arrays, held, strict=True))
     return Dataset(
         name=name,
@@ -76,9 +77,9 @@ def from_tokens(
 
 
 def _checked(given: dict[str, Any], vocabulary_size: int, num_classes: int, prefix: str = "") -> list[np.ndarray]:
-    """int32 arrays of tokens, and of classes; no value of a record is shown where one does not fit."""
-    limits = {"x": (vocabulary_size, "tokens; declare a larger vocabulary_size, or give other words one token together")}
-    limits["y"] = (num_classes, "numbers of the classes; name all of them in classes=")
+    """int32 arrays of tokens and of classes. Errors show no value of a record."""
+    limits = {"x": (vocabulary_size, "tokens; declare a larger vocabulary_size, or give other words a common token")}
+    limits["y"] = (num_classes, "numbers of the classes; declare all of them in classes=")
     checked: list[np.ndarray] = []
     for name, array in given.items():
         argument, (count, what) = f"{prefix}{name}", limits[name]
@@ -86,15 +87,17 @@ def _checked(given: dict[str, Any], vocabulary_size: int, num_classes: int, pref
         if name == "x" and (values.ndim != 2 or not values.shape[1]):
             raise _validate.ArgumentError(argument, _form(values), "must have shape (sequences, tokens), all of one length.")
         if name == "y" and values.shape != checked[0].shape[:1]:
-            raise _validate.ArgumentError(argument, _form(values), f"must have shape ({len(checked[0])},), one a sequence.")
+            raise _validate.ArgumentError(
+                argument, _form(values), f"must have shape ({len(checked[0])},), one per sequence."
+            )
         if values.dtype.kind not in "iu":
-            raise _validate.ArgumentError(argument, str(values.dtype), "must be whole numbers of an integer type.")
+            raise _validate.ArgumentError(argument, str(values.dtype), "must be whole numbers with an integer type.")
         if values.size and not (values.min() >= 0 and values.max() < count):
-            raise _validate.ArgumentError(argument, values, f"holds values outside 0 .. {count - 1}, the {what}.")
+            raise _validate.ArgumentError(argument, values, f"has values outside 0 .. {count - 1}, the {what}.")
         checked.append(values.astype(np.int32))
     return checked
 
 
 def _form(values: np.ndarray) -> Any:
-    """What of ``values`` may be shown: type and shape."""
+    """What an error may show of ``values``: type and shape."""
     return values if values.ndim else type(values.item()).__name__

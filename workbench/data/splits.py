@@ -1,4 +1,4 @@
-"""Which records are held out, and which a subset holds: drawn record by record, so that one of them moves no other."""
+"""Evaluation records and subsets, drawn record by record so that one record does not move another."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["by_place", "by_record", "coins", "evaluation_rows"]
 
 
 def coins(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
-    """float64[N] in [0, 1], one coin for each record: a hash of the record itself and of a public seed.
+    """float64[N] in [0, 1], one coin per record: a hash of the record itself and of a public seed.
 
-    Equal records are numbered, and each number is hashed with them. So the collection of pairs (record, coin), whatever
-    their order, gains or loses exactly one pair with a record that is added or removed, and all others stay.
+    Equal records are numbered, and the number is hashed with them. So if a record is added or removed, the collection of
+    pairs (record, coin) gains or loses exactly one pair, whatever the order, and all others are unchanged.
 
-    :param arrays: of which record i is entry i of each, N >= 0 entries; what a record becomes must not depend on others.
+    :param arrays: record i is entry i of each, N >= 0 entries. The encoding of a record must not depend on others.
     """
     key = hashlib.blake2b(f"split {seed}".encode(), digest_size=32).digest()
     rows = [_bytes_of(np.asarray(array)) for array in arrays]
@@ -37,9 +37,9 @@ def coins(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
 
 def by_record(arrays: Sequence[np.ndarray], fraction: Any, seed: Any) -> np.ndarray:
-    """bool[N], True for evaluation records, each by its own ``coins``.
+    """bool[N], True for evaluation records, by ``coins``.
 
-    :raises ArgumentError: naming ``evaluation_fraction`` or ``split_seed``; also where a side has too few records.
+    :raises ArgumentError: naming ``evaluation_fraction`` or ``split_seed``; also if a side has too few records.
     """
     fraction, seed = _checked(fraction, seed)
     return _both_sides(coins(arrays, seed) < fraction, fraction)
@@ -48,7 +48,7 @@ def by_record(arrays: Sequence[np.ndarray], fraction: Any, seed: Any) -> np.ndar
 def by_place(records: Any, fraction: Any, seed: Any) -> tuple[Any, Any]:
     """(training part, evaluation part) of a table or an array by ``evaluation_rows``.
 
-    For published records, of which none comes or goes: one that did would move all that follow.
+    For published records only. There no record is added or removed, which would move all records after it.
 
     :raises ArgumentError: as ``by_record``.
     """
@@ -58,7 +58,7 @@ def by_place(records: Any, fraction: Any, seed: Any) -> tuple[Any, Any]:
 
 
 def evaluation_rows(num_rows: int, fraction: float, seed: int) -> np.ndarray:
-    """bool[num_rows], True for evaluation rows: an independent coin for each row, from its place alone."""
+    """bool[num_rows], True for evaluation rows: an independent coin for each row, from its position alone."""
     return np.random.Generator(np.random.PCG64(seed)).random(num_rows) < fraction
 
 
@@ -71,7 +71,7 @@ def _both_sides(held_out: np.ndarray, fraction: float) -> np.ndarray:
         raise _validate.ArgumentError(
             "evaluation_fraction",
             fraction,
-            "leaves too few records on one side of the split, less than 2 to train or none to evaluate; take another "
+            "leaves too few records on one side of the split: fewer than 2 to train, or none to evaluate. Choose another "
             "split_seed, or give evaluation=.",
         )
     return held_out

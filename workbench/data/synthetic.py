@@ -1,4 +1,4 @@
-"""Made-up records of known models, from public seeds: nobody's, so everything about them is public.
+"""Made-up records of known models, from public seeds. They belong to nobody, so everything about them is public.
 
 No array may have more than 10**8 numbers, training and evaluation records together.
 """
@@ -14,7 +14,7 @@ __all__ = ["hierarchical", "mixture", "tokens"]
 
 _LICENCE = "CC0: synthetic"
 _UNIT = "synthetic record"
-_MOST_NUMBERS = 10**8  # of one array; they are made in float64, with one or two more arrays of that size
+_MOST_NUMBERS = 10**8  # of one array; it is made in float64, together with one or two more of that size
 
 
 def hierarchical(
@@ -114,7 +114,7 @@ def tokens(
     """Token sequences whose class shows in which tokens follow which: arrays x int32[N, T] and y int32[N].
 
     Classes 1 .. K are equally likely. In class k a token is, with chance .5, the one before it plus k (mod V), else any.
-    Every token is as frequent in each class as in the others, so counting tokens tells nothing.
+    Every token is equally frequent in all classes, so counting tokens does not help.
 
     :param num_records: N >= 2 training records. :param length: T >= 2 tokens in a sequence.
     :param vocabulary_size: V, more than K. :param num_classes: K >= 2. :param num_evaluation: number of evaluation records.
@@ -155,10 +155,10 @@ def tokens(
 
 
 def _check_size(argument: str, value: int, count: int, width: int = 1) -> None:
-    """That an array of count x width numbers fits into the memory of most machines; without it a process may be ended."""
+    """Check that an array of count x width numbers fits into the memory of most machines."""
     if count * width > _MOST_NUMBERS:
         raise _validate.ArgumentError(
-            argument, value, f"would make an array of more than {_MOST_NUMBERS:.0e} numbers; at most that many can be made."
+            argument, value, f"would make an array of more than {_MOST_NUMBERS:.0e} numbers; at most that many are possible."
         )
 
 

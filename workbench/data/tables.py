@@ -1,4 +1,4 @@
-"""Data sets from the user's own tables: a DataFrame or NumPy arrays, with what is public about them declared."""
+"""Data sets from the user's own tables, a DataFrame or NumPy arrays, with their public facts declared."""
 
 from __future__ import annotations
 
@@ -40,33 +40,33 @@ def from_frame(
     unit: str = "training record",
     name: str = "data frame",
 ) -> Dataset:
-    """A data set from the user's DataFrame, one row a record: arrays "x", "group" with ``group``, "y" with ``target``.
+    """A data set from a DataFrame, one row per record: arrays "x", "group" with ``group``, "y" with ``target``.
 
-    Exactly one of ``bounds``, ``schema`` and ``private_scaling`` says how columns become features. A column that is constant
-    is taken: nothing is checked against the records' own values, because these are private.
+    Exactly one of ``bounds``, ``schema`` and ``private_scaling`` says how columns become features. Constant columns are
+    accepted, because declarations are not checked against the records' values, which are private.
 
-    :param target: name of the target column; None for a table without a target. Which values it can have is never read off
-        the records: it holds False and True, or 0 and 1, or else one of the next three says what its classes are.
+    :param target: name of the target column; None for a table without a target. The possible values are never read off the
+        records: the column has False and True, or 0 and 1, or else one of the next three arguments declares the classes.
     :param bounds: ``{column: (low, high)}``, the publicly known range of every feature in its own units, or one pair for
-        all. Values outside are cut. Bounds taken from the private data themselves would not be covered by the guarantee.
-    :param schema: ``Schema``, or ``{column: declaration}`` as ``Schema.from_declaration`` takes: the general form of
-        ``bounds``, with categories and booleans. It also chooses the columns.
-    :param private_scaling: True, in the place of ``bounds``, scales every feature by the mean and standard deviation of the
-        private training records. These are exact, and every guarantee for this data set says that it does not cover them.
-    :param features: columns to use; all but target and group by default, or those of ``schema``.
-    :param positive: the target value that counts as 1. All other values are one class, "(other)", a misspelt one too.
-    :param classes: all values of the target, two or more, in the order 0, 1, ...; K stands for 0 .. K - 1. Another value is
-        an error.
-    :param threshold: public number that turns a numeric target into "above it".
-    :param group: name of the column of group labels. :param groups: all groups that there are, declared publicly; may be
-        left out where ``group_features`` names them. A record of another group is an error, a group without records is not.
+        all. Values outside are cut. The guarantee would not cover bounds that are computed from the private data.
+    :param schema: ``Schema``, or ``{column: declaration}`` as for ``Schema.from_declaration``: the general form of
+        ``bounds``, with categories and booleans. It also selects the columns.
+    :param private_scaling: True scales every feature by the exact mean and standard deviation of the private training
+        records, instead of ``bounds``. Every guarantee for this data set then says that it does not cover these.
+    :param features: columns to use; by default all but target and group, or those of ``schema``.
+    :param positive: the target value that counts as 1. All other values form one class, "(other)", even a misspelt one.
+    :param classes: all values of the target, two or more, in the order 0, 1, ...; K means 0 .. K - 1. Any other value is an
+        error.
+    :param threshold: public number; the target is whether the column is above it.
+    :param group: name of the column of group labels. :param groups: all groups, declared publicly; not needed if
+        ``group_features`` names them. A record of another group is an error. A group without records is allowed.
     :param group_features: public facts about the groups: a DataFrame with the groups as index, or ``{group: [numbers]}``; by
-        default the single feature "intercept", 1. They are used in the units they come in.
-    :param evaluation: table of evaluation records with the same columns, in the place of a split of ``frame``.
-    :param evaluation_fraction: chance of each row to become an evaluation record, in (0, 1). A row's side follows from what
-        the row becomes (features, group and target) and the seed alone, so one row more or less moves no other.
+        default the single feature "intercept", 1. They are used in their own units.
+    :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``.
+    :param evaluation_fraction: probability of each row to become an evaluation record, in (0, 1). Which side a row is on
+        depends only on its encoded values (features, group and target) and the seed, so no row moves another.
     :param split_seed: public seed of the split, >= 0.
-    :param evaluation_is_public: True declares the evaluation records public; else numbers computed on them are shown
+    :param evaluation_is_public: True declares the evaluation records public. Otherwise numbers computed on them are shown
         only on request and labelled "outside the guarantee".
     :param unit: what one row is, in words.
     :raises ArgumentError: naming the argument and the value, or a column and its type, never a cell.
@@ -74,34 +74,14 @@ def from_frame(
     _validate.flag("evaluation_is_public", evaluation_is_public)
     frame, names, held_out = _checked_frame(frame, evaluation)
     _check_scaling(bounds, schema, private_scaling)
-    columns = list(frame.columns)
-    if target is not None:
-        target = _known("target", _column(target, names), columns)
-    if group is not None:
-        group = _known("group", _column(group, names), columns)
-        if group == target:
-            raise _validate.ArgumentError("group", group, "is the target.")
-    for argument, value in (("groups", groups), ("group_features", group_features)):
-        if group is None and value is not None:
-            raise _validate.ArgumentError(argument, value, "needs group=, the name of the column of group labels.")
-    for argument, value in (("positive", positive), ("classes", classes), ("threshold", threshold)):
-        if target is None and value is not None:
-            raise _validate.ArgumentError(argument, value, "needs target=, the name of the target column.")
+    target, group = _checked_roles(
+        frame,
+        names,
+        {"target": target, "positive": positive, "classes": classes, "threshold": threshold},
+        {"group": group, "groups": groups, "group_features": group_features},
+    )
     declared = None if schema is None else _declared_schema(schema, features, names)
-    if declared is not None:
-        chosen = list(declared.columns)
-    else:
-        others = [column for column in columns if column not in (target, group)]
-        chosen = others if features is None else _columns(features, names)
-    known = dict.fromkeys(columns)
-    for column in chosen:
-        _known("features" if schema is None else "schema", column, known)
-    if not chosen or {target, group}.intersection(chosen) or len(set(chosen)) < len(chosen):
-        raise _validate.ArgumentError(
-            "features" if schema is None else "schema",
-            chosen,
-            "must name at least one column, each once, and neither the target nor the group.",
-        )
+    chosen = _chosen_columns(frame, names, features, declared, (target, group))
     arrays: dict[str, np.ndarray] = {}
     if group is not None:
         all_groups = checked_groups(groups, group_features)
@@ -114,10 +94,7 @@ def from_frame(
         x = preprocessing.numeric_features(frame, chosen)
     else:
         if declared is None:
-            if isinstance(bounds, Mapping):
-                bounds = {_column(label, names): pair for label, pair in bounds.items()}
-            limits = preprocessing.checked_bounds(bounds, chosen)
-            declared = Schema({column: Numeric(*limits[column]) for column in chosen})
+            declared = _schema_of_bounds(bounds, chosen, names)
         x = declared.encode(frame)
     arrays = {"x": x, **arrays}
     if held_out is None:
@@ -144,6 +121,56 @@ def from_frame(
     )
 
 
+def _checked_roles(
+    frame: pd.DataFrame, names: Mapping[Any, str], of_target: Mapping[str, Any], of_group: Mapping[str, Any]
+) -> tuple[str | None, str | None]:
+    """The columns of target and group, None for those that are not given.
+
+    :param of_target: the argument ``target`` and those that need it. :param of_group: ``group`` and those that need it.
+    """
+    columns, target, group = list(frame.columns), of_target["target"], of_group["group"]
+    if target is not None:
+        target = _known("target", _column(target, names), columns)
+    if group is not None:
+        group = _known("group", _column(group, names), columns)
+        if group == target:
+            raise _validate.ArgumentError("group", group, "is the target column; the group must be another.")
+    for arguments, role, needs in (
+        (of_group, "group", "needs group=, the name of the column of group labels."),
+        (of_target, "target", "needs target=, the name of the target column."),
+    ):
+        for argument, value in arguments.items():
+            if arguments[role] is None and value is not None:
+                raise _validate.ArgumentError(argument, value, needs)
+    return target, group
+
+
+def _chosen_columns(
+    frame: pd.DataFrame, names: Mapping[Any, str], features: Any, declared: Schema | None, roles: tuple[str | None, ...]
+) -> list[str]:
+    """The columns that become features: those of the schema, ``features``, or all but target and group (``roles``)."""
+    columns, argument = list(frame.columns), "features" if declared is None else "schema"
+    if declared is not None:
+        chosen = list(declared.columns)
+    else:
+        chosen = [column for column in columns if column not in roles] if features is None else _columns(features, names)
+    known = dict.fromkeys(columns)
+    for column in chosen:
+        _known(argument, column, known)
+    if not chosen or set(roles).intersection(chosen) or len(set(chosen)) < len(chosen):
+        raise _validate.ArgumentError(
+            argument, chosen, "must name at least one column, each once, without target and group."
+        )
+    return chosen
+
+
+def _schema_of_bounds(bounds: Any, chosen: list[str], names: Mapping[Any, str]) -> Schema:
+    if isinstance(bounds, Mapping):
+        bounds = {_column(label, names): pair for label, pair in bounds.items()}
+    limits = preprocessing.checked_bounds(bounds, chosen)
+    return Schema({column: Numeric(*limits[column]) for column in chosen})
+
+
 def from_arrays(
     x: Any,
     y: Any = None,
@@ -157,13 +184,13 @@ def from_arrays(
     name: str = "arrays",
     **options: Any,
 ) -> Dataset:
-    """A data set from NumPy arrays; the other arguments are those of ``from_frame``.
+    """A data set from NumPy arrays. The other arguments are those of ``from_frame``.
 
-    :param x: array[N, D], one row a record, in the features' own units. :param y: array[N], the target (of 0 and 1, or with
-        ``positive=``, ``classes=`` or ``threshold=``), or None.
+    :param x: array[N, D], one row per record, in the features' own units. :param y: array[N], the target (of 0 and 1, or
+        with ``positive=``, ``classes=`` or ``threshold=``), or None.
     :param feature_names: D names of the columns; "x1", "x2", ... by default.
-    :param group: array[N] of group labels, to be given with ``groups`` or ``group_features``.
-    :param evaluation: arrays of evaluation records in the order x, group, y, as far as they are given; else ``x`` is split.
+    :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
+    :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; otherwise ``x`` is split.
     :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
     """
     x = preprocessing.unmasked("x", x)
@@ -171,7 +198,7 @@ def from_arrays(
     present = [each for each in given if given[each] is not None]
     width = np.shape(x)[1] if np.ndim(x) == 2 else 0
     if feature_names is not None and (isinstance(feature_names, (str, bytes)) or not np.ndim(feature_names)):
-        raise _validate.ArgumentError("feature_names", feature_names, "must be a list of names, one a column of x.")
+        raise _validate.ArgumentError("feature_names", feature_names, "must be a list of names, one for each column of x.")
     feature_names = [f"x{number + 1}" for number in range(width)] if feature_names is None else list(feature_names)
     _validate.text("target_name", target_name)
     frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
@@ -193,10 +220,10 @@ def from_arrays(
 def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str, prefix: str = "") -> pd.DataFrame:
     x = preprocessing.unmasked(f"{prefix}x", arrays["x"])
     if x.ndim != 2 or x.shape[1] < 1:
-        raise _validate.ArgumentError(f"{prefix}x", x, "must have shape (records, features); images go to from_images.")
+        raise _validate.ArgumentError(f"{prefix}x", x, "must have shape (records, features); for images use from_images.")
     if len(feature_names) != x.shape[1]:
         raise _validate.ArgumentError(
-            "feature_names", feature_names, f"must be {x.shape[1]} names, one a column of {prefix}x."
+            "feature_names", feature_names, f"must be {x.shape[1]} names, one for each column of {prefix}x."
         )
     frame = pd.DataFrame(x, columns=feature_names)
     for which, label in (("group", "group"), ("y", target_name)):
@@ -204,15 +231,17 @@ def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str
             continue
         values = preprocessing.unmasked(f"{prefix}{which}", arrays[which])
         if values.shape != (len(x),):
-            raise _validate.ArgumentError(f"{prefix}{which}", values, f"must have shape ({len(x)},), one entry a row of x.")
+            raise _validate.ArgumentError(
+                f"{prefix}{which}", values, f"must have shape ({len(x)},), one entry for each row of x."
+            )
         if label in frame.columns:
-            raise _validate.ArgumentError("feature_names", label, f"is the name of {which}.")
+            raise _validate.ArgumentError("feature_names", label, f"is already the name of {which}.")
         frame[label] = values
     return frame
 
 
 def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
-    """``{name: array}`` of evaluation records that were given as a tuple of arrays, which is checked to have them all."""
+    """``{name: array}`` of evaluation records given as a tuple of arrays, which must be complete."""
     if not isinstance(evaluation, (tuple, list)) or len(evaluation) != len(names):
         expected = f"({', '.join(names)}{',' if len(names) == 1 else ''})"
         raise _validate.ArgumentError("evaluation", type(evaluation).__name__, f"must be a tuple of arrays {expected}.")
@@ -220,7 +249,7 @@ def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
-    """(all rows with text as column names, {label: text}, which rows are evaluation records if that is given)."""
+    """(all rows, with text as column names; {label: text}; which rows are evaluation records, if given)."""
     for argument, table in (("frame", frame), ("evaluation", evaluation)):
         if not isinstance(table, pd.DataFrame) and not (argument == "evaluation" and table is None):
             raise _validate.ArgumentError(argument, type(table).__name__, "must be a pandas DataFrame.")
@@ -229,9 +258,9 @@ def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any,
     repeated = sorted(column for column, times in collections.Counter(columns).items() if times > 1)
     withheld = preprocessing.names_withheld(columns)
     if repeated:
-        from_a_file = all(isinstance(label, str) for label in names)  # a label that is a number is the user's own
+        from_a_file = all(isinstance(label, str) for label in names)  # a number as label is not from a file
         shown = withheld if from_a_file and withheld else repeated[0]
-        raise _validate.ArgumentError("frame", shown, "this column name occurs more than once.")
+        raise _validate.ArgumentError("frame", shown, "is the name of more than one column.")
     frame = frame.set_axis(columns, axis=1)
     if evaluation is None:
         return frame, names, None
@@ -240,37 +269,37 @@ def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any,
     missing = [column for column in columns if occurs[column] != 1]
     if missing:
         raise _validate.ArgumentError(
-            "evaluation", withheld or missing[0], "this column of the training table must occur once here too."
+            "evaluation", withheld or missing[0], "is a column of the training table, and must be here exactly once."
         )
     if len(frame) < 2 or len(evaluation) < 1:
         raise _validate.ArgumentError(
-            "evaluation", type(evaluation).__name__, "at least 2 training records and 1 evaluation record are needed."
+            "evaluation", type(evaluation).__name__, "needs at least 2 training records and 1 evaluation record."
         )
     both = pd.concat([frame, evaluation.set_axis(others, axis=1)[columns]], ignore_index=True)
     return both, names, np.arange(len(both)) >= len(frame)
 
 
 def _check_scaling(bounds: Any, schema: Any, private_scaling: Any) -> None:
-    """That the user chose one way of scaling, and knowingly."""
+    """Check that the user chose exactly one way of scaling."""
     _validate.flag("private_scaling", private_scaling)
     if bounds is not None and schema is not None:
-        raise _validate.ArgumentError("schema", schema, "takes the place of bounds: give one of the two.")
+        raise _validate.ArgumentError("schema", schema, "must be left out if bounds is given: use one of the two.")
     for argument, value in (("bounds", bounds), ("schema", schema)):
         if private_scaling and value is not None:
             raise _validate.ArgumentError(
-                argument, value, "must be left out with private_scaling=True, which scales by the private records instead."
+                argument, value, "must be left out if private_scaling=True, which scales by the private records instead."
             )
     if not private_scaling and bounds is None and schema is None:
         raise _validate.ArgumentError(
             "bounds",
             None,
-            "declare the public range of every feature, such as bounds={'age': (0, 100)}, or schema= for categories, or "
-            "ask for private_scaling=True, which no guarantee covers.",
+            "must declare the public range of every feature, such as bounds={'age': (0, 100)}. For categories use schema=. "
+            "private_scaling=True scales without a declaration, but no guarantee covers it.",
         )
 
 
 def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Schema:
-    """The schema with columns by their text, and only ``features`` of them where these are given."""
+    """The schema with the text of labels as column names; only the columns ``features``, if given."""
     if not isinstance(schema, Schema):
         if isinstance(schema, Mapping):
             schema = {_column(label, names): given for label, given in schema.items()}
@@ -290,7 +319,7 @@ def _target(column: pd.Series, positive: Any, classes: Any, threshold: Any) -> t
     several = [name for name, value in given.items() if value is not None]
     if len(several) > 1:
         raise _validate.ArgumentError(
-            several[1], given[several[1]], f"must not be given with {several[0]}, which says what the classes are."
+            several[1], given[several[1]], f"must be left out if {several[0]} is given, which declares the classes."
         )
     if threshold is not None:
         return targets.thresholded(column, threshold)
@@ -300,18 +329,18 @@ def _target(column: pd.Series, positive: Any, classes: Any, threshold: Any) -> t
 
 
 def _known(argument: str, column: Any, columns: Collection[str]) -> str:
-    """``column``, which is the name of one of ``columns``."""
+    """``column``, checked to be the name of one of ``columns``."""
     if not isinstance(column, str) or column not in columns:  # an array would compare entry by entry
         raise preprocessing.unknown_column(argument, column, columns)
     return str(column)
 
 
 def _column(given: Any, names: Mapping[Any, str]) -> Any:
-    """The text that a column goes by, where ``given`` is its label in the frame or a whole number; else ``given``."""
+    """The text of a column label, if ``given`` is a label of the frame or a whole number; otherwise ``given``."""
     try:
         if given in names:
             return names[given]
-    except TypeError:  # a list, say: no name
+    except TypeError:  # not hashable, so not a label
         return given
     return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
 

@@ -1,4 +1,4 @@
-"""Targets of records: which class is which follows from what is declared, and from the type of a column, never from rows."""
+"""Targets of records. Their classes follow from declarations and column types, never from the rows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MOST_CLASSES = 10_000
 
 
 def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, tuple[str, str]]:
-    """(int32 target of 0 and 1, labels of the two classes), which follow from the column's type and ``positive`` alone.
+    """(int32 target of 0 and 1, labels of the two classes). The labels follow from column type and ``positive`` alone.
 
-    :param positive: the value that counts as 1, compared as a number where it is one (True is 1), else as text; every other
-        value is the other class. May be left out where all values are 0 and 1 or False and True.
+    :param positive: the value that counts as 1, compared as a number if it is one (True is 1), otherwise as text. Every
+        other value is in the other class. It may be left out if all values are 0 and 1, or False and True.
     :raises ArgumentError: naming ``target`` if a value is missing, or ``positive`` if it is needed or cannot occur.
     """
     name = str(column.name)
@@ -34,26 +34,27 @@ def binary_target(column: pd.Series, positive: Any = None) -> tuple[np.ndarray, 
             raise _validate.ArgumentError(
                 "positive",
                 None,
-                f"{name!r} has other values than 0 and 1, and none is read off the records: say which value counts as 1, as "
-                "in positive='yes' (all others are then one class), or declare all of them, as in classes=['no', 'yes'].",
+                f"must name the value of {name!r} that counts as 1, as in positive='yes' (all others are then one class), "
+                "because the column has other values than 0 and 1, and classes are not read off the records. Or declare all "
+                "values, as in classes=['no', 'yes'].",
             )
         return values.astype(np.int32), ("False", "True") if truth_values else ("0", "1")
     if not pd.api.types.is_scalar(positive):
-        raise _validate.ArgumentError("positive", type(positive).__name__, "must be one value, which counts as 1.")
+        raise _validate.ArgumentError("positive", type(positive).__name__, "must be a single value, which counts as 1.")
     chosen = _compared(positive)
     if truth_values and chosen not in (0, 1):
-        raise _validate.ArgumentError("positive", positive, f"{name!r} holds False and True: one of these counts as 1.")
+        raise _validate.ArgumentError("positive", positive, f"must be False or True, because {name!r} is a boolean column.")
     if pd.api.types.is_numeric_dtype(column.dtype) and not isinstance(chosen, float):
-        raise _validate.ArgumentError("positive", positive, f"{name!r} holds numbers: one of these counts as 1.")
+        raise _validate.ArgumentError("positive", positive, f"must be a number, because {name!r} is a column of numbers.")
     text = text_of(positive)
     same = np.array([_compared(cell) == chosen for cell in column.tolist()], bool)
     return same.astype(np.int32), (f"not {OTHER}" if text == OTHER else OTHER, text)
 
 
 def _compared(cell: Any) -> float | str | None:
-    """What one value is compared by: the number that it is or is the text of, True being 1; else its text.
+    """The form in which one value is compared: a number, if it is one or the text of one (True is 1); otherwise its text.
 
-    It follows from the value alone: another record may turn a column of truth values or numbers into one of text.
+    It depends on the value alone, because another record may turn a column of booleans or numbers into one of text.
     """
     text = text_or_none(cell)
     number = {"true": 1.0, "false": 0.0}.get((text or "").lower(), number_or_nan(cell))
@@ -61,9 +62,9 @@ def _compared(cell: Any) -> float | str | None:
 
 
 def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(int32 place of each value among ``classes``, compared as text; the labels).
+    """(int32 position of each value in ``classes``, compared as text; the labels).
 
-    :raises ArgumentError: naming ``classes`` if they are no two names or more, or ``target`` for a row of none of them.
+    :raises ArgumentError: naming ``classes`` if they are fewer than two names, or ``target`` for a row with none of them.
     """
     labels = class_names(classes)
     place_of = {label: place for place, label in enumerate(labels)}
@@ -72,14 +73,14 @@ def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple
         raise _validate.ArgumentError(
             "target",
             str(column.name),
-            f"some row has none of the {len(labels)} declared classes, or no value; declare all that there can be in "
-            "classes=[...], or name the one that counts with positive=.",
+            f"has none of the {len(labels)} declared classes, or no value, in some row; declare all possible values in "
+            "classes=[...], or give the one that counts as 1 with positive=.",
         )
     return codes, labels
 
 
 def class_names(classes: Any) -> tuple[str, ...]:
-    """The names of two or more classes as text, or an ``ArgumentError`` that names ``classes``; K stands for 0 .. K - 1."""
+    """The names of two or more classes as text; K means 0 .. K - 1. :raises ArgumentError: naming ``classes``."""
     if isinstance(classes, numbers.Integral) and not isinstance(classes, bool) and 2 <= int(classes) <= _MOST_CLASSES:
         return tuple(map(str, range(int(classes))))
     if isinstance(classes, (str, Mapping, set, frozenset)) or not isinstance(classes, Iterable):
@@ -89,7 +90,7 @@ def class_names(classes: Any) -> tuple[str, ...]:
         raise _classes_needed(classes)
     names = tuple(text_of(each) for each in given)
     if len(set(names)) < len(names):
-        raise _validate.ArgumentError("classes", given, "two of them are the same as text.")
+        raise _validate.ArgumentError("classes", given, "must all be different (they are compared as text).")
     return names
 
 
@@ -97,21 +98,21 @@ def _classes_needed(classes: Any) -> _validate.ArgumentError:
     return _validate.ArgumentError(
         "classes",
         classes,
-        "declare all classes that there can be, two or more, as in classes=['cat', 'dog'] or classes=10 for 0 .. 9: read "
-        "off private labels they would tell of a single record.",
+        "must declare all possible classes, two or more, as in classes=['cat', 'dog'] or classes=10 for 0 .. 9. Classes "
+        "that are read off private labels could reveal a single record.",
     )
 
 
 def _refuse_missing(column: pd.Series) -> None:
-    """An ``ArgumentError`` that names ``target`` where a value of it is missing."""
+    """Check that no value is missing. :raises ArgumentError: naming ``target``."""
     if column.isna().any():
-        raise _validate.ArgumentError("target", str(column.name), "the target is missing in some row; drop such rows first.")
+        raise _validate.ArgumentError("target", str(column.name), "is missing in some row; drop such rows first.")
 
 
 def thresholded(column: pd.Series, threshold: float) -> tuple[np.ndarray, tuple[str, str]]:
     """(int32 target, labels of the two classes): whether each number is above the public ``threshold``.
 
-    :raises ArgumentError: naming the column, if a value is missing, infinite or no number.
+    :raises ArgumentError: naming the column, if a value is missing, infinite or not a number.
     """
     limit = _validate.number("threshold", threshold)
     return (finite_numbers(column) > limit).astype(np.int32), (f"<= {limit:g}", f"> {limit:g}")

@@ -99,7 +99,7 @@ def forget(path: str | Path) -> Spend | None:
         ledger, key = Ledger(entered[0]), entered[1]
         ledger.recover([key])
         spend = ledger.spend(key)
-        if spend is not None and spend.state == "reserved":
+        if spend is not None and spend.status == "reserved":
             raise ArgumentError("path", str(path), "is of a fit that is running: stop it first.")
     checkpoints.forget(folder)
     return spend

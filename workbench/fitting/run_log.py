@@ -28,7 +28,7 @@ from workbench.fitting.checkpoints import (
 from workbench.fitting.settings import FitSpec
 from workbench.inference.step import DPVIState
 from workbench.ledger.fingerprint import secret_key
-from workbench.ledger.reservation import LedgerWarning, Reservation, ledger_for, records_of
+from workbench.ledger.reservation import LedgerWarning, Reservation, id_of, ledger_for
 from workbench.models.registry import source_file
 from workbench.privacy.plan import PrivacyPlan
 
@@ -70,7 +70,7 @@ class RunLog:
         )
         self.account = Reservation(
             book,
-            lambda: records_of(spec.source),
+            lambda: id_of(spec.source),
             lambda: [spec.guarantee(plan, plan.settings.iterations, noise_size)],
             model=spec.model.name,
             plan=self._entered_plan,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,11 +27,7 @@ def model(text: str, options: Mapping[str, Any], folder: str | Path = "") -> Any
 
     if not is_file(text) and ":" not in text:
         return models.get(text, **options) if options else text
-    found = models.from_file(os.path.join(folder, os.path.expanduser(text)))
-    for name, value in options.items():
-        if name not in found.options:
-            raise ArgumentError("option", f"{name}={value}", f"the model knows {', '.join(found.options) or 'none'}.")
-    return dataclasses.replace(found, options={**found.options, **options})
+    return models.from_file(os.path.join(folder, os.path.expanduser(text)), **options)
 
 
 def table(argument: str, path: str | Path) -> Any:

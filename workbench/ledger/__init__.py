@@ -1,4 +1,4 @@
-"""What all fits on a data set have spent together: a record that outlives processes, budgets, and what they add up to."""
+"""What all fits on a data set have spent together: a file that outlives processes, caps, and totals."""
 
 from workbench.ledger.ledger import Ledger
 

@@ -1,12 +1,12 @@
-"""The ledger's file: made whole, proved whole before what it says is believed, and the key by which it knows records.
+"""The ledger's file: created whole, proved whole before its content is used, and the key that recognises records.
 
-*Checksum.* Beside its tables the file has the sum of a hash of every row (and of the tables' definitions), which each
-transaction brings up to date. It is not keyed: it finds what an accident did to the file, not what somebody did on purpose.
-Left out is the column ``owner``, the process of a fit: whatever that says, no total changes.
+*Checksum.* Beside its tables the file has the sum of a hash of every row and of the tables' definitions. Each transaction
+brings it up to date. It is not keyed: it detects accidents, not tampering. The column ``owner``, the process of a fit, is
+left out, because no total depends on it.
 
-*Key.* ``ledger.sqlite.key`` lies beside ``ledger.sqlite``, which has a digest of it. All who write to the ledger fingerprint
-records with that key, and so find the same data sets. It is not in the file itself, so that the file can be copied, read and
-sent without it: with the key, guesses about records could be tested against fingerprints and sketches.
+*Key.* ``ledger.sqlite.key`` is beside ``ledger.sqlite``, which has a digest of it. Everybody who writes to the ledger
+fingerprints records with that key, and so finds the same data sets. The key is not in the file itself, so the file can be
+copied, read and sent without it: with the key, guesses about records could be tested against fingerprints and sketches.
 """
 
 from __future__ import annotations
@@ -22,8 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from workbench import _folders, _validate
+from workbench.ledger._errors import (
+    OTHER_FILE,
+    RESTORE,
+    DamageError,
+    LedgerDiskError,
+    LedgerError,
+    LedgerFileError,
+    LostLedgerError,
+    is_locked,
+    ledger_error,
+)
 
-__all__ = ["LedgerError", "LedgerFile", "LostLedgerError", "check_pages", "digest_of", "fact", "now", "own_key"]
+__all__ = ["LedgerFile", "check_pages", "digest_of", "fact", "now", "own_key"]
 
 _APPLICATION = 0x4450564C  # "DPVL", in the file's header
 _FORMAT = 2  # 1 had neither facts, seal nor the column datasets.key
@@ -34,14 +45,14 @@ _FACTS = "facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _SEAL = "seal (total TEXT NOT NULL)"
 
 _TABLES = (
-    # key: digest of the one that fingerprint and sketch were made with, "" where that is not known
+    # key: digest of the key that made fingerprint and sketch, "" if that is not known
     """datasets (
         number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, fingerprint TEXT NOT NULL UNIQUE, unit TEXT NOT NULL,
         sketch BLOB NOT NULL, time TEXT NOT NULL, key TEXT NOT NULL DEFAULT '')""",
     """relatives (
         one INTEGER NOT NULL, other INTEGER NOT NULL, how TEXT NOT NULL, counted INTEGER NOT NULL, why TEXT NOT NULL,
         who TEXT NOT NULL, time TEXT NOT NULL, PRIMARY KEY (one, other))""",
-    # the newest of a data set counts, an empty epsilon takes it away; "after" is the last spend's number by then
+    # the newest cap of a data set counts, and NULL as epsilon removes it; after: number of the last spend at that time
     """caps (
         number INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NULL, epsilon REAL, delta REAL, relation TEXT,
         filter_order INTEGER, after INTEGER NOT NULL, why TEXT NOT NULL, who TEXT NOT NULL, time TEXT NOT NULL)""",
@@ -58,19 +69,8 @@ _TABLES = (
 _SEALED = ("datasets", "relatives", "caps", "spends", "facts")
 
 
-class LedgerError(_validate.ArgumentError):
-    """The ledger's file cannot be used; nothing that it holds was changed."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__("ledger", str(path), reason)
-
-
-class LostLedgerError(LedgerError):
-    """The ledger's file is gone or damaged, and with it what was spent and allowed."""
-
-
 class LedgerFile:
-    """The file of one ledger, which any number of processes and threads may use at once. :param path: absolute."""
+    """The file of one ledger. Any number of processes and threads may use it at once. :param path: absolute."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,9 +78,9 @@ class LedgerFile:
         self.owners = path.with_name(f"{path.name}.owners")
 
     def exists(self) -> bool:
-        """Whether there is one; False where there never was, as far as can be seen.
+        """Whether the file is there. False if it never was, as far as can be seen.
 
-        :raises LostLedgerError: if there was one. :raises LedgerError: if that cannot be found out.
+        :raises LostLedgerError: if it was there and is gone. :raises LedgerError: if that cannot be determined.
         """
         try:
             if self.path.exists():
@@ -89,22 +89,20 @@ class LedgerFile:
         except OSError as error:
             raise self.error(error) from error
         if left:
-            raise LostLedgerError(
-                self.path, f"is gone: {left[0].name} beside it is of a ledger that was there. {_HOW_TO_GO_ON}"
-            )
+            reason = f"is gone: {left[0].name} beside it belongs to a ledger that was there."
+            raise LostLedgerError(self.path, reason, code="gone", remedy=RESTORE)
         return False
 
-    def error(self, error: OSError | sqlite3.Error | UnicodeDecodeError) -> LedgerError:
-        """What to do about an error of SQLite or of the file system."""
-        kind, meaning = _meaning(error)
-        return kind(self.path, f"{meaning} ({error}).")
+    def error(self, error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> LedgerError:
+        """The ledger's error for an error of SQLite or of the file system."""
+        return ledger_error(self.path, error)
 
     @contextlib.contextmanager
     def open(self, *, write: bool, whole: bool = True) -> Iterator[sqlite3.Connection]:
-        """The database in one transaction: all that is done inside, or nothing.
+        """The database in one transaction: everything inside is done, or nothing.
 
-        :param whole: prove first that it is whole. False is for changes to rows that are known already.
-        :raises LedgerError: if it cannot be used.
+        :param whole: first prove that the file is whole. False is for changes to rows that are already known.
+        :raises LedgerError: if the file cannot be used.
         """
         try:
             self._check_size()
@@ -117,17 +115,24 @@ class LedgerFile:
                         _check_seal(database)
                     with _sealing(database) if write else contextlib.nullcontext():
                         yield database
-        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes damaged text in its errors
+        except LedgerError:
+            raise
+        except (
+            OSError,
+            sqlite3.Error,
+            UnicodeDecodeError,
+            DamageError,
+        ) as error:  # SQLite may quote damaged text
             raise self.error(error) from error
 
     def _check_size(self) -> None:
-        """SQLite takes no file, an empty one and one of a byte for a new database."""
+        """SQLite would take a missing, an empty or a one-byte file for a new database."""
         size = self.path.stat().st_size
         if size < _LEAST_BYTES:
-            raise sqlite3.DatabaseError(f"malformed: it has {size} bytes")
+            raise DamageError("damaged", f"it has {size} bytes")
 
     def _make(self, facts: Sequence[tuple[str, str]] = ()) -> None:
-        """An empty ledger: the whole file at once, so that no crash leaves a part of one behind."""
+        """Create an empty ledger, the whole file at once, so that no crash leaves part of one behind."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle, partial = tempfile.mkstemp(dir=self.path.parent, prefix=".ledger-")  # readable for its owner alone
@@ -147,42 +152,44 @@ class LedgerFile:
             finally:
                 Path(partial).unlink(missing_ok=True)
         except FileNotFoundError as error:  # in a place such as /proc; nothing was lost
-            reason = "its folder cannot be made or takes no files: name another file with ledger= or $WORKBENCH_LEDGER"
-            raise LedgerError(self.path, f"{reason} ({error}).") from error
+            reason = f"its folder cannot be made or takes no files ({error})."
+            raise LedgerFileError(self.path, reason, code="no folder", remedy=f"{OTHER_FILE}.") from error
         except (OSError, sqlite3.Error) as error:
             raise self.error(error) from error
 
     def begin_anew(self) -> Path | None:
-        """An empty ledger where there was one that is gone or damaged; returns where a damaged file was moved.
+        """Create an empty ledger if the old one is gone or damaged; returns where a damaged file was moved.
 
-        :raises LedgerError: if there is one in order, or none was ever there.
+        :raises LedgerError: if the ledger is in order, or was never there.
         """
         moved = None
         try:
             if not self.exists():
-                raise LedgerError(self.path, "was never there; the first fit on private records makes it.")
+                reason = "was never there; the first fit on private records makes it."
+                raise LedgerFileError(self.path, reason, code="never there")
             with self.open(write=False) as database:
                 check_pages(database)
         except LostLedgerError:
             try:
                 if self.path.exists():
                     moved = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-                    for end in ("-wal", "-shm", ""):  # what is left of the old one must not be taken for the new one's
+                    for end in ("-wal", "-shm", ""):  # or SQLite would read the old files into the new ledger
                         with contextlib.suppress(FileNotFoundError):
                             os.rename(f"{self.path}{end}", f"{moved}{end}")
             except OSError as error:
                 raise self.error(error) from error
         else:
-            raise LedgerError(self.path, "is in order: it is not begun anew. Name another file to keep another ledger.")
+            reason = "is in order, so it is not begun anew. To keep a second ledger, name another file."
+            raise LedgerFileError(self.path, reason, code="in order")
         self._make([("begun anew", now())])
         return moved
 
     # ---- the key --------------------------------------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        """The key of the ledger's fingerprints and sketches; with it the ledger is made, where there is none.
+        """The key of the ledger's fingerprints and sketches. Creates key and ledger if there are none.
 
-        :raises LedgerError: if the file beside the ledger is missing, damaged or another one.
+        :raises LedgerError: if the key file beside the ledger is missing, damaged or of another ledger.
         """
         if not self.exists():
             self._make()
@@ -190,20 +197,21 @@ class LedgerFile:
             return self._agreed_key(database)
 
     def key_in(self, database: sqlite3.Connection) -> bytes | None:
-        """The key, where the ledger has it and knows by which key each data set was entered; else ``key`` finds out."""
+        """The key, if the ledger has it and knows the key of every data set. None otherwise: ``key`` finds out then."""
         key, digest = self._kept_key(), fact(database, "key")
         return None if key is None or digest != digest_of(key) or _unknown(database) else key
 
     def new_key(self) -> None:
-        """Another key where the old one is lost. Data sets entered before are not known again by it.
+        """Make another key if the old one is lost. It does not recognise data sets entered before.
 
         :raises LedgerError: if the ledger has its key.
         """
         with self.open(write=True) as database:
+            key = None
             with contextlib.suppress(LedgerError):
                 key = self._kept_key()
-                if key is not None and fact(database, "key") == digest_of(key):
-                    raise _validate.ArgumentError("ledger", str(self.path), "has its key, which is not replaced.")
+            if key is not None and fact(database, "key") == digest_of(key):
+                raise LedgerFileError(self.path, "has its key, which is not replaced.", code="in order")
             try:
                 if self.key_path.exists():
                     os.rename(self.key_path, self.key_path.with_name(f"{self.key_path.name}.old-{time.time_ns()}"))
@@ -216,35 +224,41 @@ class LedgerFile:
 
         try:
             return read_key(self.key_path)
-        except (OSError, _validate.ArgumentError) as error:
-            reason = error.expectation if isinstance(error, _validate.ArgumentError) else str(error)
-            raise self._key_error(f"cannot be used ({reason.rstrip('.')})") from error
+        except OSError as error:
+            raise self._key_error(f"cannot be read ({error})", error) from error
+        except _validate.ArgumentError as error:
+            raise self._key_error(error.expectation.rstrip(".")) from error
 
     def _made_key(self, key: bytes | None) -> bytes:
         from workbench.ledger.fingerprint import make_key
 
-        try:  # all who may use the ledger need it
+        try:  # everybody who may use the ledger needs the key
             return make_key(self.key_path, key, self.path.stat().st_mode & 0o660)
         except OSError as error:
-            raise self._key_error(f"cannot be made ({error})") from error
+            raise self._key_error(f"cannot be made ({error})", error) from error
 
-    def _key_error(self, what: str) -> LedgerError:
-        return LedgerError(
+    def _key_error(self, problem: str, cause: OSError | None = None) -> LedgerError:
+        """The error of a key that cannot be used. :param cause: a full or broken disk is reported as such."""
+        if cause is not None and isinstance(found := self.error(cause), LedgerDiskError):
+            return found
+        return LedgerFileError(
             self.path,
-            f"its key, {self.key_path.name} beside it, {what}: without it no records are known again, so no fit is entered. "
-            "Put it there from where the ledger was or from a copy, readable for all who use the ledger; if it is lost: "
-            "workbench ledger new-key.",
+            f"its key, {self.key_path.name} beside it, {problem}. Without the key no records are recognised, so no fit is "
+            "entered.",
+            code="key",
+            remedy="Put the key there from where the ledger was, or from a copy, readable for everybody who uses the "
+            "ledger. If it is lost: workbench ledger new-key.",
         )
 
     def _agreed_key(self, database: sqlite3.Connection) -> bytes:
-        """The key of the file beside the ledger, made where the ledger has none; the ledger has its digest from now on."""
+        """The key in the file beside the ledger, created if the ledger has none. Afterwards the ledger has its digest."""
         digest, key, own = fact(database, "key"), self._kept_key(), own_key()
         _label(database, own)
         known = {row["key"] for row in database.execute("SELECT key FROM datasets")}
         if known and digest is not None and (key is None or digest != digest_of(key)):
-            raise self._key_error("is missing" if key is None else "is that of another ledger")
+            raise self._key_error("is missing" if key is None else "belongs to another ledger")
         if key is None:
-            # ledgers were written with the user's own key once; what that does not open was another user's
+            # early versions used the user's own key; data sets that it does not open were another user's
             key = self._made_key(own if own is not None and digest_of(own) in known else None)
         if digest != digest_of(key):
             _set_fact(database, "key", digest_of(key))
@@ -253,7 +267,7 @@ class LedgerFile:
 
 
 def own_key() -> bytes | None:
-    """The user's own, where there is one that can be read."""
+    """The user's own key, if there is one that can be read."""
     from workbench.ledger.fingerprint import key_file, read_key
 
     try:
@@ -263,30 +277,30 @@ def own_key() -> bytes | None:
 
 
 def digest_of(key: bytes) -> str:
-    """By which a ledger knows its key."""
+    """The digest by which a ledger recognises its key."""
     return hashlib.blake2b(key, digest_size=16, person=b"ledger key").hexdigest()
 
 
 def fact(database: sqlite3.Connection, name: str) -> str | None:
-    """What the ledger knows of itself: the digest of its "key", and when it was "begun anew"."""
+    """A fact about the ledger: the digest of its "key", or when it was "begun anew"."""
     found = database.execute("SELECT value FROM facts NOT INDEXED WHERE name = ?", (name,)).fetchone()
     return None if found is None else str(found[0])
 
 
 def _set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
-    # REPLACE would delete the old row behind the back of the triggers that keep the checksum
+    # REPLACE would delete the old row without firing the triggers that keep the checksum
     database.execute(
         "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
     )
 
 
 def _unknown(database: sqlite3.Connection) -> list[sqlite3.Row]:
-    """Data sets of which it is not known by which key they were entered."""
+    """Data sets whose key is not known."""
     return database.execute("SELECT number, sketch FROM datasets WHERE key = ''").fetchall()
 
 
 def _label(database: sqlite3.Connection, key: bytes | None) -> None:
-    """Find out which of ``_unknown`` were entered with ``key``."""
+    """Note which data sets of ``_unknown`` were entered with ``key``."""
     from workbench.ledger.overlap import is_of
 
     if key is not None:
@@ -299,19 +313,19 @@ def _label(database: sqlite3.Connection, key: bytes | None) -> None:
 
 
 def _check_form(database: sqlite3.Connection) -> None:
-    """Prove that this is a ledger, of this version once it has been seen.
+    """Prove that this is a ledger. One of an earlier format is converted to this one.
 
-    :raises sqlite3.DatabaseError: if it is something else, or of a later version.
+    :raises DamageError: if it is something else, or of a later version.
     """
     application, form, tables = (
         database.execute(text).fetchone()[0]
         for text in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
     )
     if application != _APPLICATION or not tables:
-        raise sqlite3.DatabaseError("it is a database of something else")
+        raise DamageError("another database", "it is a database of something else")
     if form == 1:
         with _transaction(database, "IMMEDIATE"):
-            if database.execute("PRAGMA user_version").fetchone()[0] == 1:  # no other process was first
+            if database.execute("PRAGMA user_version").fetchone()[0] == 1:  # or another process has converted it
                 check_pages(database)
                 for statement in (
                     "ALTER TABLE datasets ADD COLUMN key TEXT NOT NULL DEFAULT ''",
@@ -323,23 +337,23 @@ def _check_form(database: sqlite3.Connection) -> None:
                 database.execute("INSERT INTO seal VALUES (?)", (_hex(_total(database)),))
                 database.execute(f"PRAGMA user_version = {_FORMAT}")
     elif form != _FORMAT:
-        raise sqlite3.DatabaseError(f"it has format {form}, this version writes {_FORMAT}")
+        raise DamageError("another format", f"it has format {form}, and this version writes {_FORMAT}")
 
 
 def check_pages(database: sqlite3.Connection) -> None:
-    """SQLite's own check, of indexes too.
+    """Run SQLite's own check, also of indexes.
 
-    :raises sqlite3.DatabaseError: if it finds anything.
+    :raises DamageError: if it finds anything.
     """
     (sound,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if sound != "ok":
-        raise sqlite3.DatabaseError(f"malformed: {sound}")
+        raise DamageError("damaged", str(sound))
 
 
 def _check_seal(database: sqlite3.Connection) -> None:
-    """:raises sqlite3.DatabaseError: if the checksum is not that of what the tables hold."""
+    """Check the checksum. :raises DamageError: if it is not that of the tables."""
     if [row["total"] for row in database.execute("SELECT total FROM seal")] != [_hex(_total(database))]:
-        raise sqlite3.DatabaseError("malformed: what it holds does not agree with its checksum")
+        raise DamageError("damaged", "its content does not agree with its checksum")
 
 
 def _hex(total: int) -> str:
@@ -361,7 +375,7 @@ def _columns(database: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _row_hash(table: str, values: Sequence[Any]) -> int:
-    """Of one row: a 128-bit number."""
+    """A 128-bit hash of one row."""
     short = [hashlib.blake2b(value).hexdigest() if isinstance(value, bytes) else value for value in values]
     text = repr((table, short)).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")
@@ -369,7 +383,7 @@ def _row_hash(table: str, values: Sequence[Any]) -> int:
 
 @contextlib.contextmanager
 def _sealing(database: sqlite3.Connection) -> Iterator[None]:
-    """Bring the checksum up to date with all rows that change inside."""
+    """Update the checksum for all rows that change inside."""
     changes = 0
 
     def changed(sign: int, table: str, *values: Any) -> None:
@@ -392,7 +406,7 @@ def _sealing(database: sqlite3.Connection) -> Iterator[None]:
         try:
             database.execute("UPDATE seal SET total = ?", (_hex(int(total, 16) + changes),))
         except ValueError:
-            raise sqlite3.DatabaseError("malformed: it has no checksum") from None
+            raise DamageError("damaged", "it has no checksum") from None
 
 
 @contextlib.contextmanager
@@ -407,13 +421,13 @@ def _transaction(database: sqlite3.Connection, kind: str) -> Iterator[None]:
 
 
 def _write_ahead(database: sqlite3.Connection) -> None:
-    """Readers and a writer at once, and nothing lost that was committed."""
-    for attempt in range(100):  # the change of mode does not wait for others
+    """Allow readers beside one writer, and lose nothing that was committed."""
+    for attempt in range(100):  # the change of mode does not wait for other connections
         try:
             database.execute("PRAGMA journal_mode = WAL")
             break
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or attempt == 99:
+            if not is_locked(error) or attempt == 99:
                 raise
             time.sleep(0.02)
     database.execute("PRAGMA synchronous = FULL")
@@ -422,27 +436,3 @@ def _write_ahead(database: sqlite3.Connection) -> None:
 def now() -> str:
     """The time as the ledger writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-_HOW_TO_GO_ON = (
-    "Restore a copy, for what it recorded is spent. If there is none, workbench ledger begin-anew begins an empty one, "
-    "which knows nothing of what was spent before, nor of any cap."
-)
-
-
-def _meaning(error: OSError | sqlite3.Error | UnicodeDecodeError) -> tuple[type[LedgerError], str]:
-    """What to do about an error of SQLite or of the file system, and whether the ledger is lost."""
-    text = str(error)
-    if "full" in text or "No space" in text:
-        return LedgerError, "the disk is full: nothing was recorded, and what was recorded before is safe; make room"
-    if "readonly" in text or isinstance(error, PermissionError) or "Read-only" in text:
-        return LedgerError, "cannot be written: name another file with ledger= or $WORKBENCH_LEDGER, or make it writable"
-    if "has format" in text:
-        return LedgerError, "was written by another version"
-    if "something else" in text:
-        return LedgerError, "is damaged or no ledger: it was left as it is; move it away or restore a copy"
-    if isinstance(error, FileNotFoundError):
-        return LostLedgerError, f"is not there. {_HOW_TO_GO_ON[:-1]}"
-    if isinstance(error, OSError) or any(word in text for word in ("locked", "unable to open", "disk I/O")):
-        return LedgerError, "cannot be used: name another file with ledger= or $WORKBENCH_LEDGER"
-    return LostLedgerError, f"is damaged or no ledger: it was left as it is. {_HOW_TO_GO_ON[:-1]}"

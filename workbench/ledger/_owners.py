@@ -1,6 +1,6 @@
-"""Which processes are still there: each holds a lock on a small file of its own, which ends with it however it ends.
+"""Which processes are still running. Each holds a lock on a small file, and the lock ends with the process, however it ends.
 
-Neither clocks nor process numbers, which are given out again, decide whether a reservation's fit is still running.
+Clocks and process numbers, which the operating system reuses, do not decide whether a reservation's fit is still running.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows, where a file that is open cannot be deleted
+except ImportError:  # Windows, where an open file cannot be deleted
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["is_alive", "own"]
@@ -23,14 +23,14 @@ _own: dict[Path, tuple[int, str, int]] = {}  # folder: process, owner, handle of
 
 
 def own(folder: Path) -> str:
-    """The name of this process in ``folder``, the same for as long as it lives; made where it is missing.
+    """The name of this process in ``folder``, which is created if it is missing. It stays the same for the whole process.
 
     :raises OSError: if the folder cannot be written to.
     """
     folder = folder.resolve()
     with _lock:
         process, owner, _ = _own.get(folder, (0, "", 0))
-        if process == os.getpid() and (folder / owner).exists():  # a forked child has the parent's entry
+        if process == os.getpid() and (folder / owner).exists():  # a forked child inherits the entry
             return owner
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = uuid.uuid4().hex
@@ -42,7 +42,7 @@ def own(folder: Path) -> str:
 
 
 def is_alive(folder: Path, owner: str) -> bool:
-    """Whether the process called ``owner`` is still there; the file of one that is not is deleted."""
+    """Whether the process called ``owner`` is still running. Deletes its file if it is not."""
     path = folder / owner
     if fcntl is None:
         with contextlib.suppress(FileNotFoundError):

@@ -1,9 +1,10 @@
-"""Fingerprints: short texts by which the same records are known again.
+"""Fingerprints: short texts that recognise the same records.
 
-A plain hash of private records would let anyone who holds it test guesses about a record: with the others known, one hash a
-guess tells whether it is right. So private records are hashed with a secret key. The user's own is kept in ``key_file()``;
-a ledger has one of its own beside its file (``workbench.ledger``), so that all who write to it know the same records again.
-Two fingerprints still tell whether two data sets are the same: keep them with one's own notes, out of what is published.
+Anybody who holds a plain hash of private records could test guesses about a record: if the others are known, one hash per
+guess shows whether it is right. So private records are hashed with a secret key. The user's own key is in ``key_file()``. A
+ledger has its own key beside its file (``workbench.ledger``), so that everybody who writes to it recognises the same
+records. Two fingerprints still show whether two data sets are the same: keep them in your own notes, and do not publish
+them.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ _KEY_BYTES = 32
 
 
 def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
-    """32 hexadecimal digits that are the same for the same records, and for others differ all but surely.
+    """32 hexadecimal digits: the same for the same records, and almost surely different for others.
 
-    What counts: the arrays of training and evaluation records (values, types and shapes), their names, those of features,
-    target, classes and groups, the schema, and the features of the groups. Name, description and source do not count.
+    These count: the arrays of training and evaluation records (values, types and shapes), their names, the names of
+    features, target, classes and groups, the schema, and the features of the groups. Name, description and source do not
+    count.
 
-    Of records that ``is_public`` it is BLAKE2b, the same everywhere. Of others it is BLAKE2b with a secret key: the same for
-    those who have the key.
+    Public records get BLAKE2b, which is the same everywhere. Private records get BLAKE2b with a secret key, which is the
+    same for everybody who has the key.
 
     :param key: 32 bytes; None for ``secret_key()``.
     :raises ArgumentError: naming ``data``, for an array of Python objects; or ``key file``, if that is damaged.
@@ -47,7 +49,7 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
         "group_feature_names": dataset.group_feature_names,
         "image_shape": dataset.image_shape,
     }
-    if dataset.vocabulary_size:  # others keep the fingerprints that they have had
+    if dataset.vocabulary_size:  # data sets without one keep the fingerprints of early versions
         facts["vocabulary_size"] = dataset.vocabulary_size
     digest = hashlib.blake2b(digest_size=16, key=b"" if dataset.is_public else key or secret_key())
     group_features = () if dataset.group_features is None else (dataset.group_features,)
@@ -56,19 +58,19 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
         digest.update(_headed(len(arrays)))
         for array in map(np.asarray, arrays):
             if array.dtype.hasobject:
-                raise _validate.ArgumentError("data", dataset.name, "holds an array of Python objects, not of numbers.")
+                raise _validate.ArgumentError("data", dataset.name, "holds an array of Python objects instead of numbers.")
             digest.update(_headed([array.dtype.newbyteorder("<").str, array.shape]))
             digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
 def key_file() -> Path:
-    """Where the secret key is kept: ``fingerprint.key`` in the folder ``$WORKBENCH_STATE``, or in the user's own."""
+    """Where the user's secret key is kept: ``fingerprint.key`` in ``$WORKBENCH_STATE``, or in the default folder."""
     return _folders.state() / "fingerprint.key"
 
 
 def secret_key() -> bytes:
-    """The 32 bytes in ``key_file()``, made where there are none.
+    """The 32 bytes in ``key_file()``, which is created if it is missing.
 
     :raises ArgumentError: naming ``key file``, if that is damaged or cannot be used.
     """
@@ -79,12 +81,13 @@ def secret_key() -> bytes:
         raise _validate.ArgumentError(
             "key file",
             str(path),
-            f"cannot be used ({error}); set $WORKBENCH_STATE to a folder that you may write to.",
+            f"cannot be used ({error}).",
+            remedy="Set $WORKBENCH_STATE to a folder that you may write to.",
         ) from error
 
 
 def read_key(path: Path) -> bytes | None:
-    """The 32 bytes in ``path``; None where there is no such file.
+    """The 32 bytes in ``path``, None if there is no such file.
 
     :raises ArgumentError: naming ``key file``, if that is damaged. :raises OSError: if it cannot be read.
     """
@@ -96,31 +99,34 @@ def read_key(path: Path) -> bytes | None:
         raise _validate.ArgumentError(
             "key file",
             str(path),
-            f"holds {len(key)} bytes instead of {_KEY_BYTES}; restore it, or delete it to have another made, by which "
-            "private records seen before will not be known again.",
+            f"holds {len(key)} bytes instead of {_KEY_BYTES}.",
+            remedy="Restore it. Or delete it: a new key is made then, which does not recognise private records seen before.",
         )
     return key
 
 
 def make_key(path: Path, key: bytes | None = None, mode: int = 0o600) -> bytes:
-    """The key in ``path``, made where there is none; of several that make one at once, the first succeeds.
+    """The key in ``path``, which is created if it is missing. Of several processes that create it at once, one succeeds.
 
-    :param key: to be kept there; None for a new one. :param mode: permissions.
+    :param key: to keep there; None for a new one. :param mode: permissions of the file.
     :raises ArgumentError, OSError: as ``read_key``, and if it cannot be written.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, partial = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(key or os.urandom(_KEY_BYTES))
-    os.chmod(partial, mode)
-    _folders.put_new(Path(partial), path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(key or os.urandom(_KEY_BYTES))
+        os.chmod(partial, mode)
+        _folders.put_new(Path(partial), path)
+    finally:
+        Path(partial).unlink(missing_ok=True)
     found = read_key(path)
     if found is None:
-        raise FileNotFoundError(f"{path} was deleted while it was made")
+        raise FileNotFoundError(f"{path} was deleted while it was created")
     return found
 
 
 def _headed(facts: object) -> bytes:
-    """JSON after its length, so that no two sequences of facts make the same bytes."""
+    """JSON after its length, so that different sequences of facts give different bytes."""
     text = json.dumps(facts).encode()
     return len(text).to_bytes(8, "little") + text

@@ -1,12 +1,13 @@
-"""Sketches: encrypted summaries by which shared records are known again, in another order, part or choice of columns.
+"""Sketches: encrypted summaries that recognise shared records, in another order, in part, or with other columns.
 
-A sketch keeps the smallest keyed hashes of whole records and of single columns, so that data sets which share values have
-some of these in common, and hashes of whole columns in whatever order. With each goes how likely it agrees with unrelated
-data; what chance does not explain is a relation. Tables of a dozen records, or of a few columns with few values, tell too
-little to be known again, and data sets may share columns that are nobody's secret, such as a list of countries.
+A sketch has the smallest keyed hashes of whole records and of single columns, so that data sets which share values have some
+of these in common, and hashes of whole columns in any order. With each goes the probability that it agrees with unrelated
+data. Agreement that chance does not explain is a relation. Tables of a dozen records, or of a few columns with few values,
+have too little information to be recognised. Data sets may also share columns that are not secret, such as a list of
+countries.
 
-Everything is encrypted with the key of the fingerprints: a file that holds a sketch and not the key gives nothing away about
-records, not even how many there are.
+Everything is encrypted with the key of the fingerprints. A file with a sketch and without the key reveals nothing about
+records, not even their number.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from workbench.ledger.fingerprint import secret_key
 
 __all__ = ["Overlap", "is_of", "overlap", "sketch"]
 
-_DIGITS = (4, 6)  # significant digits: few of them survive other bounds, many tell more values apart
-_EMPTY = np.uint32(2**32 - 1)  # fills up a set that is kept whole
-_USEFUL = 0.5  # a column of which unrelated data may share more than this tells nothing
+_DIGITS = (4, 6)  # significant digits: few are the same with other bounds, many distinguish more values
+_EMPTY = np.uint32(2**32 - 1)  # pads a set that is stored whole
+_USEFUL = 0.5  # a column is useless if unrelated data may share more than this
 _EVEN = 0.2  # from this evenness on, a column may only number the records
-_LEAST_BITS = 20  # of evidence, beyond the number of comparisons, for values in common
+_LEAST_BITS = 20  # of evidence for values in common, beyond the number of comparisons
 _LEAST_WHOLE_BITS = 24  # of evidence for whole columns or tables
 
 _LAYOUT = np.dtype(
@@ -50,8 +51,8 @@ _NONCE = _TAG = 16  # bytes
 class Overlap(NamedTuple):
     """What two data sets share.
 
-    :param share: estimated share of the smaller one's distinct records that are in the other too, in [0, 1].
-    :param how: "records" if whole records were found again, "columns" if only values of single columns were.
+    :param share: estimated share of the distinct records of the smaller one that are in the other too, in [0, 1].
+    :param how: "records" if whole records agree, "columns" if only values of single columns do.
     """
 
     share: float
@@ -59,9 +60,10 @@ class Overlap(NamedTuple):
 
 
 def sketch(dataset: Dataset, key: bytes | None = None) -> bytes:
-    """What ``overlap`` compares: made of the training records alone, always of one size, other bytes at each call.
+    """The summary that ``overlap`` compares. It has one size, depends on the training records alone, and is new at each
+    call.
 
-    :param dataset: one that its own ``check`` finds no fault with. :param key: 32 bytes; None for the user's own.
+    :param dataset: one that passes its own ``check``. :param key: 32 bytes; None for the user's own.
     :raises ArgumentError: naming ``key file``, if that is damaged.
     """
     key = key or secret_key()
@@ -95,7 +97,7 @@ def is_of(blob: bytes, key: bytes) -> bool:
 
 
 def overlap(one: bytes, other: bytes, key: bytes | None = None) -> Overlap | None:
-    """What the data sets of two sketches share; None where nothing is seen, or a sketch is damaged or of another key.
+    """What the data sets of two sketches share; None if nothing is found, or a sketch is damaged or has another key.
 
     :param key: of both; None for the user's own.
     :raises ArgumentError: naming ``key file``, if that is damaged.
@@ -114,7 +116,7 @@ def overlap(one: bytes, other: bytes, key: bytes | None = None) -> Overlap | Non
 
 
 def _share(one: np.void, other: np.void, *, least_hits: int, least_share: float) -> tuple[float, float]:
-    """(share of the smaller set that is in the other too, bits of evidence that this is not by chance)."""
+    """(share of the smaller set that is in the other too, bits of evidence against chance)."""
     limit = min(one["hashes"][-1], other["hashes"][-1])  # up to here both are known
     a, b = (each["hashes"][(each["hashes"] <= limit) & (each["hashes"] < _EMPTY)] for each in (one, other))
     size, hits = min(len(a), len(b)), len(np.intersect1d(a, b, assume_unique=True))
@@ -122,7 +124,7 @@ def _share(one: np.void, other: np.void, *, least_hits: int, least_share: float)
     if hits < max(least_hits, least_share * size) or hits <= chance * size:
         return 0.0, 0.0
     misses = size - hits
-    # Chernoff's bound on the chance of so many hits
+    # Chernoff's bound on the probability of that many hits
     bits = hits * math.log2(hits / size / chance) + (misses and misses * math.log2(misses / size / (1 - chance)))
     return hits / size, bits
 
@@ -148,7 +150,7 @@ def _columns_share(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _multisets_bits(one: np.ndarray, other: np.ndarray, named: int) -> float:
-    """Evidence that whole columns agree: -log2 of the chance that as many do, of all that might."""
+    """Evidence that whole columns agree: -log2 of the probability that as many agree by chance."""
     one, other = one[one["bits"] > 0], other[other["bits"] > 0]
     kinds, other_kinds = one["kind"][:, named], other["kind"][:, named]
     agree = np.isin(one["hash"][:, named], other["hash"][:, named])
@@ -163,7 +165,7 @@ def _multisets_bits(one: np.ndarray, other: np.ndarray, named: int) -> float:
 
 
 class _Keyed:
-    """Hashes that nobody computes without the key."""
+    """Hashes that nobody can compute without the key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -183,7 +185,7 @@ class _Keyed:
         return int.from_bytes(digest, "little")
 
     def labels(self, labels: Any) -> np.ndarray:
-        """float64 for each label: itself if it is a number, as it might be given elsewhere, else one that is no other's."""
+        """float64 for each label: its number if it is one, as it may be given elsewhere, otherwise a unique number."""
         numbers = []
         for label in labels:
             try:
@@ -208,12 +210,17 @@ class _Keyed:
 
 
 def _table(dataset: Dataset, keyed: _Keyed) -> Iterator[tuple[str, bool, np.ndarray, int]]:
-    """(name, whether it is a feature, float64[N] in the table's units, number of labels if it has some) of each column."""
+    """(name, whether it is a feature, float64[N] in the table's units, number of labels or 0) of each column."""
+    named = {"group": (dataset.group_name, dataset.groups), "y": (dataset.target_name, dataset.classes)}
     for array, values in zip(dataset.arrays, map(np.asarray, dataset.train), strict=True):
-        if array != "x":
-            labels = dataset.groups if array == "group" else dataset.classes
+        if array != "x" and values.ndim == 1:
+            name, labels = named.get(array, (array, ()))
             codes = keyed.labels(labels)[values.astype(int)] if labels else values.astype(np.float64)
-            yield dataset.group_name if array == "group" else dataset.target_name, False, codes, len(labels)
+            yield name, False, codes, len(labels)
+        elif array != "x":
+            flat = values.reshape(len(values), math.prod(values.shape[1:])).astype(np.float64)
+            for place, numbers in enumerate(flat.T):
+                yield f"{array} {place}", False, numbers, 0
         elif dataset.schema is None:
             flat = values.reshape(len(values), math.prod(values.shape[1:])).astype(np.float64)
             for name, numbers in zip(dataset.feature_names or map(str, range(flat.shape[1])), flat.T, strict=True):
@@ -226,7 +233,7 @@ def _table(dataset: Dataset, keyed: _Keyed) -> Iterator[tuple[str, bool, np.ndar
                     yield name, True, keyed.labels(labels)[codes], len(declared.labels)
                     continue
                 numbers = frame[name].to_numpy(np.float64)
-                if isinstance(declared, Numeric):  # rounding of the scaled values leaves 0 only nearly so
+                if isinstance(declared, Numeric):  # the scaled values are rounded, so 0 is only nearly 0
                     numbers = np.where(np.abs(numbers) < 1e-7 * max(abs(declared.low), abs(declared.high)), 0.0, numbers)
                 yield name, True, numbers, 0
 
@@ -238,7 +245,7 @@ class _Column(NamedTuple):
     distinct: np.ndarray  # those of the distinct values
     counts: np.ndarray  # how often each of these occurs
     chance: float
-    is_design: bool  # values are so even that they may only number the records, or repeat as in a planned experiment
+    is_design: bool  # so even that it may only number the records, or repeats as in a designed experiment
 
 
 def _column(name: str, is_feature: bool, values: np.ndarray, num_labels: int, digits: int, keyed: _Keyed) -> _Column:
@@ -255,7 +262,7 @@ def _column(name: str, is_feature: bool, values: np.ndarray, num_labels: int, di
 
 
 def _records(columns: list[_Column], num_records: int, named: bool, keyed: _Keyed) -> tuple[np.ndarray, float, int, float]:
-    """The entry of the layout for records of these columns, in whatever order."""
+    """The entry of the layout for records of these columns, in any order."""
     records, random = np.zeros((2, num_records), np.uint64)
     for column in columns:
         words = keyed.words(column.words ^ column.name) if named else column.words
@@ -278,13 +285,13 @@ def _record_set(records: np.ndarray, chance: float) -> tuple[np.ndarray, float, 
 
 
 def _column_sets(columns: list[_Column]) -> list[tuple[np.ndarray, float]]:
-    """Smallest hashes of the useful columns and their chance, in an order that follows from the values alone."""
+    """Smallest hashes of the useful columns and their chance, in an order that depends on the values alone."""
     useful = [column for column in columns if column.chance < _USEFUL and len(column.counts) >= 16]
     return sorted(((_smallest(column.distinct, 128), column.chance) for column in useful), key=lambda each: each[0][0])
 
 
 def _multisets(columns: list[_Column], keyed: _Keyed) -> list[tuple[list[int], list[int], float]]:
-    """Entries of the layout for all columns that tell something, in an order that follows from the values alone."""
+    """Entries of the layout for all informative columns, in an order that depends on the values alone."""
     entries: dict[float, tuple[list[int], list[int], float]] = {}
     for column in columns:
         hashes = keyed.words(column.distinct)
@@ -292,12 +299,12 @@ def _multisets(columns: list[_Column], keyed: _Keyed) -> list[tuple[list[int], l
         named = keyed.words(np.array([total ^ column.name]))[0]
         bits = 0.0 if column.is_design else _bits(column.counts)
         entry = [int(total), int(named)], [int(kind), int(column.name)], bits
-        entries[bits] = min(entry, entries.get(bits, entry))  # one alone of columns that follow from each other
+        entries[bits] = min(entry, entries.get(bits, entry))  # only one of columns that determine each other
     return sorted(entry for bits, entry in entries.items() if bits > 0)
 
 
 def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
-    """float64 to so many significant digits: the same bits for the same digits."""
+    """float64 with ``digits`` significant digits: the same bits for the same digits."""
     values = np.clip(np.nan_to_num(values), -1e290, 1e290)
     size = np.abs(values) * (1 + 0.5 * 10.0**-digits)  # of the power of ten that the rounded number has
     exponent = np.floor(np.log10(np.maximum(size, 1e-290))).astype(int)
@@ -311,7 +318,7 @@ def _chance(counts: np.ndarray) -> float:
 
 
 def _evenness(distinct: np.ndarray) -> float:
-    """Small for values at random places, 1 for such as 1, 2, 3, ..., which unrelated data share as well."""
+    """Small for random values, and 1 for values like 1, 2, 3, ..., which unrelated data share as well."""
     gaps = np.diff(distinct)
     return float(np.quantile(gaps, 0.02, method="lower") / np.median(gaps))
 
@@ -323,7 +330,7 @@ def _are_planned(counts: np.ndarray) -> bool:
 
 
 def _bits(counts: np.ndarray) -> float:
-    """-log2 of the chance that unrelated data have the same counts: low, from how many there are of each, 0 if planned."""
+    """A low estimate of -log2 of the probability that unrelated data have the same counts; 0 if they are planned."""
     sizes, times = np.unique(counts, return_counts=True)
     bits = 0.5 * np.log2(2 * np.pi * sizes * times)
     return 0.0 if len(bits) < 2 or _are_planned(counts) else float(np.sum(bits) - np.max(bits))
@@ -352,7 +359,7 @@ def _tag(sealed: bytes, key: bytes) -> bytes:
 
 
 def _opened(blob: bytes, key: bytes) -> np.void | None:
-    """The summary in ``blob``; None where that was not made with this key, or is damaged."""
+    """The summary in ``blob``; None if it was not made with this key, or is damaged."""
     if len(blob) != _NONCE + _LAYOUT.itemsize + _TAG or not hmac.compare_digest(blob[-_TAG:], _tag(blob[:-_TAG], key)):
         return None
     return np.frombuffer(_ciphered(blob[_NONCE:-_TAG], key, blob[:_NONCE]), _LAYOUT)[0]

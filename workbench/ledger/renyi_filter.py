@@ -1,16 +1,16 @@
-"""A cap on what all fits on some records spend together, which holds although each is chosen after seeing the others.
+"""A cap on what all fits on some records spend together. It holds even if each fit is chosen after seeing the others.
 
-Totals by privacy loss distributions (``ledger.composition``) hold for plans that were settled beforehand. Where every fit
-may depend on the results of earlier ones, a cap is kept by a Renyi filter (Feldman and Zrnic 2021): at one
-order that is fixed with the cap, the Renyi losses of all steps are added up, and a fit that would lift their sum above the
-budget is refused. What the fits cost in delta because they are not exactly the mechanism accounted for (the three costs of
-``ledger.composition``) is added up as well and must stay within a share of the cap's delta.
+Totals by privacy loss distributions (``ledger.composition``) hold for plans that were fixed beforehand. If a fit may depend
+on the results of earlier ones, a Renyi filter keeps the cap (Feldman and Zrnic 2021). At one order, which is fixed with the
+cap, the Renyi losses of all steps are added up, and a fit that would raise the sum above the budget is refused. The delta
+that fits cost because they are not exactly the accounted mechanism (the three costs of ``ledger.composition``) is added up
+as well, and must stay within a share of the cap's delta.
 
-Two things are said on the cap itself: it promises what it says if it was set without looking at results, and it counts
-steps taken, which is right however a stop was decided.
+The cap comes with two conditions: it keeps its promise if it was set without looking at results, and it counts steps taken,
+which is right however a stop was decided.
 
-One plan needs no filter: if the first fits on the records, planned together, keep the cap by their own total but do not pass
-the filter, they may run and use the cap up. Whether that is so depends on no record.
+One plan needs no filter. If the first fits on the records were planned together and keep the cap by their own total, they
+may run and use the cap up even where they do not pass the filter. This decision depends on no record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workbench.privacy.steps import SENSITIVITY
 
 __all__ = ["Cap", "Loss", "RelationError", "taken_part"]
 
-_FILTER_SHARE = 0.9  # of delta; the rest is for what implementations cost
+_FILTER_SHARE = 0.9  # of delta; the rest is for the costs of implementations
 _ORDERS = (*range(2, 65), *(round(64 * 2 ** (power / 8)) for power in range(1, 41)))  # up to 2048
 _COUNTED_AT = 0.1  # of the cap's delta, of which a fit's rounding may use a thousandth
 _SEARCHES = 40
@@ -38,14 +38,14 @@ _LOUDEST = math.log(1e4)  # sigma
 
 
 class RelationError(_validate.ArgumentError):
-    """A fit cannot be counted under the relation of a cap."""
+    """A cap cannot count a fit, because of its neighbouring relation."""
 
 
 class Loss(NamedTuple):
     """What fits use of a cap.
 
-    :param renyi: at the cap's order. :param delta: what overflow, tail and rounding cost. :param log_factor: of
-        densities that the noise's missing tail makes larger.
+    :param renyi: Renyi loss at the cap's order. :param delta: cost of overflow, tail and rounding. :param log_factor:
+        logarithm of the factor by which the noise's missing tail raises densities.
     """
 
     renyi: float
@@ -54,7 +54,7 @@ class Loss(NamedTuple):
 
     @classmethod
     def sum(cls, losses: Iterable[Loss]) -> Loss:
-        """Of several fits."""
+        """The loss of several fits."""
         columns = list(zip(*losses, strict=True)) or [(), (), ()]
         return cls(*map(math.fsum, columns))
 
@@ -75,10 +75,10 @@ class Cap:
     def checked(cls, epsilon: float, delta: float, relation: str = "add_or_remove_one", order: int | None = None) -> Cap:
         """A cap that some fit can keep.
 
-        :param epsilon: in (0, 100]. :param delta: in (0, 1). :param relation: which data sets are neighbours. Under
-            replace_one fits of all relations are counted, under the others only those of the same.
-        :param order: in [2, 2048]; by default the one at which most Gaussian noise is allowed. Rarely sampled records with
-            little noise are better served by a smaller one.
+        :param epsilon: in (0, 100]. :param delta: in (0, 1). :param relation: which data sets are neighbours. A cap under
+            replace_one counts fits of all relations; a cap under another relation counts fits of that relation only.
+        :param order: in [2, 2048]; by default the one that allows most fits with Gaussian noise and full batches. A smaller
+            order suits fits that sample records rarely and add little noise.
         :raises ArgumentError: naming the argument and its value.
         """
         epsilon = _validate.number("epsilon", epsilon, above=0, at_most=accounting.MAX_EPSILON)
@@ -88,7 +88,7 @@ class Cap:
             order = max(_ORDERS, key=lambda candidate: cls(epsilon, delta, relation, candidate).budget / candidate)
         cap = cls(epsilon, delta, relation, _validate.integer("order", order, at_least=2, at_most=MAX_ORDER // 2))
         if cap.budget <= 0:
-            raise _validate.ArgumentError("epsilon", epsilon, f"so small that no fit keeps it at delta = {delta:g}.")
+            raise _validate.ArgumentError("epsilon", epsilon, f"is so small that no fit keeps it at delta = {delta:g}.")
         return cap
 
     @functools.cached_property
@@ -101,14 +101,14 @@ class Cap:
         return self.epsilon - math.log1p(-1 / a) + (math.log(_FILTER_SHARE * self.delta) + math.log(a)) / (a - 1)
 
     def loss(self, fit: Guarantee) -> Loss:
-        """What all planned steps of ``fit`` use; of others, give ``taken_part``.
+        """What all planned steps of ``fit`` use. For the steps taken, give ``taken_part``.
 
-        :raises RelationError: if it promises nothing under the cap's relation.
+        :raises RelationError: if the cap cannot count the fit's relation.
         """
         return _loss(self, replace(fit, caveats=(), epsilon_taken=0.0, steps_taken=0))
 
     def allows(self, losses: Iterable[Loss]) -> bool:
-        """Whether fits of these losses together keep the cap."""
+        """Whether fits with these losses together keep the cap."""
         used = Loss.sum(losses)
         return used.renyi <= self.budget and self._left_of_delta(used) >= 0
 
@@ -124,20 +124,20 @@ class Cap:
         return self.allows(losses) or (not before and self.kept_by_plan(fits))
 
     def kept_by_plan(self, fits: Sequence[Guarantee]) -> bool:
-        """Whether ``fits``, settled beforehand, keep the cap if they are all there is."""
+        """Whether ``fits``, planned beforehand, keep the cap if there are no others."""
         if any(fit.relation != self.relation for fit in fits):
             return False
         whole = total(fits, self.delta)
         return whole.epsilon <= self.epsilon and whole.delta <= self.delta
 
     def used(self, fits: Iterable[Guarantee]) -> float:
-        """The share of the cap that ``fits`` have used up, in [0, 1] and above where it was overridden."""
+        """The share of the cap that ``fits`` have used: in [0, 1], or above 1 if the cap was overridden."""
         used = Loss.sum(map(self.loss, fits))
         of_delta = _FILTER_SHARE * self.delta * math.expm1(used.log_factor) + used.delta
         return max(used.renyi / self.budget, of_delta / ((1 - _FILTER_SHARE) * self.delta))
 
     def how_many_more(self, fit: Guarantee, before: Sequence[Guarantee]) -> int:
-        """How many fits like ``fit`` may run one after the other."""
+        """How many fits like ``fit`` may still run, one after the other."""
         used, each = Loss.sum(map(self.loss, before)), self.loss(fit)
         if not before and not self.allows([each]):
             return int(self.kept_by_plan([fit]))
@@ -155,7 +155,7 @@ class Cap:
         return low
 
     def largest_epsilon(self, fit: Guarantee, before: Sequence[Guarantee]) -> float:
-        """In the place of ``fit`` where that is refused: the epsilon that would do for all its steps; 0 where none would.
+        """The largest epsilon with which ``fit``, which is refused, would be allowed; 0 if there is none.
 
         Rounded down to 3 digits.
         """
@@ -189,8 +189,8 @@ def _loss(cap: Cap, fit: Guarantee) -> Loss:
         raise RelationError(
             "relation",
             fit.relation,
-            f"cannot be counted under a cap for {cap.relation}: take a sampler that keeps {cap.relation}, or set the cap "
-            "under replace_one, which counts all.",
+            f"cannot be counted under a cap for {cap.relation}: choose a sampler with a guarantee for that, or set the "
+            "cap under replace_one, which counts all relations.",
         )
     changes = 1 if fit.relation == cap.relation else 2
     return Loss(

@@ -1,4 +1,4 @@
-"""The account of one fit: what it reserves in the ledger before its first step, and settles to when it has ended."""
+"""A fit's entry in the ledger: it reserves all planned steps before the first, and settles to those taken at the end."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.ledger.budget import BudgetStatus
-from workbench.ledger.ledger import Ledger, LedgerError, Records
+from workbench.ledger.ledger import DatasetId, Ledger, LedgerError
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["LedgerWarning", "Reservation", "check_ledger", "ledger_for", "note_saved", "records_of"]
+__all__ = ["LedgerWarning", "Reservation", "check_ledger", "id_of", "ledger_for", "note_saved"]
 
 
 class LedgerWarning(UserWarning):
-    """Something could not be written into the ledger or beside it; what it says is more than was spent, never less."""
+    """Something could not be written into the ledger or beside it. The ledger counts more than was spent, never less."""
 
 
-def records_of(dataset: Dataset) -> Records:
-    """What a ledger is told about ``dataset``; fingerprint and sketch are made once for each key."""
+def id_of(dataset: Dataset) -> DatasetId:
+    """How a ledger recognises ``dataset``. Fingerprint and sketch are computed once for each key."""
     from workbench.ledger.fingerprint import fingerprint
     from workbench.ledger.overlap import sketch
 
-    return Records(
+    return DatasetId(
         dataset.name,
         dataset.unit,
         functools.cache(lambda key: fingerprint(dataset, key)),
@@ -35,13 +35,13 @@ def records_of(dataset: Dataset) -> Records:
 
 
 def check_ledger(ledger: Any) -> None:
-    """:raises ArgumentError: naming ``ledger``, if it is neither None, False, a path nor a ``Ledger``."""
+    """Check the argument ``ledger``. :raises ArgumentError: if it is neither None, False, a path nor a ``Ledger``."""
     if not (ledger is None or ledger is False or isinstance(ledger, Ledger)):
-        _validate.location("ledger", ledger, "must be a path, a Ledger, or False to enter fits nowhere.")
+        _validate.location("ledger", ledger, "must be a path, a Ledger, or False for no ledger.")
 
 
 def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
-    """The ledger that a fit of ``dataset`` is entered in; None for public records, and where it is not wanted.
+    """The ledger that a fit of ``dataset`` is entered in; None for public records and for ``ledger=False``.
 
     :param ledger: None for the user's own; a path or a ``Ledger``; False for none.
     :raises ArgumentError: naming ``ledger``.
@@ -53,17 +53,18 @@ def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
 
 
 class Reservation:
-    """What fits that were settled together spend on the same records.
+    """What fits that were planned together spend on the same records.
 
     :param ledger: None to enter nothing, as for public records.
-    :param records: what it is told about the data set. :param fits: guarantees for all planned steps. :param plan: digest.
-        Each is asked for once, where it is needed. See ``Ledger.reserve`` for the others.
+    :param dataset: ``dataset()`` is the id of the data set. :param fits: ``fits()`` are guarantees for all planned steps.
+    :param plan: ``plan()`` is their digest. Each of the three is called only when it is needed. ``Ledger.reserve`` describes
+        the other arguments.
     """
 
     def __init__(
         self,
         ledger: Ledger | None,
-        records: Callable[[], Records],
+        dataset: Callable[[], DatasetId],
         fits: Callable[[], Sequence[Guarantee]],
         *,
         model: str,
@@ -73,25 +74,25 @@ class Reservation:
         run: Callable[[str], Path] | None = None,
     ) -> None:
         if over_cap is not None:
-            _validate.text("over_cap", over_cap, "must say why, in words that others will read.", no_answer=True)
+            _validate.text("over_cap", over_cap, "must say why, for others to read.", no_answer=True)
         self.ledger = ledger
         self.keys: list[str] = []
-        self._records, self._fits = functools.cache(records), fits
+        self._dataset, self._fits = functools.cache(dataset), fits
         self._plan, self._over_cap = plan, over_cap
         self._details: dict[str, Any] = {"model": model, "seed": seed, "run": run, "over_cap": over_cap}
         self._held: set[str] = set()  # keys of fits that are reserved by this object
 
     def begin(self, keys: Iterable[str] | None = None) -> None:
-        """Reserve all planned steps; once that was done, of fits that ended the rest of them.
+        """Reserve all planned steps. On later calls, reserve the rest of fits that have ended.
 
-        :param keys: of the fits that go on, by default all.
-        :raises CapError: if a cap does not allow it. :raises LedgerError: if that could not be written.
+        :param keys: of the fits that continue, by default all.
+        :raises CapError: if a cap does not allow it. :raises LedgerError: if the ledger could not be written.
         """
         if self.ledger is None:
             return
         if not self.keys:
             tell = functools.partial(warnings.warn, category=LedgerWarning, stacklevel=4)
-            self.keys = self.ledger.reserve(self._records(), self._fits(), plan=self._plan(), tell=tell, **self._details)
+            self.keys = self.ledger.reserve(self._dataset(), self._fits(), plan=self._plan(), tell=tell, **self._details)
             self._held.update(self.keys)
             return
         for key in self.keys if keys is None else keys:
@@ -99,9 +100,9 @@ class Reservation:
             self._held.add(key)
 
     def adopt(self, key: str, taken: int | None = None) -> None:
-        """Go on with a fit that the ledger has already; ``begin`` then reserves the rest of it.
+        """Continue a fit that is already in the ledger; ``begin`` then reserves the rest of it.
 
-        :param taken: steps, of one that has ended, whose process may have died before it could say so.
+        :param taken: its steps, if it has ended; its process may have died before it could record that.
         """
         self.keys = [key]
         if taken is not None:
@@ -109,18 +110,18 @@ class Reservation:
             self.end(taken)
 
     def mark(self, step: int | None = None, keys: Iterable[str] | None = None) -> None:
-        """Fits are about to go as far as ``step``, None for their end. :param keys: by default all.
+        """Record that fits are about to go as far as ``step``, None for their end. :param keys: by default all.
 
-        :raises LedgerError: if that could not be written: they must not go there.
+        :raises LedgerError: if that could not be written. The fits must not go there then.
         """
         if self.ledger is not None:
             self.ledger.mark(self.keys if keys is None else keys, step)
 
     def end(self, taken: int | None, key: str | None = None) -> str:
-        """A fit has ended after ``taken`` steps; 0 where nobody saw anything of it, None for all that were marked.
+        """Record that a fit has ended after ``taken`` steps; 0 if nothing was shown, None for all that were marked.
 
-        :param key: of ``keys``; by default the only one.
-        :return: what went wrong, "" where nothing did. The fit then stays reserved, which counts all its steps.
+        :param key: one of ``keys``; by default the only one.
+        :return: what went wrong, or "". If something did, the fit stays reserved, and all its steps count.
         """
         if self.ledger is None or not self.keys:
             return ""
@@ -130,21 +131,21 @@ class Reservation:
         try:
             self.ledger.settle(name, taken)
         except LedgerError as error:
-            warnings.warn(f"{error} The fit stays reserved: all its planned steps count.", LedgerWarning, stacklevel=2)
+            warnings.warn(f"{error} The fit stays reserved, so all its planned steps count.", LedgerWarning, stacklevel=2)
             return str(error)
         self._held.discard(name)
         return ""
 
-    def standing(self) -> BudgetStatus | None:
-        """What was spent on the records so far; None where no ledger is kept.
+    def budget_status(self) -> BudgetStatus | None:
+        """What was spent on the records so far; None without a ledger.
 
         :raises LedgerError: if it cannot be read.
         """
-        return None if self.ledger is None else self.ledger.standing(self._records())
+        return None if self.ledger is None else self.ledger.budget_status(self._dataset())
 
 
 def note_saved(ledger: Ledger, key: str, path: str | Path) -> None:
-    """The result of a fit was saved in ``path``; warns where that cannot be entered."""
+    """Record that the result of a fit was saved in ``path``. Warns if that cannot be recorded."""
     try:
         ledger.note_result(key, path)
     except LedgerError as error:

@@ -1,23 +1,40 @@
-"""What a ``Model`` is, and models by name: those of the gallery, the user's own, and those of installed packages."""
+"""What a ``Model`` is, and models by name: those of the gallery, the user's own, and those of installed packages.
+
+A file of a model also finds here what the gallery uses: ``checks`` of options, ``scoring`` of predictions, ``pictures`` of
+results and ``networks``.
+"""
+
+import importlib
+from typing import Any
 
 from workbench.models.model import Model
 from workbench.models.options import Option
-from workbench.models.registry import from_file, get, names, options, origin, register
+from workbench.models.registry import BUILT_IN, from_file, get, names, options, origin, register
 
-from workbench.gallery import gmm, hierarchical_logistic, logistic, neural_classifier, vae  # isort: skip - they use the above
+_MODULES = ("checks", "networks", "pictures", "scoring")
 
 __all__ = [
     "Model",
     "Option",
     "from_file",
     "get",
-    "gmm",
-    "hierarchical_logistic",
-    "logistic",
     "names",
-    "neural_classifier",
     "options",
     "origin",
     "register",
-    "vae",
+    *_MODULES,
+    *BUILT_IN,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The modules and the factories of the built-in models, which load on first use."""
+    if name in _MODULES:
+        return importlib.import_module(f"workbench.models.{name}")
+    if name in BUILT_IN:
+        return getattr(importlib.import_module(f"workbench.gallery.{name}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

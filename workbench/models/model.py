@@ -1,4 +1,4 @@
-"""A NumPyro model with what surrounds it on the workbench."""
+"""``Model``: a NumPyro model with its guide, predictions, scores, options and pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Model", "inputs_of", "is_numpyro_model", "parameters_of"]
 
 
 def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Scores of probabilities for a target of 0 and 1; none for other targets, where nobody said what counts as good."""
+    """Scores of probabilities for a target of 0 and 1; none for other targets, for which no score is declared."""
     return binary_scores(target, predictions) if np.isin(target, (0, 1)).all() else {}
 
 
@@ -30,22 +30,22 @@ def _nothing(dataset: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Model:
-    """A NumPyro model with what surrounds it on the workbench. The first three fields are enough.
+    """A NumPyro model with its guide, predictions, scores, options and pictures. The first three fields are enough.
 
-    :param name: short name in the registry. :param summary: one sentence for galleries.
+    :param name: short name in the registry. :param summary: one sentence for lists of models.
     :param model: NumPyro model; record arrays first, then ``num_records`` and the options by keyword.
-    :param guide: NumPyro guide with the same arguments, an automatic guide, or a class of automatic guides that is called
+    :param guide: NumPyro guide with the same arguments, an automatic guide, or a class of automatic guides, which is called
         with ``model``. ``AutoNormal`` by default.
-    :param predict: ``predict(latents, *record arrays but the last) -> predictions``: global latents and deterministic
-        sites of one posterior draw and the fit's parameters in, ``{name: array}``; one prediction a record out (first axis:
-        records), such as the probability of class 1. A model of a single array gets that one. Without ``predict``, ELBO
-        and log-likelihood are the only metrics.
-    :param score: ``score(last record array, predictions) -> {metric: value}`` with predictions averaged over draws. By
-        default AUC and log-likelihood where the target is 0 and 1, nothing elsewhere.
-    :param check: ``check(dataset)`` raises ``ArgumentError`` if the model cannot fit the data set. By default the number
-        of record arrays must be one that ``model`` takes.
-    :param coordinates: ``coordinates(dataset) -> {site: labels}`` names the entries of vector-valued sites; they are
-        numbered by default. ``{site: (labels, labels)}`` names rows and columns of a matrix.
+    :param predict: ``predict(values, *record arrays but the last) -> predictions``. ``values`` is ``{name: array}`` of the
+        global latents and deterministic sites of one posterior draw, and of the fit's parameters. It returns one prediction
+        per record (first axis: records), such as the probability of class 1. A model of a single array gets that array.
+        Without ``predict``, ELBO and log-likelihood are the only metrics.
+    :param score: ``score(last record array, predictions) -> {metric: value}``, with predictions averaged over draws. By
+        default AUC and log-likelihood if the target is 0 and 1, otherwise nothing.
+    :param check: ``check(dataset)`` raises ``ArgumentError`` if the model cannot fit the data set. By default ``model`` must
+        take the data set's number of record arrays.
+    :param coordinates: ``coordinates(dataset) -> {site: labels}`` names the entries of vector-valued sites, which are
+        numbered by default. ``{site: (labels, labels)}`` names the rows and columns of a matrix.
     :param options: keyword arguments of model and guide with their values, such as prior scales.
     :param reference: where the model is described.
     :param arrays: names of the data set's arrays that the model takes, in order (``Dataset.arrays``); all by default.
@@ -53,12 +53,13 @@ class Model:
         by keyword, such as group features.
     :param defaults: settings of ``workbench.fit`` that suit the model, such as ``{"clip": 0.3}``, or
         ``defaults(dataset, num_records, epsilon)`` that returns them from public facts about the data set (not from its
-        exact size: ``num_records`` is the declared one). What the caller gives goes first; ``epochs`` is for iterations.
-    :param pictures: ``{name: picture(result, dataset) -> Figure}``, what ``result.plot(name)`` draws; ``dataset`` holds
-        records to draw beside the release, or is None. The first is the one that a screen shows by itself.
-    :param sort: ``sort(draws, params) -> draws``: brings ``{site: array[draws, ...]}`` into an order that people expect,
-        such as components by weight, or makes of them what people can read, such as sizes of a network's layers. Only
-        summaries and pictures see it.
+        exact size: ``num_records`` is the declared one). The caller's settings have priority. ``epochs`` may be given
+        instead of iterations.
+    :param pictures: ``{name: picture(result, dataset) -> Figure}``, drawn by ``result.plot(name)``. ``dataset`` has records
+        to draw beside the release, or is None. A screen shows the first picture.
+    :param sort: ``sort(draws, params) -> draws`` puts ``{site: array[draws, ...]}`` into an order that people expect, such
+        as components by weight, or replaces them by readable values, such as sizes of a network's layers. Only summaries and
+        pictures use it.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
     """
 
@@ -100,10 +101,10 @@ class Model:
         return self.defaults(dataset, num_records, epsilon) if callable(self.defaults) else self.defaults
 
     def diagram(self, dataset: Any) -> Any:
-        """The plate diagram as a Figure, which a notebook draws; ``get_label()`` tells it in words.
+        """The plate diagram as a Figure, which a notebook displays; ``get_label()`` describes it in words.
 
-        No record of ``dataset`` is looked at, and their number is not shown: the record plate is labelled "records". Plates
-        of a public size, such as groups, show it.
+        It uses no record of ``dataset`` and does not show their number: the record plate is labelled "records". Plates of a
+        public size, such as groups, show their size.
 
         :raises ArgumentError: naming ``data``, if the model cannot fit it.
         """
@@ -113,7 +114,7 @@ class Model:
         return plate_figure(relations, self.name, labels=labels)
 
     def new_guide(self) -> Callable:
-        """The guide for one fit. An automatic guide remembers the shapes of its first data set, so each fit gets its own."""
+        """A guide for one fit. An automatic guide keeps the shapes of its first data set, so each fit gets a new one."""
         automatic: Callable = AutoNormal
         if isinstance(self.guide, type):
             automatic = self.guide
@@ -143,23 +144,23 @@ def parameters_of(function: Callable) -> Mapping[str, inspect.Parameter]:
 
 
 def inputs_of(records: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a prediction may look at: all arrays of the records but the last, or the only one."""
+    """The arrays that a prediction may use: all but the last, or the only one."""
     return records[:-1] or records
 
 
 def is_numpyro_model(function: Callable) -> bool:
-    """Every NumPyro model for the workbench takes ``num_records``, and no factory does."""
+    """Whether ``function`` is a NumPyro model. Every NumPyro model here takes ``num_records``, and no factory does."""
     return "num_records" in parameters_of(function)
 
 
 def _check_record_arrays(model: Callable, dataset: Any) -> None:
     parameters = parameters_of(model)
     if "num_records" not in parameters or any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
-        return  # cannot be told from the signature
+        return  # the signature does not say
     arrays = list(parameters)[: list(parameters).index("num_records")]
     required = sum(parameters[name].default is inspect.Parameter.empty for name in arrays)
     given = len(dataset.train)
     if not required <= given <= len(arrays):
         raise _validate.ArgumentError(
-            "data", dataset.name, f"a record has {given} array(s), but the model takes {', '.join(arrays) or 'none'}."
+            "data", dataset.name, f"has {given} array(s) per record, but the model takes {', '.join(arrays) or 'none'}."
         )

@@ -1,12 +1,12 @@
 """The networks of ``neural_classifier``, written with equinox: fully connected, convolutional, recurrent, transformer.
 
-A network is called with one record and returns float[num_classes], one logit a class. All start as ``jax.ShapeDtypeStruct``
-leaves, which ``filled`` replaces by arrays. Weights are of size 1: a layer divides what it computes by the square root of
-the number of its inputs, a bias counts as one input more. So one learning rate suits layers of all widths, noise of one size
-moves a narrow layer no less than a wide one, and one prior fits all.
+A network is called with one record and returns float[num_classes], one logit per class. It begins with
+``jax.ShapeDtypeStruct`` leaves, which ``filled`` replaces by arrays. Weights are of size 1: a layer divides its result by
+the square root of the number of its inputs, and a bias counts as one more input. So one learning rate suits layers of all
+widths, noise of one size moves a narrow layer no less than a wide one, and one prior fits all.
 
-Normalisation is over the entries of one record (LayerNorm, GroupNorm), without weights of its own, for those would be
-noised too and the next layer has some. Batch statistics mix records and cannot be had.
+Normalisation is over the entries of one record (LayerNorm, GroupNorm). It has no weights of its own, because these would get
+noise too, and the next layer has weights. Batch statistics mix records, so they are not possible.
 
 References: Hochreiter and Schmidhuber 1997 (LSTM); Cho et al. 2014 (GRU); Vaswani et al. 2017 and Xiong et al. 2020 (the
 transformer, and where it normalises); De et al. 2022, arXiv 2204.13650 (GroupNorm under differential privacy).
@@ -91,7 +91,7 @@ class _Convolution(eqx.Module):
 class _Recurrent(eqx.Module):
     """One LSTM or GRU layer: float[T, inputs] -> float[T, hidden].
 
-    What the inputs add to the gates is one matrix product for all times, before the scan; only the state's stays inside.
+    The inputs' part of the gates is one matrix product for all times, before the scan. Only the state's part is in the scan.
     """
 
     inputs: _Linear
@@ -123,13 +123,13 @@ def _gru(carried: tuple[Array, ...], from_inputs: Array, from_state: Array) -> t
 
 def _lstm(carried: tuple[Array, ...], from_inputs: Array, from_state: Array) -> tuple[Array, Array]:
     enter, keep, leave, new = jnp.split(from_inputs + from_state, 4)
-    # a gate that starts open lets gradients through to early inputs (Jozefowicz et al. 2015)
+    # a forget gate that starts open lets gradients reach early inputs (Jozefowicz et al. 2015)
     memory = jax.nn.sigmoid(keep + 1) * carried[1] + jax.nn.sigmoid(enter) * jnp.tanh(new)
     return jax.nn.sigmoid(leave) * jnp.tanh(memory), memory
 
 
 class _Block(eqx.Module):
-    """Self-attention and a layer for each place, each added to what it is given: float[T, width] -> float[T, width]."""
+    """Self-attention and a layer for each position, with residual connections: float[T, width] -> float[T, width]."""
 
     attention: _Linear
     mixed: _Linear
@@ -153,7 +153,7 @@ class _Block(eqx.Module):
 
 
 def _positions(length: int, width: int) -> np.ndarray:
-    """float32[length, width] of sines and cosines, which tell places apart and need no weights."""
+    """Positional encoding, float32[length, width] of sines and cosines, without weights."""
     angles = np.arange(length)[:, None] / 10_000 ** (2 * (np.arange(width) // 2) / width)
     return np.where(np.arange(width) % 2, np.cos(angles), np.sin(angles)).astype(np.float32)
 
@@ -162,7 +162,7 @@ def _positions(length: int, width: int) -> np.ndarray:
 
 
 class _Network(eqx.Module):
-    """What tokens become first, if the records are tokens; the layers; the logits."""
+    """An embedding if the records are tokens, the layers, and the logits."""
 
     embedding: _Embedding | None
     layers: tuple[Any, ...]
@@ -222,7 +222,7 @@ def skeleton(
     depth: int | None,
     heads: int,
 ) -> Any:
-    """The network for records of ``shape``, with the shapes of its weights in their places.
+    """The network for records of ``shape``, with shapes in place of its weights.
 
     :param vocabulary_size: V > 0 for tokens, int[T] in 0 .. V - 1; 0 for numbers.
     :param network: "fcnn", "cnn", "lstm", "gru" or "transformer". :param hidden: units, or channels of the last
@@ -245,7 +245,7 @@ def skeleton(
         first = None if vocabulary_size else _Linear(places, hidden)
         return _Transformer(embedding, tuple(_Block(hidden, heads) for _ in range(depth)), head, first)
     layer = functools.partial(_Recurrent, cell=network)
-    # the last state knows the order of what came, the mean keeps what is long past
+    # the last state depends on the order of the inputs, and the mean keeps early inputs
     head = _Linear(2 * hidden, num_classes)
     return _RecurrentNetwork(embedding, _chain(layer, [places, *[hidden] * depth]), head)
 
@@ -260,10 +260,10 @@ def _name(path: tuple[Any, ...]) -> str:
 
 
 def weight_shapes(network: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of a network's weights, each called after its place in the network."""
+    """Shapes of a network's weights, named after their places in the network."""
     return {_name(path): leaf.shape for path, leaf in jax.tree_util.tree_flatten_with_path(network)[0]}
 
 
 def filled(network: Any, values: Mapping[str, Array]) -> Any:
-    """``network`` with ``values[name]`` in the place of each weight."""
+    """``network`` with the weights ``values[name]``."""
     return jax.tree_util.tree_map_with_path(lambda path, _: values[_name(path)], network)

@@ -1,4 +1,4 @@
-"""What can be set about a model, read from signatures and docstrings: enough to make a form or a list of options from."""
+"""The options of a model, read from signatures and docstrings, for forms and lists of options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from workbench.models.model import Model, is_numpyro_model, parameters_of
 
-__all__ = ["Kind", "Option", "declared"]
+__all__ = ["Kind", "Option", "declared", "evaluated"]
 
 Kind = Literal["number", "whole number", "yes or no", "choice", "text"]
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -29,10 +29,10 @@ _HELP = re.compile(r":param\b[^:]*?(\w+):(.*?)(?=:(?:param|type|returns?|rtype|r
 class Option:
     """One option of a model.
 
-    :param name: of the keyword argument. :param default: its value where nothing is given.
-    :param kind: what its values are.
-    :param choices: all values of a "choice"; of a "text", words that stand beside numbers, as "learnt" does for a scale.
-    :param optional: whether None is a value too. :param help: one or two sentences in plain text, or "".
+    :param name: of the keyword argument. :param default: its default value.
+    :param kind: of its values.
+    :param choices: all values of a "choice"; for a "text", words that are allowed besides numbers, such as "learnt".
+    :param optional: whether None is allowed. :param help: one or two sentences in plain text, or "".
     """
 
     name: str
@@ -43,7 +43,7 @@ class Option:
     help: str = ""
 
     def problem(self, value: Any) -> str:
-        """What is wrong with ``value`` by the kind of the option alone, "" where nothing is; models may refuse more."""
+        """What is wrong with ``value`` for this kind of option, or "". The model itself may refuse more."""
         if value is None:
             return "" if self.optional else "must be given."
         if self.kind == "yes or no":
@@ -61,9 +61,9 @@ class Option:
 def declared(definition: Any) -> tuple[Option, ...]:
     """The options of a ``Model``, of a function that returns one, or of a NumPyro model, in their order.
 
-    Names and defaults are those of the signature (of a ``Model``, its options), kinds follow from annotations, and from
-    the default where there is none that can be read; help is what the docstring says at ``:param name:``. An option that
-    no line of text can hold, such as an array or a function, is left out.
+    Names and defaults are from the signature, or from the options of a ``Model``. Kinds are from annotations, or from the
+    default if there is no readable annotation. Help is the text of ``:param name:`` in the docstring. Options that no line
+    of text can hold, such as arrays and functions, are left out.
     """
     function = definition.model if isinstance(definition, Model) else definition
     parameters = parameters_of(function)
@@ -77,7 +77,7 @@ def declared(definition: Any) -> tuple[Option, ...]:
     while isinstance(function, functools.partial):
         function = function.func
     names = vars(sys.modules.get(getattr(function, "__module__", None) or "", object))
-    hints = {name: _hint(parameter.annotation, names) for name, parameter in parameters.items()}
+    hints = {name: evaluated(parameter.annotation, names) for name, parameter in parameters.items()}
     helps = {name: _beginning(text) for name, text in _HELP.findall(inspect.getdoc(function) or "")}
     found = (_option(name, default, hints.get(name), helps.get(name, "")) for name, default in defaults.items())
     return tuple(option for option in found if option is not None)
@@ -96,7 +96,7 @@ def _option(name: str, default: Any, hint: Any, help: str) -> Option | None:
         kinds = {kind for base, kind in _KINDS.items() if type(default) is base}
     if words and not kinds:
         return Option(name, default, "choice", words, optional, help)
-    if kinds == {"yes or no"}:  # a box to tick has no third state
+    if kinds == {"yes or no"}:  # a check box has no third state
         if optional or words:
             return Option(name, default, "choice", (True, False, *words), optional, help)
         return Option(name, default, "yes or no", help=help)
@@ -107,8 +107,8 @@ def _option(name: str, default: Any, hint: Any, help: str) -> Option | None:
     return Option(name, default, "number" if "number" in kinds else "whole number", (), optional, help) if kinds else None
 
 
-def _hint(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """An annotation, evaluated where it is text; None where it cannot be, as a name that only type checkers know."""
+def evaluated(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """An annotation, evaluated if it is text; None if that fails, for example for a name that only type checkers know."""
     try:
         return eval(annotation, dict(names)) if isinstance(annotation, str) else annotation
     except Exception:  # an annotation may be any expression

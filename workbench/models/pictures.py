@@ -1,6 +1,7 @@
-"""The models' own pictures: ``picture(result, dataset) -> Figure``, drawn from the release and from records to compare with.
+"""Pictures of models: ``picture(result, dataset) -> Figure``, drawn from the release and from records to compare with.
 
-``dataset`` holds the evaluation records to show; None shows the fit's own where they are public, else the release alone.
+``dataset`` has the evaluation records to show. None shows the fit's own records if they are public, or else the release
+alone.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _REACH = 2.0  # of the latent plane, in standard deviations of a code
 
 
 def _records(result: Any, dataset: Any) -> tuple[tuple[np.ndarray, ...] | None, str]:
-    """(arrays to compare with or None, what a picture of them may be used for)."""
+    """(arrays to compare with, or None; the label of a picture of them)."""
     if dataset is None and result.public_records is None:
         return None, result.release_label
     return result.predictor.all_arrays(dataset), result.label_beside(dataset)
 
 
 def coefficients(result: Any, dataset: Any) -> Any:
-    """Weights of the features, and the intercept, with intervals; no records are shown."""
+    """Weights of the features, and the intercept, with intervals. No records are shown."""
     from workbench.plots import coefficients_figure
 
     draws = result.draws["weights"]
@@ -44,7 +45,7 @@ def groups(result: Any, dataset: Any) -> Any:
     place = int(np.argmax(np.std(weights.mean(axis=0), axis=0)))
     title = f"weight of {labels[place]} in each group"
     spread = np.std(features, axis=0)
-    if not np.any(spread > 0):  # a constant feature says nothing of a group
+    if not np.any(spread > 0):  # constant features do not distinguish groups
         return coefficients_figure(names, weights[:, :, place], result.release_label, title=title)
     feature = int(np.argmax(np.abs(mixing.mean(axis=0)[place]) * spread))
     grid = np.linspace(features[:, feature].min(), features[:, feature].max(), 40)
@@ -64,7 +65,7 @@ def groups(result: Any, dataset: Any) -> Any:
 
 
 def mixture(result: Any, dataset: Any) -> Any:
-    """The components at their posterior means, over the records where there are any."""
+    """The components at their posterior means, over the records if there are any."""
     from workbench.plots import mixture_figure
 
     draws = result.sorted_draws
@@ -84,13 +85,13 @@ def mixture(result: Any, dataset: Any) -> Any:
 
 
 def confusion(result: Any, dataset: Any) -> Any:
-    """Which classes are taken for which: of each class's records, the share predicted as each; a function of the records."""
+    """The confusion matrix: of the records of each class, the share predicted as each class. A function of the records."""
     from workbench import _validate
     from workbench.plots.style import DENSITY, INK, dress, label_ticks, new_figure, short_names, use_line
 
     records, label = _records(result, dataset)
     if records is None:
-        raise _validate.ArgumentError("data", None, "give a Dataset with the evaluation records to classify.")
+        raise _validate.ArgumentError("data", None, "must be a Dataset with the evaluation records to classify.")
     target, probability = records[-1], result.predict(records[:-1])
     predicted = probability > 0.5 if probability.ndim == 1 else probability.argmax(axis=1)
     names = short_names(result.data["classes"], 14)
@@ -114,7 +115,7 @@ def confusion(result: Any, dataset: Any) -> Any:
 
 
 def samples(result: Any, dataset: Any, *, decode: Callable) -> Any:
-    """Images drawn from the model by ``decode(params, codes, image_shape)``; no records are shown."""
+    """Images drawn from the model by ``decode(params, codes, image_shape)``. No records are shown."""
     from workbench.plots import image_grid_figure
 
     codes = np.random.default_rng(0).normal(size=(_SAMPLES, _code_length(result))).astype(np.float32)
@@ -123,22 +124,22 @@ def samples(result: Any, dataset: Any, *, decode: Callable) -> Any:
 
 
 def reconstructions(result: Any, dataset: Any) -> Any:
-    """Records beside what their codes lead back to; a function of the records."""
+    """Records beside their reconstructions. A function of the records."""
     from workbench import _validate
     from workbench.plots import reconstructions_figure
 
     records, label = _records(result, dataset)
     if records is None:
-        raise _validate.ArgumentError("data", None, "give a Dataset with the evaluation images to reconstruct.")
+        raise _validate.ArgumentError("data", None, "must be a Dataset with the evaluation images to reconstruct.")
     images = records[0][:_IMAGES]
     return reconstructions_figure(_channels(images), _channels(result.predict(images)), label)
 
 
 def latent_plane(result: Any, dataset: Any, *, encode: Callable, decode: Callable) -> Any:
-    """Images over the two numbers of a code that the encoder uses most, the others zero.
+    """Images for a grid of the two numbers of a code that the encoder uses most, with the other numbers zero.
 
-    Which they are follows from records where there are any to show, by ``encode(params, images) -> (mean, scale)``, else
-    from the weights of the decoder.
+    They are found from the records to show by ``encode(params, images) -> (mean, scale)``, or without records from the
+    weights of the decoder.
     """
     from workbench.plots import latent_grid_figure
 

@@ -1,12 +1,13 @@
-"""The gallery of models by name: built-in ones, those registered in this session, those of installed distributions.
+"""Models by name: built-in models, models registered in this session, and models of installed distributions.
 
-A model in a file of its own needs no registration: ``from_file`` runs the file and hands back its model.
+A model in a file needs no registration: ``from_file`` runs the file and returns its model.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.metadata
 import inspect
 import re
@@ -20,28 +21,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench import _validate
+from workbench import _validate, gallery
 from workbench.models.model import Model, is_numpyro_model, parameters_of
-from workbench.models.options import Option, declared
+from workbench.models.options import Option, declared, evaluated
 
 __all__ = [
-    "ENTRY_POINTS", "Model", "from_file", "get", "names", "options", "origin", "register", "run_source", "source_file",
+    "BUILT_IN", "ENTRY_POINTS", "Model", "from_file", "get", "names", "options", "origin", "register", "run_source",
+    "source_file",
 ]  # fmt: skip
 
 ENTRY_POINTS = "workbench.models"  # the group in which installed distributions declare models
-_BUILT_IN, _SESSION = "built-in", "registered here"
+BUILT_IN = tuple(gallery.__all__)
+_ORIGIN_BUILT_IN, _ORIGIN_SESSION = "built-in", "registered here"
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _NAME_RULE = "must be letters, digits, _ and -, beginning with a letter, so that the command line takes it."
 
 
-# ---- what a name stands for ---------------------------------------------------------------------------------------------
+# ---- entries ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A name of the gallery: ``make(**options) -> Model``, the options it knows (None: any), and where it comes from.
+    """A named model: ``make(**options) -> Model``, the options it takes (None: any), and its origin.
 
-    ``definition`` is what the options can be read from.
+    ``definition`` is the object that the options can be read from.
     """
 
     make: Callable[..., Model]
@@ -52,7 +55,7 @@ class _Entry:
 
 
 def _place(definition: Any) -> tuple[str, str] | None:
-    """(module, qualified name) of a function, or of the function inside a ``Model``: what running a cell again repeats."""
+    """(module, qualified name) of a function, or of the function in a ``Model``. Running a cell again repeats both."""
     function = definition.model if isinstance(definition, Model) else definition
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     return None if module is None or name is None else (module, name)
@@ -64,13 +67,13 @@ def _summary(function: Callable, name: str) -> str:
 
 
 def _from_numpyro(name: str, function: Callable) -> Model:
-    """``Model`` of a bare NumPyro model: its docstring is the summary, what follows ``num_records`` are the options."""
+    """``Model`` of a NumPyro model. Its docstring is the summary, and arguments after ``num_records`` are options."""
     parameters = list(parameters_of(function).values())
     after = [parameter.name for parameter in parameters].index("num_records") + 1
     options = {p.name: p.default for p in parameters[after:] if p.kind is not p.VAR_KEYWORD}
     missing = [option for option, value in options.items() if value is inspect.Parameter.empty]
     if missing:
-        raise _validate.ArgumentError("factory", name, f"give a default to {', '.join(missing)}.")
+        raise _validate.ArgumentError("factory", name, f"must have defaults for {', '.join(missing)}.")
     return Model(name, _summary(function, name), function, options=options)
 
 
@@ -103,8 +106,8 @@ def _entry(name: str, definition: Any, origin: str) -> _Entry:
         raise _validate.ArgumentError(
             "factory",
             getattr(definition, "__qualname__", definition),
-            f"a function that returns a Model must work without arguments, this one needs {', '.join(required)}; "
-            "a NumPyro model takes num_records.",
+            f"must work without arguments if it returns a Model, but needs {', '.join(required)}. A NumPyro "
+            "model must take num_records.",
         )
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return _Entry(definition, None if takes_any else tuple(parameters), origin, given, place)
@@ -121,39 +124,40 @@ def _warn_once(message: str) -> None:
         warnings.warn(message, stacklevel=3)
 
 
-def add_built_in(name: str, factory: Callable[..., Model]) -> None:
-    """Add a model of the workbench itself; nothing takes the place of its name."""
-    _ENTRIES[name] = _entry(name, factory, _BUILT_IN)
+@functools.cache
+def _built_in(name: str) -> _Entry:
+    """The entry of a built-in model, whose file is imported only now."""
+    return _entry(name, getattr(importlib.import_module(f"{gallery.__name__}.{name}"), name), _ORIGIN_BUILT_IN)
 
 
 def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> Any:
-    """Add a model to the gallery, where the command line and the widget find it: a function call or a decorator::
+    """Register a model by name, so that the command line and the screens find it. A function call or a decorator::
 
         @wb.models.register("probit")
         def probit(x, y=None, num_records=None, prior_scale=5.0): ...
 
-    The same function may be registered again, as when a notebook cell is run twice.
+    The same function may be registered again, for example when a notebook cell is run twice.
 
     :param name: letters, digits, _ and -. It becomes the model's name.
     :param factory: a ``Model``; a function ``factory(**options)`` that returns one and works without arguments; or a
         NumPyro model, which is recognised by its argument ``num_records``: its guide is ``AutoNormal``, its docstring the
-        summary, and the arguments after ``num_records`` are options. Left out, the decorator is returned.
-    :param replace: True lets another definition take over a name registered before (never a built-in one).
+        summary, and the arguments after ``num_records`` are options. Without it, a decorator is returned.
+    :param replace: True lets another definition replace one that was registered before (never a built-in model).
     :return: ``factory`` itself.
-    :raises ArgumentError: if the name is unusable or taken, or ``factory`` is none of these.
+    :raises ArgumentError: if the name cannot be used or is taken, or ``factory`` is none of these.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _validate.ArgumentError("name", name, _NAME_RULE)
     if factory is _LEFT_OUT:
         return functools.partial(register, name, replace=replace)
-    new = _entry(name, factory, _SESSION)
+    new = _entry(name, factory, _ORIGIN_SESSION)
     old = _ENTRIES.get(name)
-    if old is not None and old.origin == _BUILT_IN:
-        raise _validate.ArgumentError("name", name, "is the name of a built-in model; choose another.")
+    if name in BUILT_IN:
+        raise _validate.ArgumentError("name", name, "is the name of a built-in model; choose another name.")
     if old is not None and not replace and (new.defined is None or new.defined != old.defined):
         where = f" ({'.'.join(old.defined)})" if old.defined else ""
         raise _validate.ArgumentError(
-            "name", name, f"another model{where} is registered already; replace=True puts this one in its place."
+            "name", name, f"is the name of another registered model{where}; give replace=True to replace it."
         )
     _ENTRIES[name] = new
     return factory
@@ -161,7 +165,7 @@ def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> A
 
 @contextlib.contextmanager
 def _registrations() -> Iterator[dict[str, _Entry]]:
-    """What is registered inside, filled in at the end; if that fails, it is forgotten."""
+    """The models that are registered inside, filled in at the end. If the body fails, they are forgotten."""
     before = dict(_ENTRIES)
     new: dict[str, _Entry] = {}
     try:
@@ -177,7 +181,7 @@ def _registrations() -> Iterator[dict[str, _Entry]]:
 
 
 def _installed() -> dict[str, importlib.metadata.EntryPoint]:
-    """Entry points of installed distributions by model name; only metadata is read, nothing is imported."""
+    """Entry points of installed distributions by model name. Only metadata is read, and nothing is imported."""
     found: dict[str, importlib.metadata.EntryPoint] = {}
     seen = set()
     for distribution in importlib.metadata.distributions():
@@ -187,7 +191,7 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
                 continue
             owner = _owner(distribution)
             points = [point for point in distribution.entry_points if point.group == ENTRY_POINTS]
-        except Exception as error:  # whatever is wrong with one distribution must not hide the others
+        except Exception as error:  # a broken distribution must not hide the others
             if owner:
                 _warn_once(f"the models of {owner} are left out: its entry points cannot be read ({_reason(error)}).")
             continue
@@ -197,7 +201,7 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
         for point in points:
             if not _NAME.fullmatch(point.name):
                 _warn_once(f"the model {point.name!r} of {owner} is left out: its name {_NAME_RULE}")
-            elif point.name in _ENTRIES and _ENTRIES[point.name].origin == _BUILT_IN:
+            elif point.name in BUILT_IN:
                 _warn_once(f"the model {point.name!r} of {owner} is left out: it has the name of a built-in model.")
             elif point.name in found:
                 first = _owner(found[point.name].dist)
@@ -208,7 +212,7 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
 
 
 def _owner(distribution: Any) -> str:
-    """Name of a distribution; its place where the metadata are damaged."""
+    """Name of a distribution, or its location if the metadata are damaged."""
     try:
         name = distribution.metadata["Name"]
     except Exception:
@@ -221,7 +225,7 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> _Entry:
     try:
         with _registrations() as registered:
             entry = _entry(name, point.load(), owner)
-        # its module may call register as well, as one made for notebooks does
+        # its module may call ``register`` as well
         _ENTRIES.update({own: replace(registration, origin=owner) for own, registration in registered.items()})
         return entry
     except (Exception, SystemExit) as error:
@@ -241,16 +245,22 @@ def _reason(error: BaseException) -> str:
 
 def names() -> list[str]:
     """Names of all models: built-in, registered in this session, and declared by installed distributions."""
-    return sorted(_ENTRIES.keys() | _installed().keys())
+    return sorted({*BUILT_IN, *_ENTRIES, *_installed()})
 
 
 def _find(name: str) -> _Entry:
-    if isinstance(name, str) and name in _ENTRIES:
-        return _ENTRIES[name]
+    entry = _known(name)
+    if entry is not None:
+        return entry
     installed = _installed()
-    if not isinstance(name, str) or name not in installed:
-        raise _validate.unknown_name("model", name, _ENTRIES.keys() | installed.keys())
-    return _load(name, installed[name])
+    return _load(name, installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})])
+
+
+def _known(name: Any) -> _Entry | None:
+    """The entry of a built-in model, or of one registered in this session; needs no look at installed distributions."""
+    if not isinstance(name, str):
+        return None
+    return _built_in(name) if name in BUILT_IN else _ENTRIES.get(name)
 
 
 def origin(name: str) -> str:
@@ -258,14 +268,15 @@ def origin(name: str) -> str:
 
     :raises ArgumentError: for an unknown name, with the nearest ones.
     """
-    if isinstance(name, str) and name in _ENTRIES:
-        return _ENTRIES[name].origin
+    entry = _known(name)
+    if entry is not None:
+        return entry.origin
     installed = _installed()
-    return _owner(installed[_validate.choice("model", name, [*_ENTRIES, *installed])].dist)
+    return _owner(installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})].dist)
 
 
 def options(name: str) -> tuple[Option, ...]:
-    """What can be set about the model called ``name``: each option with its default, kind, choices and a line of help.
+    """The options of the model called ``name``, each with its default, kind, choices and a line of help.
 
     :raises ArgumentError: for an unknown name, with the nearest ones, or a model of a distribution that cannot be loaded.
     """
@@ -273,7 +284,7 @@ def options(name: str) -> tuple[Option, ...]:
 
 
 def definition(name: str) -> Any:
-    """What ``name`` was registered with: another object after another registration, the same for the same one.
+    """The object that ``name`` was registered with. Another registration gives another object.
 
     :raises ArgumentError: for an unknown name, with the nearest ones.
     """
@@ -283,8 +294,8 @@ def definition(name: str) -> Any:
 def get(name: str, **options: Any) -> Model:
     """The model called ``name``, with its options set, as in ``get("logistic", prior_scale=2.0)``.
 
-    :raises ArgumentError: for an unknown name, with the nearest ones, an unknown or bad option, or a model of the user's
-        or of a distribution that cannot be made, with the reason.
+    :raises ArgumentError: for an unknown name, with the nearest ones; an unknown or bad option; or if a model of the user or
+        of a distribution cannot be made, with the reason.
     """
     return _make(name, _find(name), options)
 
@@ -310,13 +321,16 @@ def _make(name: str, entry: _Entry, options: Mapping[str, Any]) -> Model:
 # ---- files ----------------------------------------------------------------------------------------------------------------
 
 
-def from_file(source: str | Path) -> Model:
+def from_file(source: str | Path, /, **options: Any) -> Model:
     """The model in a Python file, as in ``from_file("probit.py")`` or ``from_file("probit.py:sparse")``. Runs the file.
 
-    :param source: path of a file that registers one model or holds one ``Model`` at its top level; or path:name, where
-        name is a registered name, or anything at the top level that ``register`` would take.
-    :raises ArgumentError: naming ``model``, if there is no such file, it fails (with the reason and the line; what it
-        registered before is forgotten), or it has no model, several, or none of that name.
+    :param source: path of a file, or path:NAME. NAME is a registered name, or anything at the top level of the file that
+        ``register`` would take. Without a NAME the file must have exactly one model: one that it registers; or else one
+        ``Model`` at its top level; or else one function annotated to return a ``Model``, as in a copy of a gallery file.
+    :param options: of the model, as for ``get``.
+    :raises ArgumentError: naming ``model``, if there is no such file; if the file fails, with the reason and the line (what
+        it registered before is forgotten); or if it has no model, several, or none of that name. Naming an option that is
+        unknown or has a bad value.
     """
     text = str(source)
     path, wanted = text, ""
@@ -331,34 +345,43 @@ def from_file(source: str | Path) -> Model:
     except (Exception, SystemExit) as error:
         raise _validate.ArgumentError("model", text, f"the file fails{_line(error, file)}: {_reason(error)}.") from error
     held = {name: value for name, value in vars(module).items() if isinstance(value, Model)}
-    functions = [
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
-    ]
+    functions = _functions(module)
     if not wanted:
-        candidates = list(registered) or _distinct(held)
+        factories = [name for name, function in functions.items() if _returns_model(function, module)]
+        candidates = list(registered) or _distinct(held) or factories
         if len(candidates) != 1:
             problem = "has several models" if candidates else "registers no model and holds none"
-            choices = candidates or functions
+            choices = candidates or list(functions)
             hint = f"; choose one with {path}:NAME, where NAME is one of {', '.join(choices)}" if choices else ""
             raise _validate.ArgumentError("model", text, f"the file {problem}{hint}.")
         wanted = candidates[0]
     if wanted in registered:
-        return get(wanted)
+        return get(wanted, **options)
     if wanted not in vars(module):
         raise _validate.unknown_name("model", wanted, [*registered, *held, *functions])
-    if wanted in held:
-        return held[wanted]
+    name = held[wanted].name if wanted in held else wanted
     try:
-        entry = _entry(wanted, vars(module)[wanted], path)
+        entry = _entry(name, vars(module)[wanted], path)
     except _validate.ArgumentError as error:
         raise _validate.ArgumentError("model", text, error.expectation) from None
-    return _make(wanted, entry, {})
+    return _make(name, entry, options)
+
+
+def _functions(module: types.ModuleType) -> dict[str, Callable]:
+    """Public functions that ``module`` defines, by name."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+def _returns_model(function: Callable, module: types.ModuleType) -> bool:
+    return evaluated(function.__annotations__.get("return"), vars(module)) is Model
 
 
 def _distinct(held: dict[str, Model]) -> list[str]:
-    """Names of different models; the same under two names counts once."""
+    """Names of different models. A model with two names counts once."""
     first: dict[int, str] = {}
     for name, model in held.items():
         first.setdefault(id(model), name)
@@ -366,14 +389,14 @@ def _distinct(held: dict[str, Model]) -> list[str]:
 
 
 def source_file(model: Model) -> Path | None:
-    """The file that ``from_file`` ran for ``model``; None where it comes from elsewhere."""
+    """The file that ``from_file`` ran for ``model``; None if it is not from a file."""
     module = sys.modules.get(getattr(model.model, "__module__", None) or "")
     file = Path(getattr(module, "__file__", None) or "")
     return file if module is not None and module.__name__ == _module_name(file) else None
 
 
 def run_source(file: str | Path) -> None:
-    """Run what ``source_file`` named, in another process that is to unpickle the model; once is enough."""
+    """Run the ``source_file`` of a model, once, in another process that will unpickle the model."""
     if _module_name(Path(file)) not in sys.modules:
         with _registrations():
             _run_file(Path(file))
@@ -384,7 +407,7 @@ def _module_name(path: Path) -> str:
 
 
 def _run_file(file: Path) -> types.ModuleType:
-    """Run ``file`` as a module of its own. Its folder goes last on sys.path: files beside it are found and hide nothing."""
+    """Run ``file`` as a new module. Its folder goes last on sys.path, so files beside it are found but hide nothing."""
     path = file.resolve()
     module = types.ModuleType(_module_name(path))
     module.__file__ = str(path)
@@ -392,7 +415,7 @@ def _run_file(file: Path) -> types.ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # no bytecode is kept: an edit counts at once
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # without bytecode, so that edits count at once
     except BaseException:
         del sys.modules[module.__name__]
         raise
@@ -400,7 +423,7 @@ def _run_file(file: Path) -> types.ModuleType:
 
 
 def _line(error: BaseException, file: Path) -> str:
-    """ " in line 7", or nothing if no line of the file has to do with it."""
+    """ " in line 7", or "" if no line of the file is involved."""
     if isinstance(error, SyntaxError):
         return f" in line {error.lineno}" if error.filename == str(file.resolve()) else ""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file.resolve())]

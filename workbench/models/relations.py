@@ -1,4 +1,4 @@
-"""What depends on what in a NumPyro model, found by tracing it on blank records."""
+"""The dependencies between the sites of a NumPyro model, found by tracing it on blank records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def relations_of(model: Any, dataset: Any) -> tuple[dict[str, Any], dict[str, st
 
 
 def _trace(model: Any, records: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """The trace of ``model``; nothing is computed, so its values are of no use."""
+    """The trace of ``model``. Nothing is computed, so its values are abstract."""
     trace: dict[str, Any] = {}
 
     def run() -> None:

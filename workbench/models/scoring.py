@@ -14,7 +14,7 @@ __all__ = ["binary_scores", "check_binary_target", "class_scores"]
 def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float]:
     """Area under the ROC curve and mean log-likelihood (nats per record) of predicted probabilities of class 1.
 
-    AUC is left out where ``target`` holds one class only, for it is not defined there.
+    AUC is left out if ``target`` has one class only, because it is not defined then.
     """
     target, probability = np.asarray(target), np.asarray(probability, np.float64)
     if target.shape != probability.shape or not np.isin(target, (0, 1)).all() or not np.isfinite(probability).all():
@@ -32,7 +32,7 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
 
 
 def class_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float]:
-    """Share of records whose likeliest class is theirs, mean log-likelihood (nats per record) and, for two classes, AUC.
+    """Accuracy, mean log-likelihood (nats per record) and, for two classes, AUC.
 
     :param target: classes, int[B]. :param probability: of class 1, float[B], or of each class, float[B, K].
     """
@@ -47,12 +47,12 @@ def class_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float
 
 
 def check_binary_target(dataset: Any) -> None:
-    """That the target of ``dataset`` has two classes, 0 and 1 in its last array.
+    """Check that the target of ``dataset``, its last array, has two classes, 0 and 1.
 
-    :raises ArgumentError: naming ``data``, with the classes where there are others than two.
+    :raises ArgumentError: naming ``data``, with the classes if there are not two.
     """
     classes = tuple(dataset.classes)
     if len(classes) != 2:
         shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
         found = f"{len(classes)}: {shown}" if classes else "none"
-        raise _validate.ArgumentError("data", dataset.name, f"the model needs a target of two classes; there are {found}.")
+        raise _validate.ArgumentError("data", dataset.name, f"must have a target of two classes; there are {found}.")

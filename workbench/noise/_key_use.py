@@ -1,10 +1,11 @@
-"""What this process knows of keys: which are secret, and which steps' noise was drawn with them.
+"""What this process knows about keys: which are secret, and which steps' noise was drawn with them.
 
-The noise of a step follows from its run's key and its number. Two runs with one key, or one step taken twice with other
-records or another model, have the same noise, and the difference of what they release shows what it hides. So a secret key
-begins one run, and no step is drawn again, as far as this process can see: not in other processes, and not of traced keys.
+The noise of a step follows from its run's key and its number. Two runs with the same key, or a step that is taken twice with
+other records or another model, have the same noise, and the difference of their releases shows what the noise hides. So a
+secret key starts one run, and no step is drawn twice, as far as this process can see. It does not see other processes, nor
+traced keys.
 
-Only digests are kept. Keys from seeds promise nothing and are exempt.
+Only digests are kept. Keys from seeds have no guarantee and are exempt.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ def _digest(key: jax.Array) -> bytes:
 
 
 def note_made(key: jax.Array, *, secret: bool) -> None:
-    """A concrete key was made, by the operating system or from a seed."""
+    """Record that a concrete key was made, by the operating system or from a seed."""
     (_secret if secret else _from_seeds).add(_digest(key))
 
 
 def throw_away(key: jax.Array) -> None:
-    """What runs with ``key`` release is thrown away, as an audit's is: they may repeat one another."""
+    """Record that releases with ``key`` are thrown away, as in an audit, so runs may repeat one another."""
     _from_seeds.add(_digest(key))
 
 
 def _counts(digest: bytes) -> bool:
-    """Whether runs of the key are looked at: concrete ones that are not a seed's, children of other keys included."""
+    """Whether runs with the key are recorded: concrete keys that are not from seeds, also children of other keys."""
     return bool(digest) and digest not in _from_seeds
 
 
@@ -59,12 +60,12 @@ def is_secret(key: jax.Array) -> bool:
 
 
 def has_begun(key: jax.Array) -> bool:
-    """Whether this process saw a run begin with ``key``; it does not look at those of seeds."""
+    """Whether this process saw a run begin with ``key``. Runs with keys from seeds are not recorded."""
     return _digest(key) in _drawn
 
 
 def begin_run(key: jax.Array) -> None:
-    """A run begins with ``key``.
+    """Record that a run begins with ``key``.
 
     :raises ArgumentError: naming ``key``, if a run began with it before.
     """
@@ -72,15 +73,15 @@ def begin_run(key: jax.Array) -> None:
     with _lock:
         if digest in _drawn:
             raise _validate.ArgumentError(
-                "key", key, "began a run in this process already, and a second one would have the same noise: give "
-                "new_key(), or the first one's state as init_state."
+                "key", key, "has already begun a run in this process, and a second run would have the same noise: give "
+                "new_key(), or the state of the first run as init_state."
             )  # fmt: skip
         if _counts(digest):
             _drawn[digest] = 0
 
 
 def note_loaded(key: jax.Array) -> None:
-    """A saved state was read: a run began with its ``key``, here or elsewhere."""
+    """Record that a saved state was read, so a run began with its ``key``, here or elsewhere."""
     digest = _digest(key)
     if _counts(digest):
         _drawn.setdefault(digest, 0)
@@ -94,13 +95,13 @@ def check_steps(key: jax.Array, first: int) -> None:
     drawn = _drawn.get(_digest(key), 0)
     if first < drawn:
         raise _validate.ArgumentError(
-            "state", f"step {first}", f"this run went on to step {drawn} already, and steps from here would have the same "
-            "noise with whatever records and model they are given: use its newest state, or begin a run with new_key()."
+            "state", f"step {first}", f"is not the newest state: the run has already reached step {drawn}, and steps from "
+            "here would have the same noise with any records and model. Use the newest state, or begin a run with new_key()."
         )  # fmt: skip
 
 
 def draw_steps(key: jax.Array, first: int, last: int) -> None:
-    """Steps from number ``first`` up to ``last``, that one excluded, of the run with ``key`` are about to be taken.
+    """Record that steps ``first`` .. ``last - 1`` of the run with ``key`` are about to be taken.
 
     :raises ArgumentError: as ``check_steps``.
     """

@@ -1,12 +1,12 @@
 """Secure randomness: ChaCha20 keys for JAX.
 
-Noise and minibatches decide whether a guarantee holds, so both draw from ChaCha20 (RFC 8439) with 256-bit keys from the
-operating system. ``CHACHA20`` is a JAX PRNG implementation: keys made here go into the ordinary ``jax.random`` functions,
-``split`` and ``fold_in`` included, and work under jit, scan and vmap.
+Noise and minibatches decide whether a guarantee holds, so both are drawn from ChaCha20 (RFC 8439) with 256-bit keys from the
+operating system. ``CHACHA20`` is a JAX PRNG implementation: its keys work in the ordinary ``jax.random`` functions,
+``split`` and ``fold_in`` included, and under jit, scan and vmap.
 
-Layout of the 96-bit nonce: (purpose, argument, lane), where the purpose is one of bits, split, fold_in and stream and the
-argument is the bit width or the number that is folded in or streamed; only streams have lanes. No (key, nonce, counter) is
-used for two purposes, so no block is used twice.
+Layout of the 96-bit nonce: (purpose, argument, lane). The purpose is one of bits, split, fold_in and stream. The argument is
+the bit width, or the number that is folded in or streamed. Only streams have lanes. No (key, nonce, counter) is used for two
+purposes, so no block is used twice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4")
 _BITS, _SPLIT, _FOLD_IN, _STREAM = (int.from_bytes(word, "little") for word in (b"bits", b"splt", b"fold", b"strm"))
 _WORDS_PER_BLOCK = 16
-_TILE = 256  # blocks that a CPU computes at a time: their state is half of its first cache
+_TILE = 256  # blocks that a CPU computes at a time; their state is half of its L1 cache
 
 
 def _rotate_left(word: jax.Array, distance: int) -> jax.Array:
@@ -100,10 +100,10 @@ def block(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
 
 
 def _one_kernel(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
-    """``block`` of at most ``_TILE`` counters as one kernel of a CPU, where it would be five hundred small ones.
+    """``block`` of at most ``_TILE`` counters as one CPU kernel instead of five hundred small ones.
 
-    XLA does that to a computation of this size by itself from jax 0.12 on; before, it has to be asked. It cannot grant it to
-    larger ones, which it divides among cores.
+    From jax 0.12 on, XLA does this by itself for a computation of this size. Earlier versions need to be asked. It is not
+    possible for larger ones, which XLA divides among cores.
     """
     blocks = jax.jit(block)(key, counter, nonce)
     if jax.__version_info__ >= (0, 12):
@@ -112,7 +112,7 @@ def _one_kernel(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Arr
 
 
 def _in_tiles(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
-    """``block``, a tile of counters at a time. Where n is no multiple, the last tile overlaps the one before it."""
+    """``block``, one tile of counters at a time. If n is not a multiple of the tile, the last two tiles overlap."""
     count = counter.shape[0]
     if count <= _TILE:
         return _one_kernel(key, counter, nonce)
@@ -130,7 +130,7 @@ def _in_tiles(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array
 
 @custom_vmap
 def _blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
-    """``block`` as the device likes it: a CPU in tiles that stay in its first cache, a GPU all lanes at once."""
+    """``block`` in the way that is fastest on the device: tiles that stay in a CPU's L1 cache, or all lanes at once."""
     return lax.platform_dependent(key, counter, nonce, cpu=_in_tiles, default=block)
 
 
@@ -138,15 +138,15 @@ def _blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
 def _blocks_of_batch(
     size: int, in_batched: list[bool], key: jax.Array, counter: jax.Array, nonce: jax.Array
 ) -> tuple[jax.Array, bool]:
-    """One row of lanes for the whole batch: a short row for each entry would take two to three times as long."""
+    """One row of lanes for the whole batch. A short row for each entry would take two to three times as long."""
     count = counter.shape[-1]
 
     def in_a_row(words: jax.Array, batched: bool) -> jax.Array:
-        """uint32[w] or uint32[w, n], or such with a first axis for the batch, as uint32[w, size * n]."""
+        """uint32[w] or uint32[w, n], also with a first axis for the batch, as uint32[w, size * n]."""
         words = words if batched else words[None]
         words = words if words.ndim == 3 else words[:, :, None]
         spread = jnp.broadcast_to(words, (size, words.shape[1], count))
-        return jnp.moveaxis(spread, 0, 1).reshape(words.shape[1], size * count)  # where n is 0, -1 would not do
+        return jnp.moveaxis(spread, 0, 1).reshape(words.shape[1], size * count)  # -1 would fail if n is 0
 
     counters = jnp.broadcast_to(counter, (size, count)).reshape(-1)
     keys, nonces = (
@@ -165,7 +165,7 @@ def _words(key: jax.Array, nonce: jax.Array, count: int) -> jax.Array:
     """``count`` uint32 words of keystream: the first word of every block, then the second of every block, and so on."""
     blocks = -(-count // _WORDS_PER_BLOCK)
     if blocks >= 2**32:
-        raise ValueError(f"count={count!r}: one ChaCha20 key yields at most 2**36 words; split the key first.")
+        raise ValueError(f"count={count!r}: one ChaCha20 key gives at most 2**36 words; split the key first.")
     return _blocks(key, jnp.arange(blocks, dtype=jnp.uint32), nonce).reshape(-1)[:count]
 
 
@@ -197,7 +197,7 @@ def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
 
 def _refuse_seed(seed: Any) -> jax.Array:
     raise TypeError(
-        "ChaCha20 keys hold 256 bits: use new_key() for a secret key or key_from_seed(seed) for a reproducible one."
+        "A ChaCha20 key has 256 bits: use new_key() for a secret key, or key_from_seed(seed) for a reproducible one."
     )
 
 
@@ -214,10 +214,10 @@ CHACHA20 = define_prng_impl(
 
 @functools.cache
 def _hide_keys(key_type: Any) -> None:
-    """Keep ChaCha20 keys out of what JAX prints.
+    """Hide the bits of ChaCha20 keys in what JAX prints.
 
     ``repr`` of a typed key shows its bits, and notebooks, logs and tracebacks with local variables store ``repr``. JAX has
-    one class for keys of all kinds, so its ``__repr__`` is replaced by one that leaves keys of other kinds as they are.
+    one class for all kinds of keys, so its ``__repr__`` is replaced by one that shows other kinds of keys as before.
     """
     shown = key_type.__repr__
 
@@ -239,32 +239,34 @@ def key_from_bytes(secret: bytes) -> jax.Array:
     words = np.frombuffer(secret, dtype="<u4").astype(np.uint32)
     key = jax.random.wrap_key_data(jnp.asarray(words), impl=CHACHA20)
     kind: Any = type(key)
-    _hide_keys(kind)  # with the first key: to ask for its class any earlier would start JAX's devices
+    _hide_keys(kind)  # not before the first key: asking for its class starts JAX's devices
     return key
 
 
 def new_key() -> jax.Array:
     """A secret key with 256 bits from the operating system (``os.urandom``), for one run.
 
-    :raises TypeError: where it is traced, because a compiled function would return one and the same key at each call.
+    :raises TypeError: if it is traced, because a compiled function would return the same key at each call.
     """
     key = key_from_bytes(os.urandom(32))
     if isinstance(key, jax.core.Tracer):
-        raise TypeError("new_key() was called in a function that JAX compiles and would be one key for ever: pass it in.")
+        raise TypeError(
+            "new_key() was called in a function that JAX compiles, so every call would use the same key: pass it in."
+        )
     _key_use.note_made(key, secret=True)
     return key
 
 
 def is_secret(key: jax.Array) -> bool:
-    """Whether ``new_key`` made ``key`` in this process: of any other key, nobody here knows who else has it."""
+    """Whether ``new_key`` made ``key`` in this process. Others may have any other key."""
     return _key_use.is_secret(key)
 
 
 def key_from_seed(seed: int) -> jax.Array:
     """A reproducible key from a whole number >= 0 (its SHA-256).
 
-    Whoever knows the seed can compute every noise draw and subtract it: a run made with such a key carries that caveat
-    on its guarantee.
+    Everybody who knows the seed can compute every noise draw and subtract it. The guarantee of a run with such a key has
+    this caveat.
     """
     key = key_from_bytes(hashlib.sha256(b"dpvi-workbench seed " + str(int(seed)).encode()).digest())
     _key_use.note_made(key, secret=False)
@@ -272,9 +274,9 @@ def key_from_seed(seed: int) -> jax.Array:
 
 
 def require_secure(key: jax.Array) -> None:
-    """Refuse a key that is not of this module, where privacy depends on it; checked while tracing, at no cost.
+    """Refuse a key that is not from this module. Checked while tracing, at no cost.
 
-    :raises TypeError: if ``key`` is no typed ChaCha20 key, such as ``jax.random.key(0)``.
+    :raises TypeError: if ``key`` is not a typed ChaCha20 key; ``jax.random.key(0)`` is not one.
     """
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     if not typed or jax.random.key_impl(key) != CHACHA20:
@@ -286,8 +288,8 @@ def require_secure(key: jax.Array) -> None:
 def stream(key: jax.Array, number: Any, count: int, lane: int = 0) -> jax.Array:
     """``count`` uint32 words of the keystream ``(number, lane)``, two uint32, for jit, scan and vmap.
 
-    What ``fold_in`` and ``bits`` give in two passes comes here in one: each call of ChaCha20 has a fixed cost that small
-    draws would feel.
+    It does in one pass what ``fold_in`` and ``bits`` do in two, because each call of ChaCha20 has a fixed cost that matters
+    for small draws.
 
     :raises TypeError: if ``key`` is not a ChaCha20 key.
     """
@@ -298,7 +300,7 @@ def stream(key: jax.Array, number: Any, count: int, lane: int = 0) -> jax.Array:
 def fast_key(key: jax.Array) -> jax.Array:
     """A threefry key from a secure one, for draws that protect nobody: base noise of guides, starting values, posteriors.
 
-    It is made of 64 of the secure key's own bits: give it a key of its own (from ``fold_in``), used for nothing else.
+    It consists of 64 bits of the secure key: give it a separate key (from ``fold_in``) and use that for nothing else.
 
     :param key: a ChaCha20 key, or uint32[2] words of a ``stream`` that are used for nothing else.
     """

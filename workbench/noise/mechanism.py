@@ -1,4 +1,4 @@
-"""The Gaussian mechanism: the object that adds the noise knows the sensitivity the noise is for."""
+"""The Gaussian mechanism: the object that adds the noise also has the clipping norm that the noise is for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.noise.normals import normal, normal_from
 
 __all__ = ["CLIPPINGS", "GaussianMechanism"]
 
-# how a record's term is brought to a norm of at most C (``inference.clipping.clipped_sum``)
+# ways to bring a record's term to a norm of at most C (``inference.clipping.clipped_sum``)
 CLIPPINGS = ("flat", "automatic", "per_leaf")
 
 
@@ -24,12 +24,12 @@ CLIPPINGS = ("flat", "automatic", "per_leaf")
 class GaussianMechanism:
     """Adds N(0, (sigma C)^2) to every coordinate of a sum of per-record terms, each of l2 norm at most C.
 
-    Under add_or_remove_one the sum's sensitivity is C; under replace_one it is 2 C (the accountant of the sampler
-    knows which one holds), whichever way of clipping keeps each term to C.
+    Under add_or_remove_one the sensitivity of the sum is C, and under replace_one it is 2 C, for every way of clipping. The
+    accountant of the sampler knows which one holds.
 
     :param clip: C, the largest l2 norm of one record's term, in the units of the sum.
-    :param noise_multiplier: sigma = noise standard deviation / C, no unit. Zero means no noise and no privacy; it is
-        accepted only for tests and non-private baselines.
+    :param noise_multiplier: sigma = noise standard deviation / C, without unit. Zero means no noise and no privacy, and is
+        only for tests and non-private baselines.
     :param clipping: how terms are brought to norm C, one of ``CLIPPINGS``.
     """
 
@@ -40,20 +40,20 @@ class GaussianMechanism:
     def __post_init__(self) -> None:
         _validate.number("noise_multiplier", self.noise_multiplier, at_least=0)
         _validate.choice("clipping", self.clipping, CLIPPINGS)
-        # a non-private baseline may switch clipping off
+        # a non-private baseline may have clip=inf, which switches clipping off
         if self.noise_multiplier > 0 or self.clip != math.inf:
             _validate.number("clip", self.clip, at_least=1e-12)
 
     @property
     def standard_deviation(self) -> float:
-        """Noise standard deviation per coordinate, sigma * C."""
+        """Standard deviation of the noise in each coordinate, sigma C."""
         return self.clip * self.noise_multiplier if self.noise_multiplier > 0 else 0.0
 
     def noise(self, key: jax.Array, size: int, standard_deviation: jax.Array | None = None) -> jax.Array:
         """Noise for ``size`` coordinates, float32[size].
 
-        :param standard_deviation: float32 scalar in the place of the mechanism's own, for a compiled step that takes it as
-            an argument; a mechanism without noise stays without.
+        :param standard_deviation: float32 scalar that replaces the mechanism's own, for a compiled step that takes it as an
+            argument. It is ignored by a mechanism without noise.
         :raises TypeError: if ``key`` is not a ChaCha20 key.
         """
         require_secure(key)
@@ -62,7 +62,7 @@ class GaussianMechanism:
         return normal(key, (size,)) * self._scale(standard_deviation)
 
     def noise_from(self, words: jax.Array, standard_deviation: jax.Array | None = None) -> jax.Array:
-        """``noise`` from words of ``randomness.stream`` that are used for nothing else: uint32[2, size] -> float32[size]."""
+        """``noise`` from words of ``chacha20.stream``: uint32[2, size] -> float32[size]. Use the words for nothing else."""
         if self.noise_multiplier == 0:
             return jnp.zeros(words.shape[1], jnp.float32)
         return normal_from(words[0], words[1]) * self._scale(standard_deviation)
@@ -74,11 +74,11 @@ class GaussianMechanism:
     def add(total: Any, noise: jax.Array) -> Any:
         """``total`` (a pytree of arrays) plus ``noise`` (one flat vector with a coordinate for each of its entries).
 
-        :raises ArgumentError: if the number of draws is another.
+        :raises ArgumentError: if the number of draws is not the number of coordinates.
         """
         leaves, treedef = jax.tree.flatten(total)
         ends = np.cumsum([leaf.size for leaf in leaves])
-        if noise.shape != (ends[-1],):  # one draw for several coordinates would protect none of them
+        if noise.shape != (ends[-1],):  # broadcasting one draw to several coordinates would protect none of them
             raise _validate.ArgumentError("noise", noise.shape, f"must have one draw for each of {ends[-1]} coordinates.")
         draws = [part.reshape(leaf.shape) for part, leaf in zip(jnp.split(noise, ends[:-1]), leaves, strict=True)]
         noised = [leaf + draw.astype(leaf.dtype) for leaf, draw in zip(leaves, draws, strict=True)]

@@ -1,6 +1,6 @@
 """Standard normal draws whose tails reach nine standard deviations, from any JAX key.
 
-``jax.random.normal`` in float32 stops at 5.4 standard deviations, which no proof of a Gaussian mechanism counts.
+``jax.random.normal`` in float32 stops at 5.4 standard deviations, which no proof about the Gaussian mechanism allows for.
 """
 
 from __future__ import annotations
@@ -44,17 +44,19 @@ def upper_tail_quantile(p: jax.Array) -> jax.Array:
 
 
 def normal_from(sign_and_high: jax.Array, low: jax.Array) -> jax.Array:
-    """Standard normal draws, float32, from two uint32 words each (of ``stream``): sign bit and 31 high bits of a
-    probability in (0, 1/2); its 32 low bits."""
+    """Standard normal draws, float32, from two uint32 words each (of ``stream``).
+
+    The words are the sign bit and the 31 high bits of a probability in (0, 1/2), and its 32 low bits.
+    """
     high = (sign_and_high >> 1).astype(jnp.float32)
     p = (high + (low.astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-32)) * np.float32(2.0**-32)
     magnitude = upper_tail_quantile(p)
     return jnp.where((sign_and_high & 1) == 1, magnitude, -magnitude)
 
 
-# On a CPU the keystream is half of the cost, and low bits matter in the tail alone: where the high bits are 2**20 or more
-# (|z| < 3.49), a step of 2**-32 in p moves the draw by less than float32 resolves there. So eight draws share one word
-# of low bits, for the one of them that is in the tail; a chunk where two are (one in forty) draws 32 bits for each.
+# On a CPU the keystream is half of the cost, and low bits matter only in the tail: if the high bits are 2**20 or more
+# (|z| < 3.49), a step of 2**-32 in p moves the draw by less than float32 resolves. So eight draws share one word of low
+# bits, for the one of them that is in the tail. A chunk in which two are (one in forty) draws 32 bits for each.
 _CHUNK, _SHARING, _TAIL_BELOW, _MIDDLE = 2**15, 8, np.uint32(2**20), np.uint32(2**31)
 
 
@@ -73,12 +75,12 @@ def _normal_chunk(key: jax.Array) -> jax.Array:
 def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Independent standard normal draws, float32, from a sign bit and a 63-bit probability each.
 
-    ``jax.random.normal`` in float32 inverts 23 bits and never leaves (-5.42, 5.22); in hundreds of thousands of
-    coordinates over thousands of steps that missing tail is a privacy loss that delta does not count. Here a draw
-    reaches ``NORMAL_BOUND``. What stays is the porosity of floating point (Mironov 2012).
+    ``jax.random.normal`` in float32 inverts 23 bits and never leaves (-5.42, 5.22). In hundreds of thousands of coordinates
+    over thousands of steps, that missing tail is a privacy loss that delta does not count. Here a draw reaches
+    ``NORMAL_BOUND``. The gaps between floating-point numbers remain (Mironov 2012).
 
-    On a CPU, draws of many coordinates take the low 32 bits only where they change the result, in three quarters of the
-    time: there the same key gives other draws than on other devices.
+    On a CPU, draws of many coordinates take the low 32 bits only where they change the result, which takes three quarters of
+    the time. So the same key gives other draws there than on other devices.
 
     :param key: a typed key (use ``new_key``).
     :param shape: shape of the result.

@@ -1,6 +1,6 @@
-"""What is promised, in numbers: accounting, calibration, plans and guarantees.
+"""Privacy in numbers: accounting, calibration, plans and guarantees.
 
-The accountants import dp-accounting (and SciPy), which the inference core must do without, so names load on first use.
+The accountants import dp-accounting and SciPy, which the inference core must not need, so names load on first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Calibrated numbers on disk, so that a plan is searched for once on a machine.
+"""Calibrated numbers on disk, so that a machine calibrates a plan once.
 
-Nothing private is stored: keys and values are plans. Whoever reads a number verifies it before use, so a damaged or forged
-file costs time and no privacy; a folder that cannot be written is no error.
+Nothing private is stored: keys and values are plans. Readers verify a number before they use it, so a damaged or forged file
+costs time and not privacy. A folder that cannot be written is not an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench import _folders
 
 __all__ = ["folder", "read", "write"]
 
-_FORMAT = 1  # to be raised when the same key would give another number
+_FORMAT = 1  # increase it when the same key would give another number
 
 
 def folder() -> Path:

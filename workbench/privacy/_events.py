@@ -1,4 +1,4 @@
-"""Steps of a run as dp-accounting's events, and those as JSON that outlives this package: what a ledger keeps of a fit."""
+"""Steps of a run as events of dp-accounting, and these as JSON, which a ledger keeps and other programs can read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
 __all__ = ["event_of", "from_json", "of_step", "to_json"]
 
-_SHARE = 10**9  # records in a whole, of which only the quotient counts
+_SHARE = 10**9  # stands for N in q N / N; only the quotient counts
 
 
 def event_of(plan: Steps) -> dp_event.DpEvent:
-    """All steps of a run of one phase, as ``of_step`` has each.
+    """The event of all steps of a run with one phase.
 
-    A shuffled record enters one minibatch an epoch, which no event says: its steps are those that can hold one record.
+    No event says that a shuffled record enters one minibatch per epoch, so the steps that can hold one record are counted.
     """
     steps = sum(phase.steps for phase in plan.uses_of_a_record)
     if not steps:
@@ -27,11 +27,11 @@ def event_of(plan: Steps) -> dp_event.DpEvent:
 
 
 def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:
-    """One step that a record may enter.
+    """The event of one step that a record may enter.
 
-    Noise multipliers are in units of the relation's sensitivity, 2 C under replace_one: that is how dp-accounting's Renyi
-    accountant reads them. Its PLD accountant reads units of C under REPLACE_ONE and doubles the sensitivity once more, so
-    its answers there are too large; under REPLACE_SPECIAL they are those of shuffled fits.
+    Noise multipliers are in units of the relation's sensitivity, 2 C under replace_one, as dp-accounting's Renyi accountant
+    reads them. Its PLD accountant reads them in units of C under REPLACE_ONE and doubles the sensitivity again, so its
+    answers there are too large. Under REPLACE_SPECIAL they are right for shuffled fits.
     """
     noise = dp_event.GaussianDpEvent(phase.noise_multiplier / SENSITIVITY[relation])
     if sampler == "shuffle":
@@ -42,7 +42,7 @@ def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:
 
 
 def to_json(event: dp_event.DpEvent) -> dict[str, Any]:
-    """``{"class": name, field: value, ...}``, events within it likewise."""
+    """``{"class": name, field: value, ...}``, and the same for events within it."""
     values = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
     return {
         "class": type(event).__name__,

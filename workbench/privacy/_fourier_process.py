@@ -1,4 +1,4 @@
-"""The Fourier accountant in a process of its own: a question as JSON on standard input, the answer on standard output."""
+"""The Fourier accountant in its own process: reads a question as JSON from standard input, writes the answer to output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fourier_accountant.common import _evaluate_pld
 
 
 def answer(question: dict[str, Any]) -> dict[str, float]:
-    """epsilon on a grid and on one twice as fine, and the largest distance of a step's total probability from 1."""
+    """epsilon on a grid and on a grid twice as fine, and how far the total probability of a step is from 1 at most."""
     rates, noises, steps = (np.array(column) for column in zip(*question["phases"], strict=True))
     added = question["relation"] == "add_or_remove_one"
     epsilon_of = fourier_accountant.get_epsilon_R if added else fourier_accountant.get_epsilon_S

@@ -1,7 +1,7 @@
-"""The Gaussian mechanism in closed form: N(mu, 1) against N(0, 1), where mu is sensitivity over noise standard deviation.
+"""The Gaussian mechanism in closed form: N(mu, 1) against N(0, 1), where mu is sensitivity / noise standard deviation.
 
-Compositions of such mechanisms are one more, with mu^2 the sum of theirs (Dong, Roth and Su 2022, Corollary 3.3), so
-shuffled epochs and steps without sampling need no discretisation.
+A composition of Gaussian mechanisms is one Gaussian mechanism, with mu^2 the sum of theirs (Dong, Roth and Su 2022,
+Corollary 3.3). So shuffled epochs and steps without sampling need no discretisation.
 """
 
 from __future__ import annotations

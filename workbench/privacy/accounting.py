@@ -1,9 +1,9 @@
-"""Accounting: from a sampler, a noise multiplier and a number of steps to epsilon at delta, as an upper bound.
+"""Accounting: an upper bound on epsilon at delta, from a sampler, a noise multiplier and a number of steps.
 
-Each sampler has accountants for its own neighbouring relations and for no other. The promise is always made by "pld":
-privacy loss distributions where records are sampled, the exact Gaussian formula where they are not. "rdp" is a looser upper
-bound, "rdp_classic" the one of papers before 2020, and "fourier" an approximation that is no bound: the three are there to
-be compared with published numbers.
+Each sampler has accountants for its own neighbouring relations and for no other. Guarantees always use "pld": privacy loss
+distributions if records are sampled, the exact Gaussian formula if they are not. "rdp" is a looser upper bound,
+"rdp_classic" the bound of papers before 2020, and "fourier" an approximation that is not a bound. These three serve for
+comparison with published numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 
 from workbench import _validate
 from workbench.privacy._gaussian import GaussianLoss
-from workbench.privacy.pld import LARGEST_EPSILON, ComposedLoss, SampledGaussian
+from workbench.privacy.pld import LARGEST_EPSILON, ComposedLoss
+from workbench.privacy.sampled_gaussian import SampledGaussian
 from workbench.privacy.steps import SENSITIVITY, Steps, first_steps
 
 __all__ = [
@@ -33,9 +34,9 @@ __all__ = [
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "fourier")
 
-MAX_EPSILON = 100.0  # beyond it a guarantee says nothing
+MAX_EPSILON = 100.0  # above it a guarantee means nothing
 
-_SMALLEST_DELTA = 1e-20  # sampled steps leave out what is rarer
+_SMALLEST_DELTA = 1e-20  # the distributions of sampled steps leave out rarer outcomes
 
 
 def round_up(value: float, digits: int) -> float:
@@ -47,13 +48,13 @@ def round_up(value: float, digits: int) -> float:
 
 
 def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | ComposedLoss]:
-    """The privacy loss of all plans, of one relation, in each of its directions (one where both are the same)."""
+    """The privacy loss of all plans under one relation, in each direction (a single one if both are the same)."""
     relation = plans[0].relation
     squares, sampled = 0.0, []
     for plan in plans:
         for phase in plan.uses_of_a_record:
             if plan.sampler == "shuffle" or phase.sampling_rate == 1:
-                # without sampling a step is a Gaussian mechanism, and those compose to one
+                # without sampling a step is a Gaussian mechanism, and Gaussian mechanisms compose to one
                 squares += phase.steps / phase.noise_multiplier**2
             else:
                 sampled.append(phase)
@@ -75,7 +76,7 @@ def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | Compose
 
 
 def _participation(plans: Sequence[Steps]) -> float:
-    """Upper bound on the probability that a given record enters any step: no epsilon needs a larger delta."""
+    """Upper bound on the probability that a given record enters any step. With this delta even epsilon = 0 holds."""
     logarithm = 0.0
     for plan in plans:
         for phase in plan.phases:
@@ -87,12 +88,12 @@ def _participation(plans: Sequence[Steps]) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) -> float:
-    """Upper bound on epsilon by "pld" of several runs on the same records, of any samplers under one relation.
+    """Upper bound by "pld" on epsilon of several runs on the same records, by any samplers under one relation.
 
-    :param plans: at least one. :param coarse: up to some percent higher and a few times quicker.
+    :param plans: at least one. :param coarse: up to some per cent higher and a few times faster.
     """
     if len({plan.relation for plan in plans}) != 1:
-        raise _validate.ArgumentError("plans", plans, "must be at least one, and all under one relation.")
+        raise _validate.ArgumentError("plans", plans, "must be one or more plans, all under the same relation.")
     if _participation(plans) <= delta:
         return 0.0
     return max(loss.epsilon(delta) for loss in _losses(plans, coarse))
@@ -121,20 +122,21 @@ def epsilon(
 ) -> float:
     """Upper bound on epsilon at ``delta`` after ``steps`` steps.
 
-    The sampler is taken as ideal; the overflow of a padded minibatch belongs into delta (``Guarantee.overflow_delta``).
-    Schedules: give sequences of equal length, one entry a phase, such as ``noise_multiplier=[1.0, 1.2], steps=[500, 500]``.
-    Epochs of shuffled records go on from one phase to the next; where the sampling rate changes a new one begins.
+    The sampler is taken as ideal. The overflow of a padded minibatch is a part of delta (``Guarantee.overflow_delta``).
+    A schedule is given as sequences of equal length with one entry per phase, such as
+    ``noise_multiplier=[1.0, 1.2], steps=[500, 500]``. Epochs of shuffled records continue from one phase to the next, and a
+    new one begins where the sampling rate changes.
 
     :param sampler: "poisson": every record enters a step with probability q; "without_replacement": minibatches are
         uniform subsets of q N records; "shuffle": epochs of floor(1/q) steps in which a record enters at most one.
     :param relation: the neighbouring relation, by default and usually the sampler's only one: add_or_remove_one for
         "poisson", replace_one for "without_replacement", replace_one or replace_special (a record is blanked in place)
-        for "shuffle". The sensitivity is C, but 2 C under replace_one.
+        for "shuffle". The sensitivity is C, and 2 C under replace_one.
     :param sampling_rate: q in (0, 1], public. :param noise_multiplier: sigma = noise standard deviation / clipping norm C,
         in [.1, 1e5]. :param steps: T >= 0; at 0 epsilon is 0. :param delta: in (0, 1).
-    :param accountant: "pld" (the promise); "rdp" and "rdp_classic": upper bounds too, by Renyi differential privacy with
-        today's conversion and with that of 2017; "fourier": the fourier-accountant package, an approximation.
-    :raises ArgumentError: naming the argument and its value; also where "fourier" is not reliable, with the reason.
+    :param accountant: "pld", which guarantees use; "rdp" and "rdp_classic", upper bounds by Renyi differential privacy with
+        today's conversion and with that of 2017; "fourier", the approximation of the package fourier-accountant.
+    :raises ArgumentError: naming the argument and its value; also if "fourier" is not reliable, with the reason.
 
     Sources: Doroshenko et al. 2022 ("Connect the Dots") for the discretisation, Zhu, Dong and Wang 2022 for the dominating
     pairs, Balle and Wang 2018 for steps without sampling.
@@ -154,8 +156,12 @@ def epsilon(
         if math.isfinite(value):
             return value
         if delta < _SMALLEST_DELTA:
-            raise _validate.ArgumentError("delta", delta, "too small: outcomes beyond 12 standard deviations are likelier.")
-        raise _validate.ArgumentError("noise_multiplier", noise_multiplier, f"no epsilon up to {LARGEST_EPSILON:g} holds.")
+            raise _validate.ArgumentError(
+                "delta", delta, "is too small: outcomes beyond 12 standard deviations are more likely."
+            )
+        raise _validate.ArgumentError(
+            "noise_multiplier", noise_multiplier, f"is so small that no epsilon up to {LARGEST_EPSILON:g} holds."
+        )
     from workbench.privacy import other_accountants
 
     return other_accountants.epsilon(plan, delta, accountant, bound)
@@ -187,8 +193,8 @@ def epsilon_curve(
 ) -> list[tuple[int, float]]:
     """[(number of steps, upper bound on epsilon)] at about ``points`` numbers of steps up to all of them; see ``epsilon``.
 
-    Made for display: quick (about 20 ms a point), the bounds some per mille higher than those of ``epsilon``, rounded up to
-    3 decimals. The last is that of ``epsilon``; where that raises because none holds, the curve is infinite from there on.
+    Made for display: fast (about 20 ms per point), with bounds that are some per mille higher than those of ``epsilon`` and
+    rounded up to 3 decimals. The last is that of ``epsilon``. If no epsilon holds, the curve is infinite from there on.
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
     delta = _validate.probability("delta", delta)
@@ -202,7 +208,7 @@ def epsilon_curve(
 
 @functools.lru_cache(maxsize=256)
 def _profile(plan: Steps) -> tuple[np.ndarray, np.ndarray]:
-    """Epsilons and upper bounds on delta at them, where trade-offs are decided."""
+    """(epsilons, upper bounds on delta at them), from which trade-off curves are computed."""
     epsilons = np.concatenate([[0.0], np.geomspace(1e-4, 60.0, 240)])
     deltas = np.zeros_like(epsilons)
     for loss in _losses((plan,), False):
@@ -224,16 +230,18 @@ def trade_off(
 ) -> np.ndarray:
     """The trade-off curve: upper bounds on the true-positive rate of any test for one record's presence, float[n].
 
-    The attacker knows everything else, sees the release and accuses a share of false positives of outsiders. Every
-    (epsilon, delta) of the plan bounds what he finds (Kairouz et al. 2015, Theorem 2.1); the least bound counts.
+    The attacker knows everything else, sees the release and accuses the given share of outsiders wrongly. Every
+    (epsilon, delta) of the plan bounds the true-positive rate (Kairouz et al. 2015, Theorem 2.1), and the least bound
+    counts.
 
     :param false_positive_rates: numbers in [0, 1]. :param extra_delta: what an implementation adds to delta at every epsilon
-        up to ``largest_epsilon``; larger ones are not used.
+        up to ``largest_epsilon``; larger epsilons are not used.
+    :raises ArgumentError: naming the argument and its value.
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
-    rates = np.atleast_1d(np.asarray(false_positive_rates, np.float64))
-    for rate in rates:
-        _validate.number("false_positive_rates", float(rate), at_least=0, at_most=1)
+    several = isinstance(false_positive_rates, (list, tuple, np.ndarray))
+    given = list(false_positive_rates) if several else [false_positive_rates]
+    rates = np.array([_validate.number("false_positive_rates", rate, at_least=0, at_most=1) for rate in given])
     extra = _validate.number("extra_delta", extra_delta, at_least=0)
     epsilons, deltas = _profile(plan)
     used = epsilons <= largest_epsilon

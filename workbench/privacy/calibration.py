@@ -1,7 +1,7 @@
 """Calibration: the smallest noise multiplier, the most steps or the largest sampling rate that keep epsilon.
 
-Each is found on the pessimistic bound "pld", coarsely first, verified by a forward call and rounded to the safe side.
-Answers are kept in memory and on disk; one from disk is verified anew.
+Each is searched on the pessimistic bound "pld", first coarsely, then verified by a forward call and rounded to the safe
+side. Answers are kept in memory and on disk. An answer from disk is verified again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 from scipy.optimize import brentq
 
 from workbench import _validate
@@ -37,8 +39,8 @@ def noise_multiplier(
 ) -> float:
     """The smallest sigma with epsilon(sigma) <= ``epsilon`` at ``delta`` after ``steps`` steps, rounded up to 5 digits.
 
-    The sigma returned has been shown by a forward call of the bound to keep the promise. Sigma is never below .2, where
-    noise hides little: a larger epsilon than that needs is kept with room to spare.
+    A forward call of the bound has verified that the returned sigma keeps epsilon. Sigma is never below .2, where noise
+    hides little, so very large epsilons are kept with room to spare.
 
     :param epsilon: target > 0. :param delta: in (0, 1). :param sampler: see ``accounting.epsilon``, as ``relation``.
     :param sampling_rate: q in (0, 1]. :param steps: T >= 1.
@@ -47,8 +49,15 @@ def noise_multiplier(
     epsilon = _validate.number("epsilon", epsilon, above=0)
     delta = _validate.probability("delta", delta)
     steps = _validate.integer("steps", steps, at_least=1)
-    plan = Steps.checked(sampler, relation, sampling_rate, 1.0, steps)
+    plan = Steps.checked(sampler, relation, _one("sampling_rate", sampling_rate), 1.0, steps)
     return _smallest_noise(epsilon, delta, plan.sampler, plan.relation, plan.phases[0].sampling_rate, steps)
+
+
+def _one(argument: str, value: Any) -> Any:
+    """``value``; a schedule is refused, because the answer would be that of one of its phases."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        raise _validate.ArgumentError(argument, value, "must be one number: calibration takes no schedules.")
+    return value
 
 
 @functools.lru_cache(maxsize=256)
@@ -73,11 +82,11 @@ def _smallest_noise(epsilon: float, delta: float, sampler: str, relation: str, s
             "epsilon",
             epsilon,
             f"no noise multiplier up to {_LARGEST:g} reaches it at delta={delta:g}, sampling_rate={sampling_rate:g}, "
-            f"steps={steps}; take fewer steps, a smaller sampling rate or a larger epsilon.",
+            f"steps={steps}; choose fewer steps, a smaller sampling rate or a larger epsilon.",
         )
     decimals = max(0, _DIGITS - 1 - math.floor(math.log10(1 / root)))
     sigma = max(round_up(1 / root, decimals), _SMALLEST)
-    while bound(sigma) > epsilon:  # whatever the search did, the answer has been verified
+    while bound(sigma) > epsilon:  # verified whatever the search did
         sigma = round_up(sigma * (1 + 2e-5), decimals)
     _cache.write(key, sigma)
     return sigma
@@ -94,13 +103,14 @@ def max_steps(
 ) -> int:
     """The most steps T with epsilon(T) <= ``epsilon`` at ``delta``, at most 1e8.
 
-    The T returned has been verified by a forward call; beyond 10 000 it may fall short of the largest by a ten-thousandth.
+    A forward call has verified the returned T. Above 10 000 it may be a ten-thousandth below the largest.
 
     :raises ArgumentError: if an argument is out of range or one step alone costs more.
     """
     epsilon = _validate.number("epsilon", epsilon, above=0)
     delta = _validate.probability("delta", delta)
-    plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, 1)
+    rate, sigma = _one("sampling_rate", sampling_rate), _one("noise_multiplier", noise_multiplier)
+    plan = Steps.checked(sampler, relation, rate, sigma, 1)
 
     def bound(count: float, coarse: bool = False) -> float:
         phase = plan.phases[0]._replace(steps=math.floor(count))
@@ -110,8 +120,9 @@ def max_steps(
         raise _validate.ArgumentError(
             "epsilon",
             epsilon,
-            f"one step alone costs {round_up(bound(1), 4):g} at delta={delta:g}, sampling_rate={sampling_rate:g}, "
-            f"noise_multiplier={noise_multiplier:g}; add noise or take a smaller sampling rate.",
+            f"is less than one step alone costs, {round_up(bound(1), 4):g} at delta={delta:g}, "
+            f"sampling_rate={sampling_rate:g}, noise_multiplier={noise_multiplier:g}; choose more noise or a smaller "
+            "sampling rate.",
         )
     guess = (_gaussian_mu(epsilon, delta) / _mu_of_a_step(plan)) ** 2
     root = _largest_kept(bound, epsilon, 1.0, float(_MOST_STEPS), guess)
@@ -139,7 +150,7 @@ def max_sampling_rate(
     epsilon = _validate.number("epsilon", epsilon, above=0)
     delta = _validate.probability("delta", delta)
     steps = _validate.integer("steps", steps, at_least=1)
-    plan = Steps.checked(sampler, relation, 1.0, noise_multiplier, steps)
+    plan = Steps.checked(sampler, relation, 1.0, _one("noise_multiplier", noise_multiplier), steps)
 
     def bound(rate: float, coarse: bool = False) -> float:
         phase = plan.phases[0]._replace(sampling_rate=min(rate, 1.0))
@@ -154,7 +165,7 @@ def max_sampling_rate(
             "epsilon",
             epsilon,
             f"no sampling rate from 1e-9 up reaches it at delta={delta:g}, noise_multiplier={noise_multiplier:g}, "
-            f"steps={steps}; add noise, take fewer steps or a larger epsilon.",
+            f"steps={steps}; add noise, or choose fewer steps or a larger epsilon.",
         )
     unit = 10.0 ** (math.floor(math.log10(root)) - _DIGITS + 1)
     rate = math.floor(root / unit) * unit
@@ -164,14 +175,14 @@ def max_sampling_rate(
 
 
 def _mu_of_a_step(plan: Steps) -> float:
-    """The mu of the Gaussian mechanism that a step nearly is among many (Bu et al. 2020). Not a bound."""
+    """The mu of the Gaussian mechanism that approximates one of many steps (Bu et al. 2020). Not a bound."""
     phase = plan.phases[0]
     inverse = (plan.sensitivity / phase.noise_multiplier) ** 2
     return phase.sampling_rate * math.sqrt(math.expm1(min(inverse, _MOST_EXPONENT)))
 
 
 def _gaussian_mu(epsilon: float, delta: float) -> float:
-    """The mu of the Gaussian mechanism with this epsilon and delta: where to start looking."""
+    """The mu of the Gaussian mechanism with this epsilon and delta, where the search starts."""
 
     def gap(log_mu: float) -> float:
         return GaussianLoss(math.exp(log_mu)).delta(epsilon) - delta
@@ -184,8 +195,8 @@ def _largest_kept(
 ) -> float | None:
     """About the largest x in [low, high] with bound(x) <= epsilon, for a bound that grows with x; None if there is none.
 
-    The root of log(bound / epsilon) in log x, where it is nearly straight: on the coarse bound, which is a little too high,
-    and then by a few secant steps on the fine one. What it returns has to be verified.
+    Searches the root of log(bound / epsilon) in log x, where it is nearly straight: first on the coarse bound, which is a
+    little too high, then by a few secant steps on the fine one. The caller must verify the answer.
     """
 
     def gap(log_x: float, coarse: bool = True) -> float:
@@ -211,5 +222,5 @@ def _largest_kept(
             best = max(best, point)
         if -1e-5 < error <= 0:
             break
-        point = min(point - (error + 3e-6) / slope, highest)  # aims just inside the promise
+        point = min(point - (error + 3e-6) / slope, highest)  # aims just inside epsilon
     return math.exp(best if best > -math.inf else root)

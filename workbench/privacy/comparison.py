@@ -1,4 +1,4 @@
-"""One training plan under every sampler, relation and accountant: what published numbers would say of it, side by side."""
+"""One plan under every sampler, relation and accountant, for comparison with published numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 _NOTES = {
-    "pld": "upper bound; what a guarantee is made of",
-    "rdp": "upper bound, looser",
-    "rdp_classic": "upper bound with the conversion of 2017, as papers before 2020 quote it",
-    "fourier": "approximation, no bound",
+    "pld": "upper bound; used for guarantees",
+    "rdp": "looser upper bound",
+    "rdp_classic": "upper bound with the conversion of 2017, as in papers before 2020",
+    "fourier": "approximation, not a bound",
 }
 
 
@@ -26,12 +26,12 @@ def compare(
 ) -> pd.DataFrame:
     """Epsilon of one plan under every sampler, neighbouring relation and accountant.
 
-    The rows answer different questions: a smaller epsilon under another relation is no better privacy, and a number counts
-    only for a training loop that draws its minibatches by that sampler.
+    The rows answer different questions. A smaller epsilon under another relation does not mean better privacy, and a number
+    holds only for a training loop that draws its minibatches with that sampler.
 
     :param sampling_rate: q in (0, 1], or a sequence for schedules, as ``noise_multiplier`` and ``steps``: see
         ``accounting.epsilon``. :param delta: in (0, 1). :param accountants: some of ``accounting.ACCOUNTANTS``.
-    :return: a data frame with columns sampler, relation, accountant, epsilon (rounded up to 4 decimals; missing where the
+    :return: a data frame with columns sampler, relation, accountant, epsilon (rounded up to 4 decimals; missing if the
         accountant is not reliable) and note.
     :raises ArgumentError: naming the argument and its value.
     """

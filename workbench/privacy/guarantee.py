@@ -1,4 +1,4 @@
-"""The guarantee: the one object that every number of privacy on screen, in files and in reports comes from."""
+"""The guarantee: the one object that all privacy numbers on screen, in files and in reports come from."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ _RELATIONS = {
 }
 _KNOWN = {
     "add_or_remove_one": "whether it was in the data",
-    "replace_one": "whether it or another stood in its place",
+    "replace_one": "whether it or another one was in the data",
     "replace_special": "whether it was in the data or blanked",
 }
 _MINIBATCHES = {
     "poisson": "Poisson minibatches at sampling rate {rate:g}",
-    "without_replacement": "minibatches without replacement, each a share of {rate:g} of the records",
-    "shuffle": "shuffled minibatches, each a share of {rate:g} of the records",
+    "without_replacement": "minibatches without replacement, each with a share of {rate:g} of the records",
+    "shuffle": "shuffled minibatches, each with a share of {rate:g} of the records",
 }
 _CLIPPED = {
     "flat": "clipped to norm {clip:g}",
     "automatic": "scaled to norm {clip:g} or a little less",
-    "per_leaf": "clipped parameter by parameter, to norm {clip:g} in all",
+    "per_leaf": "clipped parameter by parameter, to norm {clip:g} in total",
 }
-# q T from which on the first versions' bounds for without_replacement could be too small
+# from this q T on, bounds of the first versions for without_replacement could be too small
 _MISCOUNTED_EPOCHS = 100
-_SLACK = 1e-3  # by which bounds of two versions differ, where neither was in error
+_SLACK = 1e-3  # relative difference of the bounds of two versions that are both right
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is promised about a release, made by the code that ran it.
+    """The privacy guarantee of a release, made by the code that ran it.
 
-    :param epsilon: the planned epsilon, which holds however and whenever the run ended.
+    :param epsilon: the planned epsilon, which holds whenever and however the run ended.
     :param delta: the planned delta, ``overflow_delta`` and ``truncation_delta`` included.
     :param relation: which data sets are neighbours: "add_or_remove_one", "replace_one" or "replace_special".
     :param unit: what one record is, in words ("training record", "patient").
     :param sampler: how minibatches were drawn. :param sampling_rate: q, public.
     :param noise_multiplier: sigma, noise standard deviation / C. :param clip: C.
     :param steps: planned T. :param steps_taken: steps that ran.
-    :param epsilon_taken: epsilon of the steps taken at the same delta, rounded up; smaller than ``epsilon`` after an early
-        stop, but valid only if the stop was not decided by looking at the outputs.
+    :param epsilon_taken: epsilon of the steps taken at the same delta, rounded up. After an early stop it is smaller than
+        ``epsilon``, and holds only if the stop was not decided by looking at the outputs.
     :param num_records: N, treated as a public constant.
     :param accountant: which accountant computed epsilon.
     :param overflow_delta: share of delta for minibatches that overflow their padding, and for the sampler's rounding.
     :param truncation_delta: share of delta for the noise's missing tail beyond 9.15 standard deviations.
     :param secure_randomness: True if noise and minibatches came from a secret 256-bit key.
-    :param caveats: conditions of the promise, worst first, each a sentence.
-    :param clipping: how per-record gradients were brought to norm C (``noise.mechanism.CLIPPINGS``).
+    :param caveats: conditions of the guarantee, the most serious first, a sentence each.
+    :param clipping: how per-record gradients were clipped to norm C (``noise.mechanism.CLIPPINGS``).
     """
 
     epsilon: float
@@ -83,7 +83,7 @@ class Guarantee:
     clipping: str = "flat"
 
     def accounted(self, steps: int | None = None) -> Steps:
-        """What an accountant is asked about: the first ``steps`` steps, all that are planned by default."""
+        """The first ``steps`` steps as accountants take them; by default all planned steps."""
         count = self.steps if steps is None else steps
         return Steps.checked(self.sampler, self.relation, self.sampling_rate, self.noise_multiplier, count)
 
@@ -93,7 +93,7 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """The inverse of ``to_dict``; a promise that an early version got wrong comes back as what holds, with a caveat."""
+        """The inverse of ``to_dict``. If an early version computed epsilon wrongly, it is corrected, with a caveat."""
         read = cls(**{**values, "caveats": tuple(values["caveats"])})
         if read.sampler != "without_replacement" or read.steps * read.sampling_rate < _MISCOUNTED_EPOCHS:
             return read
@@ -102,18 +102,18 @@ class Guarantee:
             return read
         if epsilon <= read.epsilon * (1 + _SLACK):
             return dataclasses.replace(read, epsilon=epsilon, epsilon_taken=taken)
-        caveat = f"It was meant to keep epsilon = {read.epsilon:g}, but the accountant of its version was in error."
+        caveat = f"The fit was planned for epsilon = {read.epsilon:g}, but the accountant of its version was in error."
         return dataclasses.replace(read, epsilon=epsilon, epsilon_taken=taken, caveats=(caveat, *read.caveats))
 
     def attack_bounds(self) -> dict[str, float]:
-        """What the promise means for an attacker who knows everything but whether one record is in the data.
+        """Bounds on the success of an attacker who knows everything except whether one record is in the data.
 
-        From the trade-off curve of the planned steps (``accounting.trade_off``, with what the implementation costs in delta)
-        and from epsilon and delta alone, whichever bounds more.
+        They follow from the trade-off curve of the planned steps (``accounting.trade_off``, with the implementation's delta)
+        and from epsilon and delta alone, and the smaller bound counts.
 
-        :return: ``true_positive_rate_at_1_percent`` and ``..._at_10_percent``: the most of the present records that any test
-            can find while wrongly accusing 1 % or 10 % of absent ones; and ``belief_from_half``: how far a positive answer
-            of the test at 1 % lifts a suspicion of 50 %. All rounded up.
+        :return: ``true_positive_rate_at_1_percent`` and ``..._at_10_percent``: the largest share of present records that any
+            test can find while it wrongly accuses 1 % or 10 % of absent records; and ``belief_from_half``: how far a
+            positive answer of the test at 1 % can raise a suspicion of 50 %. All rounded up.
         """
         at_1_percent, at_10_percent = (float(rate) for rate in self._true_positive_rates([0.01, 0.10]))
         return {
@@ -123,18 +123,17 @@ class Guarantee:
         }
 
     def trade_off(self, false_positive_rates: Sequence[float]) -> np.ndarray:
-        """The curve behind ``attack_bounds``: the most of the present records that any test can find, float[n].
+        """The largest share of present records that any test can find, float[n], rounded up to 4 decimals.
 
-        Rounded up to 4 decimals.
+        This is the curve behind ``attack_bounds``.
 
         :param false_positive_rates: shares in [0, 1] of absent records that the test wrongly accuses.
         :raises ArgumentError: if one is out of range.
         """
-        rates = self._true_positive_rates(list(false_positive_rates))
+        rates = self._true_positive_rates(false_positive_rates)
         return np.array([min(1.0, round_up(float(rate), 4)) for rate in rates])
 
-    def _true_positive_rates(self, false_positive_rates: list[float]) -> np.ndarray:
-        rates = np.array(false_positive_rates)
+    def _true_positive_rates(self, rates: Sequence[float]) -> np.ndarray:
         curve = accounting.trade_off(
             sampler=self.sampler,
             relation=self.relation,
@@ -145,36 +144,36 @@ class Guarantee:
             extra_delta=self.overflow_delta + self.truncation_delta,
             largest_epsilon=self.epsilon,
         )
-        return np.minimum(curve, accounting.region(self.epsilon, self.delta, rates))
+        return np.minimum(curve, accounting.region(self.epsilon, self.delta, np.array(rates)))
 
     def headline(self) -> str:
-        """One sentence: what is promised and to whom."""
+        """The guarantee in one sentence."""
         ratio = math.exp(min(self.epsilon, 700.0))
         change = _RELATIONS[self.relation].format(unit=self.unit)
         return (
-            f"For each {self.unit}: whoever sees this result can hardly tell {_KNOWN[self.relation]}, because {change} "
+            f"For each {self.unit}: somebody who sees this result can hardly tell {_KNOWN[self.relation]}, because {change} "
             f"changes the probability of any outcome by a factor of at most {_sensible(ratio)} (epsilon = {self.epsilon:g}) "
             f"plus at most {self.delta:g} (delta)."
         )
 
     def statement(self) -> str:
-        """The promise in plain words: the headline, what it means for an attacker, how it was obtained, its conditions."""
+        """The guarantee in plain words: headline, meaning for an attacker, how it was kept, and conditions."""
         bounds = self.attack_bounds()
         found = percent(bounds["true_positive_rate_at_1_percent"])
         minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate)
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
-            f"answer lifts a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
+            f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
             f"It was kept by {self.steps:,} planned steps of DP-VI: {minibatches}, per-record gradients "
             f"{_CLIPPED[self.clipping].format(clip=self.clip)}, Gaussian noise of {self.noise_multiplier:g} times that norm "
             f"(accountant: {self.accountant.upper()}, pessimistic; relation: {self.relation}).",
         ]
         if self.steps_taken < self.steps:
             lines.append(
-                f"The run stopped after {self.steps_taken:,} of {self.steps:,} steps. The promise stays epsilon = "
-                f"{self.epsilon:g}. For the steps taken alone it is epsilon = {self.epsilon_taken:g} at the same delta, on "
-                "the condition that the stop was not decided by looking at the outputs."
+                f"The run stopped after {self.steps_taken:,} of {self.steps:,} steps. The guarantee is still epsilon = "
+                f"{self.epsilon:g}. For the steps taken alone it is epsilon = {self.epsilon_taken:g} at the same delta, if "
+                "the stop was not decided by looking at the outputs."
             )
         if self.caveats:
             lines.append("Conditions: " + " ".join(self.caveats))
@@ -187,7 +186,7 @@ def epsilon_of_steps(fit: Guarantee, steps: int) -> float:
 
 
 def percent(share: float) -> str:
-    """A share of 1 as per cent, rounded up to one decimal: at most so many."""
+    """A share of 1 as per cent, rounded up to one decimal."""
     return f"{round_up(100 * share, 1):g} %"
 
 

@@ -1,4 +1,4 @@
-"""Accountants that papers quote, beside the one that promises: Renyi differential privacy and the Fourier accountant."""
+"""Accountants of published papers, for comparison: Renyi differential privacy and the Fourier accountant."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ _FOURIER_LARGEST = 100.0
 def epsilon(plan: Steps, delta: float, accountant: str, bound: Callable[[Steps, float], float]) -> float:
     """epsilon by "rdp" or "rdp_classic", upper bounds, or by "fourier", an approximation.
 
-    :param bound: the upper bound of a plan at delta that "fourier" is compared with.
-
-    :raises ArgumentError: where "fourier" cannot be trusted or does not apply.
+    :param bound: ``bound(plan, delta)``, an upper bound on epsilon that "fourier" is compared with.
+    :raises ArgumentError: if "fourier" is not reliable or does not apply.
     """
     if not plan.phases:
         return 0.0
@@ -55,7 +54,7 @@ def epsilon(plan: Steps, delta: float, accountant: str, bound: Callable[[Steps, 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """dp-accounting warns of each Renyi order that it leaves out; leaving one out only makes the bound larger."""
+    """Silence dp-accounting, which warns about each Renyi order that it leaves out. That only makes the bound larger."""
     logger = logging.getLogger("absl")
     logger.addFilter(_says_nothing)
     try:
@@ -74,7 +73,7 @@ def _classic(cost: float, order: float, delta: float) -> float:
 
 
 def _of_gaussian(rho: float, delta: float, accountant: str) -> float:
-    """A Gaussian mechanism has the Renyi divergence rho times the order: the best order for either conversion."""
+    """Epsilon of a Gaussian mechanism, whose Renyi divergence is rho times the order, at the best order."""
     if accountant == "rdp_classic":
         return rho + 2 * math.sqrt(rho * math.log(1 / delta))
     orders = [1 + math.sqrt(math.log(1 / delta) / rho) * 1.03**power for power in range(-80, 81)]
@@ -86,13 +85,13 @@ def _of_gaussian(rho: float, delta: float, accountant: str) -> float:
 
 
 def _fourier(plan: Steps, delta: float, bound: Callable[[Steps, float], float]) -> float:
-    """The Fourier accountant of Koskela, Jälkö and Honkela (2020), in a process of its own, because it can hang."""
+    """The Fourier accountant of Koskela, Jälkö and Honkela (2020), in its own process because it can hang."""
 
     def unreliable(reason: str) -> _validate.ArgumentError:
         return _validate.ArgumentError("accountant", "fourier", f"not reliable here: {reason}")
 
     if plan.sampler != "poisson":
-        raise _validate.ArgumentError("accountant", "fourier", f"knows Poisson minibatches only, not {plan.sampler!r}.")
+        raise _validate.ArgumentError("accountant", "fourier", f"is for Poisson minibatches only, not for {plan.sampler!r}.")
     if any(phase.sampling_rate == 1 for phase in plan.phases):
         raise unreliable("it is not defined at q = 1.")
     reference = bound(Steps("poisson", "add_or_remove_one", plan.phases), delta)
@@ -117,14 +116,14 @@ def _fourier(plan: Steps, delta: float, bound: Callable[[Steps, float], float]) 
     except subprocess.TimeoutExpired:
         raise unreliable(f"it did not answer within {_FOURIER_SECONDS:g} s.") from None
     if done.returncode != 0:
-        raise unreliable((done.stderr.strip().splitlines() or ["it ended without a word."])[-1])
+        raise unreliable((done.stderr.strip().splitlines() or ["it ended without an answer."])[-1])
     answer: dict[str, Any] = json.loads(done.stdout)
     value, doubled, defect = answer["epsilon"], answer["epsilon_on_twice_the_points"], answer["mass_defect"]
     steps = sum(phase.steps for phase in plan.phases)
     if defect * steps > 1e-2:
-        raise unreliable(f"its one-step probabilities miss 1 by {defect:.1e}, too much for {steps:,} steps.")
+        raise unreliable(f"its probabilities of one step miss 1 by {defect:.1e}, which is too much for {steps:,} steps.")
     if not abs(value - doubled) <= 1e-2 * abs(doubled):
-        raise unreliable(f"it says {value:.4g} and, on twice the points, {doubled:.4g}.")
+        raise unreliable(f"its answer is {value:.4g}, but {doubled:.4g} on twice the points.")
     if plan.relation == "add_or_remove_one" and doubled < 0.98 * reference:
-        raise unreliable(f"it says {doubled:.4g} where privacy loss distributions say {reference:.4g}.")
+        raise unreliable(f"its answer is {doubled:.4g}, but privacy loss distributions give {reference:.4g}.")
     return float(doubled)

@@ -1,4 +1,4 @@
-"""The outlook: what a plan of a private run means, told before any fit and before any private record is read."""
+"""The outlook: what the plan of a private run means, computed before any fit and before any private record is read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 
 __all__ = ["Outlook", "outlook"]
 
-# false-positive rates at which the trade-off is told, the closer the smaller: there it bends most
+# false-positive rates of the trade-off curve, denser where they are small and the curve bends most
 _FALSE_POSITIVE_RATES = (*(0.0001 * step**2 for step in range(40)), *(0.02 * step for step in range(8, 51)))
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """The consequences of a plan; a function of its public settings alone, so it may be shown and costs no privacy.
+    """The consequences of a plan. They depend on its public settings alone, so showing them costs no privacy.
 
     :param settings: of the plan; its ``num_records`` is the declared N.
     :param dimension: d, the number of coordinates that get noise.
-    :param noise_multiplier: sigma, the noise's standard deviation in a coordinate / C.
-    :param minibatch_size: records expected in a minibatch: q N, or their fixed number where the sampler has one.
-    :param epsilon_curve: as ``PrivacyPlan.epsilon_curve`` has it.
-    :param attack_bounds: as ``Guarantee.attack_bounds`` has them for the whole plan.
+    :param noise_multiplier: sigma, the noise's standard deviation in one coordinate / C.
+    :param minibatch_size: expected number of records in a minibatch, q N, or their fixed number if the sampler has one.
+    :param epsilon_curve: ``PrivacyPlan.epsilon_curve``.
+    :param attack_bounds: ``Guarantee.attack_bounds`` of the whole plan.
     :param trade_off: (false-positive rate, upper bound on the true-positive rate) of any test for one record's presence,
         from 0 to 1: ``Guarantee.trade_off``.
     """
@@ -43,40 +43,41 @@ class Outlook:
     def signal_to_noise(self) -> float:
         """An upper limit on the norm of one step's signal over the norm of its noise.
 
-        The clipped gradients of the expected minibatch add up to a norm of at most q N C, which they reach only if every
-        record pulled the same way; the noise has the norm sigma C sqrt(d), nearly. So the limit is q N / (sigma sqrt(d)).
+        The clipped gradients of an expected minibatch add up to a norm of at most q N C, which they reach only if all
+        records pull in the same direction. The noise has about the norm sigma C sqrt(d). So the limit is q N / (sigma
+        sqrt(d)).
         """
         return self.minibatch_size / (self.noise_multiplier * math.sqrt(self.dimension))
 
     @property
     def mean_signal_to_noise(self) -> float:
-        """The same for the mean over T steps, in which independent noise shrinks: sqrt(T) times that of one step."""
+        """The same limit for the mean of T steps: sqrt(T) times that of one step, because independent noise averages out."""
         return self.signal_to_noise * math.sqrt(self.settings.iterations)
 
     def words(self) -> list[str]:
-        """Three sentences for a newcomer: what sigma means, what an attacker can learn, how strong the signal can be."""
+        """What sigma means, what an attacker can learn and how strong the signal can be, in plain words."""
         sigma = f"{self.noise_multiplier:g}"
         found, belief = self.attack_bounds["true_positive_rate_at_1_percent"], self.attack_bounds["belief_from_half"]
         steps = f"{self.settings.iterations:,}"
-        verdict = " Below 1 the noise is larger than any signal." if self.mean_signal_to_noise < 1 else ""
+        verdict = " Below 1, the noise is larger than any signal." if self.mean_signal_to_noise < 1 else ""
         return [
-            f"sigma = {sigma}: every step adds random noise to {self.dimension:,} coordinates, in each {sigma} times as "
-            "large as the most that one record may contribute.",
-            f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(found)} of those who took part; "
-            f"a suspicion of 50 % rises to at most {percent(belief)}.",
-            f"If every record pulled the same way, the signal would be at most {_rounded_up(self.signal_to_noise)} times "
-            f"the noise in one step, and at most {_rounded_up(self.mean_signal_to_noise)} times in the mean of {steps} "
-            f"steps.{verdict}",
+            f"sigma = {sigma}: every step adds random noise to {self.dimension:,} coordinates. In each of them it is "
+            f"{sigma} times as large as the most that one record may contribute.",
+            f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(found)} of those who took part, and "
+            f"raises a suspicion of 50 % to at most {percent(belief)}.",
+            f"Even if all records pulled in the same direction, the signal would be at most "
+            f"{_rounded_up(self.signal_to_noise)} times the noise in one step, and at most "
+            f"{_rounded_up(self.mean_signal_to_noise)} times in the mean of {steps} steps.{verdict}",
         ]
 
 
 def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
     """What ``plan`` means with noise in ``dimension`` coordinates (``PreparedFit.step.noise_size``).
 
-    Quick after the calibration: some tenths of a second, and a fit of the same plan need not compute its curve again.
+    It takes some tenths of a second after the calibration. A fit of the same plan reuses the curve.
 
     :param dimension: d >= 1.
-    :raises ArgumentError: if ``dimension`` is no such number, or epsilon is so large that the noise cannot promise it.
+    :raises ArgumentError: if ``dimension`` is out of range, or epsilon is too large for the noise to keep it.
     """
     dimension = _validate.integer("dimension", dimension, at_least=1)
     settings = plan.settings

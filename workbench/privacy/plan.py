@@ -1,7 +1,7 @@
-"""The plan of a private run: what was asked for, the noise calibrated to it, and what the implementation costs in delta.
+"""The plan of a private run: the settings, the noise calibrated to them, and what the implementation costs in delta.
 
-delta is split: the subsampled Gaussian mechanism gets all but a thousandth (and what the sampler costs), to which the
-noise is calibrated; minibatches that overflow their padding and the noise's missing tail may use a thousandth each.
+delta is split. The subsampled Gaussian mechanism gets all but a thousandth (and what the sampler costs), and the noise is
+calibrated to that. Minibatches that overflow their padding, and the noise's missing tail, may use a thousandth each.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _EPSILON_OF_PADDING = 10.0
 
 @dataclass(frozen=True)
 class PrivacySettings:
-    """Settings that change the guarantee, checked when made.
+    """The settings that change the guarantee. Creating it checks them.
 
     :param epsilon: in (0, 100]. :param delta: in (0, 1). :param iterations: T >= 1, planned steps.
     :param sampling_rate: q in [2^-32, 1], public. :param sampler: "poisson", "without_replacement" or "shuffle".
     :param clip: C > 0. :param num_records: N in 2 .. 2^30 - 1, declared public. :param seed: None for secret randomness; a
-        number >= 0 makes the run reproducible and the noise predictable to whoever knows it.
+        number >= 0 makes the run reproducible, and its noise predictable for everybody who knows the number.
     :param relation: the neighbouring relation; None stands for the sampler's own (``steps.SAMPLERS``).
     :param clipping: how a record's gradient is brought to norm C, one of ``noise.mechanism.CLIPPINGS``.
     :raises ArgumentError: naming the argument and its value.
@@ -72,12 +72,12 @@ class PrivacySettings:
             object.__setattr__(self, name, value)
 
     def cautions(self) -> tuple[str, ...]:
-        """Sentences about values that are allowed but unwise."""
+        """A sentence about each value that is allowed but unwise."""
         if self.delta < 1 / self.num_records:
             return ()
         return (
-            f"delta={self.delta:g} is not below 1/N = {1 / self.num_records:.3g} for N = {self.num_records} records: that "
-            "would allow a mechanism that publishes one record in full. "
+            f"delta={self.delta:g} is not below 1/N = {1 / self.num_records:.3g} for N = {self.num_records} records. Such a "
+            "delta allows a mechanism that publishes one record in full. "
             f"{default_delta(self.num_records):g} is a usual choice here.",
         )
 
@@ -91,7 +91,7 @@ def default_delta(num_records: int) -> float:
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """Settings with the sampler and the noise that keep them; made by ``make_plan``.
+    """Settings, with the sampler and the noise that keep them. Made by ``make_plan``.
 
     :param sampler: draws the minibatches. :param mechanism: clips to C and adds noise of sigma C.
     :param overflow_delta: share of delta for the sampler's padding and rounding.
@@ -105,10 +105,10 @@ class PrivacyPlan:
     def truncation_delta(self, dimension: int) -> float:
         """The delta that the noise's missing tail costs in T steps of ``dimension`` coordinates.
 
-        A draw never leaves [-B, B], B = 9.15. Where outputs are possible under both of two neighbouring data sets, their
-        densities have the ratio of the full Gaussians; where they are possible under one only, their probability
-        counts as delta. In units of sigma C the two sums differ by s with |s| <= r = 1 / sigma (2 / sigma where a record is
-        replaced), so a step costs at most
+        A draw never leaves [-B, B], B = 9.15. Outputs that are possible under both of two neighbouring data sets have the
+        density ratio of the full Gaussians. The probability of outputs that are possible under one of them only counts as
+        delta. In units of sigma C the two sums differ by s with |s| <= r = 1 / sigma (2 / sigma if a record is replaced), so
+        a step costs at most
         sum_j P(B - |s_j| < Z <= B). Coordinates with |s_j| <= 1 / B add at most e sqrt(d) r phi(B) together (phi(B - s)
         <= e phi(B), and sum |s_j| <= sqrt(d) r); for the others P(B - s < Z) / s^2 is largest at an end of [1 / B, r],
         so they add at most r^2 B^2 P(Z > B - 1 / B) + P(Z > B - r).
@@ -125,19 +125,19 @@ class PrivacyPlan:
             raise _validate.ArgumentError(
                 "epsilon",
                 self.settings.epsilon,
-                f"so large that noise of {self.mechanism.noise_multiplier:g} times the clipping norm is enough, and there "
-                f"the tail that 64-bit draws lack costs a delta of {cost:.1e}; take a smaller one, more iterations or a "
-                "larger delta.",
+                f"is so large that noise of {self.mechanism.noise_multiplier:g} times the clipping norm is enough. With so "
+                f"little noise, the tail that 64-bit draws lack costs a delta of {cost:.1e}; choose a smaller epsilon, more "
+                "iterations or a larger delta.",
             )
         return cost
 
     def epsilon_after(self, steps: int) -> float:
-        """Upper bound on epsilon of the first ``steps`` steps at the plan's delta, rounded up; never above the plan's."""
+        """Upper bound on epsilon of the first ``steps`` steps at the plan's delta, rounded up; at most the plan's own."""
         taken = accounting.epsilon(**self._accounted(steps))
         return min(accounting.round_up(taken, 4), self.settings.epsilon)
 
     def _accounted(self, steps: int) -> dict[str, Any]:
-        """The arguments that accountants take for the first ``steps`` steps."""
+        """The arguments of accountants for the first ``steps`` steps."""
         return {
             "sampler": self.settings.sampler,
             "relation": self._relation,
@@ -152,12 +152,12 @@ class PrivacyPlan:
         return str(self.settings.relation)
 
     def epsilon_curve(self) -> list[tuple[int, float]]:
-        """(steps, upper bound on epsilon of so many steps at the plan's delta), ascending; the last is T."""
+        """(number of steps, upper bound on their epsilon at the plan's delta), ascending; the last is for T steps."""
         curve = accounting.epsilon_curve(**self._accounted(self.settings.iterations))
         return [(count, min(value, self.settings.epsilon)) for count, value in curve]
 
     def epsilon_so_far(self) -> Callable[[int], float]:
-        """A quick upper bound on ``epsilon_after`` for display: steps of ``epsilon_curve``, at the next point above."""
+        """A fast upper bound on ``epsilon_after`` for display: the value of ``epsilon_curve`` at the next point above."""
         counts, values = zip((0, 0.0), *self.epsilon_curve(), strict=True)
         return lambda step: values[bisect.bisect_left(counts, step)]
 
@@ -189,43 +189,49 @@ class PrivacyPlan:
         settings = self.settings
         lines = []
         if settings.seed is not None:
-            lines.append(f"The noise is predictable to whoever knows the seed ({settings.seed}): do not share this result.")
+            lines.append(f"Everybody who knows the seed ({settings.seed}) can predict the noise: do not share this result.")
         if self._relation == "add_or_remove_one":
-            constants = f"The number of records (N = {settings.num_records})"
+            size = settings.num_records
         else:
-            constants = f"Under {self._relation} the number of records (N = {self.sampler.num_records}) is not hidden; it"
-        lines.append(f"{constants}, the sampling rate and any bounds declared for scaling are treated as public constants.")
+            size = self.sampler.num_records
+            lines.append(f"Under {self._relation} the number of records is not hidden.")
+        lines.append(
+            f"The number of records (N = {size}), the sampling rate and any bounds declared for scaling are treated as "
+            "public constants."
+        )
         if isinstance(self.sampler, ShuffleSampler) and self.sampler.left_out:
             lines.append(
-                f"Minibatches of {self.sampler.batch_size} do not divide {self.sampler.num_records} records: each epoch "
-                f"leaves {self.sampler.left_out} out, others every time."
+                f"{self.sampler.num_records} is not a multiple of the minibatch size {self.sampler.batch_size}: each epoch "
+                f"leaves out {self.sampler.left_out} records, each time others."
             )
         lines += [
-            "This is one fit: several on the same records add up, and choosing between them by private scores leaks too.",
-            "Noise is drawn in floating point, whose last bits are not covered (Mironov 2012).",
+            "This is one fit. Several fits on the same records add up, and choosing among them by private scores leaks too.",
+            "Noise is drawn in floating point, and the last bits are not covered (Mironov 2012).",
         ]
         return tuple(lines)
 
 
 def sampling_rate_of(sampling_rate: Any, batch_size: Any, num_records: int) -> float:
-    """q from one of q and the (expected) minibatch size, .1 where neither is given.
+    """q, from q itself or the (expected) minibatch size; .1 if neither is given.
 
     :raises ArgumentError: if both are given or one is out of range.
     """
     if batch_size is None:
         return _validate.number("sampling_rate", 0.1 if sampling_rate is None else sampling_rate, above=0, at_most=1)
     if sampling_rate is not None:
-        raise _validate.ArgumentError("batch_size", batch_size, f"give either it or sampling_rate={sampling_rate}.")
+        raise _validate.ArgumentError(
+            "batch_size", batch_size, f"must be left out, because sampling_rate={sampling_rate} is given."
+        )
     return _validate.integer("batch_size", batch_size, at_least=1, at_most=num_records) / num_records
 
 
 def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
-    A sampler with minibatches of one size takes round(q N) records each. What drawing them is not exactly ideal costs
-    (1 + e^epsilon) T times its probability of delta.
+    A sampler with minibatches of one size takes round(q N) records each. If drawing a minibatch is not ideal with
+    probability p, that costs a delta of (1 + e^epsilon) T p.
 
-    :raises ArgumentError: if no supported noise keeps the promise.
+    :raises ArgumentError: if no supported noise keeps epsilon.
     """
     sampler, failure = _sampler(settings, num_train)
     overflow_delta, share = math.exp(_log_factor(settings)) * failure, settings.delta * _IMPLEMENTATION_SHARE
@@ -233,10 +239,11 @@ def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
         raise _validate.ArgumentError(
             "epsilon",
             settings.epsilon,
-            f"so large that rounding and padding of minibatches alone cost a delta of {overflow_delta:.1e}; take less.",
+            f"is so large that rounding and padding of minibatches alone cost a delta of {overflow_delta:.1e}; choose a "
+            "smaller epsilon.",
         )
     if isinstance(sampler, PoissonSampler):
-        overflow_delta = share  # the whole allowance: the exact figure would tell of a private number of records
+        overflow_delta = share  # the whole allowance, because the exact figure depends on the private number of records
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
         delta=_mechanism_delta(settings, overflow_delta),
@@ -249,7 +256,7 @@ def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
 
 
 def _log_factor(settings: PrivacySettings) -> float:
-    """log((1 + e^epsilon) T): what a failure's probability in one step costs of delta (design: section 4)."""
+    """log((1 + e^epsilon) T), the logarithm of what a failure of one step costs in delta, per probability."""
     return float(np.logaddexp(0.0, settings.epsilon)) + math.log(settings.iterations)
 
 
@@ -260,12 +267,12 @@ def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]
         without_replacement = WithoutReplacementSampler(num_train, batch_size)
         return without_replacement, without_replacement.total_variation
     if settings.sampler == "shuffle":
-        # its guarantee counts on no randomness: a record enters at most once an epoch in whatever order
+        # its guarantee needs no randomness: in any order, a record enters at most once per epoch
         return ShuffleSampler(num_train, batch_size), 0.0
-    # the padding M follows the declared N; only if there are more records than declared, it follows them
+    # the padding M depends on the declared N, and on the number of records only if there are more than declared
     size = max(num_train, settings.num_records)
     share = settings.delta * _IMPLEMENTATION_SHARE
-    # as for an epsilon of 10 where it is smaller: some places more, and fits that differ in epsilon share a compiled step
+    # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a compiled step
     padded = replace(settings, epsilon=max(settings.epsilon, _EPSILON_OF_PADDING))
     capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - _log_factor(padded))
     sampler = PoissonSampler(num_train, settings.sampling_rate, capacity)

@@ -1,8 +1,8 @@
-"""Renyi differential privacy of the steps of a run at one whole order, as an upper bound.
+"""Upper bounds on the Renyi differential privacy of the steps of a run, at one whole order.
 
-At order a, what neighbouring data sets D and D' make of one step satisfies D_a(M(D) || M(D')) <= rho for every D and every
-outcome of the steps before. Such bounds add up even where each step is chosen after looking at the others (Feldman and
-Zrnic 2021), which is what ``ledger.renyi_filter`` is built on.
+At order a, one step M on neighbouring data sets D and D' satisfies D_a(M(D) || M(D')) <= rho for every D and every outcome
+of the earlier steps. Such bounds add up even if each step is chosen after looking at the others (Feldman and Zrnic 2021).
+``ledger.renyi_filter`` uses this.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SMALLEST_MU = 1e-4  # below it the profile's two terms cancel; a larger one is 
 def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
     """Upper bound on rho of all steps of ``plan`` at ``order``, a whole number in [2, MAX_ORDER].
 
-    :param changes: 1; or 2 for data sets two of the plan's neighbouring steps apart, such as one record removed and another
-        added, where ``order`` is at most MAX_ORDER / 2 (the weak triangle inequality of Mironov 2017).
+    :param changes: 1 for neighbours; 2 for two neighbours of the same data set, such as one record removed and another
+        added. ``order`` is then at most MAX_ORDER / 2 (the weak triangle inequality of Mironov 2017).
     """
     if changes == 2:
         first, second = renyi_loss(plan, 2 * order), renyi_loss(plan, 2 * order - 1)
@@ -64,17 +64,17 @@ def _poisson(rate: float, mu: float, order: int) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _without_replacement(rate: float, mu: float, order: int) -> float:
-    """Subsets of a share q of the records, of which one is replaced by another.
+    """Uniform subsets of a share q of the records, under replace_one.
 
-    Every pair of neighbours has the hockey-stick profile delta(epsilon) = q H(log(1 + (e^epsilon - 1) / q)) at most, H that
-    of N(mu, 1) against N(0, 1), in both directions (Zhu, Dong and Wang 2022), and
+    The hockey-stick profile of any two neighbours is at most delta(epsilon) = q H(log(1 + (e^epsilon - 1) / q)) in both
+    directions, where H is that of N(mu, 1) against N(0, 1) (Zhu, Dong and Wang 2022), and
 
         E_Q[(P / Q)^a] = 1 + a (a - 1) int_0^inf (e^{(a - 1) epsilon} + e^{-a epsilon}) delta(epsilon) d epsilon
 
     (Sason and Verdú 2016). With e^epsilon = 1 + q (e^s - 1) the profile of H is taken at s.
     """
     mu = max(mu, _SMALLEST_MU)
-    end = mu * (mu / 2 + order * mu + _REACH)  # where the integrand's Gaussian, shifted by its weight, has died away
+    end = mu * (mu / 2 + order * mu + _REACH)  # beyond it the integrand is negligible
     edges = np.linspace(0.0, 1.0, _PANELS + 1) ** 2 * end
     half = np.diff(edges)[:, None] / 2
     s = edges[:-1, None] + half * (1 + _NODES)

@@ -1,4 +1,4 @@
-"""What is accounted for: the steps of a run, by one sampler under one neighbouring relation."""
+"""The steps of a run, which accountants take: phases by one sampler under one neighbouring relation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench import _validate
 
 __all__ = ["SAMPLERS", "SENSITIVITY", "Phase", "Steps", "first_steps", "steps_per_epoch"]
 
-# the relations under which a sampler can be accounted for, the one of its guarantee first
+# the relations that a sampler has accountants for; by default a guarantee uses the first
 SAMPLERS = {
     "poisson": ("add_or_remove_one",),
     "without_replacement": ("replace_one",),
@@ -35,7 +35,7 @@ class Phase(NamedTuple):
 
 @dataclass(frozen=True)
 class Steps:
-    """What is accounted for, checked: the steps of a run as phases, by one sampler under one relation."""
+    """The steps of a run as phases, by one sampler under one relation. ``checked`` makes them from public arguments."""
 
     sampler: str
     relation: str
@@ -66,7 +66,7 @@ class Steps:
         for name, values in lists.items():
             if len(values) != length or not values:
                 raise _validate.ArgumentError(
-                    name, values, f"schedules must have the same number of phases, at least one; another has {length}."
+                    name, values, f"must have as many entries as the other schedules, which have {length}; at least one."
                 )
         rows = zip(*(lists.get(name, [value] * length) for name, value in columns.items()), strict=True)
         phases = [
@@ -82,20 +82,20 @@ class Steps:
 
     @property
     def sensitivity(self) -> float:
-        """In units of the clipping norm."""
+        """How far neighbouring data sets can move the clipped sum, in units of the clipping norm."""
         return SENSITIVITY[self.relation]
 
     @functools.cached_property
     def uses_of_a_record(self) -> tuple[Phase, ...]:
-        """The steps whose minibatches can hold one given record at worst, whatever the draws.
+        """The steps that can contain one given record in the worst case, whatever the draws.
 
-        Those are all, but where records are shuffled one an epoch, that with the least noise. Epochs go on from phase to
-        phase; where the sampling rate changes a new one begins.
+        These are all steps, or for shuffled records one step per epoch, the one with the least noise. Epochs continue from
+        phase to phase, and a new one begins where the sampling rate changes.
         """
         if self.sampler != "shuffle":
             return self.phases
         uses: list[Phase] = []
-        left = 0  # steps of the epoch that has begun
+        left = 0  # remaining steps of the current epoch
         for phase in self.phases:
             steps = phase.steps
             if left and phase.sampling_rate == uses[-1].sampling_rate:

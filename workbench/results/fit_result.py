@@ -200,7 +200,7 @@ class FitResult:
         :raises LedgerError: if it cannot be read.
         """
         spend = None if self.ledger is None else self.ledger.spend(self.spend)
-        return None if self.ledger is None or spend is None else self.ledger.standing(spend.dataset)
+        return None if self.ledger is None or spend is None else self.ledger.budget_status(spend.dataset)
 
     @functools.cached_property
     def interval_warning(self) -> str:

@@ -106,7 +106,7 @@ class Predictor:
         """The arrays of labelled records."""
         if records is None:
             if self.result.public_records is None:
-                raise _validate.ArgumentError("records", None, _NO_RECORDS)
+                raise _validate.ArgumentError("records", None, _NO_RECORDS, code="no records")
             return self.result.public_records
         if isinstance(records, Dataset):
             return self._checked(self.model.view(records).evaluation, tuple(self.result.data["arrays"]))

@@ -37,7 +37,7 @@ def synthetic_records(
         except _validate.ArgumentError as error:
             if error.argument != "records":
                 raise
-            raise _validate.ArgumentError("given", error.value, error.expectation) from None
+            raise _validate.ArgumentError("given", error.value, error.expectation, code=error.code) from None
         if given is None:
             rows = np.asarray(jax.random.randint(choosing, (count,), 0, len(inputs[0])))
             inputs = tuple(array[rows] for array in inputs)

@@ -1,4 +1,4 @@
-"""Minibatch samplers; each belongs to an accountant in ``workbench.privacy``, except Feistel, for comparison only."""
+"""Minibatch samplers. Each has an accountant in ``workbench.privacy``, except Feistel, which is for comparison only."""
 
 from workbench.sampling.feistel import FeistelSampler
 from workbench.sampling.minibatch import Minibatch, Sampler

@@ -1,4 +1,4 @@
-"""Integer arithmetic that samplers share: remainders without bias to speak of, and keyed mixing of words."""
+"""Integer arithmetic that samplers share: almost unbiased remainders, and keyed mixing of words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["mixed", "modulo"]
 
 
 def modulo(high: jax.Array, low: jax.Array, modulus: int) -> jax.Array:
-    """(2^32 high + low) mod ``modulus``, uint32: JAX has no 64-bit integers unless they are switched on.
+    """(2^32 high + low) mod ``modulus``, uint32, without 64-bit integers, which JAX has only if they are enabled.
 
-    Of 64 random bits, the remainder's total variation distance from uniform is at most modulus / 2^64.
+    For 64 random bits, the total variation distance of the remainder from uniform is at most modulus / 2^64.
 
-    :param modulus: in 1 .. 2^30 - 1, so that a remainder with two more bits is still a word.
+    :param modulus: in 1 .. 2^30 - 1, so that a remainder with two more bits still fits a word.
     """
     at_once = 32 - modulus.bit_length()
     remainder = high % np.uint32(modulus)
@@ -27,10 +27,10 @@ def modulo(high: jax.Array, low: jax.Array, modulus: int) -> jax.Array:
 
 
 def mixed(values: jax.Array, key: jax.Array) -> jax.Array:
-    """A word for each of ``values``, uint32, that changes throughout with ``key``; its high bits are the best mixed.
+    """A word for each of ``values``, uint32, all of whose bits depend on ``key``. The high bits are mixed best.
 
-    Three rounds of multiplying by an odd constant, two of them followed by a shift: enough to pass statistical tests, but no
-    cipher, so no guarantee may rest on it.
+    Three multiplications by odd constants, with shifts: enough to pass statistical tests. It is not a cipher, so no
+    guarantee may depend on it.
     """
     word = (values ^ key) * np.uint32(0x9E3779B1)
     word = (word ^ (word >> np.uint32(15))) * np.uint32(0x85EBCA77)

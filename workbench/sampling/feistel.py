@@ -1,8 +1,8 @@
 """Minibatches by a Feistel network, as the d3p paper draws them (Prediger et al. 2022): for comparison only.
 
-The minibatch is what a keyed permutation of 0 .. N - 1 makes of 0 .. b - 1, with a new key for each step. The permutation is
-a balanced Feistel network on the smallest domain of an even number of bits that holds N numbers; what leaves 0 .. N - 1
-is permuted again until it is back (cycle walking).
+A keyed permutation of 0 .. N - 1, with a new key for each step, maps 0 .. b - 1 to the minibatch. The permutation is a
+balanced Feistel network on the smallest domain with an even number of bits that has N numbers. A number outside 0 .. N - 1
+is permuted again until it is inside (cycle walking).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["FeistelSampler"]
 class FeistelSampler(FixedSize):
     """Draws minibatches of ``batch_size`` distinct records, quickly but not exactly uniformly.
 
-    No accountant of this package gives a guarantee for it: a few rounds of a quick round function reach only some
-    subsets, not equally often, and nothing bounds by how much. ``WithoutReplacementSampler`` is exact at a similar cost.
+    No accountant of this package gives a guarantee for it. A few rounds of a fast round function reach only some subsets,
+    and not equally often, and there is no bound on the difference. ``WithoutReplacementSampler`` is exact at a similar cost.
 
     :param num_records: N in 1 .. 2^30 - 1.
     :param batch_size: b in 1 .. N.
@@ -49,7 +49,7 @@ class FeistelSampler(FixedSize):
 
     @property
     def total_variation(self) -> float:
-        """1, which says nothing: no smaller bound is known, and whatever adds it to delta ends without a guarantee."""
+        """1, the trivial bound, because no smaller one is known. Added to delta, it leaves no guarantee."""
         return 1.0
 
     def draw(self, key: jax.Array) -> Minibatch:
@@ -60,10 +60,10 @@ class FeistelSampler(FixedSize):
         return self.draw_from(stream(key, 0, self.words), key, jnp.uint32(0))
 
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
-        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0, and nothing else.
+        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0.
 
-        :param words: uint32[``self.words``], used for nothing else.
-        :raises ArgumentError: if there are more or fewer.
+        :param words: uint32[``self.words``]; use them for nothing else.
+        :raises ArgumentError: if there are more or fewer words.
         """
         if words.shape != (self.words,):
             raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")

@@ -1,4 +1,4 @@
-"""What every sampler gives and has: a padded minibatch, and the facts that the step, the accountant and the plan need."""
+"""The interface of samplers: a padded minibatch, and the facts that step, accountant and plan need."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class Minibatch(NamedTuple):
     mask: jax.Array
 
     def members(self, num_records: int) -> jax.Array:
-        """bool[N]: which of so many records are in it."""
+        """bool[N]: which of ``num_records`` records are in it."""
         return jnp.zeros(num_records, bool).at[self.indices].max(self.mask)
 
 
 class Sampler(Protocol):
-    """Decides which records enter a step; a frozen dataclass whose draws are pure functions for jit, scan and vmap.
+    """Decides which records enter a step. A frozen dataclass whose draws are pure functions for jit, scan and vmap.
 
-    A step draws from stream number ``step`` of the run's key: words of lane 0 are handed to ``draw_from``, and a sampler
-    that needs more takes them from lanes of its own.
+    A step draws from stream number ``step`` of the run's key. Words of lane 0 are passed to ``draw_from``, and a sampler
+    that needs more takes them from its own lanes.
     """
 
     @property
     def name(self) -> str:
-        """As accountants and guarantees call it."""
+        """Its name in accountants and guarantees."""
 
     @property
     def num_records(self) -> int:
-        """N, records that are drawn from."""
+        """N, the number of records to draw from."""
 
     @property
     def sampling_rate(self) -> float:
@@ -45,18 +45,18 @@ class Sampler(Protocol):
 
     @property
     def capacity(self) -> int:
-        """M, places in the padded minibatch."""
+        """M, the number of places in the padded minibatch."""
 
     def usual_size(self, minibatches: int = 1) -> int:
-        """Places that the largest of so many minibatches rarely exceeds, at most M; others are worked on only when used."""
+        """Places that the largest of ``minibatches`` rarely exceeds, at most M. Other places cost time only when used."""
 
     @property
     def words(self) -> int:
-        """Random 32-bit words that ``draw_from`` takes for a minibatch."""
+        """Number of random 32-bit words that ``draw_from`` takes for a minibatch."""
 
     @property
     def total_variation(self) -> float:
-        """Upper bound on the total variation distance of a minibatch from the ideal sampler's, overflow apart."""
+        """Upper bound on the total variation distance of a minibatch from that of the ideal sampler, without overflow."""
 
     def draw(self, key: jax.Array) -> Minibatch:
         """One minibatch, the one of step 0.
@@ -67,14 +67,15 @@ class Sampler(Protocol):
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
         """The minibatch of step ``number``.
 
-        :param words: uint32[``self.words``], the first of stream ``number`` of ``key``, lane 0, used for nothing else.
-        :raises ArgumentError: if there are more or fewer: two draws that share a word would not be independent.
+        :param words: uint32[``self.words``], the first of stream ``number`` of ``key``, lane 0. Use them for nothing else,
+            because draws that share a word are not independent.
+        :raises ArgumentError: if there are more or fewer words.
         """
 
 
 @dataclass(frozen=True)
 class FixedSize:
-    """What samplers with minibatches of one public size share.
+    """The common part of samplers whose minibatches have one public size.
 
     :param num_records: N in 1 .. 2^30 - 1.
     :param batch_size: b in 1 .. N.

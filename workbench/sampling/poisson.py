@@ -1,14 +1,14 @@
 """Poisson minibatches: every record is included independently with probability q.
 
-The gaps between included records are geometric, so a minibatch costs O(q N) draws instead of N coin flips. Gaps come
-from 96-bit integer thresholds (no floating-point uniforms): one table of about 67 / q thresholds while that is small. For
-smaller q a gap G with P(G = g) = q (1 - q)^g is split as G = a B + b, where a (geometric with ratio (1 - q)^B) and b
-(geometric cut to 0..B-1) are independent, so two tables of about sqrt(67 / q) thresholds serve any q.
+The gaps between included records are geometric, so a minibatch costs O(q N) draws instead of N coin flips. Gaps come from
+96-bit integer thresholds, without floating-point uniforms. One table of about 67 / q thresholds is used while it is small.
+For smaller q a gap G with P(G = g) = q (1 - q)^g is split as G = a B + b, where a (geometric with ratio (1 - q)^B) and b
+(geometric, cut to 0..B-1) are independent, so two tables of about sqrt(67 / q) thresholds serve any q.
 
-The first 32 of the 96 bits nearly always decide (and the other 64 are not even drawn); where they do not, all of them do.
+The first 32 of the 96 bits nearly always decide, and the other 64 are then not even drawn.
 
-With 64 bits the rounding of the thresholds would cost up to 2e-14 a minibatch (q = .01, 177 places), which (1 + e^epsilon)
-times 100 000 steps turns into a delta of 6e-6 at epsilon 8; with 96 bits it is 3e-24 a minibatch.
+With 64 bits, the rounding of the thresholds would cost up to 2e-14 per minibatch (q = .01, 177 places). Multiplied by
+(1 + e^epsilon) and 100 000 steps, that is a delta of 6e-6 at epsilon 8. With 96 bits it is 3e-24 per minibatch.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from workbench.sampling.minibatch import Minibatch
 __all__ = ["MOST_RECORDS", "SMALLEST_RATE", "PoissonSampler", "log_overflow_probability", "overflow_capacity"]
 
 MOST_RECORDS = 2**30 - 1  # places are int32
-SMALLEST_RATE = 2.0**-32  # for which the tables hold a million thresholds, and are made in seconds
+SMALLEST_RATE = 2.0**-32  # its tables hold a million thresholds and are made in seconds
 
 _WORDS = 3
 _BITS = 32 * _WORDS
-_LOW_WORDS = 1  # the lane of a stream for words that are rarely needed
+_LOW_WORDS = 1  # the lane of a stream that has words which are rarely needed
 _ONE_TABLE = 2**16
 
 
 def log_overflow_probability(num_records: int, sampling_rate: float, capacity: int) -> float:
-    """log P(K > M) for K ~ Binomial(N + 1, q): under add_or_remove_one the larger of two neighbours decides."""
+    """log P(K > M) for K ~ Binomial(N + 1, q). N + 1, because under add_or_remove_one a neighbour has one record more."""
     if capacity >= num_records + 1:
         return -math.inf
     # P(K > M) as a regularised incomplete beta function; scipy.stats has it too, and takes a second to import
@@ -79,7 +79,7 @@ def _thresholds(cumulative: list[int]) -> list[int]:
 
 @functools.lru_cache(maxsize=32)
 def _gap_tables(sampling_rate: float) -> tuple[int, list[list[int]]]:
-    """B and the thresholds of the remainder b, and of the multiple a where one table does not serve, at rate q."""
+    """B, and the thresholds of the remainder b and, if one table is not enough, of the multiple a, at rate q."""
     exact = Fraction(sampling_rate)
     keep = _ONE - _ONE * exact.numerator // exact.denominator
     # beyond this gap less than 2^-97 of the mass is left; it goes to the last outcome
@@ -126,32 +126,32 @@ def _search(words: jax.Array, table: list[int]) -> jax.Array:
 
 
 def _guess(high: jax.Array, table: list[int], log_ratio: float) -> tuple[jax.Array, jax.Array]:
-    """``_search`` from the high words alone, and whether that settles it; the table is geometric, P(outcome >= g) = ratio^g.
+    """(``_search`` by the high words alone, whether that is certain), for a geometric table: P(outcome >= g) = ratio^g.
 
-    A float32 logarithm finds the outcome to within one; comparisons with the thresholds around it decide, and where they
-    do not (a high word that equals a threshold's, once in 2^32 / table size), the answer is "unsettled".
+    A float32 logarithm finds the outcome to within one, and comparisons with the thresholds around it decide. They do not
+    decide if a high word equals that of a threshold, which happens once in 2^32 / table size.
     """
     bounds = jnp.concatenate([jnp.zeros(1, jnp.uint32), _columns(table)[0], jnp.full(1, 2**32 - 1, jnp.uint32)])
     survival = ((~high).astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-32)
     near = jnp.floor(jnp.log(survival) * np.float32(1 / log_ratio) - np.float32(0.25)).astype(jnp.int32)
     near = jnp.clip(near, 0, len(table) - 1)
     found = near + (high > bounds[near + 1]).astype(jnp.int32)
-    spec = ((bounds[found] < high) | (found == 0)) & (high < bounds[found + 1])
-    return found, spec
+    is_certain = ((bounds[found] < high) | (found == 0)) & (high < bounds[found + 1])
+    return found, is_certain
 
 
 @functools.lru_cache(maxsize=32)
 def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
     """A function of high words uint32[..., M], key words uint32[..., 8] and numbers uint32[...]: outcomes int32[..., M].
 
-    The low words of a number are drawn only where some high word does not settle its outcome. Under vmap that is decided
-    for all draws together (a branch under plain vmap would be taken always).
+    The low words of the numbers are drawn only if some high word does not decide its outcome. Under vmap this is decided for
+    all draws together, because plain vmap would always take the branch.
     """
     _, (table,) = _gap_tables(sampling_rate)
 
     @custom_vmap
     def outcomes(high: jax.Array, key_words: jax.Array, number: jax.Array) -> jax.Array:
-        found, spec = _guess(high, table, math.log1p(-sampling_rate))
+        found, is_certain = _guess(high, table, math.log1p(-sampling_rate))
 
         def searched() -> jax.Array:
             size = high.shape[-1]
@@ -163,7 +163,7 @@ def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
             low = jnp.moveaxis(low.reshape(*high.shape[:-1], 2, size), -2, 0)
             return _search(jnp.concatenate([high[None], low]), table)
 
-        return lax.cond(jnp.all(spec), lambda: found, searched)
+        return lax.cond(jnp.all(is_certain), lambda: found, searched)
 
     @outcomes.def_vmap
     def batched(size: int, in_batched: list[bool], *arguments: jax.Array) -> tuple[jax.Array, bool]:
@@ -181,8 +181,8 @@ class PoissonSampler:
     """Draws Poisson minibatches from ``num_records`` records at rate q into ``capacity`` padded places.
 
     Neighbouring relation of its accountant: add_or_remove_one. If more than ``capacity`` records are included, the
-    surplus is dropped; the probability of that belongs into delta (``log_overflow_probability``). An empty minibatch is
-    a normal outcome. At q = 1 every record is in every minibatch.
+    surplus is dropped; the probability of that is charged to delta (``log_overflow_probability``). An empty minibatch is a
+    normal outcome. At q = 1 every record is in every minibatch.
 
     :param num_records: N in 1 .. 2^30 - 1.
     :param sampling_rate: q in [2^-32, 1], public.
@@ -204,10 +204,10 @@ class PoissonSampler:
         _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1)
         object.__setattr__(self, "capacity", _validate.integer("capacity", self.capacity, at_least=1))
         if self.sampling_rate == 1 and self.capacity < self.num_records:
-            raise _validate.ArgumentError("capacity", self.capacity, f"q = 1 needs all {self.num_records} records.")
+            raise _validate.ArgumentError("capacity", self.capacity, f"must be at least N = {self.num_records} at q = 1.")
 
     def usual_size(self, minibatches: int = 1) -> int:
-        """Places that the largest of so many minibatches exceeds once in 161 times: 2.5 standard deviations for one."""
+        """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard deviations for one."""
         expected = self.num_records * self.sampling_rate
         deviations = float(-ndtri(1 / (161 * minibatches)))
         usual = math.ceil(expected + deviations * math.sqrt(expected * (1 - self.sampling_rate)))
@@ -215,7 +215,7 @@ class PoissonSampler:
 
     @property
     def words(self) -> int:
-        """Random 32-bit words that ``draw_from`` takes for a minibatch."""
+        """Number of random 32-bit words that ``draw_from`` takes for a minibatch."""
         if self.sampling_rate == 1:
             return 0
         tables = len(_gap_tables(self.sampling_rate)[1])
@@ -225,7 +225,7 @@ class PoissonSampler:
     def total_variation(self) -> float:
         """Upper bound on the total variation distance of a minibatch from exact Poisson sampling, overflow apart.
 
-        Each of n thresholds is off by at most 2^-97, so one gap by at most (n + 1) 2^-97, and there are M gaps.
+        Each of n thresholds is off by at most 2^-97, so one gap by at most (n + 1) 2^-97. There are M gaps.
         """
         if self.sampling_rate == 1:
             return 0.0
@@ -240,12 +240,12 @@ class PoissonSampler:
         return self.draw_from(stream(key, 0, self.words), key, jnp.uint32(0))
 
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
-        """``draw`` from the first words of the stream ``number`` of ``key``, lane 0, that are used for nothing else.
+        """``draw`` from the first words of the stream ``number`` of ``key``, lane 0.
 
-        In the rare case that these leave a gap open, more come from lane 1 of the stream.
+        In the rare case that they do not decide a gap, more words come from lane 1 of the stream.
 
-        :param words: uint32[``self.words``].
-        :raises ArgumentError: if there are more or fewer: two draws that share a word would not be independent.
+        :param words: uint32[``self.words``]; use them for nothing else, because draws that share a word are not independent.
+        :raises ArgumentError: if there are more or fewer words.
         """
         if words.shape != (self.words,):
             raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")

@@ -1,11 +1,11 @@
 """Minibatches by shuffling: in every epoch a new random order of the records is cut into minibatches of fixed size.
 
 The order is never stored. A keyed permutation of 0 .. N - 1, the swap-or-not shuffle (Hoang, Morris and Rogaway 2012,
-"An enciphering scheme based on a card shuffle"), says which record stands at a place, so a minibatch costs O(b) time and
-memory at any N and is a pure function of key and step number, as the other samplers' are.
+"An enciphering scheme based on a card shuffle"), gives the record at a place. So a minibatch costs O(b) time and memory at
+any N, and is a pure function of key and step number, like those of the other samplers.
 
-A round pairs each x with K - x mod N and swaps the two or leaves them, by a bit that depends on the pair. It takes K and the
-key of its bits from ChaCha20. Their bits are quickly mixed, not drawn, because privacy does not rest on the order.
+A round pairs each x with K - x mod N, and swaps the two or leaves them by a bit that depends on the pair. K and the key of
+the bits come from ChaCha20. The bits are mixed quickly instead of drawn, because privacy does not depend on the order.
 """
 
 from __future__ import annotations
@@ -69,16 +69,15 @@ def _at(places: jax.Array, words: jax.Array, num_records: int) -> jax.Array:
 
 @dataclass(frozen=True)
 class ShuffleSampler(FixedSize):
-    """Goes through the records in epochs of floor(N / b) steps, each in a new order, ``batch_size`` records a step.
+    """Takes ``batch_size`` records per step, in epochs of floor(N / b) steps, each epoch in a new order.
 
-    Step t is step t mod ``steps_per_epoch`` of epoch t // ``steps_per_epoch``. Where b does not divide N, an epoch leaves
-    out the last ``left_out`` = N mod b records of its order; in the next they are others.
+    Step t is step t mod ``steps_per_epoch`` of epoch t // ``steps_per_epoch``. If b does not divide N, an epoch leaves out
+    the last ``left_out`` = N mod b records of its order, and the next epoch leaves out others.
 
-    Neighbouring relation of its accountant: replace_one, without amplification by sampling. That needs only that a record
-    enters at most one step of an epoch and that the order does not depend on the records; both hold exactly, for the
-    order is a permutation whatever its keys. How evenly the order is distributed matters for learning alone: any two
-    places of an epoch hold a pair of records that is within 1e-9 of uniform (for ideal bits), but no such claim is made
-    for large sets of places.
+    Neighbouring relation of its accountant: replace_one, without amplification by sampling. That only requires that a record
+    enters at most one step of an epoch, and that the order does not depend on the records. Both hold exactly, because the
+    order is a permutation for any keys. How uniform the order is matters only for learning: the records at any two places of
+    an epoch are within 1e-9 of a uniform pair (for ideal bits). No such claim is made for large sets of places.
 
     :param num_records: N in 1 .. 2^30 - 1.
     :param batch_size: b in 1 .. N.
@@ -94,12 +93,12 @@ class ShuffleSampler(FixedSize):
 
     @property
     def left_out(self) -> int:
-        """N mod b, records that enter no step of an epoch."""
+        """N mod b, the number of records that enter no step of an epoch."""
         return self.num_records % self.batch_size
 
     @property
     def words(self) -> int:
-        """0: an epoch's order comes from a lane of its own, the same for all of its steps."""
+        """0: the order of an epoch comes from its own lane, the same for all its steps."""
         return 0
 
     @property
@@ -118,11 +117,11 @@ class ShuffleSampler(FixedSize):
         """The minibatch of step ``number``, from lane 2 of the stream of ``key`` that has the epoch's number.
 
         :param words: uint32[0].
-        :raises ArgumentError: if there are any words: they would be drawn in vain.
+        :raises ArgumentError: if there are any words, because they would not be used.
         :raises TypeError: if ``key`` is not a ChaCha20 key.
         """
         if words.shape != (0,):
-            raise _validate.ArgumentError("words", words.shape, "a minibatch takes none.")
+            raise _validate.ArgumentError("words", words.shape, "a minibatch takes no words.")
         require_secure(key)
         number = jnp.asarray(number).astype(jnp.uint32)
         epoch, step = jnp.divmod(number, np.uint32(self.steps_per_epoch))

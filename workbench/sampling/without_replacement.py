@@ -1,12 +1,13 @@
 """Minibatches of fixed size without replacement: every set of b of the N records is equally likely.
 
-Each random word gives an index, exactly uniform because words at or above the largest multiple of N are rejected; the first
-b distinct indices are the minibatch. How many words that takes is random, and a compiled draw takes a fixed number m: the
-smallest for which Chernoff's bound keeps the probability of fewer than b distinct indices below 2^-110. For more than half
-of the records the same draw finds those left out instead, so m stays below about 1.4 b + 80.
+Each random word gives an index. It is exactly uniform, because words at or above the largest multiple of N are rejected. The
+first b distinct indices are the minibatch. The number of words that this takes is random, but a compiled draw takes a fixed
+number m: the smallest for which Chernoff's bound keeps the probability of fewer than b distinct indices below 2^-110. If
+more than half of the records are drawn, the same method finds the records that are left out, so m stays below about 1.4 b +
+80.
 
-Repeats are found in expected O(b) time and memory, whatever N: each index goes into one of some 8 m buckets, where the one
-drawn first stays. Those that meet another index there try again, until none is left.
+Repeats are found in expected O(b) time and memory at any N: each index goes into one of about 8 m buckets, where the index
+that was drawn first stays. Indices that meet a different index there try again, until none is left.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _GROUPS = 4096
 
 @functools.lru_cache(maxsize=256)
 def _words_for(num_records: int, count: int) -> tuple[int, float]:
-    """Words m among which ``count`` distinct indices are all but surely found, and log P(they are not) at most.
+    """(words m that contain ``count`` distinct indices almost surely, upper bound on log P(they do not)).
 
     After i distinct indices a word brings a new one with probability p_i = (N - i) floor(2^32 / N) / 2^32, so the words
     that it takes are a sum W of independent geometric numbers. For every theta > 0 with (1 - p_i) e^theta < 1 for all i,
     P(W > m) <= e^(-theta (m + 1)) prod_i p_i e^theta / (1 - (1 - p_i) e^theta).
     """
-    # where there are many, a group of i takes its smallest p_i, which can only make W larger
+    # a large number of i is grouped, and a group takes its smallest p_i, which can only make W larger
     ends = np.unique(np.linspace(0, count, min(count, _GROUPS) + 1).astype(np.int64))
     sizes = np.diff(ends)
     hits = (num_records - (ends[1:] - 1)) * (2**32 // num_records) / 2**32  # exact in 64-bit floats
@@ -56,7 +57,7 @@ def _words_for(num_records: int, count: int) -> tuple[int, float]:
 
 
 def _buckets(words: int) -> int:
-    """How many buckets find repeats among so many words quickly: a power of two, eight or more for each."""
+    """Number of buckets that finds repeats among ``words`` words quickly: a power of two, at least eight per word."""
     return 2 ** (8 * words - 1).bit_length()
 
 
@@ -65,15 +66,15 @@ def _first_drawn(indices: jax.Array, num_records: int) -> jax.Array:
     size = indices.shape[0]
     places = jnp.arange(size, dtype=jnp.int32)
     buckets = _buckets(size)
-    if num_records < buckets:  # each index has a bucket of its own
+    if num_records < buckets:  # each index has its own bucket
         return jnp.full(num_records + 1, size, jnp.int32).at[indices].min(places)[indices] == places
     bucket = indices & np.uint32(buckets - 1)
 
     def attempt(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         waiting, first = carry
         lowest = jnp.full(buckets, size, jnp.int32).at[bucket].min(jnp.where(waiting, places, size))[bucket]
-        spec = indices[lowest] == indices
-        return waiting & ~spec, first | (lowest == places)
+        is_done = indices[lowest] == indices
+        return waiting & ~is_done, first | (lowest == places)
 
     nobody = jnp.zeros(size, bool)
     return lax.while_loop(lambda carry: jnp.any(carry[0]), attempt, (~nobody, nobody))[1]
@@ -93,7 +94,7 @@ def _ranks(kept: jax.Array) -> jax.Array:
 
 
 def _front(values: jax.Array, kept: jax.Array, count: int) -> jax.Array:
-    """The first ``count`` of the kept values, in their order; zeros where there are fewer."""
+    """The first ``count`` of the kept values in their order, filled up with zeros."""
     places = jnp.where(kept, _ranks(kept), count)
     return jnp.zeros(count, jnp.int32).at[places].set(values.astype(jnp.int32), mode="drop")
 
@@ -102,7 +103,8 @@ def _front(values: jax.Array, kept: jax.Array, count: int) -> jax.Array:
 def _chooser(num_records: int, batch_size: int) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
     """A function of words uint32[m]: indices and mask of a minibatch of part of the records.
 
-    Under vmap a CPU makes one minibatch after another: together their tables would not fit its cache (half the speed).
+    Under vmap a CPU draws one minibatch after another, because tables of all together would not fit its cache (half the
+    speed).
     """
     drawn = min(batch_size, num_records - batch_size)
     surplus = 2**32 % num_records
@@ -135,10 +137,10 @@ def _chooser(num_records: int, batch_size: int) -> Callable[[jax.Array], tuple[j
 class WithoutReplacementSampler(FixedSize):
     """Draws minibatches of ``batch_size`` distinct records, all sets of that size equally likely.
 
-    Neighbouring relation of its accountant: replace_one (Zhu, Dong and Wang 2022; the size is no secret, so there is no
-    neighbour with a record more). No minibatch overflows. All places are used, except where m words did not hold enough
-    distinct indices: then the places left over are masked, or, where more than half of the records are drawn, the last
-    records are left out. ``total_variation`` bounds the probability of that.
+    Neighbouring relation of its accountant: replace_one (Zhu, Dong and Wang 2022; the size is public, so no neighbour has a
+    record more). No minibatch overflows. All places are used, unless m words do not contain enough distinct indices. Then
+    the remaining places are masked, or, if more than half of the records are drawn, the last records are left out.
+    ``total_variation`` bounds the probability of that.
 
     :param num_records: N in 1 .. 2^30 - 1.
     :param batch_size: b in 1 .. N; with b = N every record is in every minibatch.
@@ -149,20 +151,20 @@ class WithoutReplacementSampler(FixedSize):
 
     @property
     def _drawn(self) -> int:
-        """Distinct indices that are drawn: of the records in the minibatch, or of those left out where they are fewer."""
+        """Number of distinct indices that are drawn: of the minibatch, or of the records left out if they are fewer."""
         return min(self.batch_size, self.num_records - self.batch_size)
 
     @property
     def words(self) -> int:
-        """m, random 32-bit words that ``draw_from`` takes for a minibatch."""
+        """m, the number of random 32-bit words that ``draw_from`` takes for a minibatch."""
         return _words_for(self.num_records, self._drawn)[0] if self._drawn else 0
 
     @property
     def total_variation(self) -> float:
         """Upper bound on the total variation distance of a minibatch from a uniformly random subset.
 
-        It is the probability that m words hold fewer distinct indices than it takes; given that they hold enough, all
-        subsets are equally likely.
+        This is the probability that m words contain too few distinct indices. If they contain enough, all subsets are
+        equally likely.
         """
         return math.exp(_words_for(self.num_records, self._drawn)[1]) if self._drawn else 0.0
 
@@ -174,10 +176,10 @@ class WithoutReplacementSampler(FixedSize):
         return self.draw_from(stream(key, 0, self.words), key, jnp.uint32(0))
 
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
-        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0, and nothing else.
+        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0.
 
-        :param words: uint32[``self.words``], used for nothing else.
-        :raises ArgumentError: if there are more or fewer: two draws that share a word would not be independent.
+        :param words: uint32[``self.words``]; use them for nothing else, because draws that share a word are not independent.
+        :raises ArgumentError: if there are more or fewer words.
         """
         if words.shape != (self.words,):
             raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")

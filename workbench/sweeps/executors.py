@@ -22,6 +22,7 @@ import jax
 
 from workbench import _validate, _workers
 from workbench.fitting.settings import device_named
+from workbench.ledger.ledger import LedgerError
 from workbench.models import registry
 from workbench.sweeps.running import Outcome, Run, run_group
 from workbench.sweeps.store import LOST
@@ -148,7 +149,7 @@ def run_on(
                 piece, deaths = queue.popleft()
                 try:
                     before(piece)
-                except _validate.ArgumentError as error:
+                except (_validate.ArgumentError, LedgerError) as error:
                     if not deaths:
                         raise
                     yield [Outcome(run.key, "refused", f"{LOST} {error}") for run in piece]

@@ -374,7 +374,7 @@ def _kept_key(path: Path) -> bytes | None:
     try:
         return read_key(key_path(path))
     except (OSError, _validate.ArgumentError) as error:
-        reason = error.expectation.split(";")[0] if isinstance(error, _validate.ArgumentError) else str(error)
+        reason = error.expectation.rstrip(".") if isinstance(error, _validate.ArgumentError) else str(error)
         raise _key_error(path, f"cannot be used ({reason})") from error
 
 

@@ -22,7 +22,7 @@ from workbench.inference.record_model import PrivacyModelError
 from workbench.ledger.budget import CapError
 from workbench.ledger.composition import TotalPrivacy, total
 from workbench.ledger.fingerprint import fingerprint
-from workbench.ledger.reservation import Reservation, ledger_for, records_of
+from workbench.ledger.reservation import Reservation, id_of, ledger_for
 from workbench.models import Model
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps import executors
@@ -125,7 +125,7 @@ class PreparedSweep:
     def _ledger_says(self, unit: str) -> list[str]:
         """What is known of fits beyond this sweep and its store, and whether a cap allows those to be done."""
         planned = [fit for fit in (self._guarantee(run) for run in self.runs) if fit is not None]
-        standing = self.account.standing() if planned and self.state == "planned" else None
+        standing = self.account.budget_status() if planned and self.state == "planned" else None
         if standing is None:
             return []
         words = []
@@ -135,7 +135,7 @@ class PreparedSweep:
         try:
             standing.check(planned)
         except CapError as error:
-            words.append(f"The cap does not allow it: {error.expectation}")
+            words.append(f"The cap does not allow it: {error.explained()}")
         return words
 
     def _guarantee(self, run: Run) -> Guarantee | None:
@@ -429,7 +429,7 @@ def _account(
     private = [facts[run.key]["guarantee"] for run in runs if facts[run.key]["guarantee"] is not None]
     return Reservation(
         ledger_for(source, ledger),
-        lambda: records_of(source),
+        lambda: id_of(source),
         lambda: [Guarantee.from_dict(promised) for promised in private],
         model=" and ".join(dict.fromkeys(model.name for model in grid.models)),
         over_cap=over_cap,

@@ -142,7 +142,7 @@ class Ledger(Screen):
         self._reading.ask(self._read, self._show)
 
     def _read(self) -> _Seen:
-        standings = [self.ledger.standing(entry.number) for entry in self.ledger.datasets()]
+        standings = [self.ledger.budget_status(entry.number) for entry in self.ledger.datasets()]
         interrupted = {number for standing in standings for number in standing.interrupted}
         pages = [page for page in map(_page, standings) if page is not None]
         return _Seen({page.entry.number: page for page in pages}, len(interrupted))
@@ -245,9 +245,9 @@ class Ledger(Screen):
 
     def _enter(self, data: Dataset) -> None:
         def work() -> books.Entry:
-            from workbench.ledger.reservation import records_of
+            from workbench.ledger.reservation import id_of
 
-            return self.ledger.add(records_of(data))
+            return self.ledger.add(id_of(data))
 
         def told(entry: books.Entry) -> str:
             self.dataset.offer([(f"{entry.number}: {entry.name}", entry.number)], entry.number)

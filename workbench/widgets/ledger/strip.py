@@ -16,7 +16,7 @@ import ipywidgets as widgets
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.ledger.budget import NOT_COMPARED, BudgetStatus, CapError
-from workbench.ledger.ledger import Records
+from workbench.ledger.ledger import DatasetId
 from workbench.privacy.guarantee import Guarantee
 from workbench.widgets._kit import fields, markup
 from workbench.widgets.ledger import words
@@ -67,7 +67,7 @@ class LedgerStrip:
         self._on_resume = on_resume
         self._forgetting = False
         self._key: Hashable = None  # of the data source that all this is about
-        self._source: tuple[Dataset, Records, str] | None = None
+        self._source: tuple[Dataset, DatasetId, str] | None = None
         self._listed: tuple[Any, list[SavedRun]] = (None, [])
         self._enabled, self._closed = True, False
         self._refused_before = False
@@ -119,7 +119,7 @@ class LedgerStrip:
     def _look(self, prepared: Any, over_cap: str | None, own: Path | None) -> Seen:
         dataset, account = prepared.spec.source, prepared.recording.account
         records, fingerprint = self._records(dataset)
-        standing = None if account.ledger is None else account.ledger.standing(records)
+        standing = None if account.ledger is None else account.ledger.budget_status(records)
         runs = self._runs(fingerprint, standing, own)
         if standing is None:
             why = (
@@ -132,7 +132,7 @@ class LedgerStrip:
         try:
             standing.check([fit], prepared.privacy.seed)
         except CapError as error:
-            problems = {error.argument: words.on_screen(error.expectation)}
+            problems = {error.argument: error.explained(words.REMEDIES)}
         refused = tuple(run for run in runs if _is_refused(run, standing))
         return Seen(
             _said(standing, fit, bool(problems), over_cap),
@@ -143,14 +143,14 @@ class LedgerStrip:
             refused,
         )
 
-    def _records(self, dataset: Dataset) -> tuple[Records, str]:
+    def _records(self, dataset: Dataset) -> tuple[DatasetId, str]:
         """What a ledger is told about ``dataset``, and the user's own fingerprint of it; the last one's are kept."""
         from workbench.ledger.fingerprint import fingerprint
-        from workbench.ledger.reservation import records_of
+        from workbench.ledger.reservation import id_of
 
         source = self._source
         if source is None or source[0] is not dataset:
-            source = dataset, records_of(dataset), fingerprint(dataset)
+            source = dataset, id_of(dataset), fingerprint(dataset)
             if not self._closed:
                 self._source = source
         return source[1:]
@@ -332,7 +332,7 @@ def prepare_saved(run: SavedRun, dataset: Dataset, over_cap: str | None) -> Any:
         if error.argument != "path":
             raise
         raise ArgumentError("run", error.value, error.expectation) from None
-    standing = prepared.recording.account.standing()
+    standing = prepared.recording.account.budget_status()
     if run.spend is not None and standing is not None and _is_running(run.spend, standing):
         raise ArgumentError("run", str(run.path), "is running: stop it where it was started.")
     return prepared

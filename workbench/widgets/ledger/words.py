@@ -9,11 +9,12 @@ from typing import Any
 from workbench._validate import ArgumentError
 from workbench.ledger.budget import FILTER, NO_CAP, OVERRIDE, PLAN, BudgetStatus, Entry, Spend
 from workbench.ledger.composition import TotalPrivacy
+from workbench.ledger.ledger import LedgerError
 from workbench.ledger.renyi_filter import Cap
 from workbench.widgets._kit import markup
 
 __all__ = [
-    "RELATIONS", "cap_bar", "cap_words", "count", "counted", "fits_table", "number", "on_screen", "percent", "result_words",
+    "RELATIONS", "REMEDIES", "cap_bar", "cap_words", "count", "counted", "fits_table", "number", "percent", "result_words",
     "shares", "spent_words", "when",
 ]  # fmt: skip
 
@@ -34,9 +35,8 @@ def number(epsilon: float) -> str:
     return f"{epsilon:.4f}".rstrip("0").rstrip(".")
 
 
-def on_screen(text: str) -> str:
-    """What a ``CapError`` says, with the field of the screen in the place of the argument."""
-    return text.replace("give over_cap= with the reason", "write the reason below the Fit button")
+_OVER_CAP = "To go over it on purpose, which is recorded, write the reason below the Fit button."
+REMEDIES = {"over cap": _OVER_CAP, "cap relation": _OVER_CAP}  # by code of an ``ArgumentError``
 
 
 def percent(share: float) -> str:
@@ -73,7 +73,7 @@ def shares(standing: BudgetStatus) -> tuple[float, float, float] | None:
     used = standing.used()
     if used is None or not math.isfinite(used):
         return None
-    ended = tuple(spend for spend in standing.spends if spend.state != "reserved")
+    ended = tuple(spend for spend in standing.spends if spend.status != "reserved")
     spent, used = min(1.0, dataclasses.replace(standing, spends=ended).used() or 0.0), min(1.0, used)
     return spent, used - spent, 1 - used
 
@@ -111,7 +111,7 @@ def _entries(standing: BudgetStatus) -> list[Entry]:
 
 
 def _row(spend: Spend, standing: BudgetStatus) -> list[str]:
-    state = {"reserved": "running", "settled": "ended"}.get(spend.state, spend.state)
+    state = {"reserved": "running", "settled": "ended"}.get(spend.status, spend.status)
     if spend.number in standing.interrupted:
         state = "interrupted"
     taken = f"at most {spend.reached:,}" if spend.taken is None else f"{spend.taken:,}"
@@ -132,7 +132,7 @@ def result_words(result: Any) -> str:
     """One line on what was spent on a fit's records so far; "" where no ledger is kept of it."""
     try:
         standing = result.standing
-    except ArgumentError as error:
+    except (ArgumentError, LedgerError) as error:
         return f"What was spent on these records so far is not known: {error}"
     if standing is None:
         return ""

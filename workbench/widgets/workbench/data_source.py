@@ -16,6 +16,7 @@ from workbench import _validate
 from workbench import data as data_room
 from workbench._lazy import pd
 from workbench.data import Categorical, Dataset, files
+from workbench.data.files import UnreadableFileError
 from workbench.widgets.workbench.declarations import (
     FEATURE_ROLES,
     LABELS,
@@ -299,10 +300,8 @@ def _public_error(
     """The error in words that depend on what was declared alone, not on the records."""
     argument = error.argument
     role = "" if declaration is None else declaration.role_of(argument)
-    if argument == "path" and error.expectation.startswith("cannot be read"):
-        return _validate.ArgumentError(
-            "path", error.value, f"{error.expectation.split(':')[0]}."
-        )  # the rest quotes the file
+    if isinstance(error, UnreadableFileError):  # its reason depends on the records
+        return _validate.ArgumentError("path", error.value, f"cannot be read as {error.kind}.")
     if is_array and argument in _OF_ARRAYS:
         return _validate.ArgumentError(argument, "", _OF_ARRAYS[argument])
     if role in _BY_ROLE:

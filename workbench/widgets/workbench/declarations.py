@@ -60,7 +60,7 @@ class ColumnDeclaration:
         try:
             return Numeric(bounds["lowest"], bounds["highest"], self.whole)  # type: ignore[arg-type]
         except _validate.ArgumentError as error:
-            if "whole" in error.expectation:
+            if error.code == "no whole number":
                 raise self._error("no whole number up to 2**53 lies between the lowest and the highest value.") from None
             raise self._error("lowest and highest value must be finite, with lowest < highest.") from None
 

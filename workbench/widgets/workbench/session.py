@@ -12,9 +12,10 @@ from typing import Any
 from workbench import _validate
 from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.training import Snapshot
+from workbench.ledger.ledger import LedgerError
 from workbench.results import FitResult, HistoryPoint
 from workbench.widgets._kit.threads import Stoppable, background
-from workbench.widgets.ledger.words import on_screen
+from workbench.widgets.ledger.words import REMEDIES
 
 __all__ = ["Progress", "Session", "clock", "warm_up"]
 
@@ -111,10 +112,10 @@ class Session(Stoppable):
             self.result = self.prepared.result()
             if self.compares and self.baseline is None and self.result.state == "done":
                 self._compare()
-        except (_validate.ArgumentError, PrivacyModelError) as error:
-            self.problem = on_screen(str(error))
-            self.argument = getattr(error, "argument", "model")
-            self.expectation = on_screen(getattr(error, "expectation", str(error)))
+        except (_validate.ArgumentError, LedgerError, PrivacyModelError) as error:
+            self.argument, self.problem, self.expectation = getattr(error, "argument", "model"), str(error), str(error)
+            if isinstance(error, _validate.ArgumentError):
+                self.problem, self.expectation = error.worded(REMEDIES), error.explained(REMEDIES)
         except Exception as error:  # a thread has no caller to raise to: the screen tells, with the traceback folded
             self.problem = f"The fit ended with an error ({type(error).__name__}: {error})."
             if self._snapshot is not None and self._snapshot.step:

@@ -1,0 +1,142 @@
+"""Errors of the ledger. Programs decide by their class and ``code``, and no code looks at the words of a message."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from pathlib import Path
+
+from workbench import _validate
+
+__all__ = [
+    "DamageError",
+    "LedgerDiskError",
+    "LedgerError",
+    "LedgerFileError",
+    "LostLedgerError",
+    "is_locked",
+    "ledger_error",
+]
+
+RESTORE = (
+    "Restore a copy, because what the ledger recorded is spent. If there is no copy, workbench ledger begin-anew begins an "
+    "empty ledger, which knows neither what was spent before nor any cap."
+)
+OTHER_FILE = "Name another file with ledger= or $WORKBENCH_LEDGER"
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+# https://www.sqlite.org/rescode.html; ``sqlite_errorcode`` is extended, and its lowest 8 bits are the primary code
+_SQLITE_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_SQLITE_REFUSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+
+
+class LedgerError(Exception):
+    """The ledger cannot be used, and nothing in it was changed.
+
+    ``path`` is its file. ``code`` names the problem: "disk full" and "disk error" (``LedgerDiskError``); "gone" and
+    "damaged" (``LostLedgerError``); "not writable", "not reachable", "no folder", "locked", "another format", "another
+    database", "key", "in order", "never there", "unknown fit", "running" and "no reservation" (``LedgerFileError``).
+    """
+
+    argument = "ledger"
+    path: Path
+    code: str
+
+
+class LedgerFileError(LedgerError, _validate.ArgumentError):
+    """The file that ``ledger`` names cannot be used, or not for what was asked."""
+
+    def __init__(self, path: Path, expectation: str, *, code: str, remedy: str = "") -> None:
+        self.path = path
+        super().__init__("ledger", str(path), expectation, code=code, remedy=remedy)
+
+
+class LostLedgerError(LedgerFileError):
+    """The ledger's file is gone or damaged, and with it what was spent and allowed."""
+
+
+class LedgerDiskError(LedgerError, OSError):
+    """The disk is full or does not work. ``errno`` is that of the operating system, or says what SQLite reported."""
+
+    def __init__(self, path: Path, number: int, reason: str, *, code: str) -> None:
+        self.path = path
+        self.code = code
+        super().__init__(number, reason, str(path))
+
+    def __str__(self) -> str:
+        return f"ledger={self.filename!r}: {self.strerror}"
+
+
+class DamageError(Exception):
+    """A file is not a sound ledger of this version.
+
+    :param code: "damaged", "another database" or "another format". :param reason: the evidence.
+    """
+
+    def __init__(self, code: str, reason: str) -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether another connection is in the way for now."""
+    return _primary(error) in _SQLITE_LOCKED
+
+
+def ledger_error(path: Path, error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> LedgerError:
+    """The error of the ledger in ``path`` that an error of SQLite or of the file system stands for."""
+    code, number = _code(error)
+    if code == "disk full":
+        reason = f"the disk is full ({error}). Nothing was recorded, and what was recorded before is safe. Make room."
+        return LedgerDiskError(path, number, reason, code=code)
+    if code == "disk error":
+        return LedgerDiskError(path, number, f"could not be read or written ({error}). Check the disk.", code=code)
+    if code in _LOST:
+        return LostLedgerError(path, _LOST[code].format(error), code=code, remedy=RESTORE)
+    expectation, remedy = _UNUSABLE[code]
+    return LedgerFileError(path, expectation.format(error), code=code, remedy=remedy)
+
+
+_LOST = {
+    "gone": "is not there ({}).",
+    "damaged": "is damaged or not a ledger ({}). It was left as it is.",
+}
+_UNUSABLE = {
+    "not writable": ("cannot be written ({}).", f"{OTHER_FILE}, or make it writable."),
+    "not reachable": ("cannot be opened ({}).", f"{OTHER_FILE}."),
+    "locked": ("is locked by another process ({}).", "Try again when that has ended."),
+    "another format": ("was written by another version ({}).", "Use that version."),
+    "another database": ("is not a ledger ({}). It was left as it is.", "Move it away, or restore a copy of the ledger."),
+}
+
+
+def _primary(error: sqlite3.Error) -> int | None:
+    """SQLite's primary result code; None for an error that is Python's."""
+    extended = getattr(error, "sqlite_errorcode", None)
+    return None if extended is None else extended & 0xFF
+
+
+def _code(error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> tuple[str, int]:
+    """The code of a ``LedgerError``, and the error number of a ``LedgerDiskError``."""
+    if isinstance(error, DamageError):
+        return error.code, 0
+    if isinstance(error, OSError):
+        number = error.errno or 0
+        if number in _FULL:
+            return "disk full", number
+        if number == errno.EIO:
+            return "disk error", number
+        if isinstance(error, FileNotFoundError):
+            return "gone", 0
+        return "not writable" if number in _REFUSED else "not reachable", 0
+    primary = _primary(error) if isinstance(error, sqlite3.Error) else None
+    if primary == sqlite3.SQLITE_FULL:
+        return "disk full", errno.ENOSPC
+    if primary == sqlite3.SQLITE_IOERR:
+        return "disk error", errno.EIO
+    if primary == sqlite3.SQLITE_CANTOPEN:
+        return "not reachable", 0
+    if primary in _SQLITE_REFUSED:
+        return "not writable", 0
+    return "locked" if primary in _SQLITE_LOCKED else "damaged", 0
