@@ -212,14 +212,15 @@ def test_statement_says_what_was_found_and_that_it_proves_nothing():
 
 
 def test_what_another_part_found_fails_the_audit_and_is_said():
-    checks = (Check("paths", True, "the same sums."), Check("sensitivity", False, "moves by 3 of what is allowed.", 3.0))
+    failed = Check("sensitivity", False, "moves by 3 times the allowed distance.", 3.0)
+    checks = (Check("paths", True, "the same sums."), failed)
     result = result_with(checks=checks, trials=0, bug="short_norms")
     assert not result.passed
     assert result_with(checks=checks[:1]).passed
     assert result.statement().splitlines() == [
         "1 was not attacked. The bug 'short_norms' was planted.",
         "paths, passed: the same sums.",
-        "sensitivity, FAILED: moves by 3 of what is allowed.",
+        "sensitivity, FAILED: moves by 3 times the allowed distance.",
     ]
 
 

@@ -91,10 +91,10 @@ def test_a_large_latent_grid_names_every_second_value():
     [
         (np.zeros((2, 3)), r"images=.*\[images, height, width\]"),
         (np.zeros((2, 3, 3, 2)), "1 or 3 colours"),
-        (np.full((2, 3, 3), 2.0), "at most 1, but holds 2"),
+        (np.full((2, 3, 3), 2.0), "at most 1, but contains 2"),
         (np.full((2, 3, 3), -1.0), "at least 0"),
         (np.full((2, 3, 3), np.nan), "finite"),
-        (np.zeros((0, 3, 3)), "at least one of its images"),
+        (np.zeros((0, 3, 3)), "is empty along its axis of images"),
         ("words", "array of numbers"),
     ],
 )

@@ -150,7 +150,7 @@ def test_a_cap_is_taken_away_for_a_reason_only(spent, screens):
     press(screen, "remove_cap")
     assert spent.entry("clinic").cap is None
     assert screen.why.error == ""
-    assert "clinic has no cap any more" in text(screen)
+    assert "The cap of clinic is removed" in text(screen)
     assert screen.remove_cap.disabled
 
 
@@ -159,7 +159,7 @@ def test_interrupted_fits_are_recovered(spent, screens, private_data, promise):
     assert screen.recover.disabled
     leave_interrupted(spent, private_data, promise)
     press(screen, "refresh")
-    assert "1 fit ended without a word" in text(screen)
+    assert "1 fit was interrupted" in text(screen)
     assert "at most 10 of 40" in screen.fits.value
     press(screen, "recover")
     assert "1 fit recovered" in text(screen)

@@ -163,7 +163,7 @@ def test_cells_are_code_that_runs(private_data, tmp_path, monkeypatch):
     names = {}
     for cell in cells[1:]:
         exec(cell, names)
-    assert names["result"].state == "done"
+    assert names["result"].status == "done"
     assert (tmp_path / "runs/mine/report.html").is_file()
 
 

@@ -146,12 +146,12 @@ def test_a_bad_value_is_explained_beside_its_field(screens):
         before, field.value = field.value, value
         assert shown in html.unescape(field.error)
         assert buttons(screen) == [False, False, False]
-        assert "Mend what is marked" in text(screen.spending.view)
+        assert "Fix the highlighted fields" in text(screen.spending.view)
         field.value = before
         assert field.error == ""
     assert screen.ranges.more.is_open
     screen.ranges.samplers["poisson"].value = False
-    assert "samplers: tick one" in text(screen.ranges.view)
+    assert "samplers: tick at least one" in text(screen.ranges.view)
 
 
 def test_what_only_the_records_tell_is_explained_too(screens, private_data, tmp_path):
@@ -168,7 +168,7 @@ def test_what_only_the_records_tell_is_explained_too(screens, private_data, tmp_
 
 def test_fits_that_cannot_be_run_are_told_before_the_others_start(screens):
     screen = settle(screens(epsilons=(1, 100), seeds=1, iterations=(1,)))
-    assert "1 fits cannot be run as asked: epsilon=100.0" in text(screen.spending.view)
+    assert "1 fit cannot run with these settings: epsilon=100.0" in text(screen.spending.view)
     assert buttons(screen) == [True, False, False]
 
 
@@ -218,11 +218,11 @@ def test_the_figure_fills_while_the_sweep_runs(ended):
 
 def test_what_is_there_is_not_run_again_and_gives_the_time(ended):
     screen = ended.screen
-    assert "All 13 fits are there." in text(screen.spending.view)
+    assert "All 13 fits are done." in text(screen.spending.view)
     assert buttons(screen) == [False, False, False]
     screen.ranges.fields["seeds"].value = "7"
     settle(screen)
-    assert "15 fits, of which 2 are still to be run. About 1 s of steps" in re.sub("<.*?>", "", text(screen.spending.view))
+    assert "15 fits, of which 2 are missing. About 1 s of steps" in re.sub("<.*?>", "", text(screen.spending.view))
     assert buttons(screen) == [True, False, False]
     screen.ranges.fields["seeds"].value = "6"
     settle(screen)
@@ -306,7 +306,7 @@ def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_pa
     assert screen.wait(PATIENCE)
     assert (screen.result.state, len(screen.result.table)) == ("done", 12)
     again = settle(screens(store=str(tmp_path / "fits.sqlite"), seeds=6))
-    assert "All 12 fits are there." in text(again.spending.view)
+    assert "All 12 fits are done." in text(again.spending.view)
     assert f"store='{tmp_path / 'fits.sqlite'}'" in text(again.outcome.export)
 
 
@@ -382,7 +382,7 @@ def test_what_was_spent_on_the_same_records_counts_for_the_next_plan(ended_priva
     settle(screen)
     assert screen._ready.prepared.total.fits == 6
     assert screen._ready.prepared.total.epsilon > spent
-    assert "4 of these fits of the same records are there already" in text(screen.spending.view)
+    assert "4 of these fits have already been made" in text(screen.spending.view)
 
 
 @pytest.mark.thorough
@@ -393,7 +393,7 @@ def test_a_private_score_is_computed_only_on_request_and_explained_as_a_leak(scr
     screen.run.evaluate_private.value = True
     settle(screen)
     assert "Choosing the fit with the best score on private evaluation records leaks" in text(screen.spending.view)
-    assert "leaks as well" in text(screen.run.view)
+    assert "leaks as well, because" in text(screen.run.view)
     screen.spending.accept.value = True
     run(screen)
     assert "outside the guarantee" in screen.outcome.table.value

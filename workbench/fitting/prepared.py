@@ -352,7 +352,7 @@ class PreparedFit:
         keys = jax.random.split(fast_key(jax.random.fold_in(self.key, _POSTERIOR)), self.settings.draws)
         latents = self._program.draw(split.unconstrain(params), keys)
         return FitResult(
-            state=last.status,
+            status=last.status,
             message=last.message,
             guarantee=self.guarantee(last.step),
             model=self.model.name,

@@ -15,7 +15,7 @@ import pytest
 
 import workbench as wb
 from workbench import plots
-from workbench.results import FitResult, _whole
+from workbench.results import FitResult, _atomic
 
 FOLLOWED = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}
 
@@ -249,17 +249,17 @@ def test_a_disk_that_is_full_is_an_error_and_not_the_end_of_the_process(tmp_path
 
 
 def test_another_process_that_writes_is_waited_for(quick, result_of, tmp_path, monkeypatch):
-    if _whole.fcntl is None:
+    if _atomic.fcntl is None:
         pytest.skip("no locks here")
     result_of(0.5).save(tmp_path)
-    monkeypatch.setattr(_whole, "_PATIENCE", 0.1)
-    with _whole._locked(tmp_path), pytest.raises(BlockingIOError):
+    monkeypatch.setattr(_atomic, "_LOCK_TIMEOUT", 0.1)
+    with _atomic._locked(tmp_path), pytest.raises(BlockingIOError):
         result_of(8.0).save(tmp_path)
     assert epsilon_of(tmp_path) == 0.5
 
 
 def test_without_locks_saving_goes_on(quick, result_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(_whole, "fcntl", None)
+    monkeypatch.setattr(_atomic, "fcntl", None)
     result_of(0.5).save(tmp_path)
     result_of(8.0).save(tmp_path)
     assert epsilon_of(tmp_path) == 8.0
