@@ -71,13 +71,13 @@ def test_a_loaded_result_predicts_the_same(fitted, loaded, table):
 
 
 def test_a_loaded_result_keeps_no_records(loaded):
-    with pytest.raises(ArgumentError, match=r"^records=None: pass records") as caught:
+    with pytest.raises(ArgumentError, match=r"^records=None: give the records") as caught:
         loaded.predict()
     assert caught.value.argument == "records"
 
 
 def test_what_samples_are_given_is_called_so(loaded):
-    with pytest.raises(ArgumentError, match=r"^given=None: pass records: this result keeps none"):
+    with pytest.raises(ArgumentError, match=r"^given=None: give the records: this result keeps none"):
         loaded.sample()
     with pytest.raises(ArgumentError, match=r"^given=.*must hold at least one record"):
         loaded.sample(given=pd.DataFrame())

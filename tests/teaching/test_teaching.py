@@ -146,7 +146,7 @@ def test_steps_are_taken_and_counted(pieces):
     piece.noise_multiplier.value = 0.0
     piece.take(1)
     settled(piece)
-    assert "The 11 steps promise nothing" in text(piece)
+    assert "The 11 steps have no guarantee" in text(piece)
     piece.reset.click()
     settled(piece)
     assert piece.steps == 0

@@ -34,7 +34,7 @@ __all__ = ["Predictor"]
 _DRAWS = 200  # posterior draws that a prediction averages over
 _SCORE_DRAWS = 20  # draws from the guide, for ELBO and log-likelihood
 _AT_ONCE = 4096  # records
-_NO_RECORDS = "pass records: this result keeps none, because they are private or it was loaded from a folder."
+_NO_RECORDS = "give the records: this result keeps none, because they are private or it was loaded from a folder."
 
 
 class Predictor:
