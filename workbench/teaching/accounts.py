@@ -109,16 +109,11 @@ class CompositionScreen(_PlanScreen):
         sliders = [self.fits, self.epsilon, self.delta, self.sampling_rate, self.steps]
         super().__init__(
             "Several fits on the same records",
-            "Someone who sees several fits learns from all of them. Their guarantees can be added up, but an accountant that "
-            "knows every step proves a much smaller epsilon. All three lines are upper bounds at the same delta.",
+            "Someone who sees several fits learns from all of them. Their guarantees can be added up, but an accountant "
+            "that knows every step proves a much smaller epsilon. All three lines are upper bounds at the same delta.",
             sliders,
             sliders,
-            [
-                (
-                    "Three upper bounds on the epsilon of all fits together, over their number. The lowest is the one to quote.",
-                    840,
-                )
-            ],
+            [("Three upper bounds on the epsilon of all fits together, over their number. Quote the lowest one.", 840)],
         )
         self._figure = CompositionFigure()
         self.ask()
