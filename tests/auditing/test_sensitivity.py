@@ -1,4 +1,4 @@
-"""No record moves the released sum by more than C, however it was made; and what moves it further is found."""
+"""No record, however extreme, moves the released sum by more than C; larger moves are found."""
 
 import functools
 
@@ -68,7 +68,7 @@ def checked(make_trainer, case="logistic", precisions=("float32",)):
 
 
 def test_the_core_keeps_c():
-    """And uses it: the attack is no idle one."""
+    """The worst record almost reaches the limit, so the attack is strong."""
     found = checked(maker())
     assert found.passed
     assert found.worst > 0.999
@@ -99,7 +99,7 @@ def norms_of_places(loss, u, records, mask, clip, strategy, *, clipping, rules=N
 
 
 def test_norms_in_half_precision_are_caught(monkeypatch):
-    """By up to four thousandths, which no number of runs would show."""
+    """By up to four thousandths, too little for an attack with many runs."""
     real = dpvi_module.clipped_sum_in_parts
 
     def planted(loss, u, chosen, mask, clip, strategy, *others):

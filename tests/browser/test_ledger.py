@@ -1,4 +1,4 @@
-"""The ledger on both screens in JupyterLab: what is spent, a cap that refuses a fit, and a fit that outlives its kernel."""
+"""The ledger on both screens in JupyterLab: spending, a cap that refuses a fit, and a fit that outlives its kernel."""
 
 import re
 import time
@@ -22,7 +22,7 @@ app"""
 
 
 def looked_at(page, screen, screenshots, name, height=2500):
-    """Pictures of one screen; nothing in it is cut or sticks out."""
+    """Take pictures of one screen, and check that no label is cut off and nothing overflows."""
     for width in (1280, 900):
         page.set_viewport_size({"width": width, "height": height})
         time.sleep(0.5)  # for the layout to follow
@@ -32,7 +32,7 @@ def looked_at(page, screen, screenshots, name, height=2500):
 
 
 def says(screen, words):
-    """Wait until the screen says so, and return the line."""
+    """Wait until the screen shows a line with these words, and return it."""
     line = screen.root.locator(".widget-html-content:visible", has_text=re.compile(words)).first
     line.wait_for()
     return line.inner_text()

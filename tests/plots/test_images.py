@@ -36,7 +36,7 @@ def test_a_single_colour_is_grey():
 
 
 def test_brightness_is_not_stretched():
-    """Zero is black and one is white, whatever the images hold."""
+    """Zero is black and one is white, whatever the images contain."""
     assert mosaic(image_grid_figure(np.full((1, 2, 2), 0.3), "covered").axes[0]).max() == 1.0
     assert np.allclose(mosaic(image_grid_figure(np.full((1, 2, 2), 0.3), "covered").axes[0])[..., :3], 0.3)
 

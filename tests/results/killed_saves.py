@@ -26,7 +26,7 @@ PROMISE = Guarantee(
 
 
 def result_of(epsilon):
-    """Its every number is its epsilon."""
+    """A result in which every number is its epsilon."""
     entry = np.full((3,), epsilon, np.float32)
     return FitResult(
         status="done", message="", guarantee=dataclasses.replace(PROMISE, epsilon=epsilon), model="nobody's",

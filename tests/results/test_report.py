@@ -10,7 +10,7 @@ VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Collects text and tags, and complains of tags that do not match."""
+    """Collects text and tags, and fails on tags that do not match."""
 
     def __init__(self, source):
         super().__init__(convert_charrefs=True)

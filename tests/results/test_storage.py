@@ -1,4 +1,4 @@
-"""Results as folders: whole, readable again, and without anything private."""
+"""Results as folders: complete, readable, and without anything private."""
 
 import dataclasses
 import json
@@ -180,7 +180,7 @@ def test_a_damaged_file_of_arrays_is_named(saved, tmp_path, name):
 
 @pytest.mark.parametrize("kind", ["link", "group", "storage", "virtual"])
 def test_a_result_that_reads_other_files_is_refused(saved, tmp_path, kind):
-    """One that somebody sent would read files of whoever opens it."""
+    """A result from somebody else would read the files of the user who opens it."""
     for file in FILES:
         (tmp_path / file).write_bytes((saved / file).read_bytes())
     with h5py.File(tmp_path / "elsewhere.h5", "w") as other:
@@ -268,7 +268,7 @@ def test_a_folder_that_cannot_have_its_name_is_found(tmp_path, name):
 
 
 def without_its_digests(saved, folder):
-    """A copy as versions before digests wrote it, so that damage reaches what reads the files."""
+    """A copy as versions without digests wrote it, so that the readers of the files see the damage."""
     for name in FILES:
         (folder / name).write_bytes((saved / name).read_bytes())
     values = json.loads((folder / "result.json").read_text())

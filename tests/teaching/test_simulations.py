@@ -1,4 +1,4 @@
-"""What the teaching screens compute agrees with the accountants, samplers and clipping of real fits."""
+"""The teaching screens agree with the accountants, samplers and clipping of real fits."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The teaching pieces through their traits, without a browser: numbers follow the sliders, and all is freed."""
+"""The teaching pieces through their traits, without a browser: numbers follow the sliders, and everything is freed."""
 
 import html
 import re
@@ -216,7 +216,7 @@ def test_close_frees_widgets_and_threads(name):
 
 @pytest.mark.parametrize("name", some_of(list(PIECES)))
 def test_a_picture_follows_a_slider(pieces, name, record_property):
-    """How long it takes is reported, not tested: it depends on what else the machine does."""
+    """The time is reported, not tested, because it depends on the machine's other work."""
     piece = pieces(name)
     times = []
     for each in PIECES[name]:

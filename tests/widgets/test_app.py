@@ -45,19 +45,19 @@ def screens():
 
 @pytest.fixture
 def gallery(monkeypatch):
-    """What a test registers is forgotten afterwards."""
+    """Forget what a test registers."""
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
 
 
 def settle(screen):
-    """Wait until everything that a change of the controls leads to is on the screen."""
+    """Wait until the consequences of a change are shown."""
     assert screen._outlooks.wait(PATIENCE)
     assert screen._compilations.wait(PATIENCE)
     return screen
 
 
 def text(screen):
-    """All HTML of the screen, as people read it."""
+    """The HTML of the screen as text."""
     return html.unescape("".join(part.value for part in inside(screen.view) if isinstance(part, ipywidgets.HTML)))
 
 
@@ -66,7 +66,7 @@ def fits_running():
 
 
 class Output:
-    """What ``display`` shows, kept for the test to look at."""
+    """Keeps what ``display`` shows."""
 
     def __init__(self):
         self.shown, self.updates = [], []
@@ -81,7 +81,7 @@ class Output:
 
 @dataclasses.dataclass
 class Run:
-    """A screen after its fit, and what was seen on the way."""
+    """A screen after its fit, and what it showed meanwhile."""
 
     screen: Workbench
     before: str
@@ -106,7 +106,7 @@ def run_to_the_end(screen, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ended():
-    """A fit with real steps: the whole way from the controls to what is shown."""
+    """A fit with real steps, from the controls to the result."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         run = run_to_the_end(Workbench(epsilon=2.0, iterations=300), monkeypatch)
         yield run

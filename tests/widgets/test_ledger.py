@@ -29,14 +29,14 @@ def promise(private_data):
 
 @pytest.fixture
 def book(tmp_path, monkeypatch):
-    """A ledger of this test's own, in the place of the user's."""
+    """This test's own ledger instead of the user's."""
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
     return books.Ledger()
 
 
 @pytest.fixture
 def spent(book, private_data, promise):
-    """The same with one fit that has ended, and the data set's records."""
+    """The ledger with one ended fit, and the data set's records."""
     records = records_of(private_data)
     (key,) = book.reserve(records, [promise], model="logistic")
     book.settle(key, 40)
@@ -69,13 +69,13 @@ def press(screen, name):
 
 
 def text(screen):
-    """All HTML in sight, as people read it."""
+    """The visible HTML as text."""
     parts = [part for part in inside(screen.view) if isinstance(part, ipywidgets.HTML) and part.layout.display != "none"]
     return html.unescape(re.sub("<[^>]*>", " ", "".join(part.value for part in parts)))
 
 
 def leave_interrupted(book, data, promise):
-    """What a process that was killed leaves."""
+    """Leave what a killed process leaves."""
     (key,) = book.reserve(records_of(data), [promise], model="logistic")
     book.mark([key], 10)
     with sqlite3.connect(book.path) as database:

@@ -1,4 +1,4 @@
-"""What the ledger says below the Fit button, and fits that go on after their process has ended."""
+"""The ledger below the Fit button, and fits that are resumed after their process has ended."""
 
 import dataclasses
 import html
@@ -28,7 +28,7 @@ PATIENCE = 180
 
 @pytest.fixture
 def book(tmp_path, monkeypatch):
-    """A ledger of this test's own, in the place of the user's."""
+    """This test's own ledger instead of the user's."""
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
     return books.Ledger()
 
@@ -65,7 +65,7 @@ def text(widget):
 
 
 def settled(screen):
-    """Wait until everything that a change of the controls leads to is on the screen."""
+    """Wait until the consequences of a change are shown."""
     assert screen.wait(PATIENCE)
     for worker in (screen._outlooks, screen._compilations):
         assert worker.wait(PATIENCE)
@@ -85,7 +85,7 @@ def spend(book, data, *epsilons):
 
 
 def stopped(data, iterations=4000, **options):
-    """A fit that was stopped after some steps, as an earlier process leaves it."""
+    """A fit that an earlier process stopped after some steps."""
     fit = fits.prepare("logistic", data, epsilon=1.0, iterations=iterations, **options)
     steps = []
     for snapshot in fit.run(lambda: len(steps) > 1):

@@ -1,4 +1,4 @@
-"""What a running fit shows of itself."""
+"""The display of a running fit."""
 
 import dataclasses
 import html
@@ -18,7 +18,7 @@ PREPARED = types.SimpleNamespace(
 
 
 class Session:
-    """As much of a session as the panel looks at."""
+    """The parts of a session that the panel reads."""
 
     def __init__(self, result=None, **parts):
         self.prepared, self.result, self.baseline, self.stopping = PREPARED, result, None, False

@@ -34,7 +34,7 @@ class Changes:
         self.count += 1
 
     def of(self, act):
-        """How often it is called while ``act()`` runs."""
+        """The number of calls while ``act()`` runs."""
         before = self.count
         act()
         return self.count - before
@@ -257,7 +257,7 @@ def test_problems_are_found_without_an_account(panel, monkeypatch):
 
 
 def fixed_sizes(panel):
-    """What keeps the screen from jumping: the sizes of the parts that change."""
+    """The sizes of the parts that change, which keep the screen from jumping."""
     layouts = [part.layout for part in (panel._state, panel._words, panel._picture)]
     return [(layout.height, layout.min_height, layout.width, layout.display) for layout in layouts]
 

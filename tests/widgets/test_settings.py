@@ -1,4 +1,4 @@
-"""What the controls say: checked field by field, and printed as code."""
+"""Settings in the controls: checked field by field, and printed as code."""
 
 import dataclasses
 

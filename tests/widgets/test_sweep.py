@@ -50,7 +50,7 @@ def run(screen):
 
 
 def open_chosen(screen):
-    """Open the fit that is chosen, and wait until all of it is there."""
+    """Open the chosen fit, and wait until it is complete."""
     screen.outcome.open.click()
     assert screen._openings.wait(PATIENCE)
     for worker in (screen.opened._outlooks, screen.opened._compilations, screen.opened.outcome._latest):
@@ -59,7 +59,7 @@ def open_chosen(screen):
 
 
 def text(part):
-    """All HTML inside, as people read it."""
+    """The HTML inside as text."""
     return html.unescape("".join(each.value for each in inside(part) if isinstance(each, ipywidgets.HTML)))
 
 
@@ -69,7 +69,7 @@ def buttons(screen):
 
 
 class Output:
-    """What ``display`` shows, kept for the test to look at."""
+    """Keeps what ``display`` shows."""
 
     def __init__(self):
         self.shown, self.updates = [], []
@@ -84,7 +84,7 @@ class Output:
 
 @pytest.fixture(scope="module")
 def ended():
-    """A screen after a sweep of public records: (screen, figures that were shown, what ``display`` was given)."""
+    """A screen after a sweep of public records: (screen, shown figures, arguments of ``display``)."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         output = Output()
         monkeypatch.setattr(run_screen, "display", output)
