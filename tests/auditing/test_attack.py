@@ -404,7 +404,7 @@ def test_bound_stays_under_the_claim_for_every_sampler_and_model(case, sampler):
     ],
 )
 def test_planted_bug_is_caught_with_every_sampler(bug, sampler):
-    """Shuffling hides that half the noise is missing: the claim assumes that the attacker knows a record's step, but he does not."""
+    """Shuffling hides missing noise: the claim assumes that the attacker knows a record's step, but he does not."""
     assert not audit_case("logistic", sampler, bug=bug).passed
 
 

@@ -62,7 +62,7 @@ def test_noise_that_is_wrong_in_chunks_alone_is_caught():
 
 def test_the_log_of_an_optimiser_is_every_gradient_it_was_given():
     """Gradient descent: the parameters show the same."""
-    trainer = maker()(paths.recording_sgd(3, 0.1))
+    trainer = maker()(paths.logging_sgd(3, 0.1))
     rows = zoo.normal_mean_data(SIZE)
     state = trainer.init(key_from_seed(1), *rows)
     shown = [trainer.unconstrained(state)]

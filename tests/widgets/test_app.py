@@ -349,13 +349,13 @@ def test_status_ends_with_the_numbers(ended):
     assert ended.screen.live.progress.value == 1.0
 
 
-def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
+def test_output_that_needs_no_widgets_stays_in_the_notebook(ended):
     assert isinstance(ended.output.shown[0], ipywidgets.VBox)
     assert len(ended.output.updates) == 1
-    record = html.unescape(ended.output.updates[0])
-    assert ended.screen.result.guarantee.headline() in record
-    assert 'src="data:image/png;base64,' in record
-    assert "weights[mean radius]" in record
+    output = html.unescape(ended.output.updates[0])
+    assert ended.screen.result.guarantee.headline() in output
+    assert 'src="data:image/png;base64,' in output
+    assert "weights[mean radius]" in output
 
 
 def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):

@@ -142,7 +142,7 @@ def test_a_fit_over_the_cap_is_told_with_what_would_fit_and_asks_for_a_reason(bo
     assert panel.reason.visible
     seen, panel = looked(prepared(private_data, 5.0), "the board says so")
     assert seen.problems == {}
-    assert "records your reason" in seen.said
+    assert "keeps your reason" in seen.said
     assert panel.reason.visible
 
 

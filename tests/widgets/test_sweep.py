@@ -253,12 +253,12 @@ def test_another_score_is_drawn_where_it_is_chosen(ended):
     assert outcome._figures.wait(PATIENCE)
 
 
-def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
+def test_output_that_needs_no_widgets_stays_in_the_notebook(ended):
     assert ended.output.shown[0] is ended.screen.view
-    record = ended.output.updates[-1]
-    assert "sweep of logistic on breast_cancer, 13 of 13 fits, done" in record
-    assert "<img" in record
-    assert "<table" in record
+    output = ended.output.updates[-1]
+    assert "sweep of logistic on breast_cancer, 13 of 13 fits, done" in output
+    assert "<img" in output
+    assert "<table" in output
 
 
 @pytest.mark.thorough

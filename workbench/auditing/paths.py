@@ -26,14 +26,14 @@ from workbench.inference.svi import DPVI, DPVIState
 from workbench.inference.training import lowered_chunk
 from workbench.noise._key_use import throw_away
 
-__all__ = ["check", "recording_sgd"]
+__all__ = ["check", "logging_sgd"]
 
 _LANES = 3
 _INTERVAL, _STEPS = 4, 6  # steps per chunk, and in all: the second chunk is cut short
 _TOLERANCE = 1e-3  # of the noise's standard deviation
 
 
-def recording_sgd(steps: int, learning_rate: float) -> optax.GradientTransformation:
+def logging_sgd(steps: int, learning_rate: float) -> optax.GradientTransformation:
     """Gradient descent that keeps the gradients of the first ``steps`` steps, in float32 or wider."""
 
     def init(params: Any) -> Any:
@@ -49,7 +49,7 @@ def recording_sgd(steps: int, learning_rate: float) -> optax.GradientTransformat
 
 
 def _log_of(state: DPVIState) -> jax.Array:
-    """The gradients that ``recording_sgd`` kept in the state of one run, float[T, size of psi]."""
+    """The gradients that ``logging_sgd`` kept in the state of one run, float[T, size of psi]."""
     _, (_, (_, log)) = state.optim_state
     return jax.vmap(lambda tree: ravel_pytree(tree)[0])(log)
 
@@ -101,7 +101,7 @@ def check(
     :param key: of the runs, which are thrown away.
     :param cast: applied to the starting values, for example a cast to half precision.
     """
-    trainer = make_trainer(recording_sgd(_STEPS, learning_rate))
+    trainer = make_trainer(logging_sgd(_STEPS, learning_rate))
     init_key, *keys = jax.random.split(key, 1 + _LANES)
     throw_away(init_key)
     first = trainer.init(init_key, *rows)

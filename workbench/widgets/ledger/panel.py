@@ -85,7 +85,7 @@ class LedgerPanel:
         )
         self._problem = fields.line()
         self.reason = fields.text(
-            "over_cap", "reason to exceed the cap", help="The ledger records it. It holds only for the next fit."
+            "over_cap", "reason to exceed the cap", help="The ledger keeps it. It holds only for the next fit."
         )
         self.reason.control.style.description_width = "176px"
         self.runs = widgets.VBox()
@@ -273,7 +273,7 @@ def _said(budget: BudgetStatus, fit: Guarantee, is_refused: bool, over_cap: str 
     lines = [markup.sentence(f"{spent}."), markup.sentence(_left(budget, fit, is_refused))]
     if is_refused:
         lines.append(
-            markup.sentence("A fit with these settings exceeds the cap. The ledger records your reason.")
+            markup.sentence("A fit with these settings exceeds the cap. The ledger keeps your reason.")
             if over_cap
             else markup.problem("A fit with these settings is refused, because it would exceed the cap.")
         )

@@ -106,7 +106,7 @@ class Ledger(Screen):
         self.relation = fields.choice(
             "relation", "neighbours", relations, relations[0][1], help="Under replace one, fits of all samplers count."
         )
-        self.why = fields.text("why", "why", help="The ledger records the reason. You need one to remove a cap.")
+        self.why = fields.text("why", "why", help="The ledger keeps the reason. You need one to remove a cap.")
         self.set_cap = _button("Set cap", "check", "Let all fits together spend at most this", primary=True)
         self.remove_cap = _button("Remove", "times", "Remove the cap of this data set")
         self.set_cap.on_click(lambda _: self._set_cap())

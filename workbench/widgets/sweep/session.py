@@ -13,7 +13,7 @@ from workbench.sweeps.running import Run
 from workbench.sweeps.sweeping import PreparedSweep, Progress
 from workbench.widgets._kit.threads import Stoppable
 
-__all__ = ["Moment", "SweepSession", "pace_of", "steps_of"]
+__all__ = ["Moment", "SweepSession", "pace_of", "iterations_of"]
 
 _BATCHES = {"cpu": 6}  # batches of fits in which a figure fills
 _FEWEST_BATCHES = 2  # on other devices, where more lanes take hardly more time
@@ -55,7 +55,7 @@ def pace_of(prepared: PreparedSweep) -> float | None:
     return sum(row["seconds"] for row in known) / steps if steps else None
 
 
-def steps_of(runs: Iterable[Run]) -> dict[str, int]:
+def iterations_of(runs: Iterable[Run]) -> dict[str, int]:
     """Planned steps by key; 0 for runs that take no steps."""
     return {run.key: 0 if run.plan is None else run.spec.privacy.iterations for run in runs}
 
@@ -80,7 +80,7 @@ class SweepSession(Stoppable):
     def _begin(self) -> None:
         prepared = self.prepared
         self.problem = self.details = ""
-        self._left = steps_of(prepared.runs)
+        self._left = iterations_of(prepared.runs)
         self._whole = max(1, sum(self._left.values()))
         self._lanes = self._lanes_for(prepared.runs)
         self._progress = Progress(len(prepared.cells) - len(prepared.runs), len(prepared.cells))

@@ -10,7 +10,7 @@ import ipywidgets as widgets
 from workbench.sweeps.grid import DP
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
-from workbench.widgets.sweep.session import pace_of, steps_of
+from workbench.widgets.sweep.session import pace_of, iterations_of
 from workbench.widgets.workbench.session import clock
 
 __all__ = ["SpendingPanel"]
@@ -83,7 +83,7 @@ def _plan_words(prepared: PreparedSweep) -> tuple[str, str]:
     if pace is None:
         time = "The time will be known after the first steps."
     else:
-        seconds = pace * sum(steps_of(prepared.runs).values())
+        seconds = pace * sum(iterations_of(prepared.runs).values())
         time = f"About {clock(max(1, seconds))} of steps at the speed of earlier fits, plus compilation."
     return f"{planned} fits{missing}.", time
 
