@@ -13,7 +13,7 @@ from workbench.sweeps.running import Run
 from workbench.sweeps.sweeping import PreparedSweep, Progress
 from workbench.widgets._kit.threads import Stoppable
 
-__all__ = ["Moment", "SweepSession", "pace_of", "iterations_of"]
+__all__ = ["Moment", "SweepSession", "iterations_of", "pace_of"]
 
 _BATCHES = {"cpu": 6}  # batches of fits in which a figure fills
 _FEWEST_BATCHES = 2  # on other devices, where more lanes take hardly more time

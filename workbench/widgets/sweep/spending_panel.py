@@ -10,7 +10,7 @@ import ipywidgets as widgets
 from workbench.sweeps.grid import DP
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
-from workbench.widgets.sweep.session import pace_of, iterations_of
+from workbench.widgets.sweep.session import iterations_of, pace_of
 from workbench.widgets.workbench.session import clock
 
 __all__ = ["SpendingPanel"]
