@@ -404,7 +404,7 @@ def test_rows_are_not_shown_of_another_source_than_they_were_asked_for(screen, p
     assert not shown.panel.private_rows.value
     assert shown.panel._preview.value == ""
     shown.panel.show_dataset(other)
-    assert "private: none" in shown.panel._preview.value
+    assert "private, so none" in shown.panel._preview.value
 
 
 def test_a_changed_declaration_takes_the_preview_away(screen):

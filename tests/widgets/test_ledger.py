@@ -96,7 +96,7 @@ def test_data_sets_are_listed_with_what_is_spent_on_them(spent, screens):
     row = re.findall(r"<td[^>]*>([^<]*)</td>", screen.table.value)
     assert row == ["1", "clinic", "1", "epsilon 1 at delta 0.001", "-", "-", "-", "-"]
     assert "The one fit satisfies (epsilon = 1, delta = 0.001)-differential privacy" in text(screen)
-    assert "No cap" in screen.spent.value
+    assert "There is no cap" in screen.spent.value
     assert "40 of 40" in screen.fits.value
     assert str(spent.path) in text(screen)
 

@@ -127,7 +127,7 @@ class ColumnDeclaration:
         names = _listed(self.groups)
         if not names:
             raise _validate.ArgumentError(
-                "groups", "", "type the names of all existing groups, separated by commas, with or without records."
+                "groups", "", "type the names of all groups, separated by commas, with or without records."
             )
         return list(checked_groups(names))
 
