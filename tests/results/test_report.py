@@ -85,7 +85,7 @@ def test_settings_and_declarations_are_listed(done, page):
 
 
 def test_private_evaluation_records_leave_no_metrics_and_no_curves(private_page):
-    assert "No metrics: the evaluation records are private and were not looked at." in private_page.text
+    assert "No metrics: the evaluation records are private and were not used." in private_page.text
     assert [attributes["alt"] for tag, attributes in private_page.tags if tag == "img"] == ["logistic: the fitted model"]
 
 

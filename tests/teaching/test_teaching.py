@@ -171,7 +171,7 @@ def test_fresh_noise_keeps_the_minibatch(pieces):
     first = text(piece)
     piece.fresh.click()
     second = text(settled(piece))
-    drawn, noise = r"Step 1: (\d+) records drawn", r"now it is ([\d.]+) long"
+    drawn, noise = r"Step 1: (\d+) records are drawn", r"here it has length ([\d.]+)"
     assert re.search(drawn, first)[1] == re.search(drawn, second)[1]
     assert re.search(noise, first)[1] != re.search(noise, second)[1]
     assert piece.steps == 0
