@@ -126,7 +126,7 @@ class PrivacyPanel:
             "delta (probability)",
             "" if delta is None else _plain(delta),
             placeholder=_AUTOMATIC,
-            help="The probability with which the guarantee may fail. Keep it below 1/N: a larger delta would even allow "
+            help="The probability that the bound epsilon does not cover. Keep it below 1/N: a larger delta would even allow "
             "publishing a record.",
         )
         self._caution = fields.line()

@@ -38,7 +38,7 @@ class RunPanel:
         )
         self.fit = widgets.Button(description=start, icon="play", button_style="primary", tooltip=f"Start a private {what}")
         self.stop = widgets.Button(
-            description="Stop", icon="stop", disabled=True, tooltip=f"End the {what} and keep what it has"
+            description="Stop", icon="stop", disabled=True, tooltip=f"Stop the {what} and keep its results so far"
         )
         self.resume = widgets.Button(
             description="Resume", icon="forward", disabled=True, tooltip=f"Continue the {what} that was stopped"
