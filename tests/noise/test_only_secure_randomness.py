@@ -102,7 +102,7 @@ ALLOWED = {
     Use("workbench/auditing/attack.py", "clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
     Use("workbench/auditing/canaries.py", "table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
     Use("workbench/plots/_plate_layout.py", "_set_across", "random.Random"): "orders of a drawing to try, from a fixed seed",
-    Use("workbench/auditing/running.py", "audit_release", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
+    Use("workbench/auditing/running.py", "_attacked", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
 }
 
 
