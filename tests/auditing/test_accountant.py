@@ -1,4 +1,4 @@
-"""Lower bounds that share nothing with the accountant, and promises held against them."""
+"""Lower bounds that share nothing with the accountant, and claims compared with them."""
 
 import ast
 import math
@@ -79,7 +79,7 @@ def test_a_few_poisson_steps_against_integration(steps, epsilon):
 
 
 def test_the_plan_that_an_accountant_undercounted_is_refuted():
-    """It had calibrated the noise to epsilon 1; dp-accounting's bounds are 1.53 and 2.531."""
+    """That accountant calibrated the noise to epsilon 1; the bounds of dp-accounting are 1.53 and 2.531."""
     least = accountant.epsilon_lower_bound(**UNDERCOUNTED, delta=1e-5)
     print(f"epsilon of the plan is at least {least:.4f}")
     assert 2.52 < least < 2.531
@@ -144,7 +144,7 @@ def test_a_claim_below_the_bound_is_refuted_with_the_number():
 
 
 def test_calibrations_for_many_steps_are_looked_at(monkeypatch):
-    """A calibration that gives too little noise by a tenth for a hundred thousand steps."""
+    """A calibration that gives a tenth too little noise for a hundred thousand steps."""
     calibrated = claims.calibration.noise_multiplier
     assert claims.check(claim(), large=(10**5,)).passed
     monkeypatch.setattr(claims.calibration, "noise_multiplier", lambda **asked: 0.9 * calibrated(**asked))

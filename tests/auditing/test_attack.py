@@ -120,7 +120,7 @@ def test_planted_bugs_are_what_they_say():
 
 
 def test_planted_bugs_can_be_reached_from_the_audit_alone():
-    """No other module uses this one, but for the command line, which has a command that runs ``audit``."""
+    """Only the command line uses this module; its command runs ``audit``."""
     root = Path(workbench.__file__).parent
     imports = re.compile(r"^\s*(from|import) .*\bauditing\b", re.MULTILINE)
     elsewhere = [path for path in root.rglob("*.py") if "auditing" not in path.parts]
@@ -207,14 +207,15 @@ def test_statement_says_what_was_found_and_that_it_proves_nothing():
 
 
 def test_what_another_part_found_fails_the_audit_and_is_said():
-    checks = (Check("paths", True, "the same sums."), Check("sensitivity", False, "moves by 3 of what is allowed.", 3.0))
+    failed = Check("sensitivity", False, "moves by 3 times the allowed distance.", 3.0)
+    checks = (Check("paths", True, "the same sums."), failed)
     result = result_with(checks=checks, trials=0, bug="short_norms")
     assert not result.passed
     assert result_with(checks=checks[:1]).passed
     assert result.statement().splitlines() == [
         "1 was not attacked. The bug 'short_norms' was planted.",
         "paths, passed: the same sums.",
-        "sensitivity, FAILED: moves by 3 of what is allowed.",
+        "sensitivity, FAILED: moves by 3 times the allowed distance.",
     ]
 
 
@@ -333,7 +334,7 @@ CANARIES = {  # a record with a long gradient, and one with a gradient that is a
 
 
 def audit_case(case, sampler, **options):
-    """Many runs of a model of the zoo, with the epsilon that the accountant gives for the sampler."""
+    """Many runs of a model in the zoo, with the sampler's epsilon from its accountant."""
     make_sampler, relation, sigma = SAMPLERS[sampler]
     chosen = zoo.ZOO[case]
     model, guide = chosen.build()
@@ -383,7 +384,7 @@ def test_bound_stays_under_the_claim_for_every_sampler_and_model(case, sampler):
     """False alarms: one seed in ten thousand for each audit."""
     result = audit_case(case, sampler)
     assert result.passed
-    # the attack is no idle one where a canary stands out; what order an epoch has is not known to it, as the claim allows
+    # the attack must be strong for a canary that differs clearly; the order of an epoch is unknown to it, as claimed
     if case == "logistic" and sampler != "shuffle":
         assert result.lower_bound > 0.3 * result.claimed_epsilon
 
@@ -398,7 +399,7 @@ def test_bound_stays_under_the_claim_for_every_sampler_and_model(case, sampler):
     ],
 )
 def test_planted_bug_is_caught_with_every_sampler(bug, sampler):
-    """Half the noise hides behind shuffling: the claim counts a record's step as known, and the attacker knows it not."""
+    """Shuffling hides missing noise: the claim assumes that the attacker knows a record's step, but he does not."""
     assert not audit_case("logistic", sampler, bug=bug).passed
 
 
@@ -422,7 +423,7 @@ def test_vanilla_gradients_are_audited_too(bug):
 @pytest.mark.parametrize("clipping", ["automatic", "per_leaf"])
 @pytest.mark.parametrize("bug", [None, "half_noise", "no_clipping"])
 def test_other_ways_of_clipping_are_audited_too(clipping, bug):
-    """They have the same sensitivity, and a canary uses it nearly to the full."""
+    """Both have the same sensitivity, and a canary uses almost all of it."""
     result = show(audit(epsilon=1, delta=DELTA, clipping=clipping, confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
     assert result.passed == (bug is None)
     assert result.lower_bound > 0.3
@@ -431,7 +432,7 @@ def test_other_ways_of_clipping_are_audited_too(clipping, bug):
 @pytest.mark.statistical
 @pytest.mark.parametrize("bug", [None, *OF_THE_ATTACK])
 def test_one_run_stays_under_the_claim_and_sees_gross_bugs_only(bug):
-    """A thousand canaries: no clipping is plain; half the noise and division by the realised size are not."""
+    """A thousand canaries show missing clipping, but not half the noise or division by the realised size."""
     result = show(
         audit(epsilon=1, delta=1e-8, clip=0.1, mode="one_run", confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK)
     )

@@ -59,7 +59,7 @@ def test_bound_is_valid_and_not_idle_where_one_event_attains_epsilon(delta):
 
 @pytest.mark.thorough
 def test_choosing_and_counting_on_the_same_trials_would_be_wrong():
-    """Fifty scores that know nothing: the best of them looks like a leak where it was chosen, and not on fresh trials."""
+    """Fifty random scores: the best looks like a leak on the trials that chose it, but not on fresh trials."""
     random, repeats, confidence = np.random.default_rng(2), 30, 0.95
     honest = dishonest = 0
     for _ in range(repeats):
@@ -72,7 +72,7 @@ def test_choosing_and_counting_on_the_same_trials_would_be_wrong():
 
 
 def test_bound_grows_with_trials_and_finds_too_little_noise():
-    """A mechanism with half of the noise that was claimed is refuted, with room to spare."""
+    """A mechanism with half of the claimed noise is clearly refuted."""
     random, delta, trials = np.random.default_rng(3), 1e-2, 10_000
     claimed = gaussian_epsilon(0.5, delta)
     few, many = (epsilon_lower_bound(random.normal(1, 1, n), random.normal(0, 1, n), delta, 0.999)[0] for n in (500, trials))
@@ -83,7 +83,7 @@ def test_bound_grows_with_trials_and_finds_too_little_noise():
 
 
 def test_absence_may_be_the_evidence():
-    """Runs without the canary sometimes say so for certain; runs with it never say anything."""
+    """Runs without the canary sometimes reveal it with certainty; runs with it never reveal anything."""
     scores_in, scores_out = np.zeros(2000), np.where(np.arange(2000) // 2 % 4 == 0, -1.0, 0.0)
     bound = epsilon_lower_bound(scores_in, scores_out, 0.01)
     assert bound.epsilon > 3
@@ -199,7 +199,7 @@ def test_one_run_with_gaussian_scores_stays_under_epsilon(mu):
 
 @pytest.mark.parametrize("kinds", some_of([1, 20], 2))
 def test_one_run_counts_every_test_it_makes(kinds):
-    """Scores that know nothing, up to twenty a canary: a bound above zero is a false alarm, 20 % of the seeds at most."""
+    """Random scores, up to twenty per canary: a bound above zero is a false alarm, for at most 20 % of the seeds."""
     random, repeats, size = np.random.default_rng(7), 150, 200
     found = 0
     for _ in range(repeats):

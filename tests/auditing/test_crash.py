@@ -1,4 +1,4 @@
-"""Noise that was seen is not drawn again for a model that has changed."""
+"""Released noise is not drawn again for a changed model."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from workbench.auditing import audit, crash
 
 
 def test_noise_that_is_reused_after_a_crash_is_caught():
-    """A fit that takes up whatever state it is given; the difference of what was shown has no noise in it."""
+    """A fit that accepts any state; the difference of its releases contains no noise."""
     found = crash.check("repeated_noise", ("a constant of the module",))
     print(found.finding)
     assert not found.passed

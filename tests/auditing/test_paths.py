@@ -1,4 +1,4 @@
-"""Chunks, checkpoints and lanes release what single steps do."""
+"""Chunks, checkpoints and lanes release the same as single steps."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ def test_one_key_for_all_lanes_is_caught(bug):
 
 
 class OneDrawForAChunk(PrivateStep):
-    """A mistake that drawing ahead invites: the noise of a block's first step in all of them. Single steps are sound."""
+    """A likely mistake when drawing ahead: all steps of a block get the noise of the first. Single steps are correct."""
 
     def draw(self, key, number, hyper):
         ahead = isinstance(hyper.clip, jax.core.Tracer)  # as chunks have them
@@ -62,9 +62,9 @@ def test_noise_that_is_wrong_in_chunks_alone_is_caught():
 
 
 def test_the_log_of_an_optimiser_is_every_gradient_it_was_given():
-    """Plain descent: the parameters say the same."""
+    """Gradient descent: the parameters show the same."""
     rows, key = tuple(map(jnp.asarray, zoo.normal_mean_data(SIZE))), key_from_seed(1)
-    step = maker()(paths.recording_sgd(3, 0.1), key, rows)
+    step = maker()(paths.logging_sgd(3, 0.1), key, rows)
     hyper = Hyperparameters.of(step.mechanism)
     state = step.init(key, hyper)
     shown = [step.unconstrained(state)]

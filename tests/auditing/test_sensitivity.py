@@ -1,4 +1,4 @@
-"""No record moves the released sum by more than C, however it was made; and what moves it further is found."""
+"""No record, however extreme, moves the released sum by more than C; larger moves are found."""
 
 import functools
 
@@ -71,7 +71,7 @@ def checked(make_step, case="logistic", precisions=("float32",)):
 
 
 def test_the_core_keeps_c():
-    """And uses it: the attack is no idle one."""
+    """The worst record almost reaches the limit, so the attack is strong."""
     found = checked(maker())
     assert found.passed
     assert found.worst > 0.999
@@ -102,7 +102,7 @@ def norms_of_places(loss, u, records, mask, clip, strategy, *, clipping, rules=N
 
 
 def test_norms_in_half_precision_are_caught(monkeypatch):
-    """By up to four thousandths, which no number of runs would show."""
+    """By up to four thousandths, too little for an attack with many runs."""
     real = step_module.clipped_sum_in_parts
 
     def planted(loss, u, chosen, mask, clip, strategy, *others):

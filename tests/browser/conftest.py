@@ -1,4 +1,4 @@
-"""A running JupyterLab, a Voilà, Chromium to look at them, and what a user does there."""
+"""A running JupyterLab, Voilà and Chromium, and what a user does there."""
 
 import re
 import shutil
@@ -90,7 +90,7 @@ def served_lab(folder):
 
 @pytest.fixture
 def cold_lab(tmp_path):
-    """Like ``lab``, with kernels that know nothing of what other tests have compiled."""
+    """Like ``lab``, with kernels that do not share compiled programs with other tests."""
     chromium()
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("__pycache__"))
     with pytest.MonkeyPatch.context() as patch:
@@ -147,7 +147,7 @@ def screenshots():
 
 
 def wait_for(condition, seconds, what):
-    """Poll every 20 ms, so that something that is shown for a moment only is seen too."""
+    """Poll every 20 ms, to catch what is shown only briefly."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
@@ -164,7 +164,7 @@ class Notebook:
         self.cells = page.locator(".jp-Notebook .jp-Cell")
 
     def run(self, place):
-        """Run a cell and wait until its number is there; again where a kernel that has only just started has lost it."""
+        """Run a cell and wait for its number; run it again if a kernel that has just started lost it."""
         cell = self.cells.nth(place)
         prompt = cell.locator(".jp-InputPrompt")
         for _ in range(5):
@@ -177,7 +177,7 @@ class Notebook:
         raise AssertionError(f"cell {place} does not run")
 
     def start(self, place):
-        """Run a cell by the key for a selected cell, again where the page was not ready and the key was lost."""
+        """Run a selected cell by key; press again if the page was not ready and lost the key."""
         cell = self.cells.nth(place)
         is_code = "jp-CodeCell" in (cell.get_attribute("class") or "")
         before = cell.locator(".jp-InputPrompt").inner_text() if is_code else ""
@@ -210,7 +210,7 @@ def notebook(lab, lab_folder, page):
 
 
 def open_notebook(page, address):
-    """The notebook at ``address``, when its kernel is idle: its first state is unknown, and keys pressed then are lost."""
+    """The notebook at ``address``, when its kernel is idle: before that, keys are lost."""
     page.goto(address)
     page.locator(".jp-Notebook .jp-Cell").first.wait_for()
     page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
@@ -229,7 +229,7 @@ class Screen:
         return self.root.locator("button", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$"))
 
     def field(self, label):
-        """The control that stands beside this description."""
+        """The control with this label."""
         boxes = self.root.locator(".widget-inline-hbox")
         box = boxes.filter(has=self.page.locator(".widget-label", has_text=re.compile(f"^{re.escape(label)}$"))).first
         return box.locator("input, select").first
@@ -242,7 +242,7 @@ class Screen:
         self.field(label).select_option(label=option)
 
     def comes_to_rest(self):
-        """Wait until nothing has moved for half a second: what is pressed while a result is drawn may be something else."""
+        """Wait until nothing has moved for half a second, because a click may miss while a result is drawn."""
         places = "root => [...root.querySelectorAll('button, input, select')].map(e => e.getBoundingClientRect().y).join()"
         seen, since = None, time.monotonic()
 
@@ -256,7 +256,7 @@ class Screen:
         wait_for(still, 60, "the screen to come to rest")
 
     def tick(self, words):
-        """Tick the box beside these words; again where the page moved under the mouse, as one who looks at it would."""
+        """Tick the box with these words; click again if the page moved under the mouse, as a user would."""
         self.comes_to_rest()
         box = self.root.locator("label", has_text=words).locator("input[type=checkbox]")
 
@@ -284,7 +284,7 @@ class Screen:
         self.root.locator(".lm-TabBar-tab, .p-TabBar-tab", has_text=name).click()
 
     def watch_curves(self):
-        """Note from now on when the picture of the curves changes."""
+        """Record the times at which the picture of the curves changes."""
         self.page.evaluate("""() => { window.curves_seen = [];
           for (const each of document.querySelectorAll('.dpvi-workbench img.dpvi-curves'))
             new MutationObserver(() => window.curves_seen.push(performance.now()))
@@ -295,5 +295,5 @@ class Screen:
         return self.page.evaluate("() => window.curves_seen")
 
     def pictures(self):
-        """Addresses of the pictures in sight."""
+        """Addresses of the visible pictures."""
         return [image.get_attribute("src") for image in self.root.locator("img.widget-image:visible").all()]

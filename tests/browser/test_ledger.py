@@ -1,4 +1,4 @@
-"""The ledger on both screens in JupyterLab: what is spent, a cap that refuses a fit, and a fit that outlives its kernel."""
+"""The ledger on both screens in JupyterLab: spending, a cap that refuses a fit, and a fit that outlives its kernel."""
 
 import re
 import time
@@ -22,7 +22,7 @@ app"""
 
 
 def looked_at(page, screen, screenshots, name, height=2500):
-    """Pictures of one screen; nothing in it is cut or sticks out."""
+    """Take pictures of one screen, and check that no label is cut off and nothing overflows."""
     for width in (1280, 900):
         page.set_viewport_size({"width": width, "height": height})
         time.sleep(0.5)  # for the layout to follow
@@ -32,7 +32,7 @@ def looked_at(page, screen, screenshots, name, height=2500):
 
 
 def says(screen, words):
-    """Wait until the screen says so, and return the line."""
+    """Wait until the screen shows a line with these words, and return it."""
     line = screen.root.locator(".widget-html-content:visible", has_text=re.compile(words)).first
     line.wait_for()
     return line.inner_text()
@@ -42,7 +42,7 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
     book = notebook(
         SHOW.format(state=str(tmp_path / "state"), iterations=300),
         "wb.widgets.Ledger()",
-        "[(round(result.guarantee.epsilon, 2), result.state) for result in app.results]",
+        "[(round(result.guarantee.epsilon, 2), result.status) for result in app.results]",
         name="ledger",
     )
     book.run(0)
@@ -51,8 +51,8 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
     screen.button("Fit").click()
     screen.headline("Done")
     says(screen, "Spent on these records: epsilon 1 at delta 0.001 in 1 fit")
-    assert "On these records the ledger counts epsilon 1" in says(screen, "^Guarantee")
-    looked_at(page, screen, screenshots, "ledger-strip")
+    assert "According to the ledger, epsilon 1" in says(screen, "^Guarantee")
+    looked_at(page, screen, screenshots, "ledger-panel")
     book.run(1)
     ledger = Screen(page, place=1)
     says(ledger, "Spent on ward: epsilon 1 at delta 0.001")
@@ -67,12 +67,12 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
     says(ledger, "The cap of ward is epsilon 2 at delta 0.001")
     says(ledger, "left under the cap")
     looked_at(page, ledger, screenshots, "ledger-cap")
-    screen.button("Read again").click()
+    screen.button("Refresh").last.click()
     says(screen, "1 more fit like this")
     screen.type("epsilon", "5")
     told = says(screen, "epsilon = 5: this fit would raise")
     fits = float(re.search(r"The same with epsilon=([\d.]+) would fit", told).group(1))
-    screen.root.locator(".widget-label", has_text="reason to go over the cap").wait_for()
+    screen.root.locator(".widget-label", has_text="reason to exceed the cap").wait_for()
     looked_at(page, screen, screenshots, "ledger-refused")
     screen.button("Fit").click()
     assert "this fit would raise" in screen.headline("Failed")
@@ -82,7 +82,7 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
     says(screen, r"\d more fits? like this")
     screen.button("Fit").click()
     screen.headline("Done")
-    says(screen, "in 2 fits, if their plans were settled beforehand")
+    says(screen, "in 2 fits, if their plans were fixed beforehand")
     screen.root.locator("button", has_text="fits on these records").click()
     screen.root.locator("table:visible", has_text="within the cap").wait_for()
     looked_at(page, screen, screenshots, "ledger-second")

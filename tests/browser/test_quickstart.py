@@ -1,4 +1,4 @@
-"""The main job as a newcomer does it: open the quickstart in JupyterLab, press Fit, read the guarantee, press Stop."""
+"""A newcomer's first steps: open the quickstart in JupyterLab, press Fit, read the guarantee, press Stop."""
 
 import re
 import time
@@ -63,7 +63,7 @@ def test_fit_draws_itself_and_stop_keeps_the_partial_result(screen, page, screen
 @pytest.mark.integration
 @pytest.mark.parametrize("reading", [0.0, 8.0])
 def test_time_from_the_click_to_the_first_curve(cold_lab, page, reading):
-    """Printed, not asserted: compiling takes what the machine takes. ``reading``: seconds before the click."""
+    """The time is printed, not asserted, because it depends on the machine. ``reading``: seconds before the click."""
     screen = opened(page, cold_lab).is_ready()
     time.sleep(reading)
     screen.watch_curves()

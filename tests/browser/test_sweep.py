@@ -27,7 +27,7 @@ def looked_at(page, screenshots, name, height=1500):
 
 
 def planned(screen, fits):
-    """Wait until the plan says so many fits."""
+    """Wait until the plan has this many fits."""
     screen.root.locator("b", has_text=re.compile(rf"^{fits} fits")).wait_for()
 
 

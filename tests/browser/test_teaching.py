@@ -29,7 +29,7 @@ class Piece(Screen):
         self.wait_until("computing…", gone=True)
 
     def words(self):
-        """What the pictures say, as text."""
+        """The text of the pictures."""
         return self.root.locator(".widget-html-content").last.inner_text()
 
     def wait_until(self, words, *, gone=False, seconds=60):
@@ -60,7 +60,7 @@ class Piece(Screen):
 
 
 def overflowing(page):
-    """Labels and buttons of all pieces whose text is cut, and parts that stick out."""
+    """Labels and buttons whose text is cut off, and parts that overflow."""
     return page.evaluate("""() => [...document.querySelectorAll('.dpvi-workbench')].flatMap(screen => {
       const right = screen.getBoundingClientRect().right;
       const seen = [...screen.querySelectorAll('button, .widget-label, .widget-readout, h3, img')]

@@ -20,7 +20,7 @@ def full_page(page, path, width, height=1900):
 
 
 def overflowing(page):
-    """Descriptions of controls, buttons and headings whose text is cut, and parts that stick out of the screen."""
+    """Labels, buttons and headings whose text is cut off, and parts that overflow the screen."""
     return page.evaluate("""() => {
       const screen = document.querySelector('.dpvi-workbench');
       const right = screen.getBoundingClientRect().right;
@@ -155,7 +155,7 @@ def test_a_table_of_ones_own_with_its_schema(notebook, page, screenshots, tmp_pa
     full_page(page, screenshots / "schema-empty.png", 1280, 2200)
     screen.type("lowest", "0")
     screen.type("highest", "120")
-    screen.type("its values", "f, m")
+    screen.type("all values", "f, m")
     screen.root.locator("select:visible").filter(has=page.locator("option", has_text="target")).last.select_option(
         label="target"
     )

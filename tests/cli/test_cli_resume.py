@@ -304,7 +304,7 @@ def stopped_call(data, folder, **settings):
 
 
 def test_a_fit_of_a_call_goes_on(command, place):
-    assert stopped_call("breast_cancer", "run").state == "cancelled"
+    assert stopped_call("breast_cancer", "run").status == "cancelled"
     code, out, _ = command("resume", "run", "--json", "--quiet")
     answer = json.loads(out)
     assert (code, answer["state"], answer["ledger"]) == (0, "done", None)

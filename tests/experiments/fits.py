@@ -62,8 +62,8 @@ def run(job):
     rows = []
     for iterate in ("last", "average"):
         result = prepared.result(last_iterate=iterate == "last")
-        if result.state != "done":
-            raise RuntimeError(f"{job}: {result.state}, {result.message}")
+        if result.status != "done":
+            raise RuntimeError(f"{job}: {result.status}, {result.message}")
         sigma = result.guarantee.noise_multiplier
         rows.append({**job.about, "iterate": iterate, **result.metrics, "sigma": sigma, "seconds": result.seconds})
     return rows

@@ -63,7 +63,7 @@ def answer(child, place):
 
 
 def values(result):
-    assert result.state == "done", result.message
+    assert result.status == "done", result.message
     return {name: np.asarray(array).tolist() for name, array in sorted(result.params.items())}
 
 

@@ -148,13 +148,13 @@ def test_implementation_takes_a_small_share_of_delta(done):
 
 
 def test_a_whole_run_takes_all_steps_and_no_more_than_epsilon(done):
-    assert done.state == "done"
+    assert done.status == "done"
     assert done.guarantee.steps_taken == done.guarantee.steps == 300
     assert 0.95 < done.guarantee.epsilon_taken <= 1.0
 
 
 def test_a_stopped_run_is_cancelled_with_what_it_has(cancelled):
-    assert cancelled.state == "cancelled"
+    assert cancelled.status == "cancelled"
     assert 100 <= cancelled.guarantee.steps_taken < 300
     assert np.any(cancelled.params["weights_loc"] != 0)
     assert cancelled.draws["weights"].shape == (1000, 30)
@@ -254,7 +254,7 @@ def test_public_evaluation_records_are_labelled_public(done):
 @pytest.mark.parametrize("sampler", some_of(["without_replacement", "shuffle"], 2))
 def test_other_samplers_fit_under_their_own_relation(sampler):
     result = wb.fit("logistic", "breast_cancer", epsilon=8.0, iterations=200, batch_size=50, sampler=sampler, seed=3)
-    assert result.state == "done"
+    assert result.status == "done"
     assert (result.guarantee.sampler, result.guarantee.relation) == (sampler, "replace_one")
     assert result.settings["sampling_rate"] == result.guarantee.sampling_rate == 50 / 458
     assert result.metrics["auc"] > 0.9
@@ -409,7 +409,7 @@ def test_an_unexpected_error_keeps_the_partial_result(monkeypatch):
     with pytest.raises(RuntimeError, match="boom"):
         list(prepared.run())
     result = prepared.result()
-    assert (result.state, result.message) == ("failed", "RuntimeError: boom")
+    assert (result.status, result.message) == ("failed", "RuntimeError: boom")
     assert result.guarantee.epsilon == 1.0
 
 
@@ -461,7 +461,7 @@ def test_repr_of_a_prepared_fit_shows_neither_key_nor_records(secret):
 
 def test_parameters_that_run_away_end_the_fit_as_failed_with_advice():
     result = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=20, seed=1, learning_rate=1e8)
-    assert result.state == "failed"
+    assert result.status == "failed"
     assert "smaller learning rate" in result.message
     assert all(np.all(np.isfinite(value)) for value in result.params.values())
     assert result.guarantee.epsilon == 1.0
@@ -484,7 +484,7 @@ def unscorable():
 
 
 def test_scores_that_cannot_be_computed_lose_no_result(unscorable):
-    assert unscorable.state == "done"
+    assert unscorable.status == "done"
     assert unscorable.guarantee.steps_taken == 10
     assert "metrics could not be computed from step 3 on (ValueError: Input contains NaN.)" in unscorable.message
 
@@ -529,7 +529,7 @@ def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_pa
 
     autoencoder = wb.models.Model("autoencoder", "A linear auto-encoder.", model, guide=guide)
     result = wb.fit(autoencoder, "breast_cancer", epsilon=1.0, iterations=20, average=True, physical_size=30)
-    assert result.state == "done"
+    assert result.status == "done"
     assert set(result.metrics) == {"elbo"}
     assert result.params["decoder['kernel']"].shape == (2, 30)
     assert len(result.summary()) == 0

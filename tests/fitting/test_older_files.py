@@ -38,7 +38,7 @@ def clinic(files):
 
 def test_a_result(files):
     result = wb.load(files / "result")
-    assert (result.state, result.guarantee.epsilon, result.guarantee.delta) == ("done", 1.0, 1e-4)
+    assert (result.status, result.guarantee.epsilon, result.guarantee.delta) == ("done", 1.0, 1e-4)
     assert result.guarantee.noise_multiplier == 2.7144
     assert result.draws["weights"].shape == (50, 2)
     written = json.loads((files / "result" / "result.json").read_text())["guarantee"]

@@ -84,13 +84,13 @@ def test_a_private_fit_is_entered_before_its_first_step(private_data, state):
     after = Ledger().spends()[0]
     assert (after.status, after.counted, after.key, after.seed) == ("settled", 600, result.spend, 3)
     assert after.guarantee.epsilon == 1.0
-    assert result.standing.total.epsilon == 1.0
+    assert result.budget_status.total.epsilon == 1.0
 
 
 def test_a_public_fit_spends_nothing(state):
     result = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=50)
     assert result.spend == ""
-    assert result.standing is None
+    assert result.budget_status is None
     assert not Ledger().path.exists()
 
 
@@ -224,7 +224,7 @@ def test_a_stopped_fit_goes_on_in_another_process_bit_for_bit(private_data, stat
     assert Ledger().spends()[0].counted == taken
     assert len(list(folder.iterdir())) == 2  # the newest two of many
     resumed = wb.resume(folder, data=private_data)
-    assert resumed.state == "done"
+    assert resumed.status == "done"
     assert_equal(resumed, whole)
     np.testing.assert_array_equal(resumed.draws["weights"], whole.draws["weights"])
     (spend,) = Ledger().spends()
@@ -254,7 +254,7 @@ def test_a_finished_fit_leaves_its_release_and_no_key(private_data, state, whole
     folder = prepared.recording.folder
     assert [path.name for path in folder.iterdir()] == ["finished.npz"]
     again = wb.resume(folder, data=private_data)
-    assert again.state == "done"
+    assert again.status == "done"
     assert_equal(again, whole)
     assert len(Ledger().spends()) == 1
     secret = np.asarray(jax.random.key_data(prepared.key)).tobytes()
@@ -353,7 +353,7 @@ def test_steps_that_a_crash_may_have_shown_count_however_the_fit_goes_on(private
     (spend,) = Ledger().spends()
     rewrite(Ledger().path, state="reserved", owner="gone", taken=None, reached=300)
     rewritten(folder, reached=300)
-    assert wb.resume(folder, data=private_data, stop=lambda: True).state == "cancelled"
+    assert wb.resume(folder, data=private_data, stop=lambda: True).status == "cancelled"
     assert Ledger().spend(spend.key).counted == 300
     assert checkpoints.newest(folder).repeats
 
@@ -374,8 +374,8 @@ def test_an_optimiser_of_ones_own_is_given_again(private_data, state):
     result, folder = stopped(private_data, after=20, optimizer=Adam(0.02))
     with pytest.raises(ArgumentError, match="optimizer=None"):
         wb.resume(folder, data=private_data)
-    assert wb.resume(folder, data=private_data, optimizer=Adam(0.02)).state == "done"
-    assert result.state == "cancelled"
+    assert wb.resume(folder, data=private_data, optimizer=Adam(0.02)).status == "done"
+    assert result.status == "cancelled"
 
 
 def test_no_step_is_taken_that_no_checkpoint_covers(private_data, state, often, monkeypatch):
@@ -434,7 +434,7 @@ def test_public_fits_are_resumed_by_name(state):
     data, changes = "breast_cancer", {"seed": 1, "iterations": 400}
     uninterrupted = wb.fit("logistic", data, epsilon=1.0, checkpoint=False, **changes)
     result, folder = stopped(data, after=50, delta=None, sampling_rate=None, clip=None, **changes)
-    assert result.state == "cancelled"
+    assert result.status == "cancelled"
     resumed = wb.resume(folder)
     assert_equal(resumed, uninterrupted)
     assert resumed.metrics == uninterrupted.metrics

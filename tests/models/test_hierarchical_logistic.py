@@ -150,7 +150,7 @@ def test_a_group_without_records_falls_back_on_its_features():
 def test_a_fit_that_learns_the_scale_stays_finite():
     model_of_gallery = entry(group_scale="learnt", intercept=True)
     result = wb.fit(model_of_gallery, dataset(), epsilon=1.0, delta=1e-3, iterations=30, draws=20, seed=0)
-    assert result.state == "done"
+    assert result.status == "done"
     assert {"elbo", "auc", "log_likelihood"} <= set(result.metrics)
     assert all(np.isfinite(value).all() for value in result.draws.values())
     assert set(result.draws) == {"mixing", "group_weights", "group_scale"}

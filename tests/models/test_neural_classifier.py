@@ -282,7 +282,7 @@ def fitted(network, data=None, **options):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_network_is_fitted(network, weights):
     result = fitted(network, weights=weights)
-    assert result.state == "done"
+    assert result.status == "done"
     assert {"elbo", "accuracy", "log_likelihood"} <= set(result.metrics)
     assert all(math.isfinite(value) for value in result.metrics.values())
     assert result.predict().sum(axis=1) == pytest.approx(1, abs=1e-5)
@@ -296,7 +296,7 @@ def bayesian():
 
 @pytest.mark.thorough
 def test_a_bayesian_network_is_fitted(bayesian):
-    assert bayesian.state == "done"
+    assert bayesian.status == "done"
     assert {"elbo", "accuracy", "log_likelihood"} == set(bayesian.metrics)
     assert bayesian.metrics["elbo"] < bayesian.metrics["log_likelihood"]
     assert bayesian.predict().sum(axis=1) == pytest.approx(1, abs=1e-5)

@@ -350,7 +350,7 @@ def test_a_model_that_does_not_predict_is_judged_by_elbo_and_likelihood():
     result = wb.fit("mine", "breast_cancer", epsilon=8.0, iterations=20, seed=1)
     assert list(result.metrics) == ["elbo", "log_likelihood"]
     assert np.all(np.isfinite(list(result.metrics.values())))
-    assert (result.state, result.message, result.model) == ("done", "", "mine")
+    assert (result.status, result.message, result.model) == ("done", "", "mine")
     assert result.model_options == {"prior_scale": 1.0, "intercept": True}
     assert "weights[29]" in result.summary_table().index
 

@@ -75,7 +75,7 @@ ALLOWED = {
     Use("workbench/fitting/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/run_log.py", "RunLog.begin", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/run_log.py", "RunLog._entered_plan", "uuid.uuid4"): _NAME,
-    Use("workbench/results/_whole.py", "replace", "uuid.uuid4"): _NAME,
+    Use("workbench/results/_atomic.py", "replace", "uuid.uuid4"): _NAME,
     Use("workbench/sweeps/sweeping.py", "PreparedSweep.__post_init__", "uuid.uuid4"): _NAME,
     Use("workbench/data/synthetic.py", "hierarchical", "numpy.random.default_rng"): _MADE_UP,
     Use("workbench/data/synthetic.py", "mixture", "numpy.random.default_rng"): _MADE_UP,
@@ -101,7 +101,7 @@ ALLOWED = {
     Use("workbench/auditing/attack.py", "clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
     Use("workbench/auditing/canaries.py", "table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
     Use("workbench/plots/_plate_layout.py", "_set_across", "random.Random"): "orders of a drawing to try, from a fixed seed",
-    Use("workbench/auditing/running.py", "audit_release", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
+    Use("workbench/auditing/running.py", "_attacked", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
 }
 
 

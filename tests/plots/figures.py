@@ -1,4 +1,4 @@
-"""What the tests of figures share: small inputs, and ways to read a figure."""
+"""Helpers for the tests of figures: small inputs, and ways to read a figure."""
 
 import numpy as np
 import pandas as pd

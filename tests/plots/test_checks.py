@@ -77,7 +77,7 @@ def test_the_check_says_what_it_may_be_used_for(label):
 @pytest.mark.parametrize(
     ("observed", "chances", "message"),
     [
-        ([0, 2], np.ones((3, 2)) / 2, "observed=.*0 and 1 only"),
+        ([0, 2], np.ones((3, 2)) / 2, "observed=.*only 0 and 1"),
         ([0, 1], np.ones((3, 3)) / 2, "probabilities=.*has 3 records, but observed has 2"),
         ([0, 1], np.ones((3, 2)) * 2, "probabilities=.*at most 1"),
         ([0, 1], np.ones(2), r"probabilities=.*\[draws, records\]"),

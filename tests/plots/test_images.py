@@ -36,7 +36,7 @@ def test_a_single_colour_is_grey():
 
 
 def test_brightness_is_not_stretched():
-    """Zero is black and one is white, whatever the images hold."""
+    """Zero is black and one is white, whatever the images contain."""
     assert mosaic(image_grid_figure(np.full((1, 2, 2), 0.3), "covered").axes[0]).max() == 1.0
     assert np.allclose(mosaic(image_grid_figure(np.full((1, 2, 2), 0.3), "covered").axes[0])[..., :3], 0.3)
 
@@ -91,10 +91,10 @@ def test_a_large_latent_grid_names_every_second_value():
     [
         (np.zeros((2, 3)), r"images=.*\[images, height, width\]"),
         (np.zeros((2, 3, 3, 2)), "1 or 3 colours"),
-        (np.full((2, 3, 3), 2.0), "at most 1, but holds 2"),
+        (np.full((2, 3, 3), 2.0), "at most 1, but contains 2"),
         (np.full((2, 3, 3), -1.0), "at least 0"),
         (np.full((2, 3, 3), np.nan), "finite"),
-        (np.zeros((0, 3, 3)), "at least one of its images"),
+        (np.zeros((0, 3, 3)), "is empty along its axis of images"),
         ("words", "array of numbers"),
     ],
 )

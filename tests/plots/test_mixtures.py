@@ -116,7 +116,7 @@ def test_one_component_without_spread_of_means_can_be_drawn():
     [
         ({"weights": [0.5, 0.5]}, "means=.*has 3 components, but weights has 2"),
         ({"weights": [0.5, 0.4, 0.3]}, "weights=.*must sum to 1"),
-        ({"weights": [1.5, -0.5, 0.0]}, r"weights=.*at least 0, but holds -0.5 at \[1\]"),
+        ({"weights": [1.5, -0.5, 0.0]}, r"weights=.*at least 0, but contains -0.5 at \[1\]"),
         ({"scales": np.zeros((3, 2))}, "scales=.*greater than 0"),
         ({"means": np.full((3, 2), np.nan)}, "means=.*finite"),
         ({"means": np.zeros(3)}, r"means=.*\[components, features\]"),

@@ -1,4 +1,4 @@
-"""Names of the user's own in figures: dollar signs are no mathematics, and nothing that a name holds breaks a picture."""
+"""Users' own names in figures: dollar signs are not mathematics, and no name breaks a picture."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Plate diagrams: what they show, and that nothing lies over anything else."""
+"""Plate diagrams: their content, and that nothing overlaps."""
 
 import itertools
 

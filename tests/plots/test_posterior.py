@@ -47,7 +47,7 @@ def test_forest_grows_with_its_rows():
 def test_forest_of_many_rows_shows_the_sixty_largest_and_says_so():
     figure = forest_figure(summary(100), "covered")
     assert ticks(figure.axes[0]) == [f"weights[{row}]" for row in range(60)]
-    assert "60 of the largest absolute mean; 100 quantities" in figure.get_suptitle()
+    assert "60 of 100 quantities" in figure.get_suptitle()
 
 
 def test_forest_of_long_names_has_no_overlaps():
@@ -72,7 +72,7 @@ def test_forest_of_a_useless_table_is_an_error():
         forest_figure(summary(3)[["mean", "sd"]], "covered")
     with pytest.raises(ArgumentError, match="column 'mean' must be finite, but row 1 is not"):
         forest_figure(summary(3).assign(mean=[0.0, np.nan, 0.0]), "covered")
-    with pytest.raises(ArgumentError, match="column 'mean' must hold numbers"):
+    with pytest.raises(ArgumentError, match="column 'mean' must contain numbers"):
         forest_figure(summary(3).assign(mean=["a", "b", "c"]), "covered")
 
 
@@ -134,7 +134,7 @@ def test_coefficients_are_sorted_and_markers_tell_whether_zero_is_inside():
     assert filled.get_ydata().tolist() == [0, 1]
     assert hollow.get_ydata().tolist() == [2]
     assert (filled.get_markerfacecolor() != "white", hollow.get_markerfacecolor()) == (True, "white")
-    assert legend(axes) == ["interval leaves out zero (2)", "interval holds zero (1)"]
+    assert legend(axes) == ["interval excludes zero (2)", "interval contains zero (1)"]
     assert "logits per unit of the scaled feature" in axes.get_xlabel()
 
 

@@ -54,7 +54,7 @@ def test_the_point_at_one_percent_has_its_number():
     assert number == "2.7 % at 1 %"
     assert number.removesuffix(" at 1 %") in seen.words()[1]
     assert guessing == "guessing"
-    # told apart by more than colour
+    # series differ in more than colour
     assert point.get_marker() == "D"
     assert attack.lines[1].get_linestyle() == "--"
 

@@ -1,4 +1,4 @@
-"""What all figures share."""
+"""The style of all figures."""
 
 import itertools
 import subprocess
@@ -28,7 +28,7 @@ def linear(colour):
 
 
 def contrast(one, other):
-    """Of two colours, as WCAG 2 defines it."""
+    """The contrast of two colours, as WCAG 2 defines it."""
     light, dark = sorted((linear(colour) @ [0.2126, 0.7152, 0.0722] for colour in (one, other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 

@@ -87,7 +87,7 @@ def test_a_method_may_lack_a_level_and_one_run_is_enough():
         ({"table": runs().assign(epsilon=np.nan)}, "column 'epsilon' must be finite"),
         ({"table": runs().assign(method=None)}, "column 'method' must have a value in every row"),
         ({"table": "runs"}, "must be a pandas DataFrame"),
-        ({"table": runs(1, [str(number) for number in range(9)])}, "'method' has 9 values; at most 8"),
+        ({"table": runs(1, [str(number) for number in range(9)])}, "'method' has 9 values.*at most 8"),
         ({"baselines": {"a": np.nan}}, r"baselines\['a'\]=nan"),
         ({"baselines": dict.fromkeys("abcde", 0.5)}, "at most 4, not 5"),
         ({"logx": False}, "logx=False"),

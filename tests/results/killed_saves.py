@@ -26,10 +26,10 @@ PROMISE = Guarantee(
 
 
 def result_of(epsilon):
-    """Its every number is its epsilon."""
+    """A result in which every number is its epsilon."""
     entry = np.full((3,), epsilon, np.float32)
     return FitResult(
-        state="done", message="", guarantee=dataclasses.replace(PROMISE, epsilon=epsilon), model="nobody's",
+        status="done", message="", guarantee=dataclasses.replace(PROMISE, epsilon=epsilon), model="nobody's",
         model_options={}, data={**dict.fromkeys(("name", "description", "licence", "source"), ""), "declarations": [],
                                 "num_evaluation": 9, "target": "ill", "classes": []},
         settings={"device": "cpu:0", "draws": 200, "iterations": 100}, params={"w_loc": entry},

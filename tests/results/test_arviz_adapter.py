@@ -86,7 +86,7 @@ def test_two_draws_are_enough_for_a_summary(draws):
 
 
 def test_a_model_without_global_latents_has_an_empty_posterior(tmp_path):
-    """A variational auto-encoder's parameters are learnt, not drawn."""
+    """The parameters of a variational auto-encoder are learnt, not drawn."""
     posterior = arviz_adapter.to_posterior({}, {}, {"guarantee": "epsilon 1"})
     assert posterior["posterior"].attrs["guarantee"] == "epsilon 1"
     table = arviz_adapter.summary(posterior)

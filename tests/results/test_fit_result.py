@@ -1,4 +1,4 @@
-"""What a fit gives back."""
+"""Results of fits."""
 
 import dataclasses
 

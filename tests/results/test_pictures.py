@@ -1,4 +1,4 @@
-"""The pictures of results: which there are, and what they may be used for."""
+"""The pictures of results and their labels."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def fitted(request):
 
 
 def texts(figure):
-    """Everything that is written in a figure."""
+    """All text in a figure."""
     return " ".join(text.get_text() for text in figure.findobj(Text))
 
 

@@ -169,7 +169,7 @@ def test_a_label_out_of_range_is_refused(fitted, table, label):
 
 
 def test_scores_need_the_target(fitted, table):
-    with pytest.raises(ArgumentError, match=r"^records=1: must be the arrays x, y, as a tuple"):
+    with pytest.raises(ArgumentError, match=r"^records=1: must be a tuple of the arrays x, y"):
         fitted.score(table.evaluation[0])
 
 
@@ -212,7 +212,7 @@ def test_whole_records_are_drawn_where_the_model_has_no_target():
     centres = [(0, 0), (2, 2), (-2, 2), (2, -2), (-2, -2)]
     near = np.min([np.hypot(*(twin.to_numpy() - centre).T) for centre in centres], axis=0)
     assert np.mean(near < 2.5) > 0.9  # of the real points 99.9 %
-    with pytest.raises(ArgumentError, match=r"given=[\s\S]*belongs to models of a target"):
+    with pytest.raises(ArgumentError, match=r"given=[\s\S]*is for models that predict a target"):
         result.sample(2, given=np.zeros((2, 2)))
 
 

@@ -10,7 +10,7 @@ VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Collects text and tags, and complains of tags that do not match."""
+    """Collects text and tags, and fails on tags that do not match."""
 
     def __init__(self, source):
         super().__init__(convert_charrefs=True)
@@ -85,7 +85,7 @@ def test_settings_and_declarations_are_listed(done, page):
 
 
 def test_private_evaluation_records_leave_no_metrics_and_no_curves(private_page):
-    assert "No metrics: the evaluation records are private and were not looked at." in private_page.text
+    assert "No metrics: the evaluation records are private and were not used." in private_page.text
     assert [attributes["alt"] for tag, attributes in private_page.tags if tag == "img"] == ["logistic: the fitted model"]
 
 
@@ -115,7 +115,7 @@ def test_a_stopped_run_is_marked(done, cancelled):
 
 
 def test_a_failed_run_gives_its_reason(done):
-    text = Page(dataclasses.replace(done, state="failed", message="too <bold>").report()).text
+    text = Page(dataclasses.replace(done, status="failed", message="too <bold>").report()).text
     assert "ended by a failure" in text
     assert "too <bold>" in text
 

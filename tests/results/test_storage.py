@@ -1,4 +1,4 @@
-"""Results as folders: whole, readable again, and without anything private."""
+"""Results as folders: complete, readable, and without anything private."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ def test_saving_again_leaves_the_same_files(done, cancelled, tmp_path):
     done.save(tmp_path)
     cancelled.save(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == FILES
-    assert wb.load(tmp_path).state == "cancelled"
+    assert wb.load(tmp_path).status == "cancelled"
 
 
 def test_saved_files_can_be_read_by_others(saved):
@@ -65,7 +65,7 @@ def test_a_loaded_result_equals_the_saved_one(done, saved):
 def test_a_cancelled_and_a_private_result_come_back_too(cancelled, secret, tmp_path):
     for name, result in (("cancelled", cancelled), ("secret", secret[1])):
         loaded = wb.load(result.save(tmp_path / name))
-        assert (loaded.state, loaded.guarantee, loaded.history) == (result.state, result.guarantee, result.history)
+        assert (loaded.status, loaded.guarantee, loaded.history) == (result.status, result.guarantee, result.history)
 
 
 def test_a_loaded_result_can_be_summarised_reported_and_saved(done, saved, tmp_path):
@@ -151,10 +151,10 @@ def test_a_folder_without_a_result_says_which_file_is_missing(saved, tmp_path, m
     ("content", "reason"),
     [
         (b"", "is damaged"),
-        (b'{"format": 2, "state', "is damaged"),
+        (b'{"format": 2, "status', "is damaged"),
         (b"\xff\xfe", "is damaged"),
-        (b"{}", "not of format 2"),
-        (b'{"format": 1}', "not of format 2"),
+        (b"{}", "format 2"),
+        (b'{"format": 1}', "format 2"),
         (b"[]", "result.json"),
         (b'{"format": 2}', "result.json"),
     ],
@@ -180,7 +180,7 @@ def test_a_damaged_file_of_arrays_is_named(saved, tmp_path, name):
 
 @pytest.mark.parametrize("kind", ["link", "group", "storage", "virtual"])
 def test_a_result_that_reads_other_files_is_refused(saved, tmp_path, kind):
-    """One that somebody sent would read files of whoever opens it."""
+    """A result from somebody else would read the files of the user who opens it."""
     for file in FILES:
         (tmp_path / file).write_bytes((saved / file).read_bytes())
     with h5py.File(tmp_path / "elsewhere.h5", "w") as other:
@@ -268,7 +268,7 @@ def test_a_folder_that_cannot_have_its_name_is_found(tmp_path, name):
 
 
 def without_its_digests(saved, folder):
-    """A copy as versions before digests wrote it, so that damage reaches what reads the files."""
+    """A copy as versions without digests wrote it, so that the readers of the files see the damage."""
     for name in FILES:
         (folder / name).write_bytes((saved / name).read_bytes())
     values = json.loads((folder / "result.json").read_text())

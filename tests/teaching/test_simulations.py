@@ -1,4 +1,4 @@
-"""What the teaching screens compute agrees with the accountants, samplers and clipping of real fits."""
+"""The teaching screens agree with the accountants, samplers and clipping of real fits."""
 
 import math
 
@@ -167,7 +167,7 @@ def test_a_step_is_the_clipped_sum_the_noise_and_the_public_size():
     assert seen.drawn.sum() != 20
     np.testing.assert_allclose(seen.change, 0.3 * seen.noised / 20, rtol=1e-5)
     np.testing.assert_allclose(seen.after, seen.before + seen.change, atol=1e-6)
-    assert seen.num_cut == (lengths > 1).sum() > 0
+    assert seen.num_clipped == (lengths > 1).sum() > 0
 
 
 def test_noise_has_standard_deviation_sigma_c_and_scales_with_the_sliders():

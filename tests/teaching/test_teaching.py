@@ -1,4 +1,4 @@
-"""The teaching pieces through their traits, without a browser: numbers follow the sliders, and all is freed."""
+"""The teaching pieces through their traits, without a browser: numbers follow the sliders, and everything is freed."""
 
 import html
 import re
@@ -146,7 +146,7 @@ def test_steps_are_taken_and_counted(pieces):
     piece.noise_multiplier.value = 0.0
     piece.take(1)
     settled(piece)
-    assert "The 11 steps promise nothing" in text(piece)
+    assert "The 11 steps have no guarantee" in text(piece)
     piece.reset.click()
     settled(piece)
     assert piece.steps == 0
@@ -171,7 +171,7 @@ def test_fresh_noise_keeps_the_minibatch(pieces):
     first = text(piece)
     piece.fresh.click()
     second = text(settled(piece))
-    drawn, noise = r"Step 1: (\d+) records drawn", r"now it is ([\d.]+) long"
+    drawn, noise = r"Step 1: (\d+) records are drawn", r"here it has length ([\d.]+)"
     assert re.search(drawn, first)[1] == re.search(drawn, second)[1]
     assert re.search(noise, first)[1] != re.search(noise, second)[1]
     assert piece.steps == 0
@@ -216,7 +216,7 @@ def test_close_frees_widgets_and_threads(name):
 
 @pytest.mark.parametrize("name", some_of(list(PIECES), 4, first=1))
 def test_a_picture_follows_a_slider(pieces, name, record_property):
-    """How long it takes is reported, not tested: it depends on what else the machine does."""
+    """The time is reported, not tested, because it depends on the machine's other work."""
     piece = pieces(name)
     times = []
     for each in PIECES[name]:

@@ -45,19 +45,19 @@ def screens():
 
 @pytest.fixture
 def gallery(monkeypatch):
-    """What a test registers is forgotten afterwards."""
+    """Forget what a test registers."""
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
 
 
 def settle(screen):
-    """Wait until everything that a change of the controls leads to is on the screen."""
+    """Wait until the consequences of a change are shown."""
     assert screen._outlooks.wait(PATIENCE)
     assert screen._compilations.wait(PATIENCE)
     return screen
 
 
 def text(screen):
-    """All HTML of the screen, as people read it."""
+    """The HTML of the screen as text."""
     return html.unescape("".join(part.value for part in inside(screen.view) if isinstance(part, ipywidgets.HTML)))
 
 
@@ -66,7 +66,7 @@ def fits_running():
 
 
 class Output:
-    """What ``display`` shows, kept for the test to look at."""
+    """Keeps what ``display`` shows."""
 
     def __init__(self):
         self.shown, self.updates = [], []
@@ -81,7 +81,7 @@ class Output:
 
 @dataclasses.dataclass
 class Run:
-    """A screen after its fit, and what was seen on the way."""
+    """A screen after its fit, and what it showed meanwhile."""
 
     screen: Workbench
     before: str
@@ -106,7 +106,7 @@ def run_to_the_end(screen, monkeypatch):
 
 @pytest.fixture(scope="module")
 def ended():
-    """A fit with real steps: the whole way from the controls to what is shown."""
+    """A fit with real steps, from the controls to the result."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         run = run_to_the_end(Workbench(epsilon=2.0, iterations=300), monkeypatch)
         yield run
@@ -208,7 +208,7 @@ def test_what_is_shown_is_the_plan_of_the_controls_whatever_was_asked_before(scr
     screen.privacy.epsilon.value = "2"
     screen.privacy.delta.value = "abc"
     settle(screen)
-    assert "Mend what is marked" in text(screen)
+    assert "Fix the highlighted fields" in text(screen)
     assert "delta = abc" in screen.privacy.delta.error
     assert screen.privacy.delta.control.placeholder == "automatic"
 
@@ -269,7 +269,7 @@ def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(scr
     settle(screen)
     screen.fit()
     assert screen.wait(PATIENCE)
-    assert (screen.result.state, screen.result.model, screen.result.model_options) == (
+    assert (screen.result.status, screen.result.model, screen.result.model_options) == (
         "done", "mean_only", {"concentration": 2}
     )  # fmt: skip
     assert list(screen.result.metrics) == ["elbo", "log_likelihood"]
@@ -318,7 +318,7 @@ def test_every_control_is_described(screens):
 
 def test_a_fit_ends_with_its_result(ended):
     guarantee = ended.screen.result.guarantee
-    assert ended.screen.result.state == "done"
+    assert ended.screen.result.status == "done"
     assert (guarantee.epsilon, guarantee.steps_taken, guarantee.secure_randomness) == (2.0, 300, True)
     assert ended.screen.results == [ended.screen.result]
 
@@ -349,13 +349,13 @@ def test_status_ends_with_the_numbers(ended):
     assert ended.screen.live.progress.value == 1.0
 
 
-def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
+def test_output_that_needs_no_widgets_stays_in_the_notebook(ended):
     assert isinstance(ended.output.shown[0], ipywidgets.VBox)
     assert len(ended.output.updates) == 1
-    record = html.unescape(ended.output.updates[0])
-    assert ended.screen.result.guarantee.headline() in record
-    assert 'src="data:image/png;base64,' in record
-    assert "weights[mean radius]" in record
+    output = html.unescape(ended.output.updates[0])
+    assert ended.screen.result.guarantee.headline() in output
+    assert 'src="data:image/png;base64,' in output
+    assert "weights[mean radius]" in output
 
 
 def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):
@@ -416,7 +416,7 @@ def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
     screen.run.stop.click()
     assert screen.wait(PATIENCE)
     partial = screen.result
-    assert partial.state == "cancelled"
+    assert partial.status == "cancelled"
     assert 0 < partial.guarantee.steps_taken < 40_000
     assert "Cancelled." in screen.live.status.value
     assert "The run stopped after" in screen.outcome.guarantee.value
@@ -424,7 +424,7 @@ def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
     screen.run.resume.click()
     assert screen.wait(PATIENCE)
     whole = screen.result
-    assert (whole.state, whole.guarantee.steps_taken) == ("done", 40_000)
+    assert (whole.status, whole.guarantee.steps_taken) == ("done", 40_000)
     assert whole.guarantee.epsilon == partial.guarantee.epsilon
     assert screen.results == [whole]
     assert screen.run.resume.disabled
@@ -436,7 +436,7 @@ def test_two_screens_do_not_disturb_each_other(screens, private_data):
     for screen in pair:
         screen.fit()
     assert all(screen.wait(PATIENCE) for screen in pair)
-    assert [screen.result.state for screen in pair] == ["done", "done"]
+    assert [screen.result.status for screen in pair] == ["done", "done"]
     assert [screen.result.guarantee.epsilon for screen in pair] == [2.0, 3.0]
     assert [screen.result.params["weights_loc"].shape for screen in pair] == [(30,), (2,)]
 
@@ -450,7 +450,7 @@ def test_a_fit_without_privacy_is_shown_as_outside_the_guarantee(screens):
     screen.fit()
     assert screen.wait(PATIENCE)
     assert screen._session.baseline.label == "outside the guarantee"
-    assert screen.result.state == "done"
+    assert screen.result.status == "done"
     assert "auc" in screen._session.baseline
     assert not hasattr(screen.result, "baseline")
 
@@ -555,7 +555,7 @@ def test_a_fit_that_breaks_is_told_and_can_be_repeated(screens, monkeypatch):
     monkeypatch.setattr(fits, "prepare", prepare)
     screen.fit()
     assert screen.wait(PATIENCE)
-    assert screen.result.state == "done"
+    assert screen.result.status == "done"
 
 
 @pytest.mark.thorough
@@ -571,7 +571,7 @@ def test_a_result_that_cannot_be_shown_does_not_lock_the_screen(screens, private
     assert "cannot be shown" in screen.live.status.value
     assert "boom &lt;b&gt;" in screen.live.status.value
     assert (screen.run.fit.disabled, screen.run.stop.disabled) == (False, True)
-    assert screen.result.state == "done"
+    assert screen.result.status == "done"
 
 
 @pytest.mark.thorough
@@ -582,7 +582,7 @@ def test_a_score_that_fails_loses_nothing(screens, gallery, score):
     screen = screens(model="badly_scored", iterations=20)
     screen.fit()
     assert screen.wait(PATIENCE)
-    assert screen.result.state == "done"
+    assert screen.result.status == "done"
     assert "Done." in screen.live.status.value
 
 
@@ -596,7 +596,7 @@ def test_closing_stops_the_fit_and_frees_what_it_held(private_data):
     prepared = weakref.ref(screen._session.prepared)
     screen.close()
     assert screen.wait(PATIENCE)
-    assert screen.result.state == "cancelled"
+    assert screen.result.status == "cancelled"
     screen.fit()
     assert fits_running() == []
     assert screen._outlooks.wait(PATIENCE)

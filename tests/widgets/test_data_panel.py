@@ -35,7 +35,7 @@ def private_table(rows=NUMBER_OF_ROWS):
 
 @dataclasses.dataclass
 class Screen:
-    """A panel, the variables that it sees, and how often it told of a change."""
+    """A panel, the variables that it sees, and the number of reported changes."""
 
     panel: DataPanel
     variables: dict
@@ -51,13 +51,13 @@ class Screen:
         self.panel.path.value = str(path)
 
     def send(self, name, content):
-        """What a browser does when a file was picked."""
+        """Do what a browser does when a file is chosen."""
         self.panel.kind.value = FILE
         entry = {"name": name, "type": "text/csv", "size": len(content), "content": memoryview(content), "last_modified": 0}
         self.panel.upload.set_state({"value": [entry]})
 
     def declare(self, **columns):
-        """Fill in the rows of columns by the descriptions of their controls: {"lowest": "0", "role": "number"}."""
+        """Fill in the rows of columns by the labels of their controls: {"lowest": "0", "role": "number"}."""
         for column, values in columns.items():
             for description, value in values.items():
                 self.control(column if description == "role" else description, column).value = value
@@ -67,13 +67,13 @@ class Screen:
         return next(widget for widget in widgets_of(box) if getattr(widget, "description", None) == description)
 
     def texts(self):
-        """What is on the screen, without what is not displayed."""
+        """The text on the screen, without hidden parts."""
         return html.unescape(
             " ".join(str(widget.value) for widget in displayed(self.panel.view) if hasattr(widget, "value"))
         )
 
     def state(self):
-        """All that any widget of this process holds, told to the browser or not."""
+        """The state of all widgets in this process, sent to the browser or not."""
         held = [repr(widget.get_state()) + repr(widget.trait_values()) for widget in list(_instances.values())]
         return re.sub(r"[0-9a-f]{32}|0x[0-9a-f]+", "", html.unescape("".join(held)))  # without ids and addresses
 
@@ -125,7 +125,7 @@ def same(one, other):
 
 DECLARED = {
     "dose": {"lowest": "0", "highest": "200"},
-    "animal": {"its values": f"{TEXT}, goldfish", "other values allowed": True},
+    "animal": {"all values": f"{TEXT}, goldfish", "other values allowed": True},
     "tank": {"role": "group", "all groups": "north, south, west"},
     "ill": {"role": "target", "positive value": "7742"},
 }
@@ -404,7 +404,7 @@ def test_rows_are_not_shown_of_another_source_than_they_were_asked_for(screen, p
     assert not shown.panel.private_rows.value
     assert shown.panel._preview.value == ""
     shown.panel.show_dataset(other)
-    assert "private: none" in shown.panel._preview.value
+    assert "private, so none" in shown.panel._preview.value
 
 
 def test_a_changed_declaration_takes_the_preview_away(screen):
@@ -476,7 +476,7 @@ def test_a_broken_upload_is_told_beside_its_field(screen):
 def test_errors_of_the_records_do_not_quote_them(screen, spoil, argument):
     shown = screen(frame=private_table(300))
     shown.choose("frame")
-    shown.declare(dose={"lowest": "0", "highest": "200"}, animal={"its values": TEXT})
+    shown.declare(dose={"lowest": "0", "highest": "200"}, animal={"all values": TEXT})
     shown.declare(tank={"role": "group", "all groups": "north, south"}, ill={"role": "target", "positive value": "7742"})
     shown.variables["frame"] = spoil(shown.variables["frame"])
     with pytest.raises(ArgumentError) as caught:

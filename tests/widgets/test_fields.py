@@ -1,4 +1,4 @@
-"""A control with its label, its help and the place of its error."""
+"""Controls with their labels, help and errors."""
 
 import math
 

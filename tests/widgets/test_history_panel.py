@@ -1,4 +1,4 @@
-"""The fits of a session, and two of them side by side."""
+"""The table of a session's fits, and the comparison of two."""
 
 import dataclasses
 import html

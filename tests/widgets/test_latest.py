@@ -18,7 +18,7 @@ def latest():
 
 
 class Blocked:
-    """Work that tells when it has begun and ends when it is let go."""
+    """Work that signals when it has begun and ends when it is released."""
 
     def __init__(self, outcome):
         self.outcome = outcome

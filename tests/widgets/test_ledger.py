@@ -29,14 +29,14 @@ def promise(private_data):
 
 @pytest.fixture
 def book(tmp_path, monkeypatch):
-    """A ledger of this test's own, in the place of the user's."""
+    """This test's own ledger instead of the user's."""
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
     return books.Ledger()
 
 
 @pytest.fixture
 def spent(book, private_data, promise):
-    """The same with one fit that has ended, and the data set's records."""
+    """The ledger with one ended fit, and the data set's records."""
     records = id_of(private_data)
     (key,) = book.reserve(records, [promise], model="logistic")
     book.settle(key, 40)
@@ -69,13 +69,13 @@ def press(screen, name):
 
 
 def text(screen):
-    """All HTML in sight, as people read it."""
+    """The visible HTML as text."""
     parts = [part for part in inside(screen.view) if isinstance(part, ipywidgets.HTML) and part.layout.display != "none"]
     return html.unescape(re.sub("<[^>]*>", " ", "".join(part.value for part in parts)))
 
 
 def leave_interrupted(book, data, promise):
-    """What a process that was killed leaves."""
+    """Leave what a killed process leaves."""
     (key,) = book.reserve(id_of(data), [promise], model="logistic")
     book.mark([key], 10)
     with sqlite3.connect(book.path) as database:
@@ -96,7 +96,7 @@ def test_data_sets_are_listed_with_what_is_spent_on_them(spent, screens):
     row = re.findall(r"<td[^>]*>([^<]*)</td>", screen.table.value)
     assert row == ["1", "clinic", "1", "epsilon 1 at delta 0.001", "-", "-", "-", "-"]
     assert "The one fit satisfies (epsilon = 1, delta = 0.001)-differential privacy" in text(screen)
-    assert "No cap" in screen.spent.value
+    assert "There is no cap" in screen.spent.value
     assert "40 of 40" in screen.fits.value
     assert str(spent.path) in text(screen)
 
@@ -150,7 +150,7 @@ def test_a_cap_is_taken_away_for_a_reason_only(spent, screens):
     press(screen, "remove_cap")
     assert spent.entry("clinic").cap is None
     assert screen.why.error == ""
-    assert "clinic has no cap any more" in text(screen)
+    assert "The cap of clinic is removed" in text(screen)
     assert screen.remove_cap.disabled
 
 
@@ -159,7 +159,7 @@ def test_interrupted_fits_are_recovered(spent, screens, private_data, promise):
     assert screen.recover.disabled
     leave_interrupted(spent, private_data, promise)
     press(screen, "refresh")
-    assert "1 fit ended without a word" in text(screen)
+    assert "1 fit was interrupted" in text(screen)
     assert "at most 10 of 40" in screen.fits.value
     press(screen, "recover")
     assert "1 fit recovered" in text(screen)

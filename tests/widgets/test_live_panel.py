@@ -1,4 +1,4 @@
-"""What a running fit shows of itself."""
+"""The display of a running fit."""
 
 import dataclasses
 import html
@@ -18,7 +18,7 @@ PREPARED = types.SimpleNamespace(
 
 
 class Session:
-    """As much of a session as the panel looks at."""
+    """The parts of a session that the panel reads."""
 
     def __init__(self, result=None, **parts):
         self.prepared, self.result, self.baseline, self.stopping = PREPARED, result, None, False
@@ -106,17 +106,17 @@ def test_going_on_keeps_the_curves_and_a_new_fit_drops_them():
 
 
 @pytest.mark.parametrize(
-    ("state", "words", "style"),
+    ("status", "words", "style"),
     [("done", "Done.", "success"), ("cancelled", "Cancelled.", "warning"), ("failed", "Failed.", "danger")],
 )
-def test_an_end_is_told_in_words_with_its_numbers(done, state, words, style):
+def test_an_end_is_told_in_words_with_its_numbers(done, status, words, style):
     panel = LivePanel()
-    panel.finish(Session(dataclasses.replace(done, state=state, message="too <b>large" if state == "failed" else "")))
+    panel.finish(Session(dataclasses.replace(done, status=status, message="too <b>large" if status == "failed" else "")))
     assert words in panel.status.value
     assert "300 of 300 steps" in panel.status.value
     assert f"AUC {done.metrics['auc']:.4f}" in panel.status.value
     assert panel.progress.bar_style == style
-    assert ("too &lt;b&gt;large" in panel.status.value) == (state == "failed")
+    assert ("too &lt;b&gt;large" in panel.status.value) == (status == "failed")
     assert "at most 1 of 1" in panel.spent_text.value
 
 
@@ -139,7 +139,7 @@ def test_an_error_is_a_sentence_with_its_traceback_folded():
 
 def test_a_partial_result_is_shown_beside_the_error(cancelled):
     panel = LivePanel()
-    panel.finish(Session(dataclasses.replace(cancelled, state="failed"), problem="It broke.", details="Traceback"))
+    panel.finish(Session(dataclasses.replace(cancelled, status="failed"), problem="It broke.", details="Traceback"))
     for part in ("Failed.", "It broke.", "traceback", f"{cancelled.guarantee.steps_taken:,} of 300 steps"):
         assert part in panel.status.value
 

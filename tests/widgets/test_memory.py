@@ -19,7 +19,7 @@ PROGRAM = """
             assert worker.wait(120)
         screen.fit()
         assert screen.wait(120)
-        assert screen.result.state == "done"
+        assert screen.result.status == "done"
         for worker in (screen._outlooks, screen._compilations, screen.outcome._latest):
             assert worker.wait(120)
         print(resident(), flush=True)

@@ -26,7 +26,7 @@ def same_gallery_afterwards(monkeypatch):
 
 @pytest.fixture
 def panels():
-    """Makes panels, with the list of what they reported, and closes them."""
+    """Makes panels with a list of their reported changes, and closes them."""
     made = []
 
     def make(start="logistic", **options):

@@ -34,7 +34,7 @@ class Changes:
         self.count += 1
 
     def of(self, act):
-        """How often it is called while ``act()`` runs."""
+        """The number of calls while ``act()`` runs."""
         before = self.count
         act()
         return self.count - before
@@ -257,8 +257,8 @@ def test_problems_are_found_without_an_account(panel, monkeypatch):
 
 
 def fixed_sizes(panel):
-    """What keeps the screen from jumping: the sizes of the parts that change."""
-    layouts = [part.layout for part in (panel._state, panel._words, panel._picture)]
+    """The sizes of the parts that change, which keep the screen from jumping."""
+    layouts = [part.layout for part in (panel._headline, panel._words, panel._picture)]
     return [(layout.height, layout.min_height, layout.width, layout.display) for layout in layouts]
 
 
@@ -291,10 +291,10 @@ def test_nothing_moves_while_consequences_come_and_go(panel, seen):
 def test_older_consequences_are_called_so_while_new_ones_are_computed(panel, seen):
     panel.computing()
     assert "computing the consequences…" in visible_text(panel.view)
-    assert "before" not in visible_text(panel._state)
+    assert "before" not in visible_text(panel._headline)
     panel.show_outlook(seen, AUTOMATIC)
     panel.computing()
-    assert "the plan before" in visible_text(panel._state)
+    assert "the plan before" in visible_text(panel._headline)
     panel.show_outlook(seen, AUTOMATIC)
     assert "computing" not in visible_text(panel.view)
 

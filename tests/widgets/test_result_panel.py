@@ -135,7 +135,7 @@ def test_a_result_is_saved_where_the_user_says(panel, tmp_path, done):
 
 def test_a_folder_that_cannot_be_written_is_told_beside_its_field(panel, tmp_path):
     (tmp_path / "file").write_text("")
-    for text, words in ((str(tmp_path / "file/below"), "cannot write there"), (" ", "name a folder")):
+    for text, words in ((str(tmp_path / "file/below"), "cannot write there"), (" ", "name of a folder")):
         panel.folder.value = text
         panel.save.click()
         assert words in panel.folder.error

@@ -1,4 +1,4 @@
-"""What is declared about a table, and the controls that take it."""
+"""Declarations about a table, and their controls."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ def changes():
 
 @pytest.fixture
 def make(changes):
-    """Makes an editor of columns; every change is noted."""
+    """Makes an editor of columns and records its changes."""
     made = []
 
     def editor(*columns, roles=None, declaration=None):
@@ -168,7 +168,7 @@ def test_declarations_begin_empty_and_follow_the_controls(make, changes):
     assert row["lowest"].value == row["highest"].value == ""
     assert row["lowest"].placeholder
     row["lowest"].value, row["highest"].value, row["whole numbers"].value = "0", "120", True
-    controls(editor.row("sex"))["its values"].value = "f, m"
+    controls(editor.row("sex"))["all values"].value = "f, m"
     controls(editor.row("sex"))["other values allowed"].value = True
     assert len(changes) == 5
     assert editor.declaration() == table(changed(AGE, whole=True), changed(SEX, other=True))
@@ -183,7 +183,7 @@ def test_another_role_asks_for_other_things_and_keeps_what_was_typed(make):
         asked[role] = list(controls(editor.row("age")))[1:]
     assert asked == {
         "number": ["lowest", "highest", "whole numbers"],
-        "category": ["its values", "other values allowed"],
+        "category": ["all values", "other values allowed"],
         "yes / no": [],
         "target": ["positive value", "or threshold", "or all classes"],
         "group": ["all groups"],

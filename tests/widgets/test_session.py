@@ -23,7 +23,7 @@ class FakeFit:
         self.go = threading.Semaphore(0)
         self.privacy = types.SimpleNamespace(iterations=100, epsilon=1.0)
         self.can_resume = False
-        self.outcome = types.SimpleNamespace(state="done")
+        self.outcome = types.SimpleNamespace(status="done")
 
     def compile(self):
         pass
@@ -167,14 +167,14 @@ def test_a_stopped_fit_goes_on_in_the_same_session():
     assert session.prepared is fit
 
 
-@pytest.mark.parametrize("state", ["done", "cancelled"])
-def test_the_comparison_comes_after_a_whole_fit_alone(monkeypatch, state):
+@pytest.mark.parametrize("status", ["done", "cancelled"])
+def test_the_comparison_comes_after_a_whole_fit_alone(monkeypatch, status):
     monkeypatch.setattr(baseline, "without_privacy", lambda prepared, stop: {"auc": 0.75})
     fit = FakeFit([])
-    fit.outcome.state = state
+    fit.outcome.status = status
     session = started(fit, baseline=True)
     assert session.wait(PATIENCE)
-    assert session.baseline == ({"auc": 0.75} if state == "done" else None)
+    assert session.baseline == ({"auc": 0.75} if status == "done" else None)
 
 
 def test_a_comparison_that_breaks_leaves_the_private_fit(monkeypatch):

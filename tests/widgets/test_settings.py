@@ -1,4 +1,4 @@
-"""What the controls say: checked field by field, and printed as code."""
+"""Settings in the controls: checked field by field, and printed as code."""
 
 import dataclasses
 
@@ -165,7 +165,7 @@ def test_cells_are_code_that_runs(private_data, tmp_path, monkeypatch):
     names = {}
     for cell in cells[1:]:
         exec(cell, names)
-    assert names["result"].state == "done"
+    assert names["result"].status == "done"
     assert (tmp_path / "runs/mine/report.html").is_file()
 
 

@@ -54,7 +54,7 @@ def run(screen):
 
 
 def open_chosen(screen):
-    """Open the fit that is chosen, and wait until all of it is there."""
+    """Open the chosen fit, and wait until it is complete."""
     screen.outcome.open.click()
     assert screen._openings.wait(PATIENCE)
     for worker in (screen.opened._outlooks, screen.opened._compilations, screen.opened.outcome._latest):
@@ -63,7 +63,7 @@ def open_chosen(screen):
 
 
 def text(part):
-    """All HTML inside, as people read it."""
+    """The HTML inside as text."""
     return html.unescape("".join(each.value for each in inside(part) if isinstance(each, ipywidgets.HTML)))
 
 
@@ -73,7 +73,7 @@ def buttons(screen):
 
 
 class Output:
-    """What ``display`` shows, kept for the test to look at."""
+    """Keeps what ``display`` shows."""
 
     def __init__(self):
         self.shown, self.updates = [], []
@@ -88,7 +88,7 @@ class Output:
 
 @pytest.fixture(scope="module")
 def ended():
-    """A screen after a sweep of public records: (screen, figures that were shown, what ``display`` was given)."""
+    """A screen after a sweep of public records: (screen, shown figures, arguments of ``display``)."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         output = Output()
         monkeypatch.setattr(run_screen, "display", output)
@@ -140,7 +140,7 @@ def test_nothing_starts_before_the_plan_is_there(screens):
 
 BAD = [
     ("epsilons", "1, -1", "epsilons = 1, -1: -1 must be a finite number"), ("epsilons", "one", "one must be"),
-    ("epsilons", " ", "needs one value at least"), ("seeds", "2.5", "seeds = 2.5: must be a whole number"),
+    ("epsilons", " ", "must have at least one value"), ("seeds", "2.5", "seeds = 2.5: must be a whole number"),
     ("seeds", "1001", "at most 1000"), ("iterations", "10, 0", "0 must be a whole"), ("num_records", "1", "1 must be a"),
     ("clips", "0", "0 must be"), ("learning_rates", "fast", "fast must be"), ("delta", "2", "delta = 2: must be a"),
 ]  # fmt: skip
@@ -153,12 +153,12 @@ def test_a_bad_value_is_explained_beside_its_field(screens):
         before, field.value = field.value, value
         assert shown in html.unescape(field.error)
         assert buttons(screen) == [False, False, False]
-        assert "Mend what is marked" in text(screen.spending.view)
+        assert "Fix the highlighted fields" in text(screen.spending.view)
         field.value = before
         assert field.error == ""
     assert screen.ranges.more.is_open
     screen.ranges.samplers["poisson"].value = False
-    assert "samplers: tick one" in text(screen.ranges.view)
+    assert "samplers: tick at least one" in text(screen.ranges.view)
 
 
 def test_what_only_the_records_tell_is_explained_too(screens, private_data, tmp_path):
@@ -175,7 +175,7 @@ def test_what_only_the_records_tell_is_explained_too(screens, private_data, tmp_
 
 def test_fits_that_cannot_be_run_are_told_before_the_others_start(screens):
     screen = settle(screens(epsilons=(1, 100), seeds=1, iterations=(1,)))
-    assert "1 fits cannot be run as asked: epsilon=100.0" in text(screen.spending.view)
+    assert "1 fit cannot run with these settings: epsilon=100.0" in text(screen.spending.view)
     assert buttons(screen) == [True, False, False]
 
 
@@ -225,11 +225,11 @@ def test_the_figure_fills_while_the_sweep_runs(ended):
 
 def test_what_is_there_is_not_run_again_and_gives_the_time(ended):
     screen = ended.screen
-    assert "All 13 fits are there." in text(screen.spending.view)
+    assert "All 13 fits are done." in text(screen.spending.view)
     assert buttons(screen) == [False, False, False]
     screen.ranges.fields["seeds"].value = "7"
     settle(screen)
-    assert "15 fits, of which 2 are still to be run. About 1 s of steps" in re.sub("<.*?>", "", text(screen.spending.view))
+    assert "15 fits, of which 2 are missing. About 1 s of steps" in re.sub("<.*?>", "", text(screen.spending.view))
     assert buttons(screen) == [True, False, False]
     screen.ranges.fields["seeds"].value = "6"
     settle(screen)
@@ -260,12 +260,12 @@ def test_another_score_is_drawn_where_it_is_chosen(ended):
     assert outcome._figures.wait(PATIENCE)
 
 
-def test_a_record_that_needs_no_widgets_stays_in_the_notebook(ended):
+def test_output_that_needs_no_widgets_stays_in_the_notebook(ended):
     assert ended.output.shown[0] is ended.screen.view
-    record = ended.output.updates[-1]
-    assert "sweep of logistic on breast_cancer, 13 of 13 fits, done" in record
-    assert "<img" in record
-    assert "<table" in record
+    output = ended.output.updates[-1]
+    assert "sweep of logistic on breast_cancer, 13 of 13 fits, done" in output
+    assert "<img" in output
+    assert "<table" in output
 
 
 @pytest.mark.thorough
@@ -313,7 +313,7 @@ def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_pa
     assert screen.wait(PATIENCE)
     assert (screen.result.state, len(screen.result.table)) == ("done", 12)
     again = settle(screens(store=str(tmp_path / "fits.sqlite"), seeds=6))
-    assert "All 12 fits are there." in text(again.spending.view)
+    assert "All 12 fits are done." in text(again.spending.view)
     assert f"store='{tmp_path / 'fits.sqlite'}'" in text(again.outcome.export)
 
 
@@ -389,7 +389,7 @@ def test_what_was_spent_on_the_same_records_counts_for_the_next_plan(ended_priva
     settle(screen)
     assert screen._ready.prepared.total.fits == 6
     assert screen._ready.prepared.total.epsilon > spent
-    assert "4 of these fits of the same records are there already" in text(screen.spending.view)
+    assert "4 of these fits have already been made" in text(screen.spending.view)
 
 
 @pytest.mark.thorough
@@ -400,7 +400,7 @@ def test_a_private_score_is_computed_only_on_request_and_explained_as_a_leak(scr
     screen.run.evaluate_private.value = True
     settle(screen)
     assert "Choosing the fit with the best score on private evaluation records leaks" in text(screen.spending.view)
-    assert "leaks as well" in text(screen.run.view)
+    assert "leaks as well, because" in text(screen.run.view)
     screen.spending.accept.value = True
     run(screen)
     assert "outside the guarantee" in screen.outcome.table.value

@@ -1,15 +1,15 @@
-"""An audit: what fits run is run on records of the auditor's own, and attacked. ``PARTS`` lists what is looked at.
+"""Audits: the code that fits run, attacked on the auditor's own records. ``PARTS`` lists the parts of an audit.
 
-"attack": a canary is a record whose presence the attacker tries to tell from what the run released. The attack is
-white-box, as the guarantee allows: the attacker knows model, settings and all other records, and sees the noised sum of
-every step. Only the minibatches and the noise are secret. ``workbench.auditing.bounds`` says what that proves.
+"attack": a canary is a record whose presence the attacker infers from what the run released. The attack is white-box, as
+the guarantee allows: the attacker knows the model, the settings and all other records, and sees the noised sum of every
+step. Only the minibatches and the noise are secret. ``workbench.auditing.bounds`` says what an attack proves.
 
-The other parts need no statistics. "paths": the compiled chunks of a fit, its checkpoints and the lanes of a sweep release
-what the steps do that were attacked. "sensitivity": with minibatch and noise fixed, no record moves the sum by more than the
-noise is for, however it was made. "arrays": record arrays of another size are refused. "accountant": the promised epsilon is
-not below a lower bound that shares nothing with the accountant. "resume": noise that was seen is not used again.
+The other parts need no statistics. "paths": a fit's compiled chunks, its checkpoints and the lanes of a sweep release the
+same as the attacked steps. "sensitivity": with minibatch and noise fixed, no record, however extreme, moves the sum by more
+than the noise is calibrated for. "arrays": record arrays of another size are refused. "accountant": the promised epsilon is
+not below a lower bound from code that shares nothing with the accountant. "resume": released noise is not used again.
 
-The planted bugs are there to show that each part can fail, and can be reached from here only.
+Planted bugs show that each part can fail. They can only be reached from here.
 """
 
 from workbench.auditing.bugs import PLANTED_BUGS

@@ -1,13 +1,13 @@
-"""A second opinion on the accountant: lower bounds on delta and epsilon of a plan, from an attack that is computed exactly.
+"""A second opinion on the accountant: lower bounds on a plan's delta and epsilon, from an exactly computed attack.
 
-The attacker's data sets are the simplest there are: no record but the canary moves the noised sum. One step is then a pair
-of distributions on a line, P with the canary and Q without it (or with its opposite), normal mixtures. A bound for them is
-a lower bound for the plan. The code shares nothing with the accountant that promises, which bounds the same from above.
+The attacker uses the simplest data sets: only the canary moves the noised sum. One step is then a pair of distributions on a
+line, P with the canary and Q without it (or with its opposite), both normal mixtures. A bound for this pair is a lower bound
+for the plan. The code shares nothing with the accountant, which bounds the same quantity from above.
 
-Where outcomes are merged the attacker can only lose (data processing), so a lower bound stays one. Outcomes are merged into
-ones whose losses log P/Q are whole multiples of a width: they then add up exactly over the steps, on a grid, and T steps
-are the T-th power of a discrete Fourier transform, of the distribution tilted by e^(theta loss) so that the losses that
-decide are in the middle. What rounding and the ends of the grid could add is subtracted.
+Merging outcomes can only weaken the attacker (data processing), so the bound remains a lower bound. Outcomes are merged
+until their losses log P/Q are whole multiples of a width. Such losses add up exactly over the steps, on a grid, and T steps
+are the T-th power of a discrete Fourier transform. The distribution is first tilted by e^(theta loss), which moves the
+decisive losses to the middle of the grid. What rounding and the ends of the grid could add is subtracted.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from scipy.special import ndtr
 __all__ = ["delta_lower_bound", "epsilon_lower_bound"]
 
 _REACH = 9.0  # standard deviations beyond which outcomes are merged into one
-_PER_DEVIATION = 10  # grid points for a standard deviation of one step's loss,
-_MOST_OUTCOMES = 10**5  # but no more of them than this
-_PER_POINT = 4  # outcomes before merging
+_PER_DEVIATION = 10  # grid points per standard deviation of one step's loss
+_MOST_OUTCOMES = 10**5  # grid points, at most
+_PER_POINT = 4  # outcomes per grid point before merging
 _LARGEST = 2**22  # points of a window
-_WINDOW = 14.0  # standard deviations on each side of its middle
-_SLACK = 1e-11  # of a loss: rounding in its two probabilities
+_WINDOW = 14.0  # standard deviations on each side of the window's middle
+_SLACK = 1e-11  # error of a loss, from rounding in its two probabilities
 _LARGEST_EPSILON = 200.0
 
 
 class _Step(NamedTuple):
-    """P = (1 - q) N(0, 1) + q N(there, 1) and Q likewise with ``instead``; there > instead, so the loss grows."""
+    """P = (1 - q) N(0, 1) + q N(there, 1), and Q likewise with ``instead`` < ``there``. The loss increases."""
 
     rate: float
     there: float
@@ -49,12 +49,12 @@ class _Step(NamedTuple):
         return terms[0] - terms[1]
 
     def masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities of P and Q between edges and beyond them."""
+        """Probabilities under P and Q between the edges and beyond them."""
         ends = np.concatenate([[-np.inf], edges, [np.inf]])
 
         def normal(mean: float) -> np.ndarray:
             low, high = ends[:-1] - mean, ends[1:] - mean
-            # from the nearer tail, which loses no digits
+            # the nearer tail loses no digits
             return np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
 
         absent = (1 - self.rate) * normal(0.0)
@@ -69,7 +69,7 @@ class _Losses(NamedTuple):
     probabilities: np.ndarray
 
     def cumulant(self, tilt: float) -> tuple[float, float, float]:
-        """log E[e^(tilt loss)], and mean and variance of the tilted loss."""
+        """log E[e^(tilt loss)], and the mean and variance of the tilted loss."""
         losses = self.places * self.width
         exponents = tilt * losses + np.log(self.probabilities)
         largest = float(exponents.max())
@@ -80,7 +80,7 @@ class _Losses(NamedTuple):
 
 
 def _merged(step: _Step) -> _Losses:
-    """Outcomes of a step merged, from small losses to large ones, until each merger's loss is a multiple of the width."""
+    """Merge a step's outcomes, from small losses to large ones, until each loss is a multiple of the width."""
     low, high = min(0.0, step.instead) - _REACH, max(0.0, step.there) + _REACH
     outcomes = np.linspace(low, high, 400_001)
     losses = step.loss(outcomes)
@@ -96,7 +96,7 @@ def _merged(step: _Step) -> _Losses:
     for p, q in zip(with_it.tolist(), without.tolist(), strict=True):
         while p > 0 and q > 0:
             ratio = math.exp(place * width) if abs(place) < 10**17 else 0.0
-            if held_q == 0.0 and p > ratio * q:  # nothing held, and the target is behind
+            if held_q == 0.0 and p > ratio * q:  # nothing is held, and this loss is already above the target
                 place = math.ceil(math.log(p / q) / width - 1e-9)
                 ratio = math.exp(place * width)
             excess = p - ratio * q
@@ -107,7 +107,7 @@ def _merged(step: _Step) -> _Losses:
             found[place] = found.get(place, 0.0) + held_p + share * p
             p, q = (1 - share) * p, (1 - share) * q
             place, held_p, held_q = place + 1, 0.0, 0.0
-    if held_p > 0:  # a smaller loss, which only weakens the attack
+    if held_p > 0:  # rounded down, which only weakens the attack
         last = math.floor(math.log(held_p / held_q) / width)
         found[last] = found.get(last, 0.0) + held_p
     places = np.array(sorted(found))
@@ -116,10 +116,10 @@ def _merged(step: _Step) -> _Losses:
 
 
 def _composed_delta(losses: _Losses, steps: int, epsilon: float) -> float:
-    """A lower bound on delta(epsilon) after ``steps`` steps; may be below 0, where it says nothing."""
+    """A lower bound on delta(epsilon) after ``steps`` steps. It may be below 0 and then says nothing."""
     epsilon += steps * _SLACK
     if steps * losses.places[-1] * losses.width <= epsilon:
-        return 0.0  # no loss is as large as that
+        return 0.0  # no loss is above epsilon
     tilt = _tilt(losses, epsilon / steps)
     log_mean, mean, variance = losses.cumulant(tilt)
     places, width = losses.places, losses.width
@@ -136,7 +136,7 @@ def _composed_delta(losses: _Losses, steps: int, epsilon: float) -> float:
     window = window[decisive]
     beyond = window * width - epsilon
     total = float(composed[window % points] @ (np.exp(-tilt * beyond) * -np.expm1(-beyond)))
-    # errors of the transform and of its power, entry by entry; and mass that came round from beyond the window
+    # subtract the errors of the transform and its power in every entry, and the mass that wrapped around the window
     rounding = 4 * np.finfo(float).eps * math.log2(points)
     entry = rounding * (1 + steps * 2 * float(np.sum(np.abs(spectrum) ** (steps - 1))) / points)
     total -= entry * (min(points, 1 / (tilt * width)) if tilt > 0 else points)
@@ -145,19 +145,19 @@ def _composed_delta(losses: _Losses, steps: int, epsilon: float) -> float:
 
 
 def _tilt(losses: _Losses, target: float) -> float:
-    """theta >= 0 with which one step's tilted mean loss is ``target``, or 0 where it is larger by itself."""
+    """theta >= 0 that makes one step's tilted mean loss ``target``; 0 if the mean is larger without tilting."""
     if losses.cumulant(0.0)[1] >= target:
         return 0.0
     high = 1.0
     while losses.cumulant(high)[1] < target:
         high *= 2
-        if high > 1e6:  # the largest loss, all but exactly
+        if high > 1e6:  # the mean is almost exactly the largest loss
             return high
     return float(brentq(lambda tilt: losses.cumulant(tilt)[1] - target, 0.0, high, rtol=1e-6))
 
 
 def _beyond(losses: _Losses, steps: int, tilt: float, mean: float, variance: float, distance: float) -> float:
-    """Chernoff's bound on the tilted probability of a total loss further than ``distance`` from its mean, both sides."""
+    """Chernoff's bound on the tilted probability that the total loss is further than ``distance`` from its mean."""
     start = losses.cumulant(tilt)[0]
     total = 0.0
     for sign in (1, -1):
@@ -172,8 +172,8 @@ def _steps(
 ) -> tuple[list[_Step], int]:
     """The attacker's pairs, one for each direction, and how often they are composed.
 
-    A Gaussian mechanism of T steps is one of a single step. Of a shuffled epoch the attacker adds all noised sums up, so the
-    order need not be known to it; an epoch that is not complete is left out.
+    T steps of a Gaussian mechanism are equivalent to one. The attacker adds up all noised sums of a shuffled epoch, and so
+    does not need to know the order. An incomplete epoch is left out.
     """
     unit = 1 / noise_multiplier
     sensitivity = 2.0 if relation == "replace_one" else 1.0
@@ -182,7 +182,7 @@ def _steps(
         shift = sensitivity * unit * math.sqrt(steps // epoch / epoch)
         return ([_Step(1.0, shift, 0.0)] if shift > 0 else []), 1
     if relation == "replace_one":
-        # all other records at 0, or all at the other end of C, where only minibatches with the canary differ
+        # all other gradients are 0, or all are opposite to the canary's, so that only minibatches with the canary differ
         return [
             _Step(sampling_rate, unit, -unit),
             _Step(sampling_rate, 2 * unit, 0.0),
@@ -194,7 +194,7 @@ def _steps(
 def delta_lower_bound(
     *, sampler: str, relation: str, sampling_rate: float, noise_multiplier: float, steps: int, epsilon: float
 ) -> float:
-    """No delta below this holds at ``epsilon``; at least 0. The arguments are those of ``privacy.delta``, one phase."""
+    """A delta >= 0 below which none holds at ``epsilon``. The arguments are those of ``privacy.delta`` for one phase."""
     pairs, count = _steps(sampler, relation, sampling_rate, noise_multiplier, steps)
     return max([0.0, *(_composed_delta(_merged(pair), count, epsilon) for pair in pairs)])
 
@@ -202,7 +202,7 @@ def delta_lower_bound(
 def epsilon_lower_bound(
     *, sampler: str, relation: str, sampling_rate: float, noise_multiplier: float, steps: int, delta: float
 ) -> float:
-    """No epsilon below this holds at ``delta``; at least 0. The arguments are those of ``privacy.epsilon``, one phase."""
+    """An epsilon >= 0 below which none holds at ``delta``. The arguments are those of ``privacy.epsilon`` for one phase."""
     best = 0.0
     pairs, count = _steps(sampler, relation, sampling_rate, noise_multiplier, steps)
     for pair in pairs:

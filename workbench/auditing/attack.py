@@ -1,7 +1,7 @@
-"""The attack: runs with and without canaries, and what each step's noised sum says of them.
+"""The attack: runs with and without canaries, and what each step's noised sum reveals about them.
 
-Runs go through ``PrivateStep.draw`` and ``PrivateStep.step``; all that is added is a mechanism that also notes what it
-returns. The part "paths" shows that fits release the same.
+Runs go through ``PrivateStep.draw`` and ``PrivateStep.step``, with a mechanism that also keeps what it returns. The part
+"paths" shows that fits release the same.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ __all__ = ["SCORES", "Attack", "clipped_gradients", "evidence_of"]
 SCORES = ("alignment of the noised sums with the canary's gradient", "smallness of the noised sums")
 
 _AT_ONCE, _NUMBERS_AT_ONCE = 500, 2**24  # runs in one vectorised run, and numbers in their per-record gradients
-_OWN_DRAWS = 8  # of a record's own base noise, for its mean gradient
+_OWN_DRAWS = 8  # draws of a record's own base noise, for its mean gradient
 
 
 def clipped_gradients(
     step: PrivateStep, clip: float, params: Any, draws: Draws, canaries: Canaries
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """At this step's release point: clipped gradients of ``present`` and ``absent``, float[m, d] each (zeros for no
-    record), and the sum of those of ``others``, float[d].
+    """Clipped gradients at this step's release point: of ``present``, of ``absent`` and the sum of those of ``others``.
 
-    Where a record's loss has base noise of its own, that is as secret as the minibatch: the attacker takes the mean over
-    draws of its own, not the step's.
+    The first two are float[m, d], with zeros where there is no record; the sum is float[d]. If a record's loss has its own
+    base noise, that noise is as secret as the minibatch, so the attacker averages over independent draws of it.
     """
     caught: list[tuple[jax.Array, jax.Array, jax.Array]] = []
     keys = jax.random.split(jax.random.key(0), _OWN_DRAWS if step.estimator.base_noise(step.model) else 1)
@@ -66,7 +65,7 @@ def clipped_gradients(
         caught.append((present, absent, total(canaries.others)))
         return jax.tree.map(jnp.zeros_like, u)
 
-    # the estimator itself says which loss is differentiated where, so an audit follows it whatever it is
+    # the estimator chooses the loss and where it is differentiated, so the audit works for every estimator
     step.estimator.gradient(step.model, params, draws.base_noise, step.sampler.sampling_rate, release)
     return caught[0]
 
@@ -74,16 +73,16 @@ def clipped_gradients(
 def evidence_of(
     noised: jax.Array, gradients: tuple[jax.Array, jax.Array, jax.Array], rate: float, deviation: float
 ) -> tuple[jax.Array, jax.Array]:
-    """For each canary the log-likelihood ratio of present to absent in one step, float[m], and the step's log mean square.
+    """Each canary's log-likelihood ratio of presence in one step, float[m], and the step's log mean square.
 
-    The other records' part, canaries among them, counts with its mean. A row is in the minibatch with probability q, so
-    what it has the density (1 - q) N(0, s^2) + q N(g, s^2) and the ratio has one such mixture above and one below. Where
-    these are approximations (several rows, other samplers) the attack is weaker, not wrong: any score is allowed.
+    The contribution of all other records, including other canaries, is replaced by its mean. A row is in the minibatch with
+    probability q, so what remains has the density (1 - q) N(0, s^2) + q N(g, s^2), and the ratio is that of two such
+    mixtures. Where this is an approximation (several rows, other samplers) the attack is weaker but valid: any score is.
     """
     present, absent, others = gradients
     means = rate * (present + absent) / 2
     rest = noised - rate * others - jnp.sum(means, axis=0)
-    left = rest + means  # for each canary: what the others do not explain
+    left = rest + means  # for each canary, what the other records do not explain
 
     def mixture(gradient: jax.Array) -> jax.Array:
         exponent = jnp.sum(gradient * left - gradient**2 / 2, axis=1) / deviation**2
@@ -95,9 +94,11 @@ def evidence_of(
 
 @dataclass(frozen=True)
 class Attack:
-    """One way of running and attacking: everything but the coins and the keys of runs.
+    """An attack: everything except the coins and keys of its runs.
 
-    ``make_step(mechanism, key, records)`` makes the step. ``expected``: public expected size of a minibatch.
+    :param make_step: ``make_step(mechanism, key, records)`` is the step for these records.
+    :param claimed: the mechanism of the claim.
+    :param expected: public expected size of a minibatch.
     """
 
     make_step: Callable[[GaussianMechanism, jax.Array, Rows], PrivateStep]
@@ -109,10 +110,10 @@ class Attack:
     start_key: jax.Array
 
     def scorer(self, rows: Rows) -> tuple[Callable[[jax.Array, Rows], tuple[jax.Array, jax.Array]], int]:
-        """A function of a run's key and of records shaped as ``rows``: it trains on them and attacks what it sees.
+        """A function that trains on records and attacks what the run releases, and how many such runs fit into memory.
 
-        It returns the scores: evidence for each canary, float[m], and smallness of the noised sums, float. The second
-        result is how many runs fit into memory at once.
+        The function takes a run's key and records shaped like ``rows``. It returns the scores: the evidence for each canary,
+        float[m], and the smallness of the noised sums, float.
         """
         seen = watched(self.claimed, self.bug, self.expected)
         throw_away(self.start_key)
@@ -132,7 +133,7 @@ class Attack:
                 ratios, log_size = evidence_of(
                     seen.noised_sum(), gradients, step.sampler.sampling_rate, self.claimed.standard_deviation
                 )
-                # a step that broke says nothing; that too is a function of what was released
+                # a step that is not finite gives no evidence; that, too, is a function of the release
                 return (following, evidence + jnp.nan_to_num(ratios), log_sizes + jnp.nan_to_num(log_size)), None
 
             first = (start._replace(key=key), jnp.zeros(self.canaries.count), jnp.zeros(()))
@@ -143,20 +144,20 @@ class Attack:
         return scores, max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // numbers))
 
     def many_runs(self, keys: dict[bool, jax.Array]) -> dict[bool, np.ndarray]:
-        """Scores of independent runs with (True) and without (False) the one canary, float[number of keys, 2]."""
+        """Scores of independent runs with (True) and without (False) the canary, float[number of keys, 2]."""
         compiled: dict[int, Callable[..., tuple[jax.Array, jax.Array]]] = {}
         found = {}
         for present, own in keys.items():
             rows = self.canaries.rows(np.array([present]))
             size = len(rows[0])
-            if size not in compiled:  # under replace_one both sides have one size
+            if size not in compiled:  # under replace_one both sides have the same size
                 compiled[size] = jax.jit(functools.partial(_for_each_key, *self.scorer(rows)))
             evidence, smallness = compiled[size](own, rows)
             found[present] = np.stack([evidence[:, 0], smallness], axis=1)
         return found
 
     def one_run(self, coins: np.ndarray, key: jax.Array) -> np.ndarray:
-        """Scores of the canaries of one run, float[m]."""
+        """Scores of the canaries in one run, float[m]."""
         rows = self.canaries.rows(coins)
         scores, _ = self.scorer(rows)
         return np.asarray(jax.jit(scores)(key, rows)[0])

@@ -1,9 +1,8 @@
-"""Lower bounds on epsilon from attacks: what an audit's scores prove about the mechanism that they came from.
+"""Lower bounds on epsilon from the scores of an attack.
 
-A guarantee is an upper bound on what leaks. An attack that tells two neighbouring data sets apart better than (epsilon,
-delta) allows refutes it. Both bounds here hold with the stated confidence for any scores whatever, so a weak attack gives a
-small number and never a wrong one; only statistics are done here, and where the scores come from is ``workbench.auditing``'s
-business.
+A guarantee is an upper bound on what leaks. An attack that distinguishes two neighbouring data sets better than (epsilon,
+delta) allows refutes it. Both bounds here hold with the stated confidence for any scores, so a weak attack gives a small
+bound and never a wrong one. This module does only the statistics; ``workbench.auditing`` makes the scores.
 """
 
 from __future__ import annotations
@@ -20,16 +19,19 @@ from workbench import _validate
 __all__ = ["LowerBound", "epsilon_lower_bound", "one_run_epsilon_lower_bound", "one_run_p_value", "usual_guesses"]
 
 _THRESHOLDS = 120  # tried from each end of the scores
-# an event is chosen by the bound at this much less risk, so that few counts, which fresh trials may not repeat, do not win:
-# with 1000 to 10,000 trials of a Gaussian mechanism the lowest bounds of many audits rise by a tenth and more
+# The event is chosen by a bound whose failure probability is divided by this. Otherwise events with few counts win, which
+# fresh trials may not repeat. With 1000 to 10,000 trials of a Gaussian mechanism, the lowest bounds of many audits rise by
+# a tenth or more.
 _CAUTION = 100
 _SHARES = (1 / 2, 1 / 8, 1 / 32)  # of the canaries that are guessed
 
 
 class LowerBound(NamedTuple):
-    """A lower bound on epsilon, >= 0, with what it rests on.
+    """A lower bound on epsilon, with its evidence.
 
-    :param score: column of the score that gave it. :param evidence: the counts behind it, in words.
+    :param epsilon: the bound, >= 0.
+    :param score: column of the score that gave it.
+    :param evidence: the counts behind it, in words.
     """
 
     epsilon: float
@@ -38,7 +40,7 @@ class LowerBound(NamedTuple):
 
 
 class _Test(NamedTuple):
-    """Says "in" where a score is at least ``threshold``, else "out"; ``presence`` tells which word is the evidence."""
+    """A test that says "in" for scores of at least ``threshold``. Its evidence is "in" if ``presence``, else "out"."""
 
     score: int
     threshold: float
@@ -46,13 +48,14 @@ class _Test(NamedTuple):
 
 
 def _columns(name: str, scores: Any, smallest: int) -> np.ndarray:
-    """``scores`` as float64[trials, kinds of score]."""
+    """``scores`` as float64[trials, scores per trial]."""
     columns = np.asarray(scores, np.float64)
     columns = columns[:, None] if columns.ndim == 1 else columns
     if columns.ndim != 2 or len(columns) < smallest or columns.shape[1] < 1:
-        raise _validate.ArgumentError(name, np.shape(scores), f"must be one or more scores for each of {smallest} or more.")
+        expectation = f"must have at least {smallest} rows, with one or more scores in each."
+        raise _validate.ArgumentError(name, np.shape(scores), expectation)
     if np.isnan(columns).any():
-        raise _validate.ArgumentError(name, math.nan, "must not hold NaN: decide what a failed run says.")
+        raise _validate.ArgumentError(name, math.nan, "must not contain NaN: choose a score for failed runs.")
     return columns
 
 
@@ -61,10 +64,10 @@ def _delta(delta: Any) -> float:
 
 
 def _log_ratio(likely: Any, of_likely: int, unlikely: Any, of_unlikely: int, delta: float, confidence: float) -> Any:
-    """max(0, log((p - delta) / r)) with p bounded from below and r from above, by one-sided Clopper-Pearson bounds.
+    """max(0, log((p - delta) / r)), with one-sided Clopper-Pearson bounds on p (from below) and r (from above).
 
-    p is the probability of an event on one side, r on the other; each bound fails with probability (1 - confidence) / 2.
-    The counts may be arrays.
+    p and r are the probabilities of an event on the two sides. Each bound fails with probability (1 - confidence) / 2. The
+    counts may be arrays.
     """
     allowed = (1 - confidence) / 2
     likely, unlikely = np.asarray(likely), np.asarray(unlikely)
@@ -74,7 +77,7 @@ def _log_ratio(likely: Any, of_likely: int, unlikely: Any, of_unlikely: int, del
 
 
 def _counts(test: _Test, inside: np.ndarray, outside: np.ndarray) -> tuple[int, int, int, int]:
-    """(events on the side where the test's word is right, trials there, events on the other side, trials there)."""
+    """Counts of events and trials: on the side where the test's evidence is right, then on the other side."""
     said_in = [int(np.sum(side[:, test.score] >= test.threshold)) for side in (inside, outside)]
     if test.presence:
         return said_in[0], len(inside), said_in[1], len(outside)
@@ -82,11 +85,11 @@ def _counts(test: _Test, inside: np.ndarray, outside: np.ndarray) -> tuple[int, 
 
 
 def _best_test(inside: np.ndarray, outside: np.ndarray, delta: float, confidence: float) -> _Test:
-    """The test with the largest bound on these trials, over all scores, both directions and a grid of thresholds."""
+    """The test with the largest bound on these trials, among all scores, both directions and a grid of thresholds."""
     best, choice = -1.0, _Test(0, math.inf, True)
     for score in range(inside.shape[1]):
         pooled = np.unique(np.concatenate([inside[:, score], outside[:, score]]))
-        # dense at both ends, where one false alarm more or less matters
+        # dense at both ends, where a single false alarm matters
         ranks = np.geomspace(1, len(pooled), _THRESHOLDS).astype(int) - 1
         thresholds = pooled[np.union1d(ranks, len(pooled) - 1 - ranks)]
         said_in = [
@@ -104,18 +107,19 @@ def _best_test(inside: np.ndarray, outside: np.ndarray, delta: float, confidence
 
 
 def epsilon_lower_bound(scores_in: Any, scores_out: Any, delta: float, confidence: float = 0.95) -> LowerBound:
-    """What many independent runs prove: epsilon of the mechanism is at least this, with the given confidence.
+    """A lower bound on a mechanism's epsilon from many independent runs, which holds with the given confidence.
 
-    (epsilon, delta) with respect to the two neighbouring data sets bounds every event E both ways, so
-    P(E | in) <= e^epsilon P(E | out) + delta for E = "score >= t" and P(E | out) <= e^epsilon P(E | in) + delta for
-    E = "score < t". Every second trial (0, 2, ...) serves to choose one event: which score, which threshold, which of the
-    two directions. Only the others are counted: as they had no part in the choice, the one event costs no correction for
-    the many that were tried. Its two probabilities get one-sided Clopper-Pearson bounds, half of 1 - confidence each.
+    (epsilon, delta) bounds every event E for both neighbouring data sets, so P(E | in) <= e^epsilon P(E | out) + delta for
+    E = "score >= t" and P(E | out) <= e^epsilon P(E | in) + delta for E = "score < t". Every second trial (0, 2, ...) helps
+    to choose one event: a score, a threshold and a direction. Only the other trials are counted. They had no part in the
+    choice, so the chosen event needs no correction for the many that were tried. Its two probabilities get one-sided
+    Clopper-Pearson bounds, which fail with half of 1 - confidence each.
 
-    :param scores_in: scores of the runs with the canary, float[R] or float[R, K] for K scores a run, R >= 4. A high score
-        speaks for the canary; scores that fall with its presence prove nothing.
-    :param scores_out: of the runs without it, float[R'] or float[R', K].
-    :param delta: in [0, 1). :param confidence: in (0, 1).
+    :param scores_in: scores of the runs with the canary, float[R] or float[R, K] for K scores per run, R >= 4. High scores
+        must indicate the canary; scores that fall with its presence prove nothing.
+    :param scores_out: scores of the runs without it, float[R'] or float[R', K].
+    :param delta: in [0, 1).
+    :param confidence: in (0, 1).
     :return: at least 0. The largest value that R runs can prove is about log(R / 8) at 95 %.
     :raises ArgumentError: naming the argument.
     """
@@ -123,7 +127,7 @@ def epsilon_lower_bound(scores_in: Any, scores_out: Any, delta: float, confidenc
     inside, outside = _columns("scores_in", scores_in, 4), _columns("scores_out", scores_out, 4)
     if inside.shape[1] != outside.shape[1]:
         raise _validate.ArgumentError(
-            "scores_out", outside.shape, f"must hold {inside.shape[1]} scores a run, as scores_in."
+            "scores_out", outside.shape, f"must have {inside.shape[1]} scores per run, like scores_in."
         )
     test = _best_test(inside[::2], outside[::2], delta, 1 - (1 - confidence) / _CAUTION)
     counts = _counts(test, inside[1::2], outside[1::2])
@@ -136,16 +140,20 @@ def epsilon_lower_bound(scores_in: Any, scores_out: Any, delta: float, confidenc
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Upper bound on the probability of so many correct guesses under (epsilon, delta), from one run with many canaries.
+    """Upper bound on the probability of at least this many correct guesses in one run with many canaries.
 
-    Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846, theorem 5.2 and corollary 5.4). Each of m canaries is in or out by a
-    fair coin of its own, and the attacker guesses r coins, having seen the output. Under pure epsilon each guess is right
-    with probability at most p = e^epsilon / (1 + e^epsilon) whatever the coins before it, so the number that is right is
-    stochastically below B ~ Binomial(r, p). Under (epsilon, delta) a random number F of further guesses may be right, with
-    E[F] <= 2 m delta; the worst F puts its mass on one value i, which gives
+    Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846, theorem 5.2 and corollary 5.4). Each of m canaries is in or out by
+    its own fair coin. The attacker sees the output and guesses r of the coins. Under pure epsilon, each guess is right with
+    probability at most p = e^epsilon / (1 + e^epsilon) whatever the coins before it, so the number of right guesses is
+    stochastically below B ~ Binomial(r, p). Under (epsilon, delta), a random number F of further guesses may be right, with
+    E[F] <= 2 m delta. The worst F puts its mass on one value i, which gives
     P(B >= v) + 2 m delta max_i P(v > B >= v - i) / i.
 
-    :param canaries: m. :param guesses: r <= m, fixed in advance. :param correct: v <= r.
+    :param canaries: m.
+    :param guesses: r <= m, fixed in advance.
+    :param correct: v <= r.
+    :param epsilon: the claim.
+    :param delta: of the claim.
     """
     accuracy = 1 / (1 + math.exp(-epsilon))
     # P(v > B >= v - i) for i = 1 .. v
@@ -155,7 +163,7 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
 
 
 def _smallest_epsilon(canaries: int, guesses: int, correct: int, delta: float, allowed: float) -> float:
-    """The largest epsilon that a p-value of at most ``allowed`` refutes, or 0; the p-value grows with epsilon."""
+    """The largest epsilon that is refuted with a p-value of at most ``allowed``, or 0. The p-value grows with epsilon."""
 
     def refuted(epsilon: float) -> bool:
         return one_run_p_value(canaries, guesses, correct, epsilon, delta) <= allowed
@@ -172,10 +180,10 @@ def _smallest_epsilon(canaries: int, guesses: int, correct: int, delta: float, a
 
 
 def usual_guesses(canaries: int) -> tuple[tuple[int, int], ...]:
-    """How many of m canaries are guessed in and out, (k_in, k_out): a half, an eighth and a 32nd, all "in" or half and half.
+    """Default numbers (k_in, k_out) of canaries that are guessed in and out, for m canaries.
 
-    It depends on m alone. Few guesses serve a large epsilon, many a small one; a subsampled step says little of a canary
-    that it left out, so guesses of "out" are often worse.
+    They are a half, an eighth and a 32nd of m, either all "in" or half of each. Few guesses suit a large epsilon and many a
+    small one. A subsampled step says little about a canary that it left out, so guesses of "out" are often worse.
     """
     pairs = []
     for share in _SHARES:
@@ -191,16 +199,17 @@ def one_run_epsilon_lower_bound(
     confidence: float = 0.95,
     guesses: Sequence[tuple[int, int]] | None = None,
 ) -> LowerBound:
-    """What a single run with m canaries proves, each in or out by an independent fair coin (see ``one_run_p_value``).
+    """A lower bound on epsilon from a single run with m canaries, each in or out by an independent fair coin.
 
-    The k_in highest scores are guessed "in" and the k_out lowest "out". Each pair (k_in, k_out) and each score is a test of
-    its own, and 1 - confidence is divided among them (Bonferroni).
+    The k_in canaries with the highest scores are guessed "in" and the k_out with the lowest "out" (see ``one_run_p_value``).
+    Each pair (k_in, k_out) with each score is a separate test, and 1 - confidence is divided among them (Bonferroni).
 
-    :param scores: of the canaries, from the output of the run, float[m] or float[m, K]; ties go by position.
+    :param scores: of the canaries, from the output of the run, float[m] or float[m, K]; ties are broken by position.
     :param included: the coins, bool[m].
-    :param delta: in [0, 1): the bound says nothing where 2 m delta is not small. :param confidence: in (0, 1).
+    :param delta: in [0, 1). The bound says nothing unless 2 m delta is small.
+    :param confidence: in (0, 1).
     :param guesses: pairs chosen before the scores were seen; ``usual_guesses(m)`` by default.
-    :return: at least 0; m canaries prove at most about log(m / 10) at 95 %.
+    :return: at least 0. m canaries prove at most about log(m / 10) at 95 %.
     :raises ArgumentError: naming the argument.
     """
     delta, confidence = _delta(delta), _validate.probability("confidence", confidence)
@@ -213,7 +222,7 @@ def one_run_epsilon_lower_bound(
         if min(pair) < 0 or not 1 <= sum(pair) <= size:
             raise _validate.ArgumentError("guesses", pair, f"must be two counts with a sum of 1 to {size}.")
     allowed = (1 - confidence) / (len(pairs) * columns.shape[1])
-    best = LowerBound(0.0, 0, "no guesses that pure chance would not explain")
+    best = LowerBound(0.0, 0, "no more right guesses than chance explains")
     for score in range(columns.shape[1]):
         order = np.argsort(-columns[:, score], kind="stable")
         for said_in, said_out in pairs:

@@ -1,4 +1,4 @@
-"""Bugs that an audit plants to show that it can fail, and the mechanism that it watches."""
+"""Bugs that an audit plants to show that it can fail, and a mechanism that keeps what it releases."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ __all__ = ["PLANTED_BUGS", "ClampedIndices", "Watched", "watched"]
 # {name: what is broken}; each is caught by at least one part of the audit
 PLANTED_BUGS = {
     "half_noise": "half of the noise is added",
-    "no_clipping": "gradients are not cut to C",
+    "no_clipping": "gradients are not clipped to C",
     "realised_size": "the sum is divided by the realised size of the minibatch",
-    "short_norms": "norms come out a fifth too small, so that gradients of 1.25 C pass",
-    "clamped_indices": "records beyond the end of an array are read as its last one",
+    "short_norms": "norms are computed a fifth too small, so that gradients of norm 1.25 C pass",
+    "clamped_indices": "indices beyond the end of an array read its last record",
     "shared_key": "all lanes of a sweep draw from one key",
-    "repeated_noise": "a resumed run draws the noise of steps that were seen again, for another model",
-    "lenient_accountant": "noise for 100 000 steps as an accountant that undercounts them would have it",
+    "repeated_noise": "a resumed run repeats released steps with the same noise and another model",
+    "lenient_accountant": "an accountant undercounts 100 000 steps and so adds too little noise",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Watched(GaussianMechanism):
-    """The mechanism itself; while a step is traced it notes the noised sum.
+    """The mechanism, which also keeps the noised sum while a step is traced.
 
-    ``add`` is called once a step and outside of inner loops, so what it returns may leave the trace of the step.
+    ``add`` is called once per step and outside inner loops, so its result may be used outside the step's trace.
     """
 
     seen: list[Any] = field(default_factory=list)
 
     def begin(self, minibatch: Minibatch) -> None:
-        """Called before each step is traced."""
+        """Forget the last step. Called before each step is traced."""
         self.seen.clear()
 
     def add(self, total: Any, noise: jax.Array) -> Any:  # type: ignore[override]
-        """As ``GaussianMechanism.add``."""
+        """Add noise, as ``GaussianMechanism.add``, and keep the sum."""
         noised = super().add(total, noise)
         self.seen.append(noised)
         return noised
 
     def noised_sum(self) -> jax.Array:
-        """What the step released, float[size of u]."""
+        """The step's release, float[size of u]."""
         (noised,) = self.seen
         return ravel_pytree(noised)[0]
 
@@ -63,12 +63,12 @@ class _DividesByRealisedSize(Watched):
     realised: list[jax.Array] = field(default_factory=list)
 
     def begin(self, minibatch: Minibatch) -> None:
-        """Notes how many records the step will see."""
+        """Keep the number of records in the step's minibatch."""
         super().begin(minibatch)
         self.realised[:] = [jnp.sum(minibatch.mask)]
 
     def add(self, total: Any, noise: jax.Array) -> Any:  # type: ignore[override]
-        """Noised sum times expected / realised size."""
+        """Add noise, then multiply by expected / realised size."""
         factor = self.expected / jnp.maximum(self.realised[0], 1)
         noised = jax.tree.map(lambda leaf: leaf * factor, GaussianMechanism.add(total, noise))
         self.seen.append(noised)
@@ -76,13 +76,16 @@ class _DividesByRealisedSize(Watched):
 
 
 def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Watched:
-    """The mechanism as claimed, or with a bug planted. ``expected``: minibatch size that "realised_size" scales to."""
+    """The claimed mechanism, or one with a planted bug.
+
+    :param expected: minibatch size that the bug "realised_size" scales to.
+    """
     clip, sigma, clipping = claimed.clip, claimed.noise_multiplier, claimed.clipping
     if bug == "half_noise":
         return Watched(clip, sigma / 2, clipping)
-    if bug == "no_clipping":  # noise as for C, but no gradient is as long as what it is cut to
+    if bug == "no_clipping":  # the noise is for C, but every gradient is below the bound it is clipped to
         return Watched(clip * 1e9, sigma / 1e9, "flat")
-    if bug == "short_norms":  # a norm taken for 4/5 of itself is cut to 5/4 of C
+    if bug == "short_norms":  # a gradient whose norm is computed as 4/5 of itself is clipped to 5/4 of C
         return Watched(clip * 1.25, sigma / 1.25, clipping)
     if bug == "realised_size":
         return _DividesByRealisedSize(clip, sigma, clipping, expected=expected)
@@ -90,10 +93,10 @@ def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Wat
 
 
 class ClampedIndices(PrivateStep):
-    """PLANTED BUG: what lies beyond the end of an array, or of its first half, is read as the last record there."""
+    """PLANTED BUG: indices beyond the end of an array, or of its first half, read the last record there."""
 
     def step(self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters) -> DPVIState:
-        """As ``PrivateStep.step``, with clamped indices, on arrays of any size."""
+        """Take a step as ``PrivateStep.step`` does, with clamped indices, on arrays of any size."""
         size = self.sampler.num_records
         rows = jnp.minimum(jnp.arange(size), records[0].shape[0] - 1)
         indices = jnp.minimum(draws.minibatch.indices, size // 2)

@@ -1,4 +1,4 @@
-"""Records that an audit plants and the data sets that hold them."""
+"""The canaries of an audit, and the data sets that contain them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Canaries", "Rows", "arrays_of", "blank", "made_table", "table_canari
 
 Rows = tuple[np.ndarray, ...]  # record arrays, first axis: records
 
-_FEATURES, _LENGTH = 10, 10.0  # of records made for the audit
+_FEATURES, _LENGTH = 10, 10.0  # features of records made for the audit, and the canary's value in one of them
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """m pairs of records; a coin each decides whether ``present`` or ``absent`` stands in the data set.
+    """m pairs of records. A coin for each pair decides whether ``present`` or ``absent`` is in the data set.
 
-    ``absent`` is None where a canary that is out leaves no row. ``others`` are in every data set.
+    ``absent`` is None if an absent canary leaves no row. ``others`` are in every data set.
     """
 
     present: Rows
@@ -33,7 +33,7 @@ class Canaries:
         return len(self.present[0])
 
     def rows(self, coins: np.ndarray) -> Rows:
-        """The data set for bool[m] coins."""
+        """The data set for these coins, bool[m]."""
         if self.absent is None:
             chosen = tuple(array[coins] for array in self.present)
         else:
@@ -45,11 +45,11 @@ class Canaries:
 
 
 def arrays_of(name: str, records: Any) -> Rows:
-    """``records`` as NumPy arrays, checked to be one or more of one length."""
+    """``records`` as NumPy arrays, checked to be one or more arrays of the same length."""
     arrays = tuple(np.asarray(array) for array in records)
     sizes = [array.shape[0] if array.ndim else 0 for array in arrays]
     if not sizes or min(sizes) < 1 or min(sizes) != max(sizes):
-        raise _validate.ArgumentError(name, tuple(sizes), "must be record arrays with the same first axis, of 1 or more.")
+        raise _validate.ArgumentError(name, tuple(sizes), "must be record arrays of the same length, at least 1.")
     return arrays
 
 
@@ -57,14 +57,14 @@ def blank(records: Rows) -> Rows:
     """Records that contribute nothing to a clipped sum."""
     kinds = [str(array.dtype) for array in records]
     if not any(np.issubdtype(array.dtype, np.floating) for array in records):
-        raise _validate.ArgumentError("present", kinds, "whole numbers alone, where NaN cannot mark a blank record.")
+        raise _validate.ArgumentError("present", kinds, "must include floating-point numbers: NaN marks a blank record.")
     return tuple(np.full_like(array, np.nan) if np.issubdtype(array.dtype, np.floating) else array for array in records)
 
 
 def made_table(num_others: int, num_canaries: int) -> tuple[Dataset, Rows]:
-    """A table whose records have no features, and canaries with one long feature each, of its own where there are many.
+    """A table whose features are all 0, and canaries that each have one long feature of their own.
 
-    The others' gradients and those of further canaries are then nearly orthogonal to a canary's, and hide little of it.
+    The gradients of the other records and canaries are then nearly orthogonal to a canary's and hide little of it.
     """
     width = max(num_canaries, _FEATURES)
     target = (np.arange(max(num_canaries, num_others)) % 2).astype(np.int32)
@@ -72,7 +72,7 @@ def made_table(num_others: int, num_canaries: int) -> tuple[Dataset, Rows]:
     features = np.eye(num_canaries, width, dtype=np.float32) * _LENGTH
     data = Dataset(
         name="made for the audit",
-        description="Records without features, for canaries to stand out from.",
+        description="Records whose features are all 0, so that canaries differ clearly.",
         train=train,
         evaluation=tuple(array[:0] for array in train),
         feature_names=tuple(f"feature {number}" for number in range(width)),
@@ -86,11 +86,11 @@ def made_table(num_others: int, num_canaries: int) -> tuple[Dataset, Rows]:
 
 
 def table_canaries(data: Dataset, num_canaries: int) -> Rows:
-    """Canaries for a table with a binary target: every feature at one of its bounds, by a coin each."""
+    """Canaries for a table with a binary target: each feature is at one of its bounds, chosen by a coin."""
     train = data.train
     if len(train) != 2 or train[0].ndim != 2 or not np.isin(train[1], (0, 1)).all():
         raise _validate.ArgumentError(
-            "canaries", None, f"{data.name} is no table with a binary target: give canaries, a tuple of record arrays."
+            "canaries", None, f"{data.name} is not a table with a binary target: pass canaries, a tuple of record arrays."
         )
     signs = np.random.default_rng(0).choice([-1, 1], (num_canaries, train[0].shape[1]))
     return signs.astype(train[0].dtype), (np.arange(num_canaries) % 2).astype(train[1].dtype)

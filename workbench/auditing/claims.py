@@ -1,4 +1,4 @@
-"""The part "accountant": promises as fits get them, held against lower bounds that share nothing with the accountant."""
+"""The part "accountant": claims as fits make them, compared with lower bounds that share no code with the accountant."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from workbench.privacy.steps import SAMPLERS
 
 __all__ = ["LARGE", "Claim", "applies", "check"]
 
-LARGE = (10**5, 10**6)  # steps for which noise is calibrated as well, where an accountant errs most easily
+LARGE = (10**5, 10**6)  # further numbers of steps that are checked, because accountants err most easily at many steps
 
 
 class Claim(NamedTuple):
-    """T steps with this noise are said to be (epsilon, delta)-private."""
+    """The claim that T steps with this noise are (epsilon, delta)-private."""
 
     sampler: str
     relation: str
@@ -31,7 +31,7 @@ class Claim(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name not in ("epsilon", "delta")}
 
     def excess(self) -> float:
-        """A lower bound on the plan's delta at the claimed epsilon, as a multiple of the claimed delta: above 1 refutes."""
+        """A lower bound on the plan's delta at the claimed epsilon, relative to the claimed delta: above 1 refutes it."""
         return accountant.delta_lower_bound(**self._plan, epsilon=self.epsilon) / self.delta
 
     def least_epsilon(self) -> float:
@@ -39,28 +39,28 @@ class Claim(NamedTuple):
         return accountant.epsilon_lower_bound(**self._plan, delta=self.delta)
 
     def __str__(self) -> str:
-        """In words."""
+        """The claim in words."""
         return (
             f"epsilon = {self.epsilon:g} at delta = {self.delta:g} for {self.steps:,} steps ({self.sampler}, "
             f"q = {self.sampling_rate:g}, sigma = {self.noise_multiplier:g})"
         )
 
 
-# what an accountant promised that counted a node of its quadrature on both sides
+# the claim of an accountant that counted a node of its quadrature on both sides
 _LENIENT = Claim("without_replacement", "replace_one", 0.1, 102.25, 10**5, 1.0, 1e-5)
 
 
 def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) -> Check:
-    """Whether the claim, and those that calibration makes for many steps, are above the lower bounds.
+    """Check that the claim, and those that calibration makes for many steps, are above the lower bounds.
 
-    :param large: numbers of steps.
+    :param large: these numbers of steps.
     """
     claims, left_out = [claim], []
     for steps in large:
         wanted = {name: getattr(claim, name) for name in ("sampler", "relation", "sampling_rate", "epsilon", "delta")}
         try:
             sigma = calibration.noise_multiplier(**wanted, steps=steps)
-        except _validate.ArgumentError:  # no noise is enough: nothing is promised
+        except _validate.ArgumentError:  # no noise is enough, so there is no claim
             left_out.append(f"{steps:,}")
             continue
         claims.append(claim._replace(noise_multiplier=sigma, steps=steps))
@@ -72,10 +72,10 @@ def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) 
         refuted = claims[excesses.index(worst)]
         return Check("accountant", False, f"{refuted} is refuted: it is at least {refuted.least_epsilon():.4g}.", worst)
     counts = ", ".join(f"{each.steps:,}" for each in claims)
-    note = f" (no noise suffices for {', '.join(left_out)} steps)" if left_out else ""
-    return Check("accountant", True, f"at {counts} steps no lower bound on delta is above what is promised{note}.", worst)
+    note = f" (no noise is enough for {', '.join(left_out)} steps)" if left_out else ""
+    return Check("accountant", True, f"at {counts} steps, no lower bound on delta is above the promised one{note}.", worst)
 
 
 def applies(sampler: str, relation: str) -> bool:
-    """Whether there is an accountant for the sampler, to disagree with."""
+    """Whether there is an accountant for the sampler and relation, and so something to check."""
     return relation in SAMPLERS.get(sampler, ())

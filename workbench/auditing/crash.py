@@ -1,8 +1,8 @@
-"""The part "resume": after a crash, noise that was seen is not drawn again for a model that has changed.
+"""The part "resume": after a crash, a changed model does not draw released noise again.
 
-A fit of the auditor's own is stopped hard: what the disk held after some steps is kept, with the snapshots that were shown.
-Then a part of its model is changed that a digest of its code may miss, and it is resumed. Either that is refused, or the
-steps that are repeated have fresh noise. Otherwise the difference of the two snapshots of one step holds none.
+The auditor's own fit is interrupted: the audit keeps the files on disk after some steps, and the snapshots that the fit
+showed. Then a part of the model is changed that a digest of its code may miss, and the fit is resumed. Either resuming is
+refused, or the repeated steps have fresh noise. Otherwise the noise cancels in the difference of two snapshots of one step.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from workbench.models import Model
 
 __all__ = ["CHANGES", "check", "noise_seen_again"]
 
-_RECORDS, _SIZE, _STEPS, _CRASH = 20, 8, 4, 2  # of the fit: records, coordinates, steps, and where it ends
-_NOISE = 0.05  # a difference of less than this share of its noise has none; of fresh noise that is so 4e-10 of the time
+_RECORDS, _SIZE, _STEPS, _CRASH = 20, 8, 4, 2  # of the fit: records, coordinates, steps, and the step of the crash
+_NOISE = 0.05  # a difference below this share of its noise counts as none; fresh noise gives one with probability 4e-10
 _LEARNING_RATE = 1e-3
 _FACTOR = 1.0
 
 
 def _seen(x: Any) -> Any:
-    """What the models below observe: a helper that they call."""
+    """A helper that a model below calls."""
     return x
 
 
@@ -59,14 +59,14 @@ def _guide(x: Any, num_records: int) -> None:
 
 
 def _with_globals(function: Callable, **changed: Any) -> Callable:
-    """``function`` as it is where these names of its module have other values."""
+    """A copy of ``function`` for which these names of its module have other values."""
     made = types.FunctionType(function.__code__, {**function.__globals__, **changed}, function.__name__)
     made.__module__, made.__qualname__ = function.__module__, function.__qualname__
     return made
 
 
 class _Scaled:
-    """A model that is a method, or the object itself."""
+    """An object with a method that is a model."""
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
@@ -76,7 +76,7 @@ class _Scaled:
 
 
 def _callable_object(factor: float) -> Any:
-    """An object whose class has a ``__call__`` of its own."""
+    """An object whose class has its own ``__call__``."""
 
     def call(self: Any, x: Any, num_records: int) -> None:
         _with_globals(_with_constant, _FACTOR=factor)(x, num_records=num_records)
@@ -96,7 +96,7 @@ CHANGES: dict[str, tuple[Callable, Callable]] = {
 def _records() -> Dataset:
     return Dataset(
         name="made for the audit",
-        description="Records for a fit that is stopped hard.",
+        description="Records for a fit that is interrupted.",
         train=(np.ones((_RECORDS, _SIZE), np.float32),),
         evaluation=(np.ones((1, _SIZE), np.float32),),
         feature_names=tuple(f"feature {number}" for number in range(_SIZE)),
@@ -108,10 +108,11 @@ def _records() -> Dataset:
 
 
 def noise_seen_again(before: Callable, after: Callable, *, naive: bool) -> float | None:
-    """How far apart the first repeated step's parameters are, relative to the noise in them; None where resuming is refused.
+    """Distance of the first repeated step's parameters, relative to their noise; None if resuming is refused.
 
-    :param before: model of the fit that crashed. :param after: of the fit that goes on.
-    :param naive: PLANTED BUG: the saved state is taken up by whatever fit there is.
+    :param before: model of the fit that crashed.
+    :param after: model of the fit that resumes it.
+    :param naive: PLANTED BUG: any fit may resume from the saved state.
     """
     from workbench.fitting import (
         fits,  # they import all of the workbench
@@ -120,7 +121,7 @@ def noise_seen_again(before: Callable, after: Callable, *, naive: bool) -> float
 
     data, optimizer = _records(), numpyro.optim.SGD(_LEARNING_RATE)
     models = [Model("made for the audit", "A mean.", model, _guide) for model in (before, after)]
-    # so much noise that what records add to it cannot be seen
+    # so much noise that the contribution of the records is negligible
     settings: dict[str, Any] = {"epsilon": 1e-3, "delta": 1e-4, "iterations": _STEPS, "sampling_rate": 0.5, "clip": 1.0}
     settings |= {"optimizer": optimizer, "ledger": False, "draws": 2, "average": False}
     seen: dict[int, np.ndarray] = {}
@@ -147,7 +148,7 @@ def noise_seen_again(before: Callable, after: Callable, *, naive: bool) -> float
     if not again or again[0].step not in seen:
         return None
     step, noise = again[0].step, prepared.plan.mechanism.standard_deviation
-    # of the difference of two runs' parameters, with noise of their own in each step
+    # standard deviation of the difference of two runs' parameters, if they have independent noise in each step
     unit = _LEARNING_RATE / (prepared.step.sampler.sampling_rate * _RECORDS)
     apart = np.linalg.norm(seen[step] - _location(again[0]))
     return float(apart) / (noise * unit * math.sqrt(2 * _SIZE * (step - began.step)))
@@ -158,15 +159,15 @@ def _location(snapshot: Snapshot) -> np.ndarray:
 
 
 def check(bug: str | None = None, changes: tuple[str, ...] | None = None) -> Check:
-    """Whether resuming with each of ``CHANGES`` is refused, or has noise of its own.
+    """Check that resuming with each of ``CHANGES`` is refused or has fresh noise.
 
-    :param changes: names of some of them.
+    :param changes: names of the changes to try; all by default.
     """
     naive, found = bug == "repeated_noise", {}
     for name in CHANGES if changes is None else changes:
         found[name] = noise_seen_again(*CHANGES[name], naive=naive)
     repeated = [name for name, distance in found.items() if distance is not None and distance < _NOISE]
     if repeated:
-        finding = f"steps that were seen are repeated with the same noise where {' or '.join(repeated)} has changed."
+        finding = f"released steps are repeated with the same noise after {' or '.join(repeated)} has changed."
         return Check("resume", False, finding)
-    return Check("resume", True, f"a fit whose model has changed ({', '.join(found)}) draws no noise again that was seen.")
+    return Check("resume", True, f"a fit whose model has changed ({', '.join(found)}) does not repeat released noise.")

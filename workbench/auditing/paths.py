@@ -1,8 +1,8 @@
-"""The part "paths": chunks, checkpoints and lanes release what single steps do, on which the attack is made.
+"""The part "paths": chunks, checkpoints and lanes release the same as single steps, which the attack runs.
 
-A fit's optimiser is the user's, and sees what was released: here one that keeps every gradient it is given. Runs with the
-same keys and records go through each path, and their gradients are compared step by step. Noise that is missing, drawn
-twice or that of another lane shows at once, since it is as large as the tolerance is small.
+The optimiser of a fit sees what was released; this audit's optimiser keeps every gradient. Runs with the same keys and
+records take each path, and their gradients are compared step by step. Missing noise, repeated noise and another lane's
+noise are obvious, because noise is large compared with the tolerance.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from workbench.inference.compiling import lower
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
 from workbench.noise._key_use import throw_away
 
-__all__ = ["check", "recording_sgd"]
+__all__ = ["check", "logging_sgd"]
 
-_LANES, _INTERVAL = 3, 4  # steps that are drawn at once
-_STEPS = 6  # so that the second block is cut short
+_LANES = 3
+_INTERVAL, _STEPS = 4, 6  # steps per chunk, and in all: the second chunk is cut short
 _TOLERANCE = 1e-3  # of the noise's standard deviation
 
 
-def recording_sgd(steps: int, learning_rate: float) -> optax.GradientTransformation:
-    """Plain gradient descent that keeps the gradients of the first ``steps`` steps, in float32 at least."""
+def logging_sgd(steps: int, learning_rate: float) -> optax.GradientTransformation:
+    """Gradient descent that keeps the gradients of the first ``steps`` steps, in float32 or wider."""
 
     def init(params: Any) -> Any:
         kept = lambda leaf: jnp.zeros((steps, *leaf.shape), jnp.promote_types(leaf.dtype, jnp.float32))  # noqa: E731
@@ -49,13 +49,13 @@ def recording_sgd(steps: int, learning_rate: float) -> optax.GradientTransformat
 
 
 def _log_of(state: DPVIState) -> jax.Array:
-    """float[T, size of psi]: the gradients that ``recording_sgd`` kept in the state of one run."""
+    """The gradients that ``logging_sgd`` kept in the state of one run, float[T, size of psi]."""
     _, (_, (_, log)) = state.optim_state
     return jax.vmap(lambda tree: ravel_pytree(tree)[0])(log)
 
 
 def _copy(state: DPVIState) -> DPVIState:
-    """In memory of its own: compiled chunks take their argument's."""
+    """A copy in its own memory, because compiled chunks reuse the memory of their argument."""
     return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
 
 
@@ -69,7 +69,7 @@ def _single_steps(step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
 def _chunks(
     step: PrivateStep, hyper: Hyperparameters, starts: list[DPVIState], records: Any
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """What every start releases in a fit's chunks, and the first with a checkpoint on the way."""
+    """Releases of a fit's chunks from every start, and from the first start with a checkpoint on the way."""
     chunk = lower(step, hyper, starts[0], records, _INTERVAL).compile()
     whole = [np.asarray(_log_of(chunk(_copy(state), records, jnp.int32(_STEPS), hyper))) for state in starts]
     half = chunk(_copy(starts[0]), records, jnp.int32(_STEPS // 2), hyper)
@@ -79,7 +79,7 @@ def _chunks(
 
 
 def _lanes(step: PrivateStep, hyper: Hyperparameters, starts: list[DPVIState], records: Any, bug: str | None) -> np.ndarray:
-    """What lanes release that are stepped together, float[lanes, T, size of psi]."""
+    """Releases of lanes that are stepped together, float[lanes, T, size of psi]."""
     keys = [starts[0].key if bug == "shared_key" else state.key for state in starts]
     together = stacked([(state.optim_state, state.average) for state in starts])
     state = DPVIState(together[0], jnp.zeros((), jnp.int32), jnp.stack(keys), together[1])
@@ -97,14 +97,15 @@ def check(
     bug: str | None = None,
     cast: Callable[[Any], Any] = lambda tree: tree,
 ) -> Check:
-    """Whether all paths release the same.
+    """Check that all paths release the same.
 
-    :param make_step: of an optimiser, a key and records. :param key: of runs that are thrown away.
-    :param cast: of starting values, such as to half precision.
+    :param make_step: makes a step from an optimiser, a key and records.
+    :param key: of the runs, which are thrown away.
+    :param cast: applied to the starting values, for example a cast to half precision.
     """
     init_key, *keys = jax.random.split(key, 1 + _LANES)
     throw_away(init_key)
-    step = make_step(recording_sgd(_STEPS, learning_rate), init_key, rows)
+    step = make_step(logging_sgd(_STEPS, learning_rate), init_key, rows)
     hyper = Hyperparameters.of(step.mechanism)
     first = step.init(init_key, hyper, cast(step.model.initial))
     starts = [first._replace(key=own) for own in keys]
@@ -112,7 +113,7 @@ def check(
     expected = _single_steps(step, hyper, starts[0], records)
     whole, resumed = _chunks(step, hyper, starts, records)
     lanes = _lanes(step, hyper, starts, records, bug)
-    # of the noise in a gradient that is divided by q N, at the least
+    # standard deviation of the noise in a gradient, which is divided by q N
     unit = step.mechanism.standard_deviation / (step.sampler.sampling_rate * step.model.num_records)
     apart = {"a fit's chunks and single steps": np.abs(whole[0] - expected).max() / unit}
     apart["a fit resumed from its checkpoint and one without a stop"] = np.abs(resumed - whole[0]).max() / unit
@@ -121,7 +122,7 @@ def check(
     worst = max(apart, key=lambda name: np.nan_to_num(apart[name], nan=np.inf))
     ratio = float(apart[worst])
     if not ratio <= _TOLERANCE:
-        return Check("paths", False, f"{worst} release other sums: {ratio:.3g} times the noise apart.", ratio)
+        return Check("paths", False, f"{worst} release different sums: {ratio:.3g} times the noise apart.", ratio)
     return Check(
-        "paths", True, f"chunks, checkpoints and lanes release the same sums up to {ratio:.1g} of the noise.", ratio
+        "paths", True, f"chunks, checkpoints and lanes release the same sums up to {ratio:.1g} times the noise.", ratio
     )

@@ -1,4 +1,4 @@
-"""What an audit found, in numbers and in words."""
+"""Results of audits, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ PARTS = ("attack", "paths", "sensitivity", "arrays", "accountant", "resume")
 
 @dataclass(frozen=True)
 class Check:
-    """What one deterministic part found.
+    """The result of one deterministic part.
 
-    :param part: its name in ``PARTS``. :param passed: whether nothing was found. :param finding: in one sentence.
-    :param worst: the largest ratio of what was found to what is allowed, where there is such a number.
+    :param part: its name in ``PARTS``.
+    :param passed: whether it found no violation.
+    :param finding: what it found, in one sentence.
+    :param worst: the largest ratio of what was found to what is allowed; None where there is no such number.
     """
 
     part: str
@@ -27,15 +29,26 @@ class Check:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit found.
+    """The result of an audit.
 
-    :param model: its name. :param data: whose records stood beside the canaries.
-    :param claimed_epsilon: what the guarantee promises. :param delta: for both bounds. :param relation: of the promise.
-    :param sampler: its name. :param sampling_rate: q. :param noise_multiplier: sigma. :param iterations: T.
-    :param mode: "many_runs" or "one_run". :param canaries: how many in a run. :param trials: runs with and as many
-        without the canary; 1 in the mode "one_run", 0 where the part "attack" was left out.
-    :param lower_bound: on epsilon, holds with ``confidence``. :param score: what gave it. :param evidence: counts, in words.
-    :param bug: the planted bug, or None. :param checks: what the other parts found.
+    :param model: its name.
+    :param data: name of the data whose records were beside the canaries.
+    :param claimed_epsilon: what the guarantee promises.
+    :param delta: of the claim and of the lower bound.
+    :param relation: of the claim.
+    :param sampler: its name.
+    :param sampling_rate: q.
+    :param noise_multiplier: sigma.
+    :param iterations: T.
+    :param mode: "many_runs" or "one_run".
+    :param canaries: number of canaries in a run.
+    :param trials: number of runs on each side; 1 in the mode "one_run", 0 without the part "attack".
+    :param lower_bound: on epsilon; it holds with ``confidence``.
+    :param confidence: of the lower bound.
+    :param score: the score that gave the lower bound.
+    :param evidence: the counts behind the lower bound, in words.
+    :param bug: the planted bug, or None.
+    :param checks: results of the other parts.
     """
 
     model: str
@@ -58,13 +71,13 @@ class AuditResult:
     checks: tuple[Check, ...] = ()
 
     def __post_init__(self) -> None:
-        # as JSON gives them back
+        # JSON returns them as dicts
         checks = tuple(Check(**check) if isinstance(check, dict) else check for check in self.checks)
         object.__setattr__(self, "checks", checks)
 
     @property
     def passed(self) -> bool:
-        """Whether the lower bound stays under the claim and no other part found anything."""
+        """Whether the lower bound is not above the claim and every other part passed."""
         return self.lower_bound <= self.claimed_epsilon and all(check.passed for check in self.checks)
 
     def statement(self) -> str:
@@ -78,17 +91,17 @@ class AuditResult:
         runs = (
             f"{self.trials} runs with and {self.trials} without one canary"
             if self.mode == "many_runs"
-            else f"One run with {self.canaries} canaries, each in or out by a coin,"
+            else f"One run with {self.canaries} canaries, each in or out by a coin flip,"
         )
         finding = (
-            f"The claim stands: epsilon = {self.claimed_epsilon:g} is not refuted. That proves nothing: other records or a "
-            "better attack may leak more, and a bug that this attack does not touch stays unseen."
+            f"The audit found no violation of epsilon = {self.claimed_epsilon:g}. This proves nothing: other records or a "
+            "better attack may leak more, and some bugs are out of this attack's reach."
             if self.lower_bound <= self.claimed_epsilon
             else f"The claim is refuted: epsilon = {self.claimed_epsilon:g} at delta = {self.delta:g} does not hold."
         )
         return (
             f"{runs} of {self.model} ({self.iterations} steps, sampler {self.sampler}, relation {self.relation}).{planted} "
-            f"With {self.confidence:.4g} confidence epsilon is at least {self.lower_bound:.3g} at delta = {self.delta:g} "
+            f"With {self.confidence:.4g} confidence, epsilon is at least {self.lower_bound:.3g} at delta = {self.delta:g} "
             f"({self.score}: {self.evidence}). {finding}"
         )
 

@@ -1,4 +1,4 @@
-"""One audit from its settings to its result."""
+"""Audits: from settings to a result."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ MODES = ("many_runs", "one_run")
 
 _RELATIONS = ("add_or_remove_one", "replace_one", "replace_special")
 _LEARNING_RATE = 1e-3
-_OTHERS = 9  # records made for the audit
+_OTHERS = 9  # records beside the canaries
 
 
 @dataclass(frozen=True)
 class _Release:
-    """What is audited, for data sets of any size; ``num_records`` is what the model is told."""
+    """The audited training, for data sets of any size. ``num_records`` is the number that the model is given."""
 
     model: Callable
     guide: Callable
@@ -57,7 +57,7 @@ class _Release:
     optim: Any
 
     def step(self, mechanism: GaussianMechanism, key: jax.Array, records: Rows, optim: Any = None) -> PrivateStep:
-        """The step that trains on ``records``."""
+        """The step for ``records``."""
         size = len(records[0])
         sizes = {"num_records": size}
         if getattr(self.sampler, "batch_size", 0) > size:
@@ -78,10 +78,32 @@ class _Release:
         return ClampedIndices(**vars(sound)) if self.bug == "clamped_indices" else sound
 
 
+def _attacked(
+    release: _Release,
+    canaries: Canaries,
+    mechanism: GaussianMechanism,
+    claim: Claim,
+    mode: str,
+    trials: int,
+    confidence: float,
+    key: jax.Array,
+) -> LowerBound:
+    """Run the part "attack"."""
+    start_key, coin_key, first_key, second_key = jax.random.split(key, 4)
+    expected = claim.sampling_rate * release.num_records
+    attack = Attack(release.step, canaries, mechanism, release.bug, expected, claim.steps, start_key)
+    if mode == "many_runs":
+        keys = {present: jax.random.split(own, trials) for present, own in ((True, first_key), (False, second_key))}
+        scores = attack.many_runs(keys)
+        return epsilon_lower_bound(scores[True], scores[False], claim.delta, confidence)
+    coins = np.asarray(jax.random.bernoulli(coin_key, shape=(canaries.count,)))
+    return one_run_epsilon_lower_bound(attack.one_run(coins, first_key), coins, claim.delta, confidence)
+
+
 def _checks(
     parts: Sequence[str], release: _Release, canaries: Canaries, mechanism: GaussianMechanism, claim: Claim, key: jax.Array
 ) -> tuple[Check, ...]:
-    """The deterministic ones of ``parts``."""
+    """Run the deterministic ones of ``parts``."""
     bug = release.bug
     rows = tuple(np.concatenate([others, own[:1]]) for others, own in zip(canaries.others, canaries.present, strict=True))
 
@@ -102,6 +124,25 @@ def _checks(
     if not claims.applies(claim.sampler, claim.relation):
         del checks["accountant"]
     return tuple(check() for part, check in checks.items() if part in parts)
+
+
+def _checked_canaries(present: Any, absent: Any, others: Any, relation: str, mode: str) -> Canaries:
+    """The records that ``audit_release`` was given, as arrays that fit together."""
+    if (absent is not None) != (relation == "replace_one"):
+        value = None if absent is None else "records"
+        expectation = f"must be records under replace_one and None otherwise; the relation is {relation}."
+        raise _validate.ArgumentError("absent", value, expectation)
+    present, others = arrays_of("present", present), arrays_of("others", others)
+    if absent is not None:
+        absent = arrays_of("absent", absent)
+        if [array.shape for array in absent] != [array.shape for array in present]:
+            raise _validate.ArgumentError("absent", len(absent[0]), "must be arrays of the same shapes as present.")
+    elif relation == "replace_special":
+        absent = blank(present)
+    canaries = Canaries(present, absent, others)
+    if mode == "many_runs" and canaries.count != 1:
+        raise _validate.ArgumentError("present", canaries.count, "canaries: the mode many_runs takes one.")
+    return canaries
 
 
 def audit_release(
@@ -131,42 +172,52 @@ def audit_release(
     model_name: str = "the model",
     data_name: str = "the caller's records",
 ) -> AuditResult:
-    """Audit the claim that T steps of DP-VI with this sampler and this mechanism are (epsilon, delta)-private.
+    """Audit the claim that T steps of DP-VI with this sampler and mechanism are (epsilon, delta)-private.
 
-    Both sides of a comparison run the same code and differ in their records (and in how many there are, under
-    add_or_remove_one) alone.
+    Both sides of a comparison run the same code. Only their records differ, and under add_or_remove_one how many there are.
 
-    "many_runs": one canary, ``trials`` runs with and as many without it, each with a key of its own, and two scores for each
-    run: the log-likelihood ratio of presence, summed over steps, and the smallness of the noised sums, which betrays a
-    division by the realised minibatch size. "one_run": m canaries in a single run, each in or out by a fair coin, and the
-    first score alone. It is cheap and proves less: about log(m / 10) at best, nothing where 2 m delta is not small, and
-    nothing of a bug that shows no single canary.
+    "many_runs": one canary; ``trials`` runs with it and ``trials`` without, each with its own key. Each run gets two scores:
+    the log-likelihood ratio of presence, summed over steps, and the smallness of the noised sums, which reveals a division
+    by the realised minibatch size. "one_run": m canaries in a single run, each in or out by a fair coin, and only the first
+    score. It is cheap and proves less: about log(m / 10) at best, nothing unless 2 m delta is small, and nothing about a bug
+    that no single canary shows.
 
-    The result is a function of the records without noise: audit on public or made-up ones.
+    The result is an exact function of the records, without noise. Audit on public or made-up records.
 
-    :param model: NumPyro model. :param guide: NumPyro guide. :param others: arrays of records that are in every data set,
-        first axis n >= 1.
+    :param model: NumPyro model.
+    :param guide: NumPyro guide.
+    :param others: arrays of records that are in every data set, first axis n >= 1.
     :param present: arrays of the canaries, first axis m (1 for "many_runs").
-    :param absent: under replace_one the records that stand in the rows of canaries that are out, first axis m; gradients
-        opposite to the canary's make the strongest attack. None under other relations: under add_or_remove_one such a
-        canary leaves no row, under replace_special a blank one (its numbers are NaN, and its gradient counts as zero).
+    :param absent: under replace_one, the records that replace absent canaries, first axis m; gradients opposite to the
+        canary's make the strongest attack. None under the other relations: an absent canary leaves no row under
+        add_or_remove_one, and a blank row under replace_special (its numbers are NaN, and its gradient counts as zero).
     :param relation: of the claim.
     :param sampler: a frozen dataclass; under add_or_remove_one it is used with as many records as a data set has.
-    :param mechanism: C and sigma > 0 as claimed.
-    :param epsilon: the claim, > 0. :param delta: its delta, in (0, 1). :param iterations: T >= 1.
-    :param trials: runs on each side, >= 100. :param confidence: of the lower bound.
-    :param gradient: "aligned" or "vanilla". :param strategy: as for ``DPVI``. :param physical_size: as for ``DPVI``.
-    :param optim: as for ``DPVI``; by default Adam with a step so small that canaries keep their long gradients.
+    :param mechanism: the claimed C and sigma > 0.
+    :param epsilon: the claim, > 0.
+    :param delta: of the claim, in (0, 1).
+    :param iterations: T >= 1.
+    :param mode: "many_runs" or "one_run".
+    :param trials: runs on each side, >= 100.
+    :param confidence: of the lower bound.
+    :param gradient: "aligned" or "vanilla".
+    :param strategy: as for ``DPVI``.
+    :param physical_size: as for ``DPVI``.
+    :param optim: as for ``DPVI``; by default Adam with steps so small that the canaries' gradients stay long.
     :param static: further keyword arguments of model and guide.
     :param seed: None for secret randomness; a whole number >= 0 makes the audit reproducible.
-    :param bug: one of ``PLANTED_BUGS`` to audit a run that is broken on purpose. :param parts: some of ``PARTS``.
+    :param bug: one of ``PLANTED_BUGS``, to audit a run that is broken on purpose.
+    :param parts: some of ``PARTS``.
+    :param model_name: in the result's statement.
+    :param data_name: in the result.
     :raises ArgumentError: naming the argument and its value.
     """
     epsilon = _validate.number("epsilon", epsilon, above=0)
     delta, confidence = _validate.probability("delta", delta), _validate.probability("confidence", confidence)
     iterations = _validate.integer("iterations", iterations, at_least=1)
     trials = _validate.integer("trials", trials, at_least=100)
-    _validate.number("noise_multiplier", mechanism.noise_multiplier, above=0)
+    sigma = mechanism.noise_multiplier
+    _validate.number("noise_multiplier", sigma, above=0)
     _validate.choice("mode", mode, MODES)
     for part in parts:
         _validate.choice("parts", part, PARTS)
@@ -174,43 +225,21 @@ def audit_release(
         _validate.choice("bug", bug, PLANTED_BUGS)
     if bug == "realised_size" and relation != "add_or_remove_one":
         raise _validate.ArgumentError("bug", bug, "changes nothing where every minibatch has the same public size.")
-    # a sampler of the caller's own has no accountant here to disagree with
+    # a sampler that the caller wrote has no accountant here, so it allows every relation
     _validate.choice("relation", relation, SAMPLERS.get(sampler.name, _RELATIONS))
-    if (absent is not None) != (relation == "replace_one"):
-        given = None if absent is None else "records"
-        raise _validate.ArgumentError("absent", given, f"records stand in for canaries under replace_one, not {relation}.")
-    present, others = arrays_of("present", present), arrays_of("others", others)
-    if absent is not None:
-        absent = arrays_of("absent", absent)
-        if [array.shape for array in absent] != [array.shape for array in present]:
-            raise _validate.ArgumentError("absent", len(absent[0]), "must be arrays of the same shapes as present.")
-    elif relation == "replace_special":
-        absent = blank(present)
-    canaries = Canaries(present, absent, others)
-    if mode == "many_runs" and canaries.count != 1:
-        raise _validate.ArgumentError("present", canaries.count, "canaries: many runs audit one.")
+    canaries = _checked_canaries(present, absent, others, relation, mode)
     num_records = len(canaries.others[0]) + canaries.count
 
     release = _Release(
         model, guide, sampler, num_records, gradient, strategy, physical_size, dict(static or {}), bug,
         numpyro.optim.Adam(_LEARNING_RATE) if optim is None else optim,
     )  # fmt: skip
-    key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
-    bound = LowerBound(0.0, 0, "no runs")
-    if "attack" in parts:
-        start_key, coin_key, first_key, second_key = jax.random.split(key, 4)
-        expected = sampler.sampling_rate * num_records
-        attack = Attack(release.step, canaries, mechanism, bug, expected, iterations, start_key)
-        if mode == "many_runs":
-            keys = {present: jax.random.split(own, trials) for present, own in ((True, first_key), (False, second_key))}
-            scores = attack.many_runs(keys)
-            bound = epsilon_lower_bound(scores[True], scores[False], delta, confidence)
-        else:
-            coins = np.asarray(jax.random.bernoulli(coin_key, shape=(canaries.count,)))
-            bound = one_run_epsilon_lower_bound(attack.one_run(coins, first_key), coins, delta, confidence)
-    sigma = mechanism.noise_multiplier
     claim = Claim(sampler.name, relation, sampler.sampling_rate, sigma, iterations, epsilon, delta)
-    checks = _checks(parts, release, canaries, mechanism, claim, jax.random.fold_in(key, 0))
+    key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
+    bound, runs = LowerBound(0.0, 0, "no runs"), 0
+    if "attack" in parts:
+        bound = _attacked(release, canaries, mechanism, claim, mode, trials, confidence, key)
+        runs = trials if mode == "many_runs" else 1
     return AuditResult(
         model=model_name,
         data=data_name,
@@ -223,14 +252,29 @@ def audit_release(
         iterations=iterations,
         mode=mode,
         canaries=canaries.count,
-        trials=0 if "attack" not in parts else trials if mode == "many_runs" else 1,
+        trials=runs,
         lower_bound=bound.epsilon,
         confidence=confidence,
         score=SCORES[bound.score],
         evidence=bound.evidence,
         bug=bug,
-        checks=checks,
+        checks=_checks(parts, release, canaries, mechanism, claim, jax.random.fold_in(key, 0)),
     )
+
+
+def _records(model: Model, data: str | Dataset | None, canaries: Any, count: int, num_others: int) -> tuple[str, Rows, Rows]:
+    """The name of the data that ``audit`` was given, the other records, and the canaries."""
+    made = None
+    if data is None:
+        dataset, made = made_table(num_others, count)
+    else:
+        dataset = data_named(data)
+    model.check(dataset)
+    if canaries is not None:
+        present = arrays_of("canaries", canaries)
+    else:
+        present = table_canaries(dataset, count) if made is None else made
+    return dataset.name, tuple(array[:num_others] for array in dataset.train), present
 
 
 def audit(
@@ -262,27 +306,36 @@ def audit(
 ) -> AuditResult:
     """Audit what ``fit`` would promise: calibrate the noise as it does, run its steps on canaries, and attack them.
 
-    See ``audit_release`` for the attack and its modes. What makes a strong audit: a delta of a hundredth or more, because
-    only events that happen in many runs can be counted (a step is clipped, noised and scaled alike whatever delta is); an
-    epsilon well below log(trials / 8), the most that runs can prove; many trials; a small clip.
+    See ``audit_release`` for the attack and its modes. A strong audit has a delta of 0.01 or more, because only events that
+    happen in many runs can be counted (clipping, noise and scaling do not depend on delta); an epsilon well below
+    log(trials / 8), the most that the runs can prove; many trials; and a small clip.
 
     :param model: name in the registry, or a ``Model``.
-    :param data: name, ``Dataset``, or None for records made for the audit (models of a table with a binary target). The
-        result is a function of its training records without noise: take public ones.
-    :param epsilon: the claim. :param delta: of the claim. :param iterations: T. :param sampling_rate: q.
-    :param sampler: its name, as in ``fit``. :param relation: as in ``fit``; None for the sampler's own.
-    :param clip: C > 0. :param clipping: as in ``fit``. :param gradient: as in ``fit``. :param strategy: as in ``fit``.
+    :param data: name, ``Dataset``, or None for records made for the audit (for models of a table with a binary target). The
+        result is an exact function of its training records, so use public ones.
+    :param epsilon: the claim.
+    :param delta: of the claim.
+    :param iterations: T.
+    :param sampling_rate: q.
+    :param sampler: its name, as in ``fit``.
+    :param relation: as in ``fit``; None for the sampler's own.
+    :param clip: C > 0.
+    :param clipping: as in ``fit``.
+    :param gradient: as in ``fit``.
+    :param strategy: as in ``fit``.
     :param physical_size: as in ``fit``.
-    :param mode: "many_runs" or "one_run". :param trials: runs on each side, for "many_runs".
-    :param num_canaries: m, for "one_run", where ``canaries`` is None.
-    :param num_others: n, how many records of ``data`` stand beside the canaries: the first ones. A promise holds for every
-        data set, so the attacker takes a small one, which hides a canary worst.
+    :param mode: "many_runs" or "one_run".
+    :param trials: runs on each side, for "many_runs".
+    :param num_canaries: m, for "one_run" without ``canaries``.
+    :param num_others: n, the number of records of ``data`` beside the canaries; the first n are used. A guarantee holds for
+        every data set, so the attacker chooses a small one, which hides a canary least.
     :param canaries: record arrays, first axis m (1 for "many_runs"); by default rows at the bounds of their features.
-    :param replacements: what stands in the place of a canary that is out, under replace_one; by default the same
-        features with the other target.
-    :param confidence: of the lower bound. :param learning_rate: of Adam; very small by default.
-    :param seed: None for secret randomness. :param bug: one of ``PLANTED_BUGS``.
-    :param parts: some of ``workbench.auditing.PARTS``. Without "attack" nothing is run T times, so T may be large.
+    :param replacements: what replaces absent canaries under replace_one; by default the same features with the other target.
+    :param confidence: of the lower bound.
+    :param learning_rate: of Adam; very small by default.
+    :param seed: None for secret randomness.
+    :param bug: one of ``PLANTED_BUGS``.
+    :param parts: some of ``workbench.auditing.PARTS``. T may be large without "attack", because no other part takes T steps.
     :raises ArgumentError: naming the argument and its value.
     """
     _validate.choice("mode", mode, MODES)
@@ -291,15 +344,7 @@ def audit(
     if learning_rate is not None:
         learning_rate = _validate.number("learning_rate", learning_rate, above=0)
     num_others = _validate.integer("num_others", num_others, at_least=1)
-    if data is None:
-        dataset, made = made_table(num_others, count)
-        chosen.check(dataset)
-    else:
-        dataset = data_named(data)
-        chosen.check(dataset)
-        made = table_canaries(dataset, count) if canaries is None else canaries
-    others = tuple(array[:num_others] for array in dataset.train)
-    present = made if canaries is None else arrays_of("canaries", canaries)
+    data_name, others, present = _records(chosen, data, canaries, count, num_others)
     num_records = len(others[0]) + len(present[0])
     settings = PrivacySettings(
         epsilon=epsilon,
@@ -341,5 +386,5 @@ def audit(
         bug=bug,
         parts=parts,
         model_name=chosen.name,
-        data_name=dataset.name,
+        data_name=data_name,
     )

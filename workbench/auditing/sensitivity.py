@@ -1,8 +1,8 @@
-"""The parts "sensitivity" and "arrays": how far one record can move the sum that a step releases, without any statistics.
+"""The parts "sensitivity" and "arrays": how far one record can move the sum that a step releases.
 
-Minibatch and base noise are fixed and the noise is zero, so two sums differ by what their records differ in. The claim is an
-l2 norm of at most C where a record is added or removed and 2 C where one is replaced, whatever the records are: hence
-records that are huge, tiny, not finite, all the same, or that cancel, in every precision.
+No statistics are needed: minibatch and base noise are fixed and the privacy noise is zero, so two sums differ only because
+their records differ. The claim is an l2 norm of at most C where a record is added or removed, and 2 C where one is replaced,
+for all records. So the audit tries records that are huge, tiny, not finite, constant, or that cancel, in every precision.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["PRECISIONS", "adversarial_records", "check", "check_arrays", "worst_
 PRECISIONS = ("float32", "bfloat16", "float64")
 
 _TOLERANCE = 1e-3  # of C, for the rounding of the difference of two sums
-_SIZES = (1e3, 1e9, 1e18, 1e30, 1e-30)  # what a record is multiplied by
-_CANCELLING = (1.0, 1e4, 1e9)  # or made of, with either sign
+_SIZES = (1e3, 1e9, 1e18, 1e30, 1e-30)  # factors of a record
+_CANCELLING = (1.0, 1e4, 1e9)  # values of a record, with both signs
 _PATTERNS = {
     "pairs": lambda count: (-1.0) ** np.arange(count),
     "halves": lambda count: np.where(np.arange(count) < count / 2, 1.0, -1.0),
 }
-_FILLS = (0.0, 1e4, 1e38, math.nan, math.inf, -math.inf)  # or made of
+_FILLS = (0.0, 1e4, 1e38, math.nan, math.inf, -math.inf)  # values of a record
 
 
 # make_step(key, records): a step, and the mechanism that it was given
@@ -42,14 +42,14 @@ MakeStep = Callable[[jax.Array, Rows], tuple[PrivateStep, Watched]]
 
 
 class Worst(NamedTuple):
-    """The largest move of the sum that was found, relative to what is allowed, and by what."""
+    """The largest move of the sum that was found, relative to what is allowed, and the record that caused it."""
 
     ratio: float
     what: str
 
 
 def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
-    """Records like ``template`` (arrays of one record each, first axis 1), named; whole numbers are left as they are."""
+    """Extreme records made from ``template`` (arrays with first axis 1), by name. Whole numbers are left unchanged."""
 
     def changed(change: Callable[[np.ndarray], np.ndarray]) -> Rows:
         with np.errstate(all="ignore"):
@@ -78,7 +78,7 @@ def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
 
 
 def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable[..., jax.Array]:
-    """sum(params, records, mask bool[N]) of a real step on all N records that the mask counts, without noise."""
+    """A function ``(params, records, mask bool[N])``: the sum of a real step on the records in the mask, without noise."""
     hyper = Hyperparameters.of(watched)
     base_noise = step.draw(start.key, start.step, hyper).base_noise
 
@@ -100,7 +100,7 @@ def _begun(make_step: MakeStep, canaries: Canaries, one: Rows, key: jax.Array) -
 
 
 def _in(precision: str, tree: Any) -> Any:
-    """Floating-point leaves in another precision."""
+    """``tree`` with its floating-point leaves in another precision."""
 
     def cast(leaf: Any) -> Any:
         leaf = jnp.asarray(leaf)
@@ -110,9 +110,9 @@ def _in(precision: str, tree: Any) -> Any:
 
 
 def worst_ratio(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.Array, precision: str) -> Worst:
-    """The largest move of the sum of ``canaries.others`` and one record more, relative to C or, where replaced, 2 C.
+    """The largest move of the sum by one record, relative to C, or to 2 C if it is replaced.
 
-    Each adversarial record takes the first, middle and last place in turn, beside the others and beside copies of itself.
+    Each adversarial record is put in the first, middle and last place, among ``canaries.others`` and among copies of itself.
     """
     wide: AbstractContextManager = jax.enable_x64(True) if precision == "float64" else nullcontext()
     with wide:
@@ -164,19 +164,18 @@ def check(
     key: jax.Array,
     precisions: tuple[str, ...] = PRECISIONS,
 ) -> Check:
-    """Whether no record moves the sum by more than C (2 C where replaced), in any precision.
+    """Check that no record moves the sum by more than C (2 C if it is replaced), in any precision.
 
-    :param make_step: for n + 1 records; called anew for each precision.
+    :param make_step: makes a step for n + 1 records and its mechanism, once for each precision.
     """
     found = [worst_ratio(make_step, canaries, clip, key, precision) for precision in precisions]
     worst = max(found, key=lambda each: each.ratio)
-    kept = worst.ratio <= 1 + _TOLERANCE
-    allowed = f"of what is allowed at most: {worst.what}."
-    return Check("sensitivity", kept, f"the released sum moves by {worst.ratio:.5g} {allowed}", worst.ratio)
+    finding = f"the released sum moves by at most {worst.ratio:.5g} times the allowed distance: {worst.what}."
+    return Check("sensitivity", worst.ratio <= 1 + _TOLERANCE, finding, worst.ratio)
 
 
 def check_arrays(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.Array) -> Check:
-    """Whether arrays with fewer records than the step was made for are refused, or at least move nothing further."""
+    """Check that arrays with fewer records than the step was made for are refused, or move the sum no further."""
     size = len(canaries.others[0]) + 1
     one = tuple(array[:1] for array in canaries.present)
     step, watched, state = _begun(make_step, canaries, one, key)
@@ -188,7 +187,7 @@ def check_arrays(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.
         try:
             sums.append(np.asarray(release(params, tuple(map(jnp.asarray, short)), everyone), np.float64))
         except ValueError:  # ArgumentError is one
-            return Check("arrays", True, f"{rows} records are refused where the steps were made for {size}.", 0.0)
+            return Check("arrays", True, f"steps made for {size} records refuse {rows}.", 0.0)
     ratio = float(np.linalg.norm(sums[0] - sums[1])) / (2 * clip)
-    found = f"{rows} records are accepted where the steps were made for {size}, and one moves the sum by {ratio:.4g}"
-    return Check("arrays", ratio <= 1 + _TOLERANCE, f"{found} of what is allowed.", ratio)
+    finding = f"steps made for {size} records accept {rows}, and one of them moves the sum by {ratio:.4g} times the allowed"
+    return Check("arrays", ratio <= 1 + _TOLERANCE, f"{finding} distance.", ratio)

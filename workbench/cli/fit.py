@@ -149,7 +149,7 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
         if not is_finished:
             _show_progress(prepared, stop, quiet=arguments.quiet)
         result, run = prepared.result(), prepared.recording.folder
-        is_empty = result.state == "cancelled" and result.guarantee.steps_taken == 0
+        is_empty = result.status == "cancelled" and result.guarantee.steps_taken == 0
         if is_empty:
             unsaved = "there is no result" if folder is None else f"nothing is saved in {folder}"
             print(f"{name}: stopped before the first step: {unsaved}.", file=sys.stderr)
@@ -159,10 +159,10 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
             print(f"{name}: warning: {warning.message}", file=sys.stderr)
         if problem:
             print(f"{name}: {problem}", file=sys.stderr)
-        elif result.state == "cancelled" and not is_empty and (folder or run) is not None:
+        elif result.status == "cancelled" and not is_empty and (folder or run) is not None:
             print(f"{name}: stopped; the partial result is kept.", file=sys.stderr)
         _say(result, None if problem or is_empty else folder, run, ledger, as_json=arguments.json)
-    return FAILED if problem else {"done": DONE, "cancelled": STOPPED}.get(result.state, FAILED)
+    return FAILED if problem else {"done": DONE, "cancelled": STOPPED}.get(result.status, FAILED)
 
 
 def _saved(result: Any, folder: Path, run: Path | None) -> str:
@@ -178,7 +178,7 @@ def _saved(result: Any, folder: Path, run: Path | None) -> str:
     except Exception as error:  # whatever it is, the release must not be lost
         failed = f"cannot save in {folder} ({' '.join(f'{type(error).__name__}: {error}'.split())})."
     with contextlib.suppress(ArgumentError):
-        if run is not None and (checkpoints.newest(run).is_finished or result.state == "cancelled"):
+        if run is not None and (checkpoints.newest(run).is_finished or result.status == "cancelled"):
             return f"{failed} The release is kept. To save it: workbench resume {shlex.quote(str(run))} --out FOLDER"
     try:
         return f"{failed} It was saved in {result.save(tempfile.mkdtemp(prefix='workbench-result-'))} instead."
@@ -188,10 +188,10 @@ def _saved(result: Any, folder: Path, run: Path | None) -> str:
 
 def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_json: bool) -> None:
     """The answer of a fit on standard output."""
-    run = run if result.state == "cancelled" else None
+    run = run if result.status == "cancelled" else None
     if as_json:
         answer = {
-            "state": result.state,
+            "state": result.status,
             "message": result.message,
             "guarantee": {**result.guarantee.to_dict(), **result.guarantee.attack_bounds()},
             "metrics": _finite(result.metrics),
@@ -231,7 +231,7 @@ def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> N
 
 def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     guarantee = result.guarantee
-    if result.state == "cancelled":
+    if result.status == "cancelled":
         print(
             f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. Spent: the promise stays epsilon = "
             f"{guarantee.epsilon:g}; the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was "
@@ -240,7 +240,7 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     if run is not None:
         print(f"To go on within the same promise: workbench resume {shlex.quote(str(run))}\n")
     if result.message:
-        print(f"{'Failed' if result.state == 'failed' else 'Note'}: {result.message}\n")
+        print(f"{'Failed' if result.status == 'failed' else 'Note'}: {result.message}\n")
     print(guarantee.statement())
     print(f"\nParameters and posterior: {result.release_label}.")
     if result.metrics:

@@ -189,7 +189,7 @@ def after_fit(result: FitResult) -> dict[str, Any] | None:
     from workbench.ledger.reservation import LedgerWarning
 
     try:
-        standing = result.standing
+        standing = result.budget_status
         return None if standing is None else _facts(standing, result.guarantee)
     except (ArgumentError, LedgerError) as error:
         warnings.warn(str(error), LedgerWarning, stacklevel=2)

@@ -364,7 +364,7 @@ class PreparedFit:
             )
         latents = self._program.draw(last.params, self.key, self.settings.draws)
         return FitResult(
-            state=last.status,
+            status=last.status,
             message=last.message,
             guarantee=self.guarantee(last.step),
             model=self.model.name,

@@ -1,4 +1,4 @@
-"""Checks of what a figure is given: shapes, lengths that must agree, finite values; and intervals of draws."""
+"""Checks of the arrays and tables that figures take, and intervals of draws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Shapes", "columns_of", "interval_columns", "narrowest_interval"]
 
 
 class Shapes:
-    """The arrays of one call: axes that bear one name must be of one length."""
+    """The arrays of one call. Axes of the same name must have the same length."""
 
     def __init__(self) -> None:
         self._lengths: dict[str, tuple[int, str]] = {}
@@ -39,15 +39,16 @@ class Shapes:
         for axis, length in zip(axes, array.shape, strict=True):
             self._agree(name, value, axis, length)
         if not np.isfinite(array).all():
-            raise ArgumentError(name, value, f"must be finite, but holds {_first(array, ~np.isfinite(array))}.")
+            raise ArgumentError(name, value, f"must be finite, but contains {_first(array, ~np.isfinite(array))}.")
         if at_least is not None and (array < at_least).any():
-            raise ArgumentError(name, value, f"must be at least {at_least:g}, but holds {_first(array, array < at_least)}.")
+            found = _first(array, array < at_least)
+            raise ArgumentError(name, value, f"must be at least {at_least:g}, but contains {found}.")
         if at_most is not None and (array > at_most).any():
-            raise ArgumentError(name, value, f"must be at most {at_most:g}, but holds {_first(array, array > at_most)}.")
+            raise ArgumentError(name, value, f"must be at most {at_most:g}, but contains {_first(array, array > at_most)}.")
         return array
 
     def names(self, name: str, value: Sequence[str] | None, axis: str, prefix: str) -> list[str]:
-        """``value`` as one string for each entry of ``axis``; ``prefix`` with a number from 1 where it is None."""
+        """``value`` as one string for each entry of ``axis``; if None, ``prefix`` with the numbers 1, 2, ..."""
         if value is None:
             return [f"{prefix}{number + 1}" for number in range(self._lengths[axis][0])]
         if isinstance(value, str):
@@ -58,7 +59,7 @@ class Shapes:
 
     def _agree(self, name: str, value: Any, axis: str, length: int) -> None:
         if length == 0:
-            raise ArgumentError(name, value, f"must have at least one of its {axis}.")
+            raise ArgumentError(name, value, f"is empty along its axis of {axis}.")
         known, first = self._lengths.setdefault(axis, (length, name))
         if known != length:
             raise ArgumentError(name, value, f"has {length} {axis}, but {first} has {known}.")
@@ -72,8 +73,10 @@ def _first(array: np.ndarray, where: np.ndarray) -> str:
 def columns_of(
     name: str, table: pd.DataFrame, columns: Sequence[str], may_be_infinite: Sequence[str] = (), numbers: bool = True
 ) -> None:
-    """Check that ``table`` has rows, and ``columns`` of finite numbers (``numbers=False``: of any values).
+    """Check that ``table`` has rows, and ``columns`` that contain finite numbers.
 
+    :param may_be_infinite: columns whose numbers may be infinite.
+    :param numbers: False to allow any values that are not missing.
     :raises ArgumentError: naming the table and the column.
     """
     if not hasattr(table, "columns"):
@@ -90,7 +93,7 @@ def columns_of(
         try:
             values = np.asarray(table[column], dtype=np.float64)
         except (TypeError, ValueError):
-            raise ArgumentError(name, table, f"column {column!r} must hold numbers.") from None
+            raise ArgumentError(name, table, f"column {column!r} must contain numbers.") from None
         bad = np.isnan(values) if column in may_be_infinite else ~np.isfinite(values)
         if bad.any():
             raise ArgumentError(name, table, f"column {column!r} must be finite, but row {int(np.argmax(bad))} is not.")
@@ -100,22 +103,22 @@ _KINDS = {"hdi": "highest-density", "eti": "equal-tailed", "ci": "credible", "qu
 
 
 def interval_columns(name: str, table: pd.DataFrame) -> tuple[str, str, str]:
-    """The two interval columns of a summary and what they are, such as "90 % highest-density interval".
+    """The two interval columns of a summary and their meaning, such as "90 % highest-density interval".
 
-    :raises ArgumentError: if there are not exactly two columns that end in "_low" and "_high".
+    :raises ArgumentError: if there is not exactly one pair of columns that end in "_low" and "_high".
     """
     columns = [str(column) for column in getattr(table, "columns", ())]
     stems = [column[: -len("_low")] for column in columns if column.endswith("_low")]
     stems = [stem for stem in stems if f"{stem}_high" in columns]
     if len(stems) != 1:
-        raise ArgumentError(name, columns, "must have one pair of interval columns, as hdi_90%_low and hdi_90%_high.")
+        raise ArgumentError(name, columns, "must have one pair of interval columns, such as hdi_90%_low and hdi_90%_high.")
     found = re.fullmatch(r"([a-z]+)_?(\d+(?:\.\d+)?)%", stems[0])
     words = f"{found[2]} % {_KINDS.get(found[1], found[1])} interval" if found else stems[0].replace("_", " ")
     return f"{stems[0]}_low", f"{stems[0]}_high", words
 
 
 def narrowest_interval(draws: np.ndarray, probability: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends of the narrowest interval that holds ``probability`` of ``draws`` (first axis: draws)."""
+    """Ends of the narrowest interval that contains the share ``probability`` of ``draws``. The first axis is draws."""
     ordered = np.sort(draws, axis=0)
     inside = min(int(np.floor(probability * len(ordered))), len(ordered) - 1)
     widths = ordered[inside:] - ordered[: len(ordered) - inside]

@@ -1,6 +1,6 @@
-"""A layered layout of plate diagrams: each site in a row below what it depends on, frames around what is theirs alone.
+"""A layered layout for plate diagrams: each site is in a row below the sites it depends on, and frames do not overlap.
 
-Lengths are in points, of which an inch has 72. Rows are counted from below.
+Lengths are in points (1/72 inch). Rows are counted from the bottom.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["BEND", "LABEL_HEIGHT", "PAD", "Box", "Frame", "Layout", "Site", "bes
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
-BEND = "bend"  # the kind of a site that is none
-PAD, LABEL_HEIGHT = 7.0, 10.0  # between a frame and what is inside; of the line for its label, below that
+BEND = "bend"  # the kind of a bend
+PAD, LABEL_HEIGHT = 7.0, 10.0  # space between a frame and its content, and for its label below the content
 _GAP, _BEND_GAP, _ROW_GAP = 11.0, 5.0, 22.0
 _STARTS, _ROUNDS = 12, 20
 
@@ -27,8 +27,8 @@ _STARTS, _ROUNDS = 12, 20
 class Site:
     """A node of the diagram, or a bend of a long arrow, which has no width.
 
-    ``kind`` says how it is drawn, ``note`` is the text below its name, ``path`` the frames it is in, from outside in.
-    ``slot`` is the width that is kept free for it; ``row_height`` that of the tallest site in its row.
+    ``kind`` says how it is drawn. ``note`` is the text below its name. ``path`` lists the frames around it, the outermost
+    first. ``slot`` is the width that is kept free for it. ``row_height`` is the height of the tallest site in its row.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Site:
 
 @dataclass
 class Frame:
-    """A plate: its label and the label's width, the names of the sites inside, its lowest and its highest row."""
+    """A plate: its label, the names of the sites inside, the label's width, and its lowest and highest rows."""
 
     label: str
     inside: frozenset[str]
@@ -56,7 +56,10 @@ class Frame:
 
 @dataclass
 class Layout:
-    """Sites and bends, the names along each arrow, boxes of frames; ``tree`` is what each frame holds, "" everything."""
+    """Sites and bends, the names along each arrow, and the boxes of frames.
+
+    ``tree`` lists the sites and frames directly inside each frame; "" is the whole diagram.
+    """
 
     sites: dict[str, Site]
     chains: list[list[str]] = field(default_factory=list)
@@ -70,9 +73,11 @@ class Layout:
 def best_layout(
     sites: Mapping[str, Site], arrows: list[tuple[str, str]], frames: Mapping[str, Frame], room: float
 ) -> Layout:
-    """The first layout not wider than ``room``, of rows that hold less and less; the narrowest if none is.
+    """The first layout that is at most ``room`` wide, trying shorter and shorter rows; else the narrowest one.
 
-    :param sites: by name, each after what it depends on. :param arrows: (from, to). :param frames: outer ones first.
+    :param sites: by name, each after the sites that it depends on.
+    :param arrows: (from, to).
+    :param frames: outer frames first.
     """
     found = []
     for share in (1.0, 0.9, 0.75, 0.6, 0.45, 0.3, 0.0):
@@ -86,7 +91,7 @@ def best_layout(
 
 
 def _in_rows(sites: Mapping[str, Site], arrows: list[tuple[str, str]], room: float) -> Layout:
-    """Each site in the lowest row with room left above all that depends on it, and a bend in each row an arrow passes."""
+    """Put each site in the lowest row with room above all that depends on it, and a bend in each row an arrow passes."""
     placed = {name: replace(site) for name, site in sites.items()}
     taken: dict[int, float] = defaultdict(float)
     for name, site in reversed(placed.items()):
@@ -96,7 +101,7 @@ def _in_rows(sites: Mapping[str, Site], arrows: list[tuple[str, str]], room: flo
             site.row += 1
         taken[site.row] += width
     layout = Layout(placed)
-    for before, after in arrows:  # those that lead to the same site share their bends
+    for before, after in arrows:  # arrows to the same site share their bends
         path = tuple(frame for frame in sites[before].path if frame in sites[after].path)
         between = range(placed[before].row - 1, placed[after].row, -1)
         bends = {"\0".join((str(row), after, *path)): Site(BEND, path=path, row=row) for row in between}
@@ -110,7 +115,7 @@ def _in_rows(sites: Mapping[str, Site], arrows: list[tuple[str, str]], room: flo
 
 
 def _set_up(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
-    """Rows above each other, with room for the frames that begin or end between them."""
+    """Set the heights of the rows, with room for the frames that begin or end between them."""
     for frame in frames.values():
         rows = [sites[name].row for name in frame.inside]
         frame.rows = (min(rows), max(rows))
@@ -126,9 +131,9 @@ def _set_up(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
 
 
 def _set_across(layout: Layout, frames: Mapping[str, Frame], room: float) -> None:
-    """Each site near the mean of its neighbours above and below: the best of several orders, with the fewest crossings.
+    """Put each site near the mean of its neighbours above and below, in the order with the fewest crossings.
 
-    Sorting by that mean brings neighbours together; packing from both sides, again and again, brings them in line.
+    Sorting by this mean brings neighbours together. Packing repeatedly from both sides aligns them.
     """
     sites, tree = layout.sites, layout.tree
     segments = sorted({pair for chain in layout.chains for pair in pairwise(chain)})
@@ -147,7 +152,7 @@ def _set_across(layout: Layout, frames: Mapping[str, Frame], room: float) -> Non
                 children.sort(key=means.__getitem__)
         left, right = _packed(layout, frames, wanted, 1), _packed(layout, frames, wanted, -1)
         for name, site in sites.items():
-            site.x = (left[name] + right[name]) / 2  # the mean keeps the distances that both keep
+            site.x = (left[name] + right[name]) / 2  # the mean keeps the least distances, because both packings do
         _set_boxes(layout, frames)
         ends = [(sites[upper].row, sites[upper].x, sites[lower].x) for upper, lower in segments]
         crossings = sum(a[0] == b[0] and (a[1] - b[1]) * (a[2] - b[2]) < 0 for a, b in combinations(ends, 2))
@@ -160,8 +165,8 @@ def _set_across(layout: Layout, frames: Mapping[str, Frame], room: float) -> Non
 
 
 def _packed(layout: Layout, frames: Mapping[str, Frame], wanted: Mapping[str, float], way: int) -> dict[str, float]:
-    """Each site where it is wanted, or beside what comes before, from left to right; from right to left if ``way`` is -1."""
-    ends: dict[int, float] = defaultdict(lambda: -inf)  # of what is in each row so far
+    """Pack sites from the left (``way`` 1) or right (-1), each at its wanted place or next to its predecessor."""
+    ends: dict[int, float] = defaultdict(lambda: -inf)  # right end of each row so far
     at: dict[str, float] = {}
 
     def place(name: str) -> None:
@@ -183,7 +188,7 @@ def _packed(layout: Layout, frames: Mapping[str, Frame], wanted: Mapping[str, fl
 
 
 def _set_boxes(layout: Layout, frames: Mapping[str, Frame]) -> None:
-    """Boxes around what the frames hold, and the size of the layout, from the places of the sites."""
+    """Set the frames' boxes and the layout's size from the places of the sites."""
     boxes = {}
     for name, site in layout.sites.items():
         half, tall = site.slot / 2, site.row_height / 2

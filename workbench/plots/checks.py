@@ -1,4 +1,4 @@
-"""Posterior predictive checks: what the posterior foretells beside the records it is compared with."""
+"""Posterior predictive checks: predictions of the posterior compared with records."""
 
 from __future__ import annotations
 
@@ -34,30 +34,31 @@ from workbench.plots.style import (
 
 __all__ = ["points_check_figure", "predictive_check_figure"]
 
-_MOST_EXACT = 400  # records: of more, sums of Bernoulli draws are taken as Gaussian
-_MOST_DRAWS = 200  # posterior draws that replicated data sets are made of
+_MOST_EXACT = 400  # records; with more, sums of Bernoulli draws are approximated by Gaussians
+_MOST_DRAWS = 200  # posterior draws that replicated data sets are made from
 _MOST_PANELS = 12
 
 
 def predictive_check_figure(
     observed: Any, probabilities: Any, label: str, *, bins: int = 10, title: str = "posterior predictive check"
 ) -> Figure:
-    """Calibration, and the share of ones in replicated data sets beside the observed one; 7.0 x 3.7 inches.
+    """Calibration, and the share of ones in replicated data sets compared with the observed share; 7.0 x 3.7 inches.
 
-    Left: records in ``bins`` equal ranges of their predicted probability (the mean over draws) against the share of ones
-    among them, with Wilson's 90 % interval; the numbers are the records of a bin. Right: the distribution of the share of
-    ones over replicated data sets, one for each draw, worked out and not simulated: exactly up to 400 records, as a Gaussian
-    with continuity correction above. Of more than 200 draws, 200 evenly chosen ones are used there.
+    Left: the records are binned by their predicted probability (the mean over draws) and plotted against the share of ones
+    in each bin, with Wilson's 90 % interval; the numbers count the records in each bin. Right: the distribution of the share
+    of ones over replicated data sets, one for each draw. It is computed, not simulated: exactly for up to 400 records, and
+    as a Gaussian with continuity correction for more. It uses at most 200 draws, evenly chosen.
 
     :param observed: int[records] of 0 and 1.
     :param probabilities: float[draws, records], the probability of 1.
-    :param label: that of the records.
-    :raises ArgumentError: if shapes disagree, or a value is no outcome or no probability.
+    :param label: of the records.
+    :param bins: number of ranges of equal width, 2 to 20.
+    :raises ArgumentError: if shapes disagree, or a value is not an outcome or a probability.
     """
     shapes = Shapes()
     outcomes = shapes.array("observed", observed, "records")
     if not np.isin(outcomes, (0, 1)).all():
-        raise ArgumentError("observed", observed, "must hold 0 and 1 only.")
+        raise ArgumentError("observed", observed, "must contain only 0 and 1.")
     chances = shapes.array("probabilities", probabilities, "draws", "records", at_least=0, at_most=1)
     bins = _validate.integer("bins", bins, at_least=2, at_most=20)
     figure = new_figure(WIDTH, 3.7, title, use_line(label))
@@ -75,13 +76,15 @@ def points_check_figure(
     *,
     title: str = "posterior predictive check",
 ) -> Figure:
-    """Histograms of the observed points over bands of those of replicated ones, a panel a feature; 7.0 inches wide.
+    """Histograms of observed points over bands of replicated ones, with a panel for each feature; 7.0 inches wide.
 
-    The band holds 90 % of the replicated data sets in each bin. Of more than 12 features, the 12 are shown whose
-    observed mean lies farthest from the replicated one; the axis ends at the 0.2 % and 99.8 % points of each side.
+    In each bin, the band contains 90 % of the replicated data sets. If there are more than 12 features, the figure shows the
+    12 whose observed mean is farthest from the replicated one. The axes range from the 0.2 % to the 99.8 % quantiles.
 
-    :param observed: float[records, features]. :param replicated: float[draws, replicated records, features].
-    :param names: of the features, or None. :param label: that of the records.
+    :param observed: float[records, features].
+    :param replicated: float[draws, replicated records, features].
+    :param names: of the features, or None.
+    :param label: of the records.
     :raises ArgumentError: if shapes disagree or a value is not finite.
     """
     shapes = Shapes()
@@ -102,7 +105,7 @@ def points_check_figure(
     for axes in panels[len(shown) :]:
         axes.axis("off")
     handles = panels[0].get_legend_handles_labels()[0]
-    # the layout keeps two blank lines of the heading free for it
+    # two blank lines in the heading make room for the legend
     place = (0.0, 1 - (0.07 + 0.17 * len(figure.get_suptitle().splitlines())) / height)
     figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, ncols=3, **LEGEND).set_in_layout(False)
     figure.suptitle(f"{figure.get_suptitle()}\n\n", fontsize=10.5, color=INK, x=0.01, ha="left")
@@ -134,7 +137,7 @@ def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: 
 
 
 def _wilson(share: np.ndarray, count: np.ndarray, probability: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval of a share of ``count``."""
+    """Wilson's interval for a share of ``count`` records."""
     z = NormalDist().inv_cdf(0.5 + probability / 2)
     centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
@@ -170,7 +173,7 @@ def _rank(below: float) -> str:
 
 
 def _counts_of_ones(chances: np.ndarray) -> np.ndarray:
-    """Probability of each number of ones, float[records + 1]: the mean over draws of sums of Bernoulli variables."""
+    """Probability of each number of ones, averaged over draws, float[records + 1]."""
     draws, records = chances.shape
     if records <= _MOST_EXACT:
         mass = np.zeros((draws, records + 1))

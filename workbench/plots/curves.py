@@ -1,4 +1,4 @@
-"""Training curves as matplotlib Figures without pyplot: drawn once, then updated in place."""
+"""Training curves, drawn once and then updated in place."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SCORES = {
     "reconstruction_error": "reconstruction error (RMSE per pixel)",
 }
 _FALLING = ("reconstruction_error",)  # better when smaller
-_SMALLEST_RANGE = 0.02  # of a y axis: smaller changes are not blown up to look large
+_SMALLEST_RANGE = 0.02  # of a y axis, so that small changes do not look large
 _ELBO = "evaluation ELBO (nats per record)"
 
 
 def score_name(metrics: Mapping[str, float]) -> str:
-    """The metric beside the ELBO: the first of ``_SCORES`` that there is, or a model's own first; "" if there is none."""
+    """The metric shown beside the ELBO: the first of ``_SCORES`` in ``metrics``, else the first other one, else ""."""
     own = [name for name in metrics if name != "elbo"]
     known = [name for name in _SCORES if name in own]
     return (known or own or [""])[0]
@@ -40,7 +40,7 @@ def _title(metric: str) -> str:
 
 
 class Point(Protocol):
-    """Metrics at one step of a run, as ``results.HistoryPoint`` has them."""
+    """Metrics at one step of a run, such as a ``results.HistoryPoint``."""
 
     @property
     def step(self) -> int: ...
@@ -49,17 +49,17 @@ class Point(Protocol):
 
 
 class TrainingCurves:
-    """ELBO and one score over steps in one Figure of two panels, 7.0 x 2.85 inches.
+    """ELBO and one score over steps, in a Figure with two panels, 7.0 x 2.85 inches.
 
-    The score is the first of ``score_name`` that a model has; the first points that hold one decide.
+    The score is ``score_name`` of the first point that has one.
 
-    :param steps: the width of the x axes; 0 for empty panels.
-    :param label: what the curves are: "public data" or "outside the guarantee"; stands in the picture.
+    :param steps: the right end of the x axes; 0 for empty panels.
+    :param label: of the metrics, shown in the figure: "public data" or "outside the guarantee".
     """
 
     def __init__(self, steps: int, label: str) -> None:
         self.figure = new_figure(WIDTH, 2.85)
-        # places that hold for every label: finding them anew would be half of a frame's time
+        # These margins suit every label. Computing a layout would take half of a frame's time.
         self.figure.set_layout_engine(None)
         self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.17, top=0.8, wspace=0.22)
         self._heading = self.figure.suptitle("", fontsize=10, color=INK, x=0.01, ha="left")
@@ -83,7 +83,7 @@ class TrainingCurves:
         return axes, line, tip
 
     def draw(self, history: Sequence[Point], note: str = "") -> None:
-        """Show ``history``; ``note`` stands beside the label above the panels."""
+        """Show ``history``, and ``note`` beside the label above the panels."""
         self._choose_score(history)
         for name, (axes, line, tip) in zip(("elbo", self._score), self._panels, strict=True):
             points = [(point.step, point.metrics[name]) for point in history if name in point.metrics]
@@ -101,9 +101,9 @@ class TrainingCurves:
         self._heading.set_text(f"curves: {self._label}" + (f"   ·   {note}" if note else ""))
 
     def compare(self, baseline: Mapping[str, float]) -> None:
-        """A dashed line at what a fit without privacy reaches, with its number; ``draw`` keeps it inside of the panel.
+        """Draw a dashed line at the metrics of a fit without privacy; ``draw`` keeps it inside the panel.
 
-        It is an exact function of private records, and the line says so.
+        These metrics are exact functions of private records, so the line is labelled "outside the guarantee".
         """
         self._baseline = {name: value for name, value in baseline.items() if math.isfinite(value)}
         for name, (axes, *_) in zip(("elbo", self._score), self._panels, strict=True):
@@ -117,11 +117,11 @@ class TrainingCurves:
                 note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 
     def frame(self) -> bytes:
-        """The figure as PNG bytes, made quickly."""
+        """The figure as PNG bytes, compressed for speed."""
         return png(self.figure, quick=True)
 
     def _choose_score(self, history: Sequence[Point]) -> None:
-        """Settle what the second panel shows at the first point that says so; its title is empty until then."""
+        """Choose the second panel's score from the first point that has one; until then its title is empty."""
         for point in history if not self._score else ():
             self._score = score_name(point.metrics)
             if self._score:
@@ -130,7 +130,7 @@ class TrainingCurves:
 
 
 def _limits(name: str, values: Sequence[float]) -> tuple[float, float]:
-    """The y range: the first tenth of a run can be far off, and is left out so that the rest is readable."""
+    """The y range. It ignores bad values in the first tenth of a run, so that the rest is readable."""
     later = values[len(values) // 10 :]
     if name in _FALLING:
         low, high = min(values), max(later)
@@ -143,23 +143,23 @@ def _limits(name: str, values: Sequence[float]) -> tuple[float, float]:
 
 
 def training_figure(result: Any) -> Figure:
-    """The curves of a finished fit.
+    """The training curves of a finished fit.
 
     :param result: a ``FitResult``.
     """
     guarantee = result.guarantee
     curves = TrainingCurves(guarantee.steps_taken, result.metrics_label)
-    stopped = "" if result.state == "done" else f", {result.state} at step {guarantee.steps_taken:,}"
+    stopped = "" if result.status == "done" else f", {result.status} at step {guarantee.steps_taken:,}"
     curves.draw(result.history, f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}{stopped}")
     return curves.figure
 
 
 def two_runs_figure(results: Mapping[str, Any]) -> Figure:
-    """ELBO and score of some runs in one figure, each run by the name it has in ``results``; 7.0 x 3.0 inches.
+    """ELBO and score of several runs in one figure; 7.0 x 3.0 inches.
 
-    Runs whose score is another are compared by the ELBO alone.
+    Runs with different scores are compared only by their ELBO.
 
-    :param results: two to four of ``FitResult``.
+    :param results: two to four ``FitResult``, by the name that the legend shows.
     """
     labels = {result.metrics_label for result in results.values()}
     label = "outside the guarantee" if "outside the guarantee" in labels else "public data"

@@ -1,4 +1,4 @@
-"""Effects of groups against a public feature of the groups."""
+"""Effects of groups plotted against a public feature of the groups."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def group_effects_figure(
     title: str = "effects of groups",
     probability: float = 0.9,
 ) -> Figure:
-    """Effects of groups with intervals against a public feature of the groups; 7.0 x 4.2 inches.
+    """Effects of groups with intervals, plotted against a public feature of the groups; 7.0 x 4.2 inches.
 
     :param effects: float[draws, groups], draws of one coefficient for each group.
     :param group_feature: float[groups].
-    :param fitted: float[draws, points], draws of the regression line at ``grid``; or None for no line.
+    :param fitted: float[draws, points], draws of the regression line at ``grid``; None for no line.
     :param grid: float[points], increasing.
-    :param names: of the groups; written beside them where there are at most 12.
-    :param probability: of the intervals and of the line's band, both the narrowest of their draws.
+    :param names: of the groups; shown if there are at most 12.
+    :param probability: of the intervals and the line's band, which are the narrowest ones.
     :raises ArgumentError: if lengths disagree, a value is not finite, or one of ``fitted`` and ``grid`` is missing.
     """
     shapes = Shapes()
@@ -45,7 +45,7 @@ def group_effects_figure(
     x = shapes.array("group_feature", group_feature, "groups")
     known = shapes.names("names", names, "groups", "group ")
     if (fitted is None) != (grid is None):
-        raise ArgumentError("grid" if grid is None else "fitted", None, "fitted and grid go together.")
+        raise ArgumentError("grid" if grid is None else "fitted", None, "pass both fitted and grid, or neither.")
     figure = new_figure(WIDTH, 4.2, title, use_line(label))
     axes = dress(figure.add_subplot(), "", xlabel, ylabel)
     words = f"{100 * probability:g} % interval"

@@ -1,4 +1,4 @@
-"""Images: in a grid, beside their reconstructions, over a plane of latent coordinates."""
+"""Figures of images: in a grid, with their reconstructions, and over a plane of latent values."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from workbench.plots.style import INK, QUIET, WIDTH, label_ticks, new_figure, pl
 
 __all__ = ["image_grid_figure", "latent_grid_figure", "reconstructions_figure"]
 
-_ROOM = 0.8  # inches of height for title, small print and margins
+_ROOM = 0.8  # inches of height for the title, the small print and the margins
 
 
 def image_grid_figure(images: Any, label: str, *, title: str = "images", columns: int = 8) -> Figure:
-    """Images side by side, in order from the upper left; one cell is 0.84 inches wide, at least 4 inches in all.
+    """Images in a grid, row by row. A cell is at most 0.84 inches wide, and the figure at least 4 inches.
 
     :param images: float[images, height, width] or float[images, height, width, 1 or 3 colours], values in [0, 1].
     :param columns: images in a row, 1 to 20.
-    :raises ArgumentError: if the shape is another, or a value is not finite or outside [0, 1].
+    :raises ArgumentError: for another shape, or if a value is not finite or outside [0, 1].
     """
     pictures = _checked("images", images, Shapes())
     columns = min(_validate.integer("columns", columns, at_least=1, at_most=20), len(pictures))
@@ -38,11 +38,11 @@ def image_grid_figure(images: Any, label: str, *, title: str = "images", columns
 def reconstructions_figure(
     originals: Any, reconstructions: Any, label: str, *, title: str = "reconstructions", columns: int = 8
 ) -> Figure:
-    """Originals, and below each its reconstruction; the title gives the error over all pixels.
+    """Images with their reconstructions below; the title gives the error over all pixels.
 
-    Both are functions of the records that are shown: ``label`` is that of these records.
-
-    :param originals: float[images, height, width(, 1 or 3)] in [0, 1]. :param reconstructions: the same shape.
+    :param originals: float[images, height, width(, 1 or 3)] in [0, 1].
+    :param reconstructions: the same shape.
+    :param label: of the records, because originals and reconstructions are functions of them.
     :raises ArgumentError: as ``image_grid_figure``, or if the shapes differ.
     """
     shapes = Shapes()
@@ -72,12 +72,12 @@ def latent_grid_figure(
     names: Sequence[str] = ("first latent", "second latent"),
     title: str = "images over the latent plane",
 ) -> Figure:
-    """What the decoder makes of a grid of latent values; 7.0 inches wide.
+    """Images decoded from a grid of latent values; 7.0 inches wide.
 
     :param images: float[rows, columns, height, width] or float[rows, columns, height, width, 1 or 3 colours], in [0, 1].
-    :param vertical: float[rows], the latent value of each row, the upper first; numbers from 1 by default.
+    :param vertical: float[rows], the latent value of each row from the top; by default 1, 2, ...
     :param horizontal: float[columns], the latent value of each column.
-    :param names: of the horizontal and of the vertical axis.
+    :param names: of the horizontal and the vertical axis.
     :raises ArgumentError: as ``image_grid_figure``.
     """
     shapes = Shapes()
@@ -86,7 +86,7 @@ def latent_grid_figure(
     down = np.arange(1.0, rows + 1) if vertical is None else shapes.array("vertical", vertical, "rows")
     across = np.arange(1.0, columns + 1) if horizontal is None else shapes.array("horizontal", horizontal, "columns")
     if len(names) != 2 or isinstance(names, str):
-        raise ArgumentError("names", names, "must be two names, of the horizontal and of the vertical axis.")
+        raise ArgumentError("names", names, "must be two names, of the horizontal and the vertical axis.")
     tall = (WIDTH - 0.9) / columns * height / width * rows
     figure = new_figure(WIDTH, tall + _ROOM + 0.4, title, use_line(label))
     axes = figure.add_subplot()
@@ -108,25 +108,25 @@ def _checked(name: str, images: Any, shapes: Shapes, *first: str) -> np.ndarray:
     if ndim == len(axes) + 1:
         axes.append("colours")
         if np.shape(images)[-1] not in (1, 3):
-            raise ArgumentError(name, images, "must have 1 or 3 colours on its last axis, or no such axis.")
+            raise ArgumentError(name, images, "must have 1 or 3 colours on its last axis, or no axis of colours.")
     checked = shapes.array(name, images, *axes, at_least=0, at_most=1)
     return checked[..., 0] if "colours" in axes and checked.shape[-1] == 1 else checked
 
 
 def _widths(columns: int, beside: float = 0.2) -> tuple[float, float]:
-    """Inches of the figure and of one cell; ``beside`` is taken by labels."""
+    """Width of the figure and of one cell in inches; ``beside`` is the width of labels."""
     cell = min(0.84, (WIDTH - beside) / columns)
     return max(4.0, columns * cell + beside), cell
 
 
 def _padded(images: np.ndarray, count: int) -> np.ndarray:
-    """``images`` with NaN ones behind, ``count`` in all."""
+    """``images`` and then NaN images, ``count`` in all."""
     blank = np.full((count - len(images), *images.shape[1:]), np.nan)
     return np.concatenate([images, blank])
 
 
 def _mosaic(images: np.ndarray, columns: int) -> np.ndarray:
-    """One picture float[height, width, 4 of colour and opacity] of all images, one transparent pixel apart."""
+    """All images in one, float[height, width, 4 (colour and opacity)], with a transparent pixel between them."""
     rows = -(-len(images) // columns)
     height, width = images.shape[1:3]
     coloured = images if images.ndim == 4 else np.repeat(images[..., None], 3, axis=-1)

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians with diagonal covariances, in one, two or many dimensions."""
+"""Figures of Gaussian mixtures with diagonal covariances, in one, two or many dimensions."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from workbench.plots.style import (
 
 __all__ = ["mixture_figure"]
 
-_MOST_COMPONENTS = 12  # named, or columns of a table
-_MOST_POINTS = 4000  # of a scatter plot
+_MOST_COMPONENTS = 12  # with names, or in a table
+_MOST_POINTS = 4000  # in a scatter plot
 
 
 def mixture_figure(
@@ -52,17 +52,20 @@ def mixture_figure(
     components: Sequence[str] | None = None,
     title: str = "mixture components",
 ) -> Figure:
-    """The components of a mixture; what is drawn depends on the number of features.
+    """The components of a mixture.
 
-    One: the density over a histogram of the points (7.0 x 3.6 inches). Two: ellipses of one and two standard deviations over
-    the points, or over contours of the density (7.0 x 5.2). More: a table of means, features by components, coloured by the
-    distance from the mean of the whole mixture (7.0 wide, 1.9 + 0.24 a feature high; at most 60 features, those that differ
-    most, and the 12 heaviest components).
+    One feature: the density over a histogram of the points (7.0 x 3.6 inches). Two: ellipses of one and two standard
+    deviations, over the points or over contours of the density (7.0 x 5.2 inches). More: a table of means, features by
+    components, coloured by the distance from the mean of the whole mixture (7.0 inches wide, 1.9 + 0.24 per feature high).
+    It shows at most the 60 features that differ most and the 12 heaviest components.
 
-    :param weights: float[components], not negative, of sum 1.
-    :param means: float[components, features]. :param scales: the same, standard deviations above 0.
-    :param points: float[records, features] to draw with them; ``points_label`` says what they may be used for.
-    :param names: of the features. :param components: of the components; numbers from 1 by default.
+    :param weights: float[components], not negative, with sum 1.
+    :param means: float[components, features].
+    :param scales: float[components, features], standard deviations above 0.
+    :param points: float[records, features], drawn with the components.
+    :param points_label: label of the points.
+    :param names: of the features.
+    :param components: names of the components; by default 1, 2, ...
     :raises ArgumentError: if shapes disagree, a value is not finite, the weights do not sum to 1, or points lack a label.
     """
     shapes = Shapes()
@@ -76,7 +79,7 @@ def mixture_figure(
     known = short_names(shapes.names("names", names, "features", "feature "))
     called = short_names(shapes.names("components", components, "components", ""), 12)
     if (points is None) != (points_label is None):
-        raise ArgumentError("points_label", points_label, "points and points_label go together.")
+        raise ArgumentError("points_label", points_label, "pass both points and points_label, or neither.")
     use = use_line(label)
     if points is not None:
         points = shapes.array("points", points, "records", "features")
@@ -161,7 +164,7 @@ def _table(
     centre = weights @ means
     spread = np.sqrt(weights @ (scales**2 + (means - centre) ** 2))
     rows = largest(np.max(np.abs((means[heavy] - centre) / spread), axis=0))
-    upright = max(len(called[number]) for number in heavy) > 50 / (len(heavy) + 1)  # too long to stand above a column
+    upright = max(len(called[number]) for number in heavy) > 50 / (len(heavy) + 1)  # too long for a column's width
     pattern = "{} ({})" if upright else "{}\n{}"
     kept, heads = means[heavy], [pattern.format(called[number], _percent(weights[number])) for number in heavy]
     if points is not None:
@@ -200,14 +203,14 @@ def _table(
 def _name(
     axes: Axes, places: np.ndarray, weights: np.ndarray, called: list[str], heavy: np.ndarray, radii: Any, above: bool
 ) -> None:
-    """The number and the weight of each component beside its place."""
+    """Write each component's name and weight beside its place."""
     names = [f"{called[number]}  ({_percent(weights[number])})" for number in heavy]
     for note in annotate_apart(axes, places, names, radii=radii, above=above):
         note.set(weight="bold")
 
 
 def _areas(weights: np.ndarray) -> np.ndarray:
-    """Areas of markers in square points; the smallest can still be seen."""
+    """Areas of markers in square points, large enough to be visible."""
     return np.maximum(400 * weights, 24)
 
 
@@ -216,7 +219,7 @@ def _percent(weight: float) -> str:
 
 
 def _range(weights: np.ndarray, means: np.ndarray, scales: np.ndarray, reach: float) -> tuple[float, float]:
-    """What holds the components: ``reach`` standard deviations of all with a weight above 0.1 %, and every mean."""
+    """A range for the components: ``reach`` standard deviations of those heavier than 0.1 %, and one of every other."""
     seen = weights > 1e-3
     low = min((means - reach * scales)[seen].min(), (means - scales).min())
     high = max((means + reach * scales)[seen].max(), (means + scales).max())

@@ -1,4 +1,4 @@
-"""Plate diagrams: what depends on what in a model, drawn by matplotlib alone."""
+"""Plate diagrams of models, drawn with matplotlib alone."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ from workbench.plots.style import GRID, INK, QUIET, SHADE, new_figure, shortened
 
 __all__ = ["plate_figure", "plate_words"]
 
-# lengths are in points, of which an inch has 72; the figure is 4.2 inches wide, so it can be read at 320 pixels
+# lengths are in points (1/72 inch); the figure is 4.2 inches wide, so it is readable at 320 pixels
 _WIDTH, _MARGIN, _TITLE, _LEGEND = 302.0, 6.0, 23.0, 15.0
 _NAME_SIZE, _SMALL_SIZE, _LINE = 9.5, 8.0, 11.0
-_ROUND, _UPRIGHT = 1.25, 1.64  # an ellipse around a text is wider and higher than it by these: 1 / a^2 + 1 / b^2 = 1
+_ROUND, _UPRIGHT = 1.25, 1.64  # width and height of an ellipse relative to the text in it: 1 / a^2 + 1 / b^2 = 1
 _LONGEST_NAME, _FEW_PARAMETERS = 20, 2
-_STEEP, _CORNER = 0.65, 0.7  # arrows meet an outline no further from its lowest or highest point, clear of neighbours
+_STEEP, _CORNER = 0.65, 0.7  # arrows meet an outline at most this far from its middle, clear of neighbours
 _LATENT, _OBSERVED, _COMPUTED, _PARAMETER = "latent", "observed", "computed", "parameter"
 _SIGNS = {_OBSERVED: "shaded: observed", _COMPUTED: "dashed: computed", _PARAMETER: "box: parameter"}
 
 
 def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mapping[str, str] | None = None) -> Figure:
-    """The plate diagram of a model: sites with their distributions, arrows between them, frames around what is repeated.
+    """The plate diagram of a model: sites with their distributions, arrows between them, and frames for plates.
 
-    Ellipses are latent, shaded ones observed, dashed ones computed from others; boxes are parameters, of which several
-    networks' worth with the same first word and the same use are one box. Each site stands below what it depends on.
-    4.2 inches wide, and as high as its rows; wider only if a single row of nested plates needs it. ``get_label()`` of the
-    figure is ``plate_words``, for those who cannot see it.
+    Ellipses are latent variables; shaded ellipses are observed; dashed ellipses are computed from other sites. Boxes are
+    parameters; many parameters with the same first word and the same use share one box. Each site is below the sites that it
+    depends on. The figure is 4.2 inches wide (wider only if a single row of nested plates needs it) and as high as its rows.
+    ``get_label()`` of the figure is ``plate_words``, a description for screen readers.
 
-    :param relations: as ``numpyro.infer.inspect.get_model_relations`` returns them. :param title: above, such as the
-        model's name. :param labels: ``{plate: text}`` at its frame, such as "groups: 3"; a plate's own name by default.
+    :param relations: as ``numpyro.infer.inspect.get_model_relations`` returns them.
+    :param title: above the diagram, such as the model's name.
+    :param labels: ``{plate: text}`` for the frames, such as "groups: 3"; by default the plates' names.
     :raises ArgumentError: naming ``relations``, if there is no site to draw.
     """
     sites, arrows = _graph(relations)
@@ -56,7 +57,7 @@ def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mappi
     height = layout.height + 2 * _MARGIN + (_TITLE if title else 0) + (_LEGEND if signs else 0)
     figure = new_figure(width / 72, height / 72, title)
     figure.set_label(plate_words(relations, labels=labels))
-    figure.set_layout_engine("none")  # everything has its place
+    figure.set_layout_engine("none")  # all positions are set here
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     left, bottom = (width - layout.width) / 2 - layout.left, _MARGIN + (_LEGEND if signs else 0)
@@ -68,7 +69,7 @@ def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mappi
 
 
 def plate_words(relations: Mapping[str, Any], *, labels: Mapping[str, str] | None = None) -> str:
-    """What the diagram shows, in words: "weights ~ Normal; y ~ Bernoulli, given weights, observed, in the plate records."
+    """The diagram in words: "weights ~ Normal; y ~ Bernoulli, given weights, observed, in the plate records."
 
     The arguments are those of ``plate_figure``.
     """
@@ -90,11 +91,11 @@ def _enumerated(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-# ---- what there is to draw ----------------------------------------------------------------------------------------------
+# ---- sites, arrows and frames -------------------------------------------------------------------------------------------
 
 
 def _graph(relations: Mapping[str, Any]) -> tuple[dict[str, Site], list[tuple[str, str]]]:
-    """Sites by name, what comes first in the model first, and (from, to) for each arrow."""
+    """Sites by name, in the model's order, and (from, to) for each arrow."""
     distributions, observed = relations["sample_dist"], set(relations["observed"])
     used: dict[str, list[str]] = {}
     for name, parameters in relations["sample_param"].items():
@@ -122,18 +123,18 @@ def _graph(relations: Mapping[str, Any]) -> tuple[dict[str, Site], list[tuple[st
 
 
 def _first_word(parameter: str) -> str:
-    """ "decoder" of "decoder_hidden_kernel" and of "decoder$params"."""
+    """The first word of a parameter's name: "decoder" for "decoder_hidden_kernel" and "decoder$params"."""
     for sign in "$./_":
         parameter = parameter.split(sign)[0] or parameter
     return parameter
 
 
 def _frames(relations: Mapping[str, Any], sites: dict[str, Site], labels: Mapping[str, str]) -> dict[str, Frame]:
-    """Plates that hold something, the larger ones first; sets the ``path`` of the sites."""
+    """Frames of the plates that contain sites, the larger ones first. Sets the ``path`` of the sites."""
     found = {}
     for name, inside in sorted(relations["plate_sample"].items(), key=lambda item: -len(item[1])):
         if inside:
-            own = name.replace("__CLONE", "")  # crossed plates come in parts, each inside or beside the others
+            own = name.replace("__CLONE", "")  # crossed plates are split into parts, inside or beside each other
             found[name] = Frame(shortened(labels.get(own, own)), frozenset(inside))
             for site in inside:
                 sites[site].path += (name,)
@@ -141,7 +142,7 @@ def _frames(relations: Mapping[str, Any], sites: dict[str, Site], labels: Mappin
 
 
 def _measure(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
-    """Sets the sizes of sites and labels."""
+    """Set the sizes of sites and labels."""
     renderer = FigureCanvasAgg(Figure(dpi=72)).get_renderer()
 
     def width(text: str, size: float) -> float:
@@ -197,7 +198,7 @@ def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
 
 
 def _arrow(chain: Sequence[Site]) -> Path:
-    """From the lower edge of the first through the bends, upright in their rows, to the upper edge of the last."""
+    """An arrow from the lower edge of the first site, vertically through the bends, to the upper edge of the last."""
     points = [(bend.x, bend.y + side * bend.row_height / 2) for bend in chain[1:-1] for side in (1, -1)]
     first, last = chain[0], chain[-1]
     start = _edge(first, (points or [(last.x, last.y)])[0])
@@ -213,7 +214,7 @@ def _arrow(chain: Sequence[Site]) -> Path:
 
 
 def _edge(site: Site, other: tuple[float, float]) -> tuple[float, float]:
-    """Where an arrow between ``site`` and a point meets its outline."""
+    """The point where an arrow between ``site`` and another point meets the site's outline."""
     half, tall = site.width / 2, site.height / 2
     across, up = (other[0] - site.x) / half, (other[1] - site.y) / tall
     if site.is_box:
@@ -225,7 +226,7 @@ def _edge(site: Site, other: tuple[float, float]) -> tuple[float, float]:
 
 
 def _free_place(width: float, box: Box, arrows: Sequence[Path]) -> float:
-    """Where the label of a frame begins: at its right, its left or in its middle, as soon as few arrows cross it."""
+    """Where the label of a frame begins: at the right, at the left or in the middle, where the fewest arrows cross it."""
     left, bottom, right, _ = box
     places = (right - PAD - width, left + PAD, (left + right - width) / 2)
     areas = [Bbox.from_bounds(place, bottom + 1, width, LABEL_HEIGHT) for place in places]

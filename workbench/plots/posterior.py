@@ -1,4 +1,4 @@
-"""Posterior summaries: intervals of quantities, pairs of scalars, coefficients."""
+"""Figures of posteriors: intervals, pairs of scalars and coefficients."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 __all__ = ["coefficients_figure", "forest_figure", "pair_figure"]
 
 _MOST_PAIRED = 6
-_MOST_POINTS = 1000  # of a scatter plot
+_MOST_POINTS = 1000  # in a scatter plot
 _ROW = 0.21  # inches
 
 
 def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> Figure:
-    """Mean and interval of every quantity, in the order of ``table``; 7.0 inches wide, 1.1 + 0.21 a row high.
+    """Mean and interval of every quantity, in the order of ``table``; 7.0 inches wide, 1.1 + 0.21 per row high.
 
-    :param table: rows are quantities; columns "mean", "sd" and the two of one interval, such as "hdi_90%_low" and
-        "hdi_90%_high". Of more than 60 rows the 60 of the largest absolute mean are shown, and the title says so.
-    :param label: what the figure may be used for, as in all figures.
+    :param table: rows are quantities; columns are "mean", "sd" and the two ends of an interval, such as "hdi_90%_low" and
+        "hdi_90%_high". Only the 60 rows with the largest absolute mean are shown; the title says so.
+    :param label: "covered", "public data" or "outside the guarantee", as in all figures.
     :raises ArgumentError: if a column is missing or not finite.
     """
     low, high, words = interval_columns("table", table)
@@ -68,10 +68,10 @@ def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> 
 def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior draws") -> Figure:
     """Every scalar against every other: histograms on the diagonal, draws below it, correlations above it.
 
-    At most 1,000 draws, evenly chosen, are drawn as points; 1.4 inches a scalar, at least 4.2 and at most 7.4.
+    At most 1,000 draws, evenly chosen, are plotted. The width is 1.4 inches per scalar, between 4.2 and 7.0.
 
     :param draws: ``{name: float[draws]}``, one to six scalars.
-    :raises ArgumentError: if there are more than six or none, or the draws are not finite or differ in number.
+    :raises ArgumentError: for no scalar or more than six, or if the draws are not finite or differ in number.
     """
     if not 1 <= len(draws) <= _MOST_PAIRED:
         raise ArgumentError("draws", list(draws), f"must be 1 to {_MOST_PAIRED} scalars, not {len(draws)}.")
@@ -121,14 +121,14 @@ def coefficients_figure(
     xlabel: str = "logits per unit of the scaled feature",
     probability: float = 0.9,
 ) -> Figure:
-    """Coefficients with intervals, the largest absolute mean first; 7.0 inches wide, 1.4 + 0.21 a row high.
+    """Coefficients with intervals, the largest absolute mean first; 7.0 inches wide, 1.4 + 0.21 per row high.
 
-    A filled marker stands for an interval that leaves out zero, a hollow one for an interval that holds it. Of more than
-    60 coefficients the 60 largest are shown.
+    Markers are filled where the interval excludes zero and hollow where it contains zero. Only the 60 largest coefficients
+    are shown.
 
-    :param names: of the features; None takes a table's index, or numbers.
-    :param coefficients: a table as for ``forest_figure``, or float[draws, features], of which the narrowest intervals of
-        ``probability`` are taken.
+    :param names: of the features; None to use the table's index, or numbers.
+    :param coefficients: a table as for ``forest_figure``, or draws, float[draws, features].
+    :param probability: of the intervals of draws, which are the narrowest ones.
     :raises ArgumentError: if lengths disagree or a value is not finite.
     """
     shapes = Shapes()
@@ -152,8 +152,8 @@ def coefficients_figure(
     places = np.arange(len(order))
     axes.hlines(places, low[order], high[order], color=COLOURS[0], linewidth=1.8)
     for kind, face, meaning in (
-        (excludes, COLOURS[0], "interval leaves out zero"),
-        (~excludes, "white", "interval holds zero"),
+        (excludes, COLOURS[0], "interval excludes zero"),
+        (~excludes, "white", "interval contains zero"),
     ):
         axes.plot(
             means[order][kind], places[kind], linestyle="none", marker="o", markersize=6, markerfacecolor=face,
@@ -169,7 +169,7 @@ def coefficients_figure(
 
 
 def _rows(figure: Figure, names: Sequence[str], xlabel: str) -> Axes:
-    """Axes with one named row a name, the first on top, every other row shaded."""
+    """Axes with a row for each name, the first at the top. Every other row is shaded."""
     axes = dress(figure.add_subplot(), "", xlabel)
     axes.grid(visible=False, axis="y")
     for place in range(0, len(names), 2):
@@ -181,7 +181,7 @@ def _rows(figure: Figure, names: Sequence[str], xlabel: str) -> Axes:
 
 
 def _numbers(axes: Axes, texts: Sequence[str], heading: str = "") -> None:
-    """The rows' numbers in words at the right of the axes."""
+    """Write a text for each row at the right of the axes."""
     for place, text in enumerate(texts):
         axes.text(1.015, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
     if heading:
@@ -190,14 +190,14 @@ def _numbers(axes: Axes, texts: Sequence[str], heading: str = "") -> None:
 
 
 def _zero_line(axes: Axes) -> None:
-    """A line at zero where zero lies inside the axes."""
+    """Draw a line at zero if zero is inside the axes."""
     left, right = axes.get_xlim()
     if left < 0 < right:
         axes.axvline(0, color=INK, linewidth=1)
 
 
 def _left_out(count: int, words: str) -> str:
-    return "" if count <= LARGE_ENOUGH else f" (the {LARGE_ENOUGH} of the largest absolute mean; {count} {words} in all)"
+    return "" if count <= LARGE_ENOUGH else f" ({LARGE_ENOUGH} of {count} {words}: those with the largest absolute mean)"
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""Figures of privacy: epsilon over steps, what an attacker can learn, one plan under every sampler and accountant."""
+"""Figures of privacy: epsilon over steps, attack bounds, and one plan under every sampler and accountant."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison_figure", "epsilon_figure", "outlook_figure"]
 
-# accountant: (colour, marker, words); colour is not the only signal
+# accountant: (colour, marker, words); series differ in more than colour
 _ACCOUNTANTS = {
-    "pld": ("#0550ae", "o", "PLD: what a guarantee is made of"),
+    "pld": ("#0550ae", "o", "PLD: used for guarantees"),
     "rdp": ("#953800", "s", "RDP"),
-    "rdp_classic": ("#8250df", "D", "RDP, conversion of 2017"),
-    "fourier": ("#57606a", "x", "Fourier: no bound"),
+    "rdp_classic": ("#8250df", "D", "RDP, 2017 conversion"),
+    "fourier": ("#57606a", "x", "Fourier: not a bound"),
 }
 _SAMPLERS = {"poisson": "Poisson", "without_replacement": "without replacement", "shuffle": "shuffle"}
 
@@ -46,12 +46,12 @@ def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
 
 
 def outlook_figure(outlook: Outlook) -> Figure:
-    """What a plan means, small, for beside the controls: epsilon over steps, and the attacker's trade-off; 3.6 x 2.0 inches.
+    """A small figure of a plan: epsilon over steps, and the attacker's trade-off; 3.6 x 2.0 inches.
 
-    Its letters are those of a page when it is shown 320 to 420 pixels wide.
+    Shown 320 to 420 pixels wide, its text has the size of the page's.
     """
     figure = new_figure(3.6, 2.0)
-    figure.set_layout_engine("none")  # finding a layout takes longer than drawing
+    figure.set_layout_engine("none")  # computing a layout takes longer than drawing
     spent, attack = (dress(figure.add_axes((left, 0.24, 0.34, 0.64))) for left in (0.13, 0.61))
 
     steps, values = zip((0, 0.0), *outlook.epsilon_curve, strict=True)
@@ -86,7 +86,7 @@ def outlook_figure(outlook: Outlook) -> Figure:
     attack.set_ylim(0, 103)
     attack.set_xticks([0, 50, 100])
     attack.set_yticks([0, 50, 100])
-    # nothing is ever drawn below the line of guessing
+    # the area below the line of guessing is always empty
     attack.legend(
         handles=[point, guessing], loc="lower right", bbox_to_anchor=(1.05, 0.015), borderaxespad=0, labelspacing=0.2,
         **{**LEGEND, "fontsize": 8.5, "handlelength": 1.2, "handletextpad": 0.4},
@@ -99,7 +99,7 @@ def outlook_figure(outlook: Outlook) -> Figure:
 
 
 def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
-    """The rows of ``privacy.compare`` as dots, one line a sampler and relation, on a logarithmic axis; 7.5 x 3.1 inches."""
+    """The rows of ``privacy.compare`` as dots on a logarithmic axis, by sampler and relation; 7.5 x 3.1 inches."""
     figure = new_figure(7.5, 3.1)
     axes = dress(figure.add_subplot())
     cases = list(dict.fromkeys(zip(table["sampler"], table["relation"], strict=True)))

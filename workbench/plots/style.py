@@ -1,4 +1,4 @@
-"""What all figures share: ink, palette, axes, the line that says what a figure may be used for."""
+"""The style of all figures: colours, axes, names, legends, and the line that labels a figure."""
 
 from __future__ import annotations
 
@@ -31,48 +31,48 @@ __all__ = [
 ]  # fmt: skip
 
 INK, QUIET, GRID, SHADE = "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
-# told apart with every kind of colour blindness, at least 3 to 1 against white; series differ in marker and line as well
+# distinct for every kind of colour blindness, with a contrast of at least 3 to white; series also differ in marker and line
 COLOURS = ("#0550ae", "#c2570c", "#1b9e77", "#6b1d55", "#878f98")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", (0, (1, 1.2)))
-# both stay so light that INK on them has a contrast above 7
+# both are light enough that INK on them has a contrast above 7
 DENSITY = LinearSegmentedColormap.from_list("density", ["#ffffff", "#d5e5f7", "#8dbbec"])
 DIVERGING = LinearSegmentedColormap.from_list("diverging", ["#8dbbec", "#ffffff", "#f0a860"])
 LEGEND: dict[str, Any] = {"fontsize": 8, "frameon": False, "labelcolor": INK, "handlelength": 2.6, "columnspacing": 1.6}
 BAND = "#8dbbec"
 WIDTH = 7.0  # inches: 840 pixels, readable when shown at 700
-LARGE_ENOUGH = 60  # rows of a figure; of more, the largest are shown
+LARGE_ENOUGH = 60  # most rows of a figure; if there are more, the largest are shown
 _LONGEST_NAME = 28
 _DOTS_PER_INCH = 120
 _MEANINGS = {
-    "covered": "a function of the private release alone",
-    "public data": "made with records that are declared public",
-    "outside the guarantee": "made from private records without noise; not for publication",
+    "covered": "computed from the private release alone",
+    "public data": "computed from records that are declared public",
+    "outside the guarantee": "computed from private records without noise; not for publication",
 }
 
 
 def png(figure: Figure, *, quick: bool = False) -> bytes:
-    """``figure`` as PNG bytes, packed for size, or for speed where they are shown for a moment only."""
+    """``figure`` as PNG bytes, compressed for size, or for speed if ``quick``."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, pil_kwargs={"compress_level": 1} if quick else None)
     return buffer.getvalue()
 
 
 def png_tag(figure: Figure, description: str) -> str:
-    """``figure`` as an HTML image that holds its own bytes."""
+    """``figure`` as an HTML image with embedded bytes."""
     encoded = base64.b64encode(png(figure)).decode()
     return f'<img alt="{html.escape(description)}" src="data:image/png;base64,{encoded}" style="max-width:100%">'
 
 
 class NotebookFigure(Figure):
-    """A Figure that a notebook shows by itself, without pyplot's inline backend."""
+    """A Figure that a notebook shows without pyplot's inline backend."""
 
     def _repr_png_(self) -> bytes:
         return png(self)
 
 
 def new_figure(width: float, height: float, title: str = "", use: str = "") -> NotebookFigure:
-    """An empty figure of ``width`` x ``height`` inches; title above, ``use`` (see ``use_line``) in small print below."""
+    """An empty figure of ``width`` x ``height`` inches, with a title above and ``use`` (see ``use_line``) below."""
     figure = NotebookFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     if title:
@@ -87,11 +87,11 @@ def new_figure(width: float, height: float, title: str = "", use: str = "") -> N
 
 
 def use_line(label: str, **parts: str) -> str:
-    """What a figure may be used for, in one line.
+    """The line that says whether a figure is covered by the guarantee.
 
-    :param label: "covered", "public data" or "outside the guarantee": of the whole figure, or of its first part.
-    :param parts: for a figure that mixes: the label of each part by its name, such as ``points="public data"``.
-    :raises ArgumentError: if a label is none of the three.
+    :param label: "covered", "public data" or "outside the guarantee", of the whole figure or its first part.
+    :param parts: for a figure with parts, the label of each part by its name, such as ``points="public data"``.
+    :raises ArgumentError: for another label.
     """
     _validate.choice("label", label, _MEANINGS)
     for name, value in parts.items():
@@ -102,7 +102,7 @@ def use_line(label: str, **parts: str) -> str:
 
 
 def dress(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> Axes:
-    """``axes`` in the style of all figures."""
+    """Give ``axes`` the style of all figures."""
     axes.grid(color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=8.5, colors=QUIET)
@@ -116,15 +116,15 @@ def dress(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> Ax
 
 
 def plain(text: str) -> str:
-    """``text`` as it is to be read: matplotlib would take what is between two dollar signs for mathematics.
+    """Escape dollar signs in ``text``, because matplotlib reads text between two of them as mathematics.
 
-    Whatever a figure shows of names goes through here, the last thing before matplotlib; twice is as good as once.
+    All names that a figure shows pass through here last, before matplotlib. Escaping twice changes nothing.
     """
     return re.sub(r"(?<!\\)\$", r"\\$", text)
 
 
 def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
-    """``name`` with an ellipsis in its middle where it is longer than ``longest`` characters: ends tell names apart."""
+    """``name``, with an ellipsis in its middle if it has more than ``longest`` characters: ends often differ."""
     name = " ".join(str(name).split())
     if len(name) <= longest:
         return name
@@ -133,7 +133,7 @@ def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def short_names(names: Sequence[str], longest: int = _LONGEST_NAME) -> list[str]:
-    """``shortened`` names; those that would become equal end in their place, counted from 1."""
+    """``shortened`` names. Names that would become equal end in their number, counted from 1."""
     short = [shortened(name, longest) for name in names]
     repeated = {name for name, count in Counter(short).items() if count > 1 and "…" in name}
     return [
@@ -143,30 +143,30 @@ def short_names(names: Sequence[str], longest: int = _LONGEST_NAME) -> list[str]
 
 
 def fixed(value: float, digits: int) -> str:
-    """``value`` with ``digits`` decimals, and no minus sign before a zero."""
+    """``value`` with ``digits`` decimals, without a minus sign before zero."""
     return f"{round(float(value), digits) + 0.0:.{digits}f}"
 
 
 def decimals(spread: float) -> int:
-    """Decimals with which ``spread`` has two significant digits, 0 to 5."""
+    """The number of decimals, 0 to 5, that shows two significant digits of ``spread``."""
     return int(np.clip(1 - np.floor(np.log10(spread)), 0, 5)) if spread > 0 else 3
 
 
 def largest(sizes: np.ndarray, most: int = LARGE_ENOUGH) -> np.ndarray:
-    """Places of the ``most`` largest entries of ``sizes``, in the order of ``sizes``."""
+    """Indices of the ``most`` largest entries of ``sizes``, in increasing order."""
     if len(sizes) <= most:
         return np.arange(len(sizes))
     return np.sort(np.argsort(-np.asarray(sizes), kind="stable")[:most])
 
 
 def label_ticks(axes: Axes, places: Sequence[float], names: Sequence[str], which: str = "y") -> None:
-    """Tick labels ``names`` in full ink, without ticks."""
+    """Label ``places`` with ``names``, without tick marks."""
     (axes.set_yticks if which == "y" else axes.set_xticks)(list(places), [plain(name) for name in names])
     axes.tick_params(axis=which, length=0, labelcolor=INK)  # type: ignore[arg-type]
 
 
 def whole_ticks(axes: Axes, values: Sequence[float]) -> None:
-    """Ticks of the x axis at ``values`` and nowhere else, written as plain numbers; of many, evenly chosen ones."""
+    """Put ticks of the x axis only at ``values``, or at evenly chosen ones of many, as plain numbers."""
     chosen = list(values)[:: math.ceil(len(values) / 10)]
     axes.xaxis.set_major_locator(FixedLocator(chosen))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
@@ -175,7 +175,7 @@ def whole_ticks(axes: Axes, values: Sequence[float]) -> None:
 
 
 def legend_above(axes: Axes, handles: Sequence[Any] | None = None, width: float = WIDTH) -> None:
-    """A legend between title and axes, in as many columns as fit into ``width`` inches."""
+    """Put a legend between title and axes, in as many columns as fit into ``width`` inches."""
     found = list(handles) if handles is not None else axes.get_legend_handles_labels()[0]
     for handle in found:
         handle.set_label(plain(str(handle.get_label())))
@@ -184,7 +184,7 @@ def legend_above(axes: Axes, handles: Sequence[Any] | None = None, width: float 
 
 
 def legend_columns(texts: Sequence[str], width: float) -> int:
-    """The most columns in which a legend of ``texts`` is not wider than ``width`` inches."""
+    """The largest number of columns with which a legend of ``texts`` fits into ``width`` inches."""
     for columns in range(len(texts), 1, -1):
         widths = [max(map(len, part)) * 0.06 + 0.62 for part in np.array_split(np.array(texts, dtype=object), columns)]
         if sum(widths) <= width:
@@ -201,17 +201,18 @@ def annotate_apart(
     bars: tuple[np.ndarray, np.ndarray] | None = None,
     above: bool = False,
 ) -> list[Annotation]:
-    """Names beside the points ``places`` (float[n, 2]) on the side where they cover no other, as far as can be.
+    """Write names beside the points ``places`` (float[n, 2]), on the side where they cover least.
 
-    Call it last: the figure is laid out here.
+    Call this last, because it needs the figure's final layout.
 
-    :param radii: of the points' markers, in points. :param bars: lower and upper ends of vertical bars to keep clear of.
-    :param above: prefer the place above the point to the one at its right.
+    :param radii: of the points' markers, in points.
+    :param bars: lower and upper ends of vertical bars to avoid.
+    :param above: prefer the place above the point to the place at its right.
     """
     root = axes.get_figure(root=True)
     assert root is not None
     root.draw_without_rendering()
-    unit = root.dpi / 72  # pixels in a point
+    unit = root.dpi / 72  # pixels per point
     reach = np.broadcast_to(np.asarray(radii, dtype=float), len(places))
     taken = [
         (x - size * unit, y - size * unit, x + size * unit, y + size * unit)
@@ -249,7 +250,7 @@ def annotate_apart(
     return notes
 
 
-# right or left of the point (1, -1), above or below it (1, -1), and further up in points
+# right or left of the point (1 or -1), above or below it (1 or -1), and a further shift upwards in points
 _SIDES = (
     (1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (1, 1, 0), (-1, 1, 0), (1, -1, 0), (-1, -1, 0), (1, 1, 8), (-1, 1, 8),
     (1, -1, -8), (-1, -1, -8), (0, 1, 10), (0, -1, -10),
@@ -257,7 +258,7 @@ _SIDES = (
 
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """Area that two boxes (left, bottom, right, top) share."""
+    """Area of the intersection of two boxes (left, bottom, right, top)."""
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     return max(width, 0.0) * max(height, 0.0)

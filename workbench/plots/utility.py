@@ -1,4 +1,4 @@
-"""Figures of experiments: utility over epsilon, trends over a size, coverage over the clipping norm."""
+"""Figures of experiments: utility over epsilon, trends, and coverage over the clipping norm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["calibration_figure", "trend_figure", "utility_figure"]
 
-_FEWEST_BOXED = 5  # runs: fewer are shown as points alone
+_FEWEST_BOXED = 5  # runs; fewer are shown as points
 _MOST_SERIES = 8
 _BASELINES = ((0, (7, 3)), (0, (2, 2)), (0, (7, 2, 1, 2)), (0, (1, 3)))
 
@@ -49,14 +49,14 @@ def utility_figure(
     title: str = "",
     logx: bool = True,
 ) -> Figure:
-    """A metric over epsilon for several methods, one run a seed, with lines for baselines; 7.0 x 4.0 inches.
+    """A metric over epsilon for several methods, with lines for baselines; 7.0 x 4.0 inches.
 
-    Where every level of every method has five runs or more: boxes (quartiles, whiskers to the farthest runs within 1.5 times
-    their distance, others as points) with a line through the means; else one point a run and the line.
+    If every level of every method has at least five runs, they are shown as box plots (whiskers to the farthest runs within
+    1.5 interquartile ranges, other runs as points); else each run is a dash. A line connects the means.
 
-    :param table: one row a run; columns "epsilon", "method" and ``metric``. Epsilon may be infinite: without noise.
+    :param table: one row per run; columns "epsilon", "method" and ``metric``. An infinite epsilon means no noise.
     :param baselines: values of methods without epsilon, by name.
-    :param logx: levels of epsilon evenly spaced in their order; False places them in proportion (finite ones only).
+    :param logx: True to space the levels of epsilon evenly, in order; False for a linear axis (finite levels only).
     :raises ArgumentError: if a column is missing or not finite, or there are more than eight methods.
     """
     columns_of("table", table, ("epsilon", metric), may_be_infinite=("epsilon",))
@@ -67,7 +67,7 @@ def utility_figure(
     methods = _series("table", table, "method")
     levels = sorted({float(level) for level in table["epsilon"]})
     if not logx and math.isinf(levels[-1]):
-        raise ArgumentError("logx", logx, "must be True where epsilon may be infinite.")
+        raise ArgumentError("logx", logx, "must be True if an epsilon is infinite.")
     places = dict(zip(levels, range(len(levels)) if logx else levels, strict=True))
     step = 1.0 if logx else min(np.diff(levels), default=1.0)
     width = 0.72 * step / len(methods)
@@ -107,10 +107,10 @@ def trend_figure(
     title: str = "",
     logx: bool = True,
 ) -> Figure:
-    """Mean of ``y`` over ``x``, a line for each value of ``by``, with bands of one standard deviation; 7.0 x 3.9 inches.
+    """Mean of ``y`` over ``x`` for each value of ``by``, with bands of one standard deviation; 7.0 x 3.9 inches.
 
-    :param table: one row a run; several runs may share ``x`` and ``by``.
-    :param logx: a logarithmic axis; ``x`` must then be above 0.
+    :param table: one row per run; several runs may share ``x`` and ``by``.
+    :param logx: whether the x axis is logarithmic; ``x`` must then be above 0.
     :raises ArgumentError: if a column is missing or not finite, or ``by`` has more than eight values.
     """
     columns_of("table", table, (x, y))
@@ -143,10 +143,10 @@ def calibration_figure(
     xlabel: str = "clipping norm",
     title: str = "coverage of posterior intervals",
 ) -> Figure:
-    """How often nominal intervals hold the truth, over the clipping norm, one line an epsilon; 7.0 x 3.9 inches.
+    """How often intervals contain the truth, over the clipping norm, with a line for each epsilon; 7.0 x 3.9 inches.
 
-    :param table: columns "clip", "epsilon", "coverage" (a share), and "standard_error" if known: bars of two of them.
-    :param nominal: what the coverage should be.
+    :param table: columns "clip", "epsilon", "coverage" (a share) and, if known, "standard_error" (for error bars of two).
+    :param nominal: the probability that the intervals claim.
     :raises ArgumentError: if a column is missing, not finite or out of range, or there are more than eight epsilons.
     """
     errors = "standard_error" in getattr(table, "columns", ())
@@ -165,7 +165,7 @@ def calibration_figure(
     axes.set_xscale("log")
     for number, level in enumerate(_series("table", table, "epsilon")):
         rows = table[table["epsilon"] == level].sort_values("clip")
-        factor = 1.02 ** (number - (table["epsilon"].nunique() - 1) / 2)  # so that bars stand side by side
+        factor = 1.02 ** (number - (table["epsilon"].nunique() - 1) / 2)  # so that bars do not overlap
         bars = 2 * rows["standard_error"].to_numpy(float) if errors else None
         words = "epsilon ∞ (no noise)" if math.isinf(level) else f"epsilon {level:g}"
         axes.errorbar(rows["clip"] * factor, rows["coverage"], bars, label=words, elinewidth=1, capsize=2.5, **_line(number))
@@ -180,7 +180,7 @@ def calibration_figure(
 def _method(
     axes: Axes, cells: Sequence[tuple[float, np.ndarray]], number: int, width: float, boxed: bool, name: str
 ) -> Line2D:
-    """Boxes or points of one method and the line through its means; gives back the legend's handle."""
+    """Draw boxes or dashes of one method and the line through its means; return the legend's handle."""
     colour = _colour(number)
     at, means = [place for place, _ in cells], [float(values.mean()) for _, values in cells]
     if boxed:
@@ -200,17 +200,17 @@ def _method(
 
 
 def _series(name: str, table: pd.DataFrame, column: str) -> list[Any]:
-    """Distinct values of ``column``: numbers sorted, others as they come; at most eight."""
+    """Distinct values of ``column``, at most eight. Numbers are sorted; other values keep their order."""
     values = list(dict.fromkeys(table[column].tolist()))
     if len(values) > _MOST_SERIES:
         raise ArgumentError(
-            name, table, f"column {column!r} has {len(values)} values; at most {_MOST_SERIES} can be told apart."
+            name, table, f"column {column!r} has {len(values)} values; a figure can show at most {_MOST_SERIES}."
         )
     return sorted(values) if all(isinstance(value, (int, float)) for value in values) else values
 
 
 def _line(number: int) -> dict[str, Any]:
-    """How the line of one series looks: colour, marker and dashes."""
+    """Style of one series' line: colour, marker and dashes."""
     return {
         "color": _colour(number), "marker": MARKERS[number], "markersize": 5, "linewidth": 1.5,
         "linestyle": LINES[(number + number // len(COLOURS)) % len(LINES)],
@@ -222,7 +222,7 @@ def _colour(number: int) -> str:
 
 
 def _word(column: str, value: Any) -> str:
-    """A value of ``column`` in a legend: a number needs the column's name beside it."""
+    """A value of ``column`` for a legend. A number gets the column's name before it."""
     words = column.replace("_", " ")
     return (
         str(value)

@@ -1,4 +1,4 @@
-"""One adapter for ArviZ 0.23 (InferenceData) and 1.x (DataTree): the two differ in ``from_dict`` and in ``summary``."""
+"""Adapter for ArviZ 0.23 (InferenceData) and 1.x (DataTree), which differ in ``from_dict`` and ``summary``."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from workbench._lazy import pd
 
 __all__ = ["INTERVAL", "KINDS", "load_draws", "save_draws", "summary", "to_posterior"]
 
-INTERVAL = 0.9  # probability inside the intervals of summaries, unless another is asked for
+INTERVAL = 0.9  # default probability of the intervals in summaries
 KINDS = {"hdi": "highest-density", "eti": "equal-tailed"}
 _ENGINE = "h5netcdf"
 
 
 def _arviz() -> ModuleType:
     with warnings.catch_warnings():
-        # 0.23 announces 1.0 on import
-        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", FutureWarning)  # 0.23 announces 1.0 on import
         import arviz
     return arviz
 
 
 def to_posterior(draws: Mapping[str, np.ndarray], coordinates: Mapping[str, Any], attributes: dict[str, str]) -> Any:
-    """The ArviZ object (InferenceData or DataTree) of independent posterior draws, one chain.
+    """Independent posterior draws as an ArviZ object (InferenceData or DataTree) with one chain.
 
     :param draws: ``{site: array[draws, ...]}``.
     :param coordinates: ``{site: labels}`` for the entries of vector-valued sites, ``{site: (labels, labels)}`` for the rows
         and columns of matrices.
-    :param attributes: strings kept with the group, such as the guarantee.
+    :param attributes: strings stored with the group, such as the guarantee.
     """
     arviz = _arviz()
     posterior = {name: np.asarray(value)[None] for name, value in draws.items()}
@@ -58,14 +57,14 @@ def to_posterior(draws: Mapping[str, np.ndarray], coordinates: Mapping[str, Any]
     else:
         data = arviz.from_dict({"posterior": posterior}, coords=coords, dims=dims)
         data["posterior"].attrs.update(attributes)
-    data["posterior"].attrs.pop("created_at", None)  # one result gives the same file whenever it is saved
+    data["posterior"].attrs.pop("created_at", None)  # saving a result again gives the same file
     return data
 
 
 def _empty_posterior(attributes: dict[str, str]) -> Any:
-    """For a model without global latents, such as a variational auto-encoder: what it learnt are parameters.
+    """An ArviZ object without variables, for a model without global latents such as a variational auto-encoder.
 
-    A DataTree under both versions of ArviZ: an InferenceData drops groups without variables.
+    It is a DataTree under both versions of ArviZ, because an InferenceData drops groups without variables.
     """
     import xarray
 
@@ -73,11 +72,11 @@ def _empty_posterior(attributes: dict[str, str]) -> Any:
 
 
 def summary(posterior: Any, interval: float = INTERVAL, kind: str = "hdi") -> pd.DataFrame:
-    """Mean, standard deviation and interval of each scalar, from independent draws; the columns' names say which interval.
+    """Mean, standard deviation and interval of each scalar. The column names say which interval it is.
 
-    R-hat and effective sample sizes are left out: they describe Markov chains, and these draws are independent.
+    R-hat and effective sample size are left out: they describe Markov chains, and these draws are independent.
 
-    :param interval: probability inside, in (0, 1). :param kind: "hdi" (highest density) or "eti" (equal tails).
+    :param interval: probability of the interval, in (0, 1). :param kind: "hdi" (highest density) or "eti" (equal tails).
     """
     interval = _validate.probability("interval", interval)
     _validate.choice("kind", kind, KINDS)
@@ -89,7 +88,7 @@ def summary(posterior: Any, interval: float = INTERVAL, kind: str = "hdi") -> pd
         table = arviz.summary(posterior, kind="stats", ci_prob=interval, ci_kind=kind, round_to="none")
     elif kind == "hdi":
         table = arviz.summary(posterior, kind="stats", hdi_prob=interval, round_to="none")
-    else:  # ArviZ 0.23 knows equal tails only as functions of the caller's
+    else:  # ArviZ 0.23 has no equal-tailed intervals of its own
         tails = {name: _quantile(0.5 + side * interval / 2) for name, side in zip(columns[2:], (-1, 1), strict=True)}
         statistics = {"mean": np.mean, "sd": np.std, **tails}
         table = arviz.summary(posterior, stat_funcs=statistics, extend=False, round_to="none")
@@ -103,7 +102,7 @@ def _quantile(probability: float) -> Any:
 def save_draws(posterior: Any, path: Path) -> None:
     """Write the ArviZ object as NetCDF.
 
-    It is made in memory: where the disk is full, HDF5 ends the process (SIGSEGV) when it closes a file of its own.
+    The file is made in memory first: when the disk is full, HDF5 crashes the process (SIGSEGV) as it closes a file.
 
     :raises OSError: if it cannot be written.
     """
@@ -116,20 +115,20 @@ def save_draws(posterior: Any, path: Path) -> None:
 
 
 def load_draws(file: Path | BinaryIO) -> dict[str, np.ndarray]:
-    """``{site: array[draws, ...]}`` of a file that ``save_draws`` wrote.
+    """Read ``{site: array[draws, ...]}`` from a file that ``save_draws`` wrote.
 
-    :raises ValueError: if it takes values from other files, which NetCDF's form (HDF5) lets it do by their names.
+    :raises ValueError: if the file links to other files, as HDF5 (the format under NetCDF) allows.
     """
     import h5py
     import xarray
 
     with h5py.File(file, "r") as content:
-        _check_own(content)
+        _refuse_links(content)
     with xarray.open_dataset(file, group="posterior", engine=_ENGINE) as group:
         return {str(name): np.asarray(group[name].values)[0] for name in group.data_vars}
 
 
-def _check_own(group: Any) -> None:
+def _refuse_links(group: Any) -> None:
     import h5py
 
     for name in group:
@@ -138,4 +137,4 @@ def _check_own(group: Any) -> None:
         if entry is None or (isinstance(entry, h5py.Dataset) and (entry.external or entry.is_virtual)):
             raise ValueError("it links to other files, which are not read")
         if isinstance(entry, h5py.Group):
-            _check_own(entry)
+            _refuse_links(entry)

@@ -1,4 +1,4 @@
-"""What a fit gives back: the guarantee beside the posterior, the metrics with their label, and how it was made."""
+"""The result of a fit: its guarantee, posterior, labelled metrics and settings."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning", "Scores"]
 
-_NOTABLE = 0.5  # privacy noise, in posterior standard deviations, from which on intervals come with a warning
+_NOTABLE = 0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
 
 
 class Scores(dict[str, float]):
-    """Metrics by name, with ``label``: "public data" or "outside the guarantee"."""
+    """Metrics by name. ``label`` is "public data" or "outside the guarantee"."""
 
     def __init__(self, scores: dict[str, float], label: str) -> None:
         super().__init__(scores)
@@ -42,7 +42,7 @@ class Scores(dict[str, float]):
 
 
 class IntervalWarning(UserWarning):
-    """Privacy noise makes the posterior's intervals too narrow."""
+    """The posterior's intervals are too narrow, because they do not include privacy noise."""
 
 
 @dataclass(frozen=True)
@@ -55,27 +55,33 @@ class HistoryPoint:
 
 @dataclass(frozen=True)
 class FitResult:
-    """The outcome of one fit. ``labels`` says of each part whether ``guarantee`` covers it.
+    """The result of one fit. ``labels`` says which parts ``guarantee`` covers.
 
-    :param state: "done", "cancelled" or "failed". :param message: what went wrong, else "".
-    :param guarantee: what is promised. :param model: name. :param model_options: its options.
-    :param data: public facts about the data set. :param settings: all settings of the run.
+    :param status: "done", "cancelled" or "failed".
+    :param message: what went wrong, else "".
+    :param guarantee: the privacy guarantee of the steps that were taken.
+    :param model: name.
+    :param model_options: its options.
+    :param data: public facts about the data set.
+    :param settings: all settings of the run.
     :param params: constrained parameters of guide and model, ``{name: array}``.
     :param draws: independent draws from the guide, ``{site: array[draws, ...]}``.
     :param coordinates: labels for the entries of vector-valued sites.
-    :param history: metrics over steps. :param metrics: the last of them: "elbo" (nats per evaluation record) and the
-        model's own, such as "auc".
-    :param metrics_label: "public data" or "outside the guarantee": what the evaluation records make of the metrics.
-    :param release_label: "covered"; or "outside the guarantee" where the data were prepared with private statistics.
-    :param seconds: of training and evaluation, compilation included. :param finished: local time.
+    :param history: metrics over steps.
+    :param metrics: the last ones: "elbo" (nats per evaluation record) and the model's own, such as "auc".
+    :param metrics_label: "public data" if the evaluation records are public, else "outside the guarantee".
+    :param release_label: "covered", or "outside the guarantee" if the data were prepared with private statistics.
+    :param seconds: for training and evaluation, including compilation.
+    :param finished: local time.
     :param constants: public facts about the data that the model took by keyword, such as group features.
     :param released: names of the global latents and parameters whose gradients were noised.
     :param definition: the model; None in a loaded result, whose model is looked up in the gallery.
-    :param public_records: the evaluation records where they are public, else None; not saved.
-    :param spend: the fit's key in the ledger; "" where it is in none. :param ledger: that ledger; not saved.
+    :param public_records: the evaluation records if they are public, else None; not saved.
+    :param spend: the fit's key in the ledger; "" if it has none.
+    :param ledger: that ledger; not saved.
     """
 
-    state: str
+    status: str
     message: str
     guarantee: Guarantee
     model: str
@@ -100,10 +106,10 @@ class FitResult:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What each part may be used for: "covered" by the guarantee, "public data" or "outside the guarantee".
+        """The label of each part: "covered" by the guarantee, "public data" or "outside the guarantee".
 
-        Parameters, draws and whatever is made of them are functions of the private release alone; metrics and curves are
-        exact functions of the evaluation records.
+        Parameters, draws and everything computed from them depend only on the private release. Metrics and curves are exact
+        functions of the evaluation records.
         """
         release = dict.fromkeys(("params", "draws", "posterior", "summary"), self.release_label)
         return release | dict.fromkeys(("metrics", "history"), self.metrics_label)
@@ -114,7 +120,7 @@ class FitResult:
         return self.posterior_of(self.sorted_draws)
 
     def posterior_of(self, draws: dict[str, np.ndarray]) -> Any:
-        """``draws`` as an ArviZ object with the labels of this result."""
+        """``draws`` as an ArviZ object with this result's coordinates, guarantee and label."""
         from workbench.results import arviz_adapter
 
         attributes = {
@@ -126,35 +132,35 @@ class FitResult:
 
     @functools.cached_property
     def sorted_draws(self) -> dict[str, np.ndarray]:
-        """The draws with interchangeable labels, such as a mixture's components, in the model's order."""
+        """The draws with interchangeable parts, such as a mixture's components, in the order that the model chooses."""
         sort = self.predictor.model.sort if self.model_is_known else None
         return self.draws if sort is None else sort(self.draws, self.params)
 
     @property
     def model_is_known(self) -> bool:
-        """Whether the model behind the result is at hand: always after a fit; after loading, if the gallery has its name."""
+        """Whether the model is available: always after a fit; after loading, if the gallery has a model of its name."""
         from workbench.models import names
 
         return self.definition is not None or self.model in names()
 
     @functools.cached_property
     def predictor(self) -> Predictor:
-        """The model behind the result, ready to predict.
+        """The fitted model, ready to predict.
 
-        :raises ArgumentError: naming ``model``, if it is not in the gallery: register it, or run the file it is in.
+        :raises ArgumentError: naming ``model``, if it is not in the gallery. Register it, or run the file that defines it.
         """
         from workbench.results.prediction import Predictor
 
         return Predictor(self)
 
     def summary(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
-        """Posterior mean, sd and interval of each quantity; ``labels`` says whether it is covered.
+        """Posterior mean, sd and interval of each quantity. ``labels`` says whether it is covered.
 
-        ``noise_sd`` estimates how far privacy noise has moved the mean, which sd and interval do not count; NaN where no
-        estimate is known. An ``IntervalWarning`` is raised where it makes the intervals much too narrow.
+        ``noise_sd`` estimates how far privacy noise moved the mean, which sd and interval do not include; it is NaN where
+        there is no estimate. Much too narrow intervals cause an ``IntervalWarning``.
 
-        :param interval: probability inside the interval, in (0, 1).
-        :param kind: "hdi" (highest density) or "eti" (equal tails); the columns' names say which.
+        :param interval: probability of the interval, in (0, 1).
+        :param kind: "hdi" (highest density) or "eti" (equal tails). The column names say which.
         """
         table = self.summary_table(interval, kind)
         if self.interval_warning:
@@ -171,7 +177,7 @@ class FitResult:
 
     @property
     def _step_noise(self) -> float | None:
-        """Standard deviation of a step's noise on the gradient's sum; None where the optimiser is not the known one."""
+        """Standard deviation of one step's noise on the summed gradient; None if the optimiser is not the built-in one."""
         learning_rate = self.settings.get("learning_rate")
         if learning_rate is None or self.settings.get("gradient") != "aligned":
             return None
@@ -194,17 +200,17 @@ class FitResult:
         )
 
     @property
-    def standing(self) -> BudgetStatus | None:
-        """What the ledger says was spent on the records so far; None where the fit is in none, and in a loaded result.
+    def budget_status(self) -> BudgetStatus | None:
+        """What the ledger says was spent on the records so far; None without a ledger and in a loaded result.
 
-        :raises LedgerError: if it cannot be read.
+        :raises LedgerError: if the ledger cannot be read.
         """
         spend = None if self.ledger is None else self.ledger.spend(self.spend)
         return None if self.ledger is None or spend is None else self.ledger.budget_status(spend.dataset)
 
     @functools.cached_property
     def interval_warning(self) -> str:
-        """A sentence where privacy noise makes the intervals too narrow, by an estimate from public settings; else ""."""
+        """A warning if privacy noise makes the intervals too narrow, estimated from public settings; else ""."""
         from workbench.results._location_noise import coverage
 
         ratios = []
@@ -215,13 +221,13 @@ class FitResult:
         if typical < _NOTABLE:
             return ""
         return (
-            f"Privacy noise moves the posterior's location by about {typical:.1f} of its standard deviations (an estimate "
-            "from the settings), which the intervals do not count: they are too narrow. Noise alone lets a 90 % interval "
-            f"hold the truth in about {coverage(typical, 0.9):.0%} of repetitions. Larger epsilon or more records help."
+            f"Privacy noise moves the posterior's location by about {typical:.1f} posterior standard deviations (estimated "
+            "from the settings). The intervals do not include this noise, so they are too narrow: with it, a 90 % interval "
+            f"contains the truth in about {coverage(typical, 0.9):.0%} of repetitions. Larger epsilon or more records help."
         )
 
     def label_beside(self, data: Dataset | None) -> str:
-        """What a picture may be used for that shows the release with records of ``data``, or the fit's own public ones."""
+        """The label of a picture that shows the release with records of ``data``, or with the fit's own public records."""
         if self.release_label != "covered":
             return self.release_label
         return EVALUATION_LABELS[data is None or data.evaluation_is_public]
@@ -229,24 +235,24 @@ class FitResult:
     # ---- using the model ------------------------------------------------------------------------------------------------
 
     def predict(self, records: Any = None) -> np.ndarray:
-        """The model's prediction for each record, averaged over posterior draws, such as the probability of class 1.
+        """Predict each record with the model, averaged over posterior draws: for example the probability of class 1.
 
-        It is a function of the release and of ``records`` alone, so it costs no further privacy.
+        Predictions depend only on the release and on ``records``, so they cost no further privacy.
 
         :param records: a DataFrame with the columns of the fitted table, in their own units; arrays as the model takes them;
-            a ``Dataset``, whose evaluation records are taken; None for the public evaluation records of the fit.
-        :raises ArgumentError: for records of another form, naming the column or array.
+            a ``Dataset``, to use its evaluation records; None to use the public evaluation records of the fit.
+        :raises ArgumentError: naming a column or array of the wrong form.
         """
         return self.predictor.predict(self.predictor.inputs(records))
 
     def score(self, records: Any = None, *, public: bool = False) -> Scores:
         """ELBO, log-likelihood (nats per record) and the model's own metrics on labelled records.
 
-        The numbers are exact functions of ``records``: if these are private, the numbers are outside the guarantee, and
-        their ``label`` says so.
+        The numbers are exact functions of ``records``. If the records are private, the numbers are outside the guarantee,
+        and their ``label`` says so.
 
-        :param records: a ``Dataset``, whose evaluation records are taken; a tuple of arrays as the model takes them, the
-            last one included; None for the public evaluation records of the fit.
+        :param records: a ``Dataset``, to use its evaluation records; a tuple of all arrays that the model takes, the target
+            included; None to use the public evaluation records of the fit.
         :param public: declares arrays public, which only the caller can know.
         """
         from workbench.data import Dataset
@@ -257,16 +263,16 @@ class FitResult:
         return Scores(scores, EVALUATION_LABELS[known_public])
 
     def sample(self, count: int = 1000, given: Any = None, *, seed: int | None = None) -> Any:
-        """Synthetic records from the private posterior predictive, each from a posterior draw of its own.
+        """Draw synthetic records from the private posterior predictive, each from its own posterior draw.
 
-        They are functions of the release, so they cost no further privacy and may be published: a private twin of the data
-        as far as the model knows them. A table comes back as a DataFrame in its own units (``.to_csv`` saves it), with the
-        target beside the inputs for models that predict one; images as an array.
+        Synthetic records depend only on the release, so they cost no further privacy and may be published. They resemble
+        the data as far as the model describes them. A table comes back as a DataFrame in its own units (``.to_csv`` saves
+        it), with the inputs beside the target if the model predicts one. Images come back as an array.
 
-        :param count: how many; with ``given`` the number of its records.
-        :param given: for models that predict a target: the inputs, as ``predict`` takes them. By default public evaluation
+        :param count: number of records; ignored if ``given`` sets it.
+        :param given: for models that predict a target, the inputs, as ``predict`` takes them. By default public evaluation
             records are drawn with replacement.
-        :param seed: a whole number repeats the same records.
+        :param seed: a whole number, to get the same records again.
         """
         from workbench.results.synthesis import synthetic_records
 
@@ -276,19 +282,19 @@ class FitResult:
 
     @property
     def pictures(self) -> dict[str, Callable[..., Figure]]:
-        """What ``plot`` can draw, by name: training curves, summaries of the posterior, and the model's own pictures."""
+        """What ``plot`` can draw, by name: training curves, posterior summaries and the model's own pictures."""
         from workbench.results.pictures import pictures
 
         return pictures(self)
 
     def plot(self, picture: str = "curves", data: Dataset | None = None) -> Figure:
-        """A matplotlib Figure, labelled with what it may be used for.
+        """Draw a picture as a matplotlib Figure that is labelled "covered", "public data" or "outside the guarantee".
 
         :param picture: "curves" (metrics over steps), "forest", "pairs", "check" (posterior predictive check), or one of the
-            model's own, such as "coefficients"; ``pictures`` has them all.
-        :param data: a data set whose evaluation records are drawn beside the release; the fit's own where they are public.
-            Records that are private make the picture "outside the guarantee".
-        :raises ArgumentError: for an unknown picture, with the nearest ones, or one that needs ``data``.
+            model's own, such as "coefficients". ``pictures`` has all of them.
+        :param data: a data set whose evaluation records are drawn beside the release; by default the fit's own, if they are
+            public. Private records make the picture "outside the guarantee".
+        :raises ArgumentError: for an unknown picture, suggesting similar names, or for one that needs ``data``.
         """
         known = self.pictures
         return known[_validate.choice("picture", picture, known)](data)
@@ -307,4 +313,6 @@ class FitResult:
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{name}={value:.4g}" for name, value in self.metrics.items())
-        return f"FitResult({self.state}, {self.model} on {self.data['name']}, epsilon={self.guarantee.epsilon:g}, {metrics})"
+        return (
+            f"FitResult({self.status}, {self.model} on {self.data['name']}, epsilon={self.guarantee.epsilon:g}, {metrics})"
+        )

@@ -1,4 +1,4 @@
-"""The pictures of a result by name: curves, summaries of the posterior, and those of its model."""
+"""The pictures of a result, by name: training curves, posterior summaries and the model's own pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["pictures"]
 
-_PAIRS = 6  # scalars in a matrix of pairs
+_PAIRS = 6  # most scalars in the pairs picture
 
 
 def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
@@ -51,7 +51,7 @@ def _forest(result: FitResult, data: Dataset | None) -> Figure:
 
 
 def _pairs(result: FitResult, data: Dataset | None) -> Figure:
-    """The scalars with the largest means, in posterior standard deviations, up to six."""
+    """Pairs of the scalars whose means are most posterior standard deviations away from zero."""
     from workbench.plots import pair_figure
 
     scalars: dict[str, np.ndarray] = {}
@@ -66,7 +66,7 @@ def _pairs(result: FitResult, data: Dataset | None) -> Figure:
 
 
 def _labels(given: object, shape: tuple[int, ...]) -> list[tuple[str, ...]]:
-    """Labels of the entries of an array, in its order."""
+    """Labels of an array's entries, in the array's order."""
     axes: list[list[str]]
     if isinstance(given, tuple):
         axes = [list(labels) for labels in given]
@@ -80,7 +80,7 @@ def _labels(given: object, shape: tuple[int, ...]) -> list[tuple[str, ...]]:
 def _needs_records(result: FitResult, data: Dataset | None, picture: str) -> None:
     if data is None and result.public_records is None:
         raise _validate.ArgumentError(
-            "data", None, f"the picture {picture!r} compares with records: give a Dataset with evaluation records."
+            "data", None, f"the picture {picture!r} compares with records: pass a Dataset that has evaluation records."
         )
 
 

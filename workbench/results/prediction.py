@@ -1,7 +1,7 @@
-"""What a fitted model says about records: predictions, scores and synthetic records, from the release alone.
+"""Predictions, scores and synthetic records from a fitted model.
 
-Everything here is a function of the release (parameters and draws) and of records that the caller gives; no further privacy
-is spent. Scores on records that are private are outside the guarantee, as live metrics are.
+Everything here depends only on the release (parameters and draws) and on records that the caller passes, so it spends no
+further privacy. Scores on private records are outside the guarantee, as live metrics are.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Predictor"]
 
-_DRAWS = 200  # of the posterior that a prediction averages over
-_SCORE_DRAWS = 20  # of the guide, for ELBO and log-likelihood
+_DRAWS = 200  # posterior draws that a prediction averages over
+_SCORE_DRAWS = 20  # draws from the guide, for ELBO and log-likelihood
 _AT_ONCE = 4096  # records
 _NO_RECORDS = "give the records: this result keeps none, because they are private or it was loaded from a folder."
 
 
 class Predictor:
-    """A result with the NumPyro model behind it, ready to predict.
+    """A result with its NumPyro model, ready to predict.
 
     :raises ArgumentError: naming ``model``, if the model is not in the gallery or not the one that was fitted.
     """
@@ -52,7 +52,7 @@ class Predictor:
 
     @functools.cached_property
     def split(self) -> RecordModel:
-        """The model's global and per-record parts, read again."""
+        """The model's global and per-record parts."""
         return split(
             self.model.model,
             self.model.new_guide(),
@@ -64,7 +64,7 @@ class Predictor:
 
     @functools.cached_property
     def params(self) -> dict[str, Any]:
-        """The released parameters as the model declares them; networks are pytrees, whose leaves bear their places' names.
+        """The released parameters as the model declares them. A network is a pytree; its leaves are named by their paths.
 
         :raises ArgumentError: naming ``model``, if one is missing.
         """
@@ -80,18 +80,18 @@ class Predictor:
         return jax.tree_util.tree_map_with_path(lambda path, _: released(path), self.split.initial)
 
     def _values(self, places: np.ndarray) -> dict[str, Any]:
-        """Global latents and deterministic sites of the draws at ``places``, first axis: draws."""
+        """Global latents and deterministic sites of the draws at ``places``. The first axis is draws."""
         return {name: jnp.asarray(value[places]) for name, value in self.result.draws.items()}
 
     def _places(self, count: int) -> np.ndarray:
-        """Up to ``count`` evenly spaced places of draws; one where the model has no global latents."""
+        """Up to ``count`` evenly spaced indices of draws; one index if the model has no global latents."""
         kept = min((len(value) for value in self.result.draws.values()), default=1)
         return np.unique(np.linspace(0, kept - 1, min(count, kept)).round().astype(int))
 
-    # ---- records that the caller gives ------------------------------------------------------------------------------
+    # ---- records that the caller passes -----------------------------------------------------------------------------
 
     def inputs(self, records: Any) -> tuple[np.ndarray, ...]:
-        """What the model's prediction looks at, as arrays (first axis: records)."""
+        """The arrays that the model predicts from. The first axis is records."""
         if records is None or isinstance(records, Dataset):
             return inputs_of(self.all_arrays(records))
         names = inputs_of(tuple(self.result.data["arrays"]))
@@ -103,7 +103,7 @@ class Predictor:
         return self._checked(arrays, names)
 
     def all_arrays(self, records: Any) -> tuple[np.ndarray, ...]:
-        """The arrays of labelled records."""
+        """The arrays of records with their targets."""
         if records is None:
             if self.result.public_records is None:
                 raise _validate.ArgumentError("records", None, _NO_RECORDS, code="no records")
@@ -115,13 +115,13 @@ class Predictor:
 
     @property
     def _codes(self) -> dict[str, int | None]:
-        """Arrays that hold codes from 0 on, and of how many things where that is declared."""
+        """Arrays that hold codes 0, 1, ..., with the declared number of codes."""
         facts = self.result.data
         return {"group": len(facts["groups"]), "y": len(facts["classes"]), "x": facts.get("vocabulary_size")}
 
     def _checked(self, arrays: tuple[Any, ...], names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
         if len(arrays) != len(names):
-            raise _validate.ArgumentError("records", len(arrays), f"must be the arrays {', '.join(names)}, as a tuple.")
+            raise _validate.ArgumentError("records", len(arrays), f"must be a tuple of the arrays {', '.join(names)}.")
         checked = []
         for name, array, shape, kind in zip(names, arrays, self.shapes, self.types, strict=False):
             array = unmasked(name, array)
@@ -136,11 +136,11 @@ class Predictor:
             checked.append(array.astype(kind))
         lengths = [len(array) for array in checked]
         if min(lengths) < max(lengths) or lengths[0] == 0:
-            raise _validate.ArgumentError("records", lengths, "must be arrays of one length, with at least one record.")
+            raise _validate.ArgumentError("records", lengths, "must be arrays of equal length with at least one record.")
         return tuple(checked)
 
     def _column(self, frame: pd.DataFrame, name: str) -> np.ndarray:
-        """The array called ``name`` of a table in its own units."""
+        """The array ``name``, made from a table in its own units."""
         facts = self.result.data
         if name == "group":
             if facts["group"] not in frame:
@@ -148,20 +148,20 @@ class Predictor:
             return group_codes(frame[facts["group"]].rename(facts["group"]), tuple(facts["groups"]))
         schema = self.schema
         if name != "x" or schema is None:
-            raise _validate.ArgumentError("records", "DataFrame", "this result has no schema: give arrays.")
+            raise _validate.ArgumentError("records", "DataFrame", "cannot be used: this result has no schema. Pass arrays.")
         return schema.encode(frame)
 
     @property
     def schema(self) -> Schema | None:
-        """How columns of a table become features, where that was declared."""
+        """How columns of a table become features; None if that was not declared."""
         declared = self.result.data["schema"]
         return None if declared is None else Schema.from_dict(declared)
 
-    # ---- what is said about them --------------------------------------------------------------------------------------
+    # ---- predictions, scores and synthetic records --------------------------------------------------------------------
 
     @functools.cached_property
     def _predictions(self) -> Callable[..., jax.Array]:
-        """Compiled: inputs -> predictions of each of up to 200 draws, [draws, records, ...]."""
+        """Compiled function from inputs to the predictions of up to 200 draws, [draws, records, ...]."""
         predict = self.model.predict
         if predict is None:
             raise _validate.ArgumentError("model", self.result.model, "has no predict function.")
@@ -172,11 +172,11 @@ class Predictor:
         def all_draws(values: dict[str, Any], arrays: tuple[Any, ...]) -> jax.Array:
             return jax.vmap(lambda drawn: predict(params | drawn, *arrays))(values)
 
-        # draws of a large network are arguments: of constants the compiler would compute what it can, for a long time
+        # The draws are arguments: XLA spends a long time on folding large constants.
         return functools.partial(jax.jit(all_draws), values)
 
     def predict(self, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Mean prediction over draws, first axis: records."""
+        """Predictions averaged over draws. The first axis is records."""
         parts = [self._predictions(part).mean(axis=0) for part in _parts(inputs)]
         return np.concatenate(parts)
 
@@ -209,10 +209,10 @@ class Predictor:
         key: jax.Array,
         on_progress: Callable[[int], object] = lambda _: None,
     ) -> np.ndarray:
-        """``count`` synthetic values of the observed site, each from a posterior draw of its own.
+        """Draw ``count`` synthetic values of the observed site, each from its own posterior draw.
 
-        :param given: inputs of the model, one row a record; () for a model of a single array.
-        :param on_progress: called with the number of records that have just been drawn.
+        :param given: the model's inputs, one row per record; () for a model of a single array.
+        :param on_progress: called with the number of records just drawn.
         """
         site, params = self.split.observed, self.params
         if len(site) != 1:
@@ -231,7 +231,7 @@ class Predictor:
         draw = jax.jit(jax.vmap(one))
         parts = []
         for start in range(0, count, _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)  # a posterior draw for each record at once would fill the memory
+            part = slice(start, start + _AT_ONCE)  # one posterior draw per record, all at once, would fill the memory
             parts.append(
                 np.asarray(draw(self._values(places[chosen[part]]), keys[part], tuple(array[part] for array in given)))
             )
@@ -245,7 +245,7 @@ def _check_codes(name: str, codes: np.ndarray, count: int) -> None:
 
 
 def _parts(arrays: tuple[np.ndarray, ...]) -> Iterator[tuple[jax.Array, ...]]:
-    """A few thousand records at a time, so that memory stays small."""
+    """Split arrays into parts of a few thousand records, so that predictions need little memory."""
     for start in range(0, len(arrays[0]), _AT_ONCE):
         yield tuple(jnp.asarray(array[start : start + _AT_ONCE]) for array in arrays)
 
@@ -259,5 +259,5 @@ def _model_of(result: FitResult) -> Model:
 
 
 def synthetic_key(seed: int | None) -> jax.Array:
-    """A quick key for draws from a posterior that is released already."""
+    """A key for draws from a released posterior. It is fast and not cryptographic: these draws protect nothing."""
     return fast_key(new_key() if seed is None else key_from_seed(_validate.seed("seed", seed)))

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page with the guarantee first."""
+"""The report of a result: a self-contained HTML page that states the guarantee first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["render"]
 
 
 def render(result: FitResult) -> str:
-    """The report of ``result`` as HTML; names and values from the user's data are escaped."""
+    """Render the report of ``result`` as HTML. Names and values from the user's data are escaped."""
     from workbench.results.arviz_adapter import INTERVAL
 
     source = importlib.resources.files("workbench.results").joinpath("report.html").read_text("utf-8")
@@ -35,19 +35,19 @@ def render(result: FitResult) -> str:
 
 
 def _picture(result: FitResult, name: str) -> str:
-    """A picture of ``result`` in text; "" with a warning where it cannot be drawn, which must not take the report along."""
+    """A picture of ``result`` as base64 text; "" with a warning if it cannot be drawn, so that the report is still made."""
     from workbench.plots import png
 
     try:
         return base64.b64encode(png(result.plot(name))).decode()
-    except Exception as error:  # whatever names and models do to matplotlib
+    except Exception as error:  # names from the data and pictures of users' models can fail in any way
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        warnings.warn(f"the report is without the picture {name!r}, which could not be drawn ({reason}).", stacklevel=2)
+        warnings.warn(f"the report lacks the picture {name!r}, which could not be drawn ({reason}).", stacklevel=2)
         return ""
 
 
 def _own_picture(result: FitResult) -> str:
-    """The first of the model's own pictures, of the release and public records alone; "" where it has none."""
+    """The first of the model's own pictures, made from the release and public records; "" if it has none."""
     if not result.model_is_known:
         return ""
     for name in result.predictor.model.pictures:

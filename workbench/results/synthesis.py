@@ -1,4 +1,4 @@
-"""Synthetic records in the units of the data that were fitted: a private twin of a table."""
+"""Synthetic records in the units of the fitted data."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["synthetic_records"]
 
 
-_MOST_NUMBERS = 200_000_000  # of the records that are drawn: 1 GB, and some for the text of their table
+_MOST_NUMBERS = 200_000_000  # numbers in all drawn records: about 1 GB, and more for a table as text
 
 
 def synthetic_records(
     result: FitResult, count: int, given: Any, seed: int | None, on_progress: Callable[[int], object] = lambda _: None
 ) -> Any:
-    """``FitResult.sample``. :param on_progress: called with the number of records that have just been drawn."""
+    """Implementation of ``FitResult.sample``.
+
+    :param on_progress: called with the number of records just drawn.
+    """
     predictor, facts = result.predictor, result.data
     size = sum(math.prod(shape) for shape in facts["record_shapes"])
     count = _validate.integer("count", count, at_least=1, at_most=_MOST_NUMBERS // max(1, size))
@@ -43,7 +46,7 @@ def synthetic_records(
             inputs = tuple(array[rows] for array in inputs)
         count = len(inputs[0])
     elif given is not None:
-        raise _validate.ArgumentError("given", given, "belongs to models of a target; this one draws whole records.")
+        raise _validate.ArgumentError("given", given, "is for models that predict a target; this one draws whole records.")
     drawn = predictor.sample(count, inputs, key, on_progress)
     if facts["image_shape"] or not facts["feature_names"]:
         return drawn
@@ -51,7 +54,7 @@ def synthetic_records(
 
 
 def _table(predictor: Predictor, facts: dict[str, Any], inputs: tuple[np.ndarray, ...], drawn: np.ndarray) -> pd.DataFrame:
-    """Features and groups that were given, what was drawn, all in the table's own columns and units."""
+    """A table of given inputs and drawn values in its own columns and units."""
     arrays = dict(zip(facts["arrays"], (*inputs, drawn), strict=True))
     features = arrays["x"]
     schema = predictor.schema

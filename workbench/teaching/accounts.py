@@ -1,4 +1,4 @@
-"""The teaching screens that show plans: what an attacker finds, and what several fits come to."""
+"""The teaching screens about plans: what an attacker can find, and what several fits spend together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _PlanScreen(TeachingScreen):
     delta: Any
     sampling_rate: Any
     steps: Any
-    _account: Callable[..., Any]  # what the screen shows of a plan; kept, so that asking again costs nothing
+    _account: Callable[..., Any]  # computes what the screen shows about a plan; repeated calls are free
 
     def _plan(self) -> dict[str, float]:
         return {
@@ -45,7 +45,7 @@ class _PlanScreen(TeachingScreen):
 
 
 class PrivacyScreen(_PlanScreen):
-    """One record in or out; made by ``workbench.teaching.pieces.privacy``."""
+    """The screen of ``workbench.teaching.privacy``."""
 
     def __init__(self, *, epsilon: float, delta: float, sampling_rate: float, steps: int, accused: float) -> None:
         _validate.integer("steps", steps, at_least=1)
@@ -57,13 +57,13 @@ class PrivacyScreen(_PlanScreen):
         sliders = [self.epsilon, self.delta, self.sampling_rate, self.steps, self.accused]
         super().__init__(
             "One record in or out",
-            "An attacker knows every other record and sees the fit. He says of each person whether it was in the data, and "
-            "settles how many outsiders he is willing to accuse wrongly. How many members can he find?",
+            "An attacker knows every other record and sees the fit. He guesses for each person whether they were in the "
+            "data, and chooses how many outsiders he is willing to accuse wrongly. How many members can he find?",
             sliders,
             sliders,
             [
                 (
-                    "The most that an attacker can find, over the share of non-members wrongly accused.",
+                    "The largest share of members that an attacker can find, over the share of non-members wrongly accused.",
                     840,
                 )
             ],
@@ -82,11 +82,11 @@ class PrivacyScreen(_PlanScreen):
             [
                 f"Of 100 members, an attacker who wrongly accuses {100 * rate:g} % of non-members finds at most "
                 f"{percent(kept).removesuffix(' %')}.",
-                f"A coin that ignores the fit finds {100 * rate:g}; (epsilon, delta) alone would allow "
-                f"{percent(promised).removesuffix(' %')}. When he accuses someone whom he suspected at 50 %, his suspicion "
-                f"rises to at most {percent(belief)}.",
+                f"Random guesses that ignore the fit find {100 * rate:g}; (epsilon, delta) alone would allow "
+                f"{percent(promised).removesuffix(' %')}. If he suspects someone at 50 % and then accuses them, his "
+                f"suspicion rises to at most {percent(belief)}.",
                 f"The fit: {plan['steps']:,} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, noise multiplier "
-                f"sigma = {found.noise_multiplier:g}, the smallest that promises epsilon = {plan['epsilon']:g}, delta = "
+                f"sigma = {found.noise_multiplier:g}, the smallest that gives epsilon = {plan['epsilon']:g}, delta = "
                 f"{plan['delta']:g} when one record is added or removed.",
             ],
         )
@@ -96,7 +96,7 @@ class PrivacyScreen(_PlanScreen):
 
 
 class CompositionScreen(_PlanScreen):
-    """Several fits on the same records; made by ``workbench.teaching.pieces.composition``."""
+    """The screen of ``workbench.teaching.composition``."""
 
     def __init__(self, *, fits: int, epsilon: float, delta: float, sampling_rate: float, steps: int) -> None:
         _validate.integer("fits", fits, at_least=1)
@@ -109,11 +109,11 @@ class CompositionScreen(_PlanScreen):
         sliders = [self.fits, self.epsilon, self.delta, self.sampling_rate, self.steps]
         super().__init__(
             "Several fits on the same records",
-            "Whoever sees several fits learns from all. Their promises can be added up; an accountant that knows every step "
-            "proves much less. All three lines are upper bounds at the same delta.",
+            "Someone who sees several fits learns from all of them. Their guarantees can be added up, but an accountant "
+            "that knows every step proves a much smaller epsilon. All three lines are upper bounds at the same delta.",
             sliders,
             sliders,
-            [("Epsilon of all fits together over their number, by three bounds; the lowest is the one to quote.", 840)],
+            [("Three upper bounds on the epsilon of all fits together, over their number. Quote the lowest one.", 840)],
         )
         self._figure = CompositionFigure()
         self.ask()
@@ -129,10 +129,10 @@ class CompositionScreen(_PlanScreen):
             self._figure.frame(),
             [
                 f"{they} epsilon {composed:g} at most, at delta = {count * plan['delta']:g}, counted step by step.",
-                f"Their promises add up to epsilon {added:g}; advanced composition, which knows no more than the promises, "
+                f"Their guarantees add up to epsilon {added:g}. Advanced composition, which uses only the guarantees, "
                 f"{'proves no less' if advanced >= added else f'proves {advanced:g}'}.",
                 f"Each fit: {plan['steps']:,} steps, Poisson minibatches at q = {plan['sampling_rate']:g}, sigma = "
-                f"{several.noise_multiplier:g}. Neighbours differ by one record added or removed. The bounds hold where all "
+                f"{several.noise_multiplier:g}. Neighbours differ by one record added or removed. The bounds hold if all "
                 "fits were planned beforehand and each drew its own noise.",
             ],
         )

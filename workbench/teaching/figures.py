@@ -1,4 +1,4 @@
-"""Figures of the teaching screens: made once, then updated in place, so that they follow a slider."""
+"""Figures of the teaching screens: made once and then updated in place, so that they can follow a slider."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SAMPLER_NAMES = {"poisson": "Poisson", "without_replacement": "without replaceme
 
 
 class _Kept:
-    """A figure whose parts stay; ``frame`` is what a screen shows."""
+    """A figure that is updated in place."""
 
     def __init__(self, width: float, height: float) -> None:
         self.figure = new_figure(width, height)
-        self.figure.set_layout_engine(None)  # places that hold for all values: finding them anew takes half of a frame
+        self.figure.set_layout_engine(None)  # fixed positions suit all values; a layout would take half of a frame's time
 
     def frame(self) -> bytes:
-        """The figure as PNG bytes, made quickly."""
+        """The figure as PNG bytes, compressed for speed."""
         return png(self.figure, quick=True)
 
 
@@ -69,7 +69,7 @@ class AttackFigure(_Kept):
             axes.set_yscale("log")
             axes.set_xlim(0.01, 100)
             axes.set_ylim(0.01, 125)
-            for axis in (axes.xaxis, axes.yaxis):  # finding ticks anew would be a third of a frame's time
+            for axis in (axes.xaxis, axes.yaxis):  # computing ticks would take a third of a frame's time
                 axis.set_major_locator(FixedLocator([0.01, 0.1, 1, 10, 100]))
                 axis.set_major_formatter(_PLAIN)
                 axis.set_minor_locator(NullLocator())
@@ -80,7 +80,7 @@ class AttackFigure(_Kept):
         return axes, kept, bound, guess, point, note
 
     def draw(self, attack: Attack, rate: float) -> None:
-        """Show both curves and the attacker who wrongly accuses the share ``rate`` in (0, 1]."""
+        """Show both curves, and mark the attacker who wrongly accuses the share ``rate`` in (0, 1] of non-members."""
         place = (100 * rate, 100 * attack.found(rate)[1])
         for axes, kept, bound, _, point, note in self._parts:
             bound.set_data(100 * attack.rates, 100 * attack.promised)
@@ -96,7 +96,7 @@ class AttackFigure(_Kept):
 
 
 class CompositionFigure(_Kept):
-    """Epsilon of 1 to n fits on the same records, by three bounds; 7.0 x 3.2 inches."""
+    """Three bounds on the epsilon of several fits on the same records; 7.0 x 3.2 inches."""
 
     def __init__(self) -> None:
         super().__init__(WIDTH, 3.2)
@@ -104,7 +104,7 @@ class CompositionFigure(_Kept):
             self.figure.add_axes((0.085, 0.15, 0.6, 0.77)), "epsilon of all fits together, at most",
             "fits on the same records",
         )  # fmt: skip
-        kinds = ("promises added up", "advanced composition", "steps composed (PLD)")
+        kinds = ("sum of guarantees", "advanced composition", "steps composed (PLD)")
         self._lines = [
             self._axes.plot([], [], color=COLOURS[place], linestyle=LINES[place], linewidth=1.8, label=kind)[0]
             for place, kind in zip((1, 2, 0), kinds, strict=True)
@@ -143,7 +143,7 @@ class CompositionFigure(_Kept):
 
 
 def _key(figure: Any, x: float, y: float, colour: Any, line: Any, marker: str) -> Any:
-    """A piece of line with its marker, as a legend has it, at a place of the figure."""
+    """A short line with a marker, as in a legend, at a place in the figure."""
     from matplotlib.lines import Line2D
 
     return Line2D(
@@ -153,9 +153,10 @@ def _key(figure: Any, x: float, y: float, colour: Any, line: Any, marker: str) -
 
 
 class MinibatchFigure(_Kept):
-    """Which records are in which steps under three samplers, and how often each is in; 7.0 x 3.0 inches.
+    """The records in each step under three samplers, and how often each is drawn; 7.0 x 3.0 inches.
 
-    :param num_records: N. :param steps: that are shown.
+    :param num_records: N.
+    :param steps: number of steps to show.
     """
 
     def __init__(self, num_records: int, steps: int) -> None:
@@ -182,7 +183,7 @@ class MinibatchFigure(_Kept):
             self._parts.append((SAMPLER_NAMES[sampler], picture, counts, line, words))
 
     def draw(self, members: Sequence[np.ndarray]) -> None:
-        """Show bool[steps, N] of each of the three samplers."""
+        """Show which records each of the three samplers draws, bool[steps, N] each."""
         most = max(int(member.sum(axis=0).max()) for member in members)
         for (name, picture, counts, line, words), member in zip(self._parts, members, strict=True):
             picture.set_data(member.T)
@@ -230,7 +231,7 @@ class SpendingFigure(_Kept):
             self._parts[case] = (line, other, text, words)
 
     def draw(self, found: Sequence[Spent], steps: int) -> None:
-        """Show all of ``found``: lines where there is a curve ("pld"), open markers at the end for "rdp"."""
+        """Show all of ``found``: a curve for "pld", and an open marker at the last step for "rdp"."""
         numbers: dict[tuple[str, str], dict[str, float]] = {}
         for _, other, _, _ in self._parts.values():
             other.set_data([], [])
@@ -257,9 +258,9 @@ def _number(epsilon: float) -> str:
 
 
 class DescentFigure(_Kept):
-    """One step of a private fit in the plane: the records and their pulls, and what becomes of their sum; 7.0 x 3.9 inches.
+    """One step of a private fit in the plane: the records with their pulls, and the sum with its noise; 7.0 x 3.9 inches.
 
-    :param records: float[N, 2]. :param resting: where clipping alone would lead is drawn there, see ``draw``.
+    :param records: float[N, 2].
     """
 
     def __init__(self, records: np.ndarray = CLOUD) -> None:
@@ -325,10 +326,14 @@ class DescentFigure(_Kept):
     def draw(
         self, step: DescentStep, path: np.ndarray, resting: np.ndarray, *, clip: float, sigma: float, rate: float
     ) -> None:
-        """Show a step that is about to be taken.
+        """Show the next step.
 
-        :param path: float[t, 2], the parameters so far, ``step.before`` last. :param resting: float[2], where the fit would
-            end without noise. :param clip: C. :param sigma: noise multiplier. :param rate: q.
+        :param step: the next step.
+        :param path: float[t, 2], the parameters so far, ``step.before`` last.
+        :param resting: float[2], where the fit would settle without noise.
+        :param clip: C.
+        :param sigma: noise multiplier.
+        :param rate: q.
         """
         here = step.before
         self._others.set_data(*self._records[~step.drawn].T)
@@ -356,7 +361,7 @@ class DescentFigure(_Kept):
 
 
 def _arrows(start: np.ndarray, vectors: np.ndarray, head: float) -> list[np.ndarray]:
-    """Arrows from one point as lines: shaft and both sides of a head no longer than half of the shaft."""
+    """Lines of arrows from one point. Their heads are at most half as long as their shafts."""
     ends = start + vectors
     lengths = np.linalg.norm(vectors, axis=1)
     lines = []

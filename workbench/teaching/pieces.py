@@ -1,7 +1,7 @@
 """Teaching pieces: small screens that a lecturer calls in one line, such as ``wb.teaching.clipping()``.
 
-Each is about made-up records or about plans alone, so nothing on them is private. ``workbench app teaching`` serves all of
-them to a class; each has ``close()``, and ``wait()`` for scripts.
+They use only made-up records and plans, so nothing on them is private. ``workbench app teaching`` serves all of them to a
+class. Each has ``close()``, and ``wait()`` for scripts.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ __all__ = ["clipping", "composition", "privacy", "samplers"]
 def privacy(
     *, epsilon: float = 1.0, delta: float = 1e-5, sampling_rate: float = 0.1, steps: int = 1000, accused: float = 0.01
 ) -> PrivacyScreen:
-    """One record in or out: what the best attacker finds in a fit that promises (epsilon, delta), and sliders for all of it.
+    """Show what the best attacker can find in an (epsilon, delta)-private fit, with sliders for the plan.
 
-    The fit draws Poisson minibatches and has the least noise that keeps its promise; neighbours differ by one record added
-    or removed. Its curve comes from the accountant of real fits (``wb.privacy.trade_off``); beside it stands what epsilon
-    and delta alone allow.
+    The fit draws Poisson minibatches and has the least noise that gives (epsilon, delta). Neighbours differ by one record
+    added or removed. The fit's curve comes from the accountant of real fits (``wb.privacy.trade_off``). A second curve shows
+    what epsilon and delta alone allow.
 
-    :param epsilon: .05 to 16. :param delta: 1e-8 to .01. :param sampling_rate: q, .05 to 1. :param steps: T, 100 to 10 000.
-    :param accused: share of non-members that the attacker wrongly accuses, .001 to .5.
+    :param epsilon: 0.05 to 16.
+    :param delta: 1e-8 to 0.01.
+    :param sampling_rate: q, 0.05 to 1.
+    :param steps: T, 100 to 10 000.
+    :param accused: share of non-members that the attacker wrongly accuses, 0.001 to 0.5.
     :raises ArgumentError: naming the argument and its value.
     """
     return PrivacyScreen(epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps, accused=accused)
@@ -36,12 +39,15 @@ def clipping(
     sampling_rate: float = 0.5,
     seed: int | None = None,
 ) -> ClippingScreen:
-    """Clipping and noise in the plane, step by step: each record's pull, the ball of radius C, sum, noise and step.
+    """Show clipping and noise in the plane, step by step: each record's pull, the ball of radius C, sum, noise and step.
 
-    Made-up records, and the clipping and noise of real fits (``wb.inference.clipped_sum``, ``GaussianMechanism``).
+    The records are made up. Clipping and noise are those of real fits (``wb.inference.clipped_sum``, ``GaussianMechanism``).
 
-    :param clip: C, .05 to 5. :param noise_multiplier: sigma, 0 (none) to 16. :param learning_rate: .05 to 1.
-    :param sampling_rate: q, .1 to 1. :param seed: >= 0, for the same draws each time; None for new ones.
+    :param clip: C, 0.05 to 5.
+    :param noise_multiplier: sigma, 0 (no noise) to 16.
+    :param learning_rate: 0.05 to 1.
+    :param sampling_rate: q, 0.1 to 1.
+    :param seed: >= 0, for the same draws each time; None for new ones.
     :raises ArgumentError: naming the argument and its value.
     """
     return ClippingScreen(
@@ -52,10 +58,13 @@ def clipping(
 def samplers(
     *, batch_size: int = 4, noise_multiplier: float = 3.0, steps: int = 200, delta: float = 1e-5, seed: int | None = None
 ) -> SamplersScreen:
-    """Who is in which minibatch, drawn by the real samplers, and epsilon over steps under each of them.
+    """Show which records the real samplers draw into each minibatch, and epsilon over steps under each sampler.
 
-    :param batch_size: records a step, expected or exact, 2 to 40 of 40. :param noise_multiplier: sigma, .8 to 20.
-    :param steps: T, 40 to 2000. :param delta: 1e-8 to 1e-3. :param seed: >= 0, for the same draws each time.
+    :param batch_size: records per step, expected or exact, 2 to 40 of 40.
+    :param noise_multiplier: sigma, 0.8 to 20.
+    :param steps: T, 40 to 2000.
+    :param delta: 1e-8 to 1e-3.
+    :param seed: >= 0, for the same draws each time; None for new ones.
     :raises ArgumentError: naming the argument and its value.
     """
     return SamplersScreen(batch_size=batch_size, noise_multiplier=noise_multiplier, steps=steps, delta=delta, seed=seed)
@@ -64,12 +73,15 @@ def samplers(
 def composition(
     *, fits: int = 10, epsilon: float = 0.5, delta: float = 1e-6, sampling_rate: float = 0.1, steps: int = 1000
 ) -> CompositionScreen:
-    """Several fits on the same records: what their promises add up to, and what counting every step proves.
+    """Show what several fits on the same records spend together: the sum of their guarantees, and tighter bounds.
 
-    Poisson minibatches; neighbours differ by one record added or removed.
+    The fits draw Poisson minibatches. Neighbours differ by one record added or removed.
 
-    :param fits: 1 to 50. :param epsilon: of one fit, .1 to 8. :param delta: of one fit, 1e-8 to 1e-4.
-    :param sampling_rate: q, .05 to 1. :param steps: T of one fit, 100 to 10 000.
+    :param fits: 1 to 50.
+    :param epsilon: of one fit, 0.1 to 8.
+    :param delta: of one fit, 1e-8 to 1e-4.
+    :param sampling_rate: q, 0.05 to 1.
+    :param steps: T of one fit, 100 to 10 000.
     :raises ArgumentError: naming the argument and its value.
     """
     return CompositionScreen(fits=fits, epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps)

@@ -1,4 +1,4 @@
-"""What the teaching screens share: sliders, pictures and their numbers in words, kept up to date off the main thread."""
+"""The base class of the teaching screens: sliders, pictures and sentences, updated off the main thread."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from workbench.widgets._kit.latest import Latest
 __all__ = ["TeachingScreen", "button", "slider"]
 
 _STYLE = {"description_width": "150px"}
-_REST_SECONDS = 1.0  # work ahead would hold up the picture that somebody is waiting for
+_REST_SECONDS = 1.0  # before computing ahead, which would delay a picture that the user is waiting for
 
 
 def slider(
     label: str, values: Sequence[float], value: float, *, name: str, shown: Callable[[float], str] = "{:g}".format
 ) -> Any:
-    """A slider over ``values``, which need not be evenly spaced; arrow keys move it by one.
+    """A slider over ``values``, which need not be evenly spaced. Arrow keys move it by one value.
 
-    :param label: what it sets, with its unit. :param value: where it begins, one of ``values`` or between them: it is then
-        one more of them. :param name: of the argument that ``value`` came from. :param shown: a value as text.
-    :raises ArgumentError: naming ``name``, where ``value`` is outside of ``values``.
+    :param label: what it sets, with its unit.
+    :param value: where it starts; added to ``values`` if it is between them.
+    :param name: the argument that ``value`` came from.
+    :param shown: turns a value into text.
+    :raises ArgumentError: naming ``name``, if ``value`` is outside the range of ``values``.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not min(values) <= value <= max(values):
         raise ArgumentError(name, value, f"must be a number of at least {min(values):g} and at most {max(values):g}.")
@@ -51,16 +53,18 @@ def button(label: str, icon: str, tooltip: str, act: Callable[[], None], *, prim
 class TeachingScreen(Screen):
     """Controls beside pictures; display it in a notebook cell.
 
-    A change of a control asks one thread for a new picture; of several changes only the newest counts. That thread alone
-    writes pictures and words. When the controls have rested for a while, another one computes what the neighbouring
-    positions of the sliders will show. Subclasses give ``_update`` and ``_ahead``.
+    When a control changes, one thread makes a new picture; of several changes only the newest counts. Only this thread
+    writes pictures and words. When the controls have not changed for a while, another thread computes what the neighbouring
+    positions of the sliders will show. Subclasses define ``_update`` and ``_ahead``.
 
-    ``view`` is what is shown; ``words`` holds the numbers in the picture as text. ``wait`` until both show what the controls
-    say, ``close`` to free all.
+    ``view`` is the widget to display; ``words`` has the numbers in the picture as text. ``wait`` waits until both are up to
+    date, and ``close`` frees everything.
 
-    :param title: heads the screen. :param lesson: what to look at, a sentence or two.
-    :param controls: in the order of the screen. :param sliders: those of them whose change asks for a new picture.
-    :param pictures: (what is seen, width in pixels) of each.
+    :param title: of the screen.
+    :param lesson: what to look at, in a sentence or two.
+    :param controls: in the order of the screen.
+    :param sliders: the controls that change the picture.
+    :param pictures: (caption, width in pixels) of each.
     """
 
     def __init__(
@@ -76,8 +80,8 @@ class TeachingScreen(Screen):
             widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width=f"{width}px", height="auto"))
             for _, width in pictures
         ]
-        # ipywidgets has no alternative text for images (and a tooltip breaks them), so what is seen stands below each
-        captions = [widgets.HTML(markup.quiet(told)) for told, _ in pictures]
+        # ipywidgets has no alternative text for images, and a tooltip breaks them, so each image has a caption
+        captions = [widgets.HTML(markup.quiet(caption)) for caption, _ in pictures]
         shown = [part for pair in zip(self.pictures, captions, strict=True) for part in pair]
         left = widgets.VBox([*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0"))
         right = widgets.VBox([*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0"))
@@ -87,13 +91,13 @@ class TeachingScreen(Screen):
             control.observe(lambda _: self.ask(), names="value")
 
     def ask(self) -> None:
-        """Have the pictures follow the controls; returns at once."""
+        """Update the pictures in the background; return at once."""
         self._asked += 1
         self._newest.ask(functools.partial(self._update, functools.partial(self._is_old, self._asked)), self._show_problem)
         self._resting.ask(functools.partial(self._prepare, self._asked), lambda _: None)
 
     def _show_problem(self, error: Exception | None) -> None:
-        """What kept the pictures from following the controls; None if nothing did."""
+        """Show the error that prevented an update; None for none."""
         fields.say(self._problem, markup.problem("" if error is None else fields.in_words(error)))
 
     def _prepare(self, number: int) -> None:
@@ -106,27 +110,30 @@ class TeachingScreen(Screen):
         return number != self._asked or self._closed
 
     def _update(self, is_old: Callable[[], bool]) -> None:
-        """Show what the controls say. ``is_old()`` tells whether they have changed since, so that no more need be shown."""
+        """Show what the controls say.
+
+        :param is_old: whether the controls have changed since, so that this update may stop.
+        """
         raise NotImplementedError
 
     def _ahead(self) -> Iterable[Callable[[], object]]:
-        """What to compute while nothing is asked for."""
+        """Work to do while the controls do not change."""
         return ()
 
     def show(self, place: int, content: bytes, sentences: Sequence[str]) -> None:
-        """Put a picture in its place and the words below; the first sentence in bold."""
+        """Show a picture, and sentences below it, the first in bold."""
         if not self._closed:
             self.pictures[place].value = content
             first, *others = sentences
             self.words.value = f"<b>{markup.sentence(first)}</b>" + "".join(map(markup.sentence, others))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until everything asked for is shown; False after ``timeout`` seconds."""
+        """Wait until the pictures are up to date; return False after ``timeout`` seconds."""
         return self._newest.wait(timeout)
 
 
 def rests(is_old: Callable[[], bool], seconds: float = 0.25) -> bool:
-    """Wait so long; False as soon as ``is_old()``."""
+    """Wait for ``seconds``; return False as soon as ``is_old()``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if is_old():
@@ -136,7 +143,7 @@ def rests(is_old: Callable[[], bool], seconds: float = 0.25) -> bool:
 
 
 def around(control: Any, reach: int = 2) -> list[float]:
-    """Values of the slider next to its own, the nearest first."""
+    """The slider's values next to the present one, the nearest first."""
     values = [value for _, value in control.options]
     here = values.index(control.value)
     steps = (here + sign * far for far in range(1, reach + 1) for sign in (1, -1))

@@ -1,6 +1,6 @@
-"""What the teaching screens and notebooks show, computed with the workbench's own accountants, samplers and clipping.
+"""Computations for the teaching screens and notebooks, with the workbench's own accountants, samplers and clipping.
 
-No privacy core: everything here is about made-up records, or about plans alone.
+Everything here uses only made-up records or plans.
 """
 
 from __future__ import annotations
@@ -30,23 +30,27 @@ __all__ = [
     "several_fits", "spent", "spent_by_steps",
 ]  # fmt: skip
 
-# these programs are small and often run only some hundred times: compiling quickly counts
+# these programs are small and often run only a few hundred times, so they must compile quickly
 _jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 # ---- one record in or out ---------------------------------------------------------------------------------------------
 
-# false-positive rates at which curves are drawn: evenly on a linear axis, and on a logarithmic one down to .01 %
+# false-positive rates of the curves: evenly spaced on a linear axis, and on a logarithmic one down to 0.01 %
 _RATES = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 61), np.linspace(0.02, 1.0, 50)]))
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What the best test for one record's presence finds, under add_or_remove_one; made by ``attack``.
+    """Bounds on the best test for one record's presence, under add_or_remove_one; made by ``attack``.
 
-    :param noise_multiplier: sigma of the fit that promises (epsilon, delta).
+    :param epsilon: of the fit.
+    :param delta: of the fit.
+    :param sampling_rate: q.
+    :param steps: T.
+    :param noise_multiplier: sigma, which gives (epsilon, delta).
     :param rates: false-positive rates in [0, 1], float[n].
-    :param promised: upper bounds on the true-positive rate that follow from (epsilon, delta) alone, float[n].
-    :param kept: upper bounds of the fit itself, from its privacy loss distribution, float[n]; never above ``promised``.
+    :param promised: upper bounds on the true-positive rate from (epsilon, delta) alone, float[n].
+    :param kept: upper bounds from the fit's privacy loss distribution, float[n]; never above ``promised``.
     """
 
     epsilon: float
@@ -69,18 +73,21 @@ class Attack:
         return min(1.0, round_up(promised, 4)), min(1.0, round_up(kept, 4))
 
     def belief(self, rate: float) -> float:
-        """How far an accusation of the test at this false-positive rate lifts a suspicion of 50 %, at most; rounded up."""
+        """The highest probability, rounded up, to which an accusation at this false-positive rate raises one of 50 %."""
         kept = self.found(rate)[1]
         return min(1.0, round_up(kept / (kept + rate), 4))
 
 
 @functools.lru_cache(maxsize=512)
 def attack(*, epsilon: float, delta: float, sampling_rate: float, steps: int) -> Attack:
-    """The attacker's curves for a fit with Poisson minibatches that promises exactly (epsilon, delta).
+    """The attacker's curves for an (epsilon, delta)-private fit with Poisson minibatches.
 
-    sigma is the smallest that keeps the promise, so the fit gives away as much as it may. Repeated calls are free.
+    sigma is the smallest that gives (epsilon, delta), so the fit leaks as much as it may. Repeated calls are free.
 
-    :param epsilon: > 0. :param delta: in (0, 1). :param sampling_rate: q in (0, 1]. :param steps: T >= 1.
+    :param epsilon: > 0.
+    :param delta: in (0, 1).
+    :param sampling_rate: q in (0, 1].
+    :param steps: T >= 1.
     :raises ArgumentError: naming the argument and its value.
     """
     sigma = calibration.noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps)
@@ -96,11 +103,15 @@ def attack(*, epsilon: float, delta: float, sampling_rate: float, steps: int) ->
 
 @dataclass(frozen=True)
 class Several:
-    """Upper bounds on epsilon of 1 to n equal fits on the same records at k delta in all; made by ``several_fits``.
+    """Upper bounds on the epsilon of k equal fits on the same records, at k delta; made by ``several_fits``.
 
-    :param counts: numbers of fits, int[n]. :param added: k epsilon, what the promises add up to.
-    :param advanced: what follows from the promises by advanced composition, where that is less.
-    :param composed: of all steps of all fits together, by their privacy loss distribution.
+    :param epsilon: of one fit.
+    :param delta: of one fit.
+    :param noise_multiplier: sigma.
+    :param counts: numbers k of fits, int[n].
+    :param added: k epsilon, the sum of the guarantees.
+    :param advanced: the bound of advanced composition, where it is below ``added``.
+    :param composed: the bound for all steps of all fits, from their privacy loss distribution.
     """
 
     epsilon: float
@@ -112,7 +123,7 @@ class Several:
     composed: np.ndarray
 
     def of(self, count: int) -> tuple[float, float, float]:
-        """(added, advanced, composed) of so many of the counted fits, rounded up to 3 decimals."""
+        """(added, advanced, composed) for this number of fits, one of ``counts``, rounded up to 3 decimals."""
         place = int(np.flatnonzero(self.counts == count)[0])
         return tuple(round_up(float(values[place]), 3) for values in (self.added, self.advanced, self.composed))  # type: ignore[return-value]
 
@@ -121,21 +132,24 @@ class Several:
 def several_fits(
     *, epsilon: float, delta: float, sampling_rate: float, steps: int, counts: tuple[int, ...] = (1, 2, 5, 10, 20, 50)
 ) -> Several:
-    """What k fits come to, each with Poisson minibatches and its own promise (epsilon, delta), under add_or_remove_one.
+    """Bounds on what k (epsilon, delta)-private fits with Poisson minibatches spend together, under add_or_remove_one.
 
-    All three bounds are stated at the same k delta. "Advanced" is Kairouz, Oh and Viswanath 2015, Theorem 3.4 (after Dwork,
-    Rothblum and Vadhan 2010): each fit is counted at delta / 2, where its epsilon is a little larger, and the other half
-    pays for the theorem. "Composed" counts k T steps (quickly: up to some percent high), and is exact about nothing else.
+    All three bounds are at the same k delta. "Advanced" is Kairouz, Oh and Viswanath 2015, Theorem 3.4 (after Dwork,
+    Rothblum and Vadhan 2010): each fit is counted at delta / 2, where its epsilon is a little larger, and the theorem needs
+    the other half. "Composed" counts k T steps, with a quick accountant that is up to a few percent high.
 
-    :param epsilon: > 0, of one fit. :param delta: in (0, 1), of one fit. :param counts: numbers of fits, each >= 1 and with
-        k delta < 1, at most 50 entries.
+    :param epsilon: > 0, of one fit.
+    :param delta: in (0, 1), of one fit.
+    :param sampling_rate: q in (0, 1].
+    :param steps: T >= 1, of one fit.
+    :param counts: numbers of fits, at most 50, each >= 1 and with k delta < 1.
     :raises ArgumentError: naming the argument and its value.
     """
     delta = _validate.probability("delta", delta)
     for count in counts:
         _validate.integer("counts", count, at_least=1)
         if count * delta >= 1:
-            raise _validate.ArgumentError("counts", count, f"so many fits at delta = {delta:g} promise nothing.")
+            raise _validate.ArgumentError("counts", count, f"fits at delta = {delta:g} together have no guarantee.")
     sigma = calibration.noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=sampling_rate, steps=steps)
     one = Steps.checked("poisson", None, sampling_rate, sigma, steps)
     of_half = accounting.total_epsilon((one,), delta / 2)
@@ -149,7 +163,7 @@ def several_fits(
 
 
 def _advanced(epsilon: float, count: int, slack: float) -> float:
-    """Epsilon of ``count`` mechanisms of ``epsilon`` each, where ``slack`` is added to the sum of their deltas."""
+    """Epsilon of ``count`` mechanisms with ``epsilon`` each, if ``slack`` is added to the sum of their deltas."""
     drift = math.tanh(epsilon / 2) * epsilon  # (e^epsilon - 1) / (e^epsilon + 1) = tanh(epsilon / 2)
     return count * drift + epsilon * math.sqrt(2 * count * math.log(1 / slack))
 
@@ -160,11 +174,15 @@ SAMPLERS = tuple(RELATIONS)
 
 
 def minibatches(sampler: str, *, num_records: int, batch_size: int, steps: int, key: jax.Array) -> np.ndarray:
-    """Which records the real sampler puts into each step: bool[steps, num_records].
+    """Draw the records of each step with the real sampler, bool[steps, num_records].
 
     :param sampler: "poisson" (q = batch_size / num_records), "without_replacement" or "shuffle".
-    :param batch_size: b in 1 .. N; the expected size for "poisson". :param key: a ChaCha20 key.
-    :raises ArgumentError: naming the argument and its value. :raises TypeError: for another key.
+    :param num_records: N.
+    :param batch_size: b in 1 .. N; the expected size for "poisson".
+    :param steps: T.
+    :param key: a ChaCha20 key.
+    :raises ArgumentError: naming the argument and its value.
+    :raises TypeError: for another kind of key.
     """
     _validate.choice("sampler", sampler, SAMPLERS)
     num_records = _validate.integer("num_records", num_records, at_least=1, at_most=10_000)
@@ -177,7 +195,7 @@ def minibatches(sampler: str, *, num_records: int, batch_size: int, steps: int, 
 def _membership(sampler: str, num_records: int, batch_size: int, steps: int) -> Any:
     drawn: Any
     if sampler == "poisson":
-        drawn = PoissonSampler(num_records, batch_size / num_records, num_records)  # room for all: nothing overflows
+        drawn = PoissonSampler(num_records, batch_size / num_records, num_records)  # room for all records: no overflow
     elif sampler == "without_replacement":
         drawn = WithoutReplacementSampler(num_records, batch_size)
     else:
@@ -193,8 +211,11 @@ def _membership(sampler: str, num_records: int, batch_size: int, steps: int) -> 
 
 
 class Spent(NamedTuple):
-    """Epsilon of one plan by one accountant. :param curve: ((steps, epsilon), ...), empty where only the end is known.
-    :param epsilon: after all steps, rounded up to 3 decimals; infinite where no bound holds."""
+    """Epsilon of one plan by one accountant.
+
+    :param curve: ((steps, epsilon), ...); empty if only the last epsilon is known.
+    :param epsilon: after all steps, rounded up to 3 decimals; infinite if no bound holds.
+    """
 
     sampler: str
     relation: str
@@ -209,7 +230,7 @@ def spent(
 ) -> Spent:
     """Epsilon over steps by "pld" (``accounting.epsilon_curve``), or at the end by another accountant.
 
-    Repeated calls are free. Where no epsilon up to the accountant's limit holds, it is infinite, and not in the curve.
+    Repeated calls are free. Epsilon is infinite, and not in the curve, if none up to the accountant's limit holds.
 
     :raises ArgumentError: naming the argument and its value.
     """
@@ -228,7 +249,7 @@ def spent(
 def spent_by_steps(phases: tuple[tuple[float, float, int], ...], delta: float) -> float:
     """Upper bound on epsilon, rounded up to 2 decimals, after phases of (q, sigma, steps) with Poisson minibatches.
 
-    Quick: some per mille above what ``accounting.epsilon`` gives. Infinite where a sigma is below .1 or nothing holds.
+    Quick: a few per mille above ``accounting.epsilon``. Infinite if a sigma is below 0.1 or no bound holds.
     """
     if any(sigma < 0.1 for _, sigma, _ in phases):
         return math.inf
@@ -240,7 +261,7 @@ def spent_by_steps(phases: tuple[tuple[float, float, int], ...], delta: float) -
 
 
 def _cloud() -> np.ndarray:
-    """Forty made-up records in the plane: most of them close together, a fifth far off, so that clipping has a price."""
+    """Forty made-up records in the plane. A fifth of them are far from the others, so that clipping causes a bias."""
     random = np.random.default_rng(2)
     near = random.normal((-0.6, -0.4), 0.4, (32, 2))
     far = random.normal((2.4, 1.6), 0.3, (8, 2))
@@ -256,12 +277,17 @@ def _loss(u: jax.Array, record: jax.Array) -> jax.Array:
 
 
 class DescentStep(NamedTuple):
-    """One step, in full view: what a step on private records would have to keep to itself, but for ``noised``.
+    """All parts of one step. On private records, a step releases only ``noised``.
 
-    :param drawn: bool[N], the minibatch. :param pulls: float[N, 2], minus each record's gradient; zero where not drawn.
-    :param clipped: float[N, 2], the same brought to norm C. :param total: float[2], their sum, by ``clipped_sum``.
-    :param noise: float[2], N(0, (sigma C)^2) a coordinate. :param noised: float[2], total + noise, all that is released.
-    :param change: float[2], learning rate * noised / (q N). :param before: float[2], the parameters. :param after: float[2].
+    :param drawn: bool[N], the minibatch.
+    :param pulls: float[N, 2], minus each record's gradient; zero if it is not drawn.
+    :param clipped: float[N, 2], the pulls clipped to norm C.
+    :param total: float[2], their sum, by ``clipped_sum``.
+    :param noise: float[2], N(0, (sigma C)^2) in each coordinate.
+    :param noised: float[2], total + noise, the only part that is released.
+    :param change: float[2], learning rate * noised / (q N).
+    :param before: float[2], the parameters before the step.
+    :param after: float[2], the parameters after the step.
     """
 
     drawn: np.ndarray
@@ -275,8 +301,8 @@ class DescentStep(NamedTuple):
     after: np.ndarray
 
     @property
-    def num_cut(self) -> int:
-        """Records of the minibatch whose gradient was longer than C."""
+    def num_clipped(self) -> int:
+        """Number of records in the minibatch whose gradient was longer than C."""
         lengths, cut = (np.linalg.norm(vectors, axis=1) for vectors in (self.pulls, self.clipped))
         return int(np.sum(cut < 0.999 * lengths))
 
@@ -287,7 +313,7 @@ def _descend_once(
     clip, sigma, rate, learning_rate = numbers
     gradients = jnp.where(drawn[:, None], jax.vmap(jax.grad(_loss), (None, 0))(u, records), 0.0)
     total, _ = clipped_sum(_loss, u, records, drawn, clip)
-    # record by record as well, only to be looked at
+    # clipped again record by record, to be shown
     clipped = jax.vmap(lambda record, use: clipped_sum(_loss, u, record[None], use[None], clip)[0])(records, drawn)
     noise = sigma * clip * normal
     noised = GaussianMechanism.add(total, noise)
@@ -299,7 +325,7 @@ _descend = _jit(_descend_once)
 
 
 def _draw(num_records: int, sampling_rate: float) -> Any:
-    """A function of key, step and fresh: the minibatch as bool[N], and two standard normals of the real generator."""
+    """A function of key, step and ``fresh``: the minibatch, bool[N], and two standard normals of the real generator."""
     sampler = PoissonSampler(num_records, sampling_rate, num_records)
     mechanism = GaussianMechanism(1.0, 1.0)
 
@@ -319,7 +345,7 @@ def _compiled_draw(num_records: int, sampling_rate: float) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def _many(num_records: int, sampling_rate: float, steps: int) -> Any:
-    """A compiled function of u, records, key and numbers: the parameters after each of so many steps."""
+    """A compiled function of u, records, key and numbers: the parameters after each of ``steps`` steps."""
     draw = _draw(num_records, sampling_rate)
 
     def many(u: jax.Array, records: jax.Array, key: jax.Array, numbers: jax.Array) -> jax.Array:
@@ -336,13 +362,13 @@ def _many(num_records: int, sampling_rate: float, steps: int) -> Any:
 class Descent:
     """DP gradient descent to the mean of made-up points in the plane, one step at a time.
 
-    The loss of a record x at u is |u - x|^2 / 2: its gradient is u - x, so each record pulls u towards itself, and without
-    clipping the fit ends in the mean of the records. A step is that of DP-VI without prior and guide: a Poisson minibatch,
-    gradients clipped to norm C and summed by ``clipped_sum``, noise of standard deviation sigma C in each coordinate by the
-    generator of real fits, divided by the public q N.
+    The loss of a record x at u is |u - x|^2 / 2. Its gradient is u - x, so each record pulls u towards itself, and without
+    clipping the fit converges to the mean of the records. A step is a DP-VI step without prior and guide: a Poisson
+    minibatch; gradients clipped to norm C and summed by ``clipped_sum``; noise with standard deviation sigma C in each
+    coordinate, from the generator of real fits; division by the public q N.
 
     :param records: float[N, 2], N at most 1000; ``CLOUD`` by default.
-    :param seed: makes all draws repeatable (whoever knows it can compute the noise); None draws keys from the system.
+    :param seed: makes all draws repeatable (anyone who knows it can compute the noise); None takes a key from the system.
     """
 
     def __init__(self, records: Any = CLOUD, seed: int | None = None) -> None:
@@ -363,10 +389,15 @@ class Descent:
         sampling_rate: float,
         fresh: int = 0,
     ) -> DescentStep:
-        """The step from u; the same ``number`` has the same minibatch and noise, but for ``fresh``, which renews the noise.
+        """Take a step from u.
 
-        :param u: float[2]. :param number: >= 0. :param clip: C >= 1e-12. :param noise_multiplier: sigma >= 0; 0 is no noise
-            and no privacy. :param learning_rate: > 0. :param sampling_rate: q in (0, 1].
+        :param u: float[2].
+        :param number: >= 0, of the step. The same number gives the same minibatch and noise.
+        :param clip: C >= 1e-12.
+        :param noise_multiplier: sigma >= 0; 0 means no noise and no privacy.
+        :param learning_rate: > 0.
+        :param sampling_rate: q in (0, 1].
+        :param fresh: >= 0; another value gives other noise.
         :raises ArgumentError: naming the argument and its value.
         """
         numbers = _numbers(clip, noise_multiplier, sampling_rate, learning_rate)
@@ -381,7 +412,10 @@ class Descent:
     def run(
         self, u: Any, steps: int, *, clip: float, noise_multiplier: float, learning_rate: float, sampling_rate: float
     ) -> np.ndarray:
-        """The parameters before and after each of the steps from 0 on: float[steps + 1, 2]; arguments as of ``step``."""
+        """Take the steps 0, 1, ... and return the parameters before and after each, float[steps + 1, 2].
+
+        The arguments are those of ``step``.
+        """
         numbers = _numbers(clip, noise_multiplier, sampling_rate, learning_rate)
         steps = _validate.integer("steps", steps, at_least=1, at_most=10_000)
         before = np.asarray(u, np.float32)
@@ -390,7 +424,7 @@ class Descent:
 
 
 def _numbers(clip: float, noise_multiplier: float, sampling_rate: float, learning_rate: float) -> np.ndarray:
-    """What a step is compiled for as arguments, checked: float32[4]."""
+    """The checked hyperparameters of a step, float32[4]."""
     checked = (
         _validate.number("clip", clip, at_least=SMALLEST_CLIP),
         _validate.number("noise_multiplier", noise_multiplier, at_least=0),
@@ -411,11 +445,12 @@ def _location(records: jax.Array, clip: jax.Array) -> jax.Array:
 
 
 def clipped_location(records: Any, clip: float) -> np.ndarray:
-    """Where the descent comes to rest without noise: float[2], the point at which the clipped pulls cancel.
+    """Where the descent settles without noise: float[2], the point at which the clipped pulls cancel.
 
-    For large C the mean; for small C the geometric median, which minds no distances (Huber's M-estimator between them), by
+    This is the mean for large C, the geometric median for small C, and Huber's M-estimator in between. It is computed by
     500 steps of iterative reweighting.
 
-    :param records: float[N, 2]. :param clip: C > 0.
+    :param records: float[N, 2].
+    :param clip: C > 0.
     """
     return np.asarray(_location(jnp.asarray(records, jnp.float32), _validate.number("clip", clip, above=0)))

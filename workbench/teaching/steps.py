@@ -1,4 +1,4 @@
-"""The teaching screens that show steps: clipping and noise in the plane, and which records the samplers draw."""
+"""The teaching screens about steps: clipping and noise in the plane, and the records that samplers draw."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ClippingScreen", "SamplersScreen"]
 
 CLIPS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 SIGMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-PACES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+LEARNING_RATES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 RATES = (0.1, 0.25, 0.5, 1.0)
 _START = (3.0, -1.5)
 _DELTA = 1e-5
@@ -33,9 +33,9 @@ _MOST_STEPS = 500
 
 
 class ClippingScreen(TeachingScreen):
-    """A fit in the plane, step by step; made by ``workbench.teaching.pieces.clipping``.
+    """The screen of ``workbench.teaching.clipping``.
 
-    ``steps`` is how many were taken, ``path`` the parameters before and after each: float[steps + 1, 2].
+    ``steps`` is the number of steps taken, ``path`` the parameters before and after each, float[steps + 1, 2].
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class ClippingScreen(TeachingScreen):
             "noise sigma (times C)", SIGMAS, noise_multiplier, name="noise_multiplier",
             shown=lambda sigma: "none" if sigma == 0 else f"{sigma:g}",
         )  # fmt: skip
-        self.learning_rate = slider("learning rate", PACES, learning_rate, name="learning_rate")
+        self.learning_rate = slider("learning rate", LEARNING_RATES, learning_rate, name="learning_rate")
         self.sampling_rate = slider("minibatch rate q", RATES, sampling_rate, name="sampling_rate")
-        self.step = button("Step", "step-forward", "Take the step that is shown", lambda: self.take(1), primary=True)
+        self.step = button("Step", "step-forward", "Take the step in the picture", lambda: self.take(1), primary=True)
         self.play = widgets.ToggleButton(
             value=False, description="Play", icon="play", tooltip="Take steps until pressed again",
             layout=widgets.Layout(width="auto"),
         )  # fmt: skip
-        self.reset = button("Reset", "undo", "Begin anew with the same draws", self._reset)
-        self.fresh = button("Fresh noise", "random", "Draw other noise for the step that is shown", self._renew)
+        self.reset = button("Reset", "undo", "Start again with the same draws", self._reset)
+        self.fresh = button("Fresh noise", "random", "Draw other noise for the step in the picture", self._renew)
         self.play.observe(lambda _: self._turn(), names="value")
         self._lock = threading.Lock()
         self._wanted = self._fresh = 0
@@ -65,14 +65,14 @@ class ClippingScreen(TeachingScreen):
         buttons = widgets.HBox([self.step, self.play, self.reset, self.fresh], layout=widgets.Layout(flex_flow="row wrap"))
         super().__init__(
             "Clipping and noise, step by step",
-            "The fit looks for the mean of 40 made-up records. Each record of the minibatch pulls the parameters towards "
-            "itself (dashed); its pull is cut to length C (arrows that end on or in the circle). The sum of the arrows and "
-            "noise make the step.",
+            "The fit searches for the mean of 40 made-up records. Each record in the minibatch pulls the parameters towards "
+            "itself (dashed). Its pull is clipped to length C (arrows that end on or in the circle). The step is the sum of "
+            "the arrows plus noise.",
             [*sliders, buttons],
             sliders,
             [
                 (
-                    "Left: records, pulls and the ball of radius C; rings of equal loss. Right: what is summed.",
+                    "Left: records, pulls, the ball of radius C, and circles of equal loss. Right: the sum and the noise.",
                     840,
                 )
             ],
@@ -86,13 +86,13 @@ class ClippingScreen(TeachingScreen):
 
     @property
     def steps(self) -> int:
-        """How many steps were taken."""
+        """The number of steps taken."""
         return len(self.path) - 1
 
-    # ---- buttons: they set flags only ---------------------------------------------------------------------------------
+    # ---- buttons, which only set flags --------------------------------------------------------------------------------
 
     def take(self, steps: int) -> None:
-        """Take so many steps, as the button does once for each; returns at once."""
+        """Take this many steps, as the button takes one; return at once."""
         with self._lock:
             self._wanted += steps
         self.ask()
@@ -118,7 +118,7 @@ class ClippingScreen(TeachingScreen):
             self._stop.set()
 
     def _play(self, stop: threading.Event) -> None:
-        """Ask for steps, each when the one before is on the screen."""
+        """Ask for a step whenever the one before is shown."""
         while not stop.wait(_FRAME_SECONDS) and not self._closed:
             if self.steps >= _MOST_STEPS:
                 self.play.value = False
@@ -160,12 +160,13 @@ class ClippingScreen(TeachingScreen):
             0,
             self._figure.frame(),
             [
-                f"Step {self.steps + 1}: {drawn} records drawn, {shown.num_cut} of their pulls are longer than C and cut.",
-                f"Their sum is {_length(shown.total)} long. The noise has standard deviation sigma C = {deviation:.3g} in "
-                f"each coordinate; now it is {_length(shown.noise)} long. Both together, divided by q N = {scale:g} and "
+                f"Step {self.steps + 1}: {drawn} records are drawn. Pulls longer than C, which are clipped: "
+                f"{shown.num_clipped}.",
+                f"The sum has length {_length(shown.total)}. The noise has standard deviation sigma C = {deviation:.3g} in "
+                f"each coordinate; here it has length {_length(shown.noise)}. Both together, divided by q N = {scale:g} and "
                 f"times the learning rate, move the parameters by {_length(shown.change)}.",
-                f"The parameters are {_length(self.path[-1] - mean)} from the mean of the records; without noise this C "
-                f"would lead them to {_length(resting - mean)} from it.",
+                f"The parameters are {_length(self.path[-1] - mean)} from the mean of the records. Without noise they would "
+                f"settle {_length(resting - mean)} from it with this C.",
                 self._spent(),
             ],
         )
@@ -178,19 +179,20 @@ class ClippingScreen(TeachingScreen):
 
     def _spent(self) -> str:
         if not self._phases:
-            return "No step is taken yet, so nothing is spent."
+            return "No step has been taken yet, so nothing is spent."
         epsilon = spent_by_steps(tuple(self._phases), _DELTA)
         made = "1 step" if self.steps == 1 else f"{self.steps} steps"
         if not math.isfinite(epsilon):
-            return f"The {made} promise nothing: without enough noise there is no epsilon."
+            guarantees = "has" if self.steps == 1 else "have"
+            return f"The {made} {guarantees} no guarantee: without enough noise there is no epsilon."
         return (
             f"The noised sums of the {made} alone would have epsilon {epsilon:g} at delta {_DELTA:g} (one record added or "
-            "removed). Everything else here is drawn from the records themselves, which a private fit never shows."
+            "removed). Everything else here shows the records themselves, which a private fit never does."
         )
 
     def _ahead(self) -> Iterable[Callable[[], object]]:
         numbers = self._numbers()
-        for _, rate in self.sampling_rate.options:  # compiles
+        for _, rate in self.sampling_rate.options:  # compile for each rate
             yield functools.partial(self._descent.step, _START, 0, **{**numbers, "sampling_rate": rate})
 
     def close(self) -> None:
@@ -212,7 +214,7 @@ _CASES = tuple((sampler, relation) for sampler, relations in RELATIONS.items() f
 
 
 class SamplersScreen(TeachingScreen):
-    """Who is in which minibatch; made by ``workbench.teaching.pieces.samplers``."""
+    """The screen of ``workbench.teaching.samplers``."""
 
     def __init__(self, *, batch_size: int, noise_multiplier: float, steps: int, delta: float, seed: int | None) -> None:
         _validate.integer("batch_size", batch_size, at_least=1)
@@ -225,7 +227,7 @@ class SamplersScreen(TeachingScreen):
         self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
         self.again = button("Draw again", "random", "Draw other minibatches", self._redraw)
         self.compare = button(
-            "All accountants", "table", "Compute the plan's epsilon by every accountant; takes seconds", self._compare
+            "All accountants", "table", "Compute the plan's epsilon with every accountant; takes seconds", self._compare
         )
         self.table = widgets.HTML()
         self._comparing = Latest("dpvi-teaching-table", pause=0.0)
@@ -233,18 +235,18 @@ class SamplersScreen(TeachingScreen):
         buttons = widgets.HBox([self.again, self.compare], layout=widgets.Layout(flex_flow="row wrap"))
         super().__init__(
             "Who is in which minibatch",
-            "Above: 40 records (rows) and the first 40 steps (columns); a filled cell is a record in a minibatch. Below: "
-            "what all steps come to. Each sampler has accountants of its own, under its own relation, so epsilons of "
-            "different lines promise different things.",
+            "Above: 40 records (rows) and the first 40 steps (columns). A filled cell is a record in a minibatch. Below: "
+            "the epsilon of all steps. Each sampler has its own accountants and its own neighbouring relation, so the "
+            "epsilons of different lines mean different things.",
             [*sliders, buttons, self.table],
             sliders,
             [
-                ("Records over steps under three samplers, and how often each record is in.", 840),
+                ("Records over steps under three samplers, and how often each record is drawn.", 840),
                 ("Epsilon over steps under every sampler and relation: lines PLD, open markers RDP.", 840),
             ],
         )
         self._minibatches, self._spending = MinibatchFigure(RECORDS, SHOWN_STEPS), SpendingFigure()
-        self._drawn: tuple[int, int] | None = None  # draws and size of the picture that is shown
+        self._drawn: tuple[int, int] | None = None  # draws and size in the picture
         self.ask()
 
     def _redraw(self) -> None:
@@ -265,7 +267,7 @@ class SamplersScreen(TeachingScreen):
             self.pictures[0].value = self._minibatches.frame()
         found = []
         for accountant in ("pld", "rdp"):
-            if accountant == "rdp" and not rests(is_old):  # it takes longer, and would hold up the next picture
+            if accountant == "rdp" and not rests(is_old):  # it takes longer, and would delay the next picture
                 return
             for case in _CASES:
                 if is_old():
@@ -292,15 +294,15 @@ class SamplersScreen(TeachingScreen):
             f"delta = {self.delta.value:g}.",
             f"Poisson: {of('poisson', 'add_or_remove_one')} for one record added or removed. Without replacement: "
             f"{of('without_replacement', 'replace_one')} for one record replaced, which moves a sum by up to 2 C. Shuffle: "
-            f"{of('shuffle', 'replace_one')} for one replaced, {of('shuffle', 'replace_special')} for one blanked in place: "
-            f"{math.ceil(rounds):,} epochs, with no help from chance.",
-            "RDP (open markers) is an upper bound as well, only looser.",
+            f"{of('shuffle', 'replace_one')} for one replaced, {of('shuffle', 'replace_special')} for one blanked in place, "
+            f"after {math.ceil(rounds):,} epochs without amplification by sampling.",
+            "RDP (open markers) is also an upper bound, but a looser one.",
         ]
 
     def _compare(self) -> None:
         plan = self._plan()
         self.compare.disabled = True
-        self.table.value = markup.quiet("computing: the Fourier accountant runs in a process of its own…")
+        self.table.value = markup.quiet("computing; the Fourier accountant runs in its own process…")
 
         def work() -> str:
             from workbench.privacy.comparison import compare
@@ -322,7 +324,7 @@ class SamplersScreen(TeachingScreen):
 
     def _ahead(self) -> Iterable[Callable[[], object]]:
         plan = self._plan()
-        for _, size in self.batch_size.options:  # compiles
+        for _, size in self.batch_size.options:  # compile for each size
             for sampler in SAMPLERS:
                 yield functools.partial(self._members, sampler, 0, size)
         for name, control in (("noise_multiplier", self.noise_multiplier), ("steps", self.steps), ("delta", self.delta)):
@@ -337,7 +339,7 @@ class SamplersScreen(TeachingScreen):
                     yield functools.partial(spent, *case, accountant, **rate)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """As ``TeachingScreen.wait``, and until the table is filled if it was asked for."""
+        """Wait until the pictures are up to date and a requested table is filled."""
         return super().wait(timeout) and self._comparing.wait(timeout)
 
     def close(self) -> None:

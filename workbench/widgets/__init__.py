@@ -1,4 +1,4 @@
-"""The ipywidgets layer: the only room that imports ipywidgets; it holds no mathematics."""
+"""The screens. Only this room and the screens of ``teaching`` import ipywidgets; it contains no mathematics."""
 
 from workbench.widgets.ledger.screen import Ledger
 from workbench.widgets.sweep.screen import Sweep

@@ -1,1 +1,1 @@
-"""Parts that all screens share: fields, words, threads and how a notebook shows them."""
+"""Parts that all screens share: fields, HTML, threads and notebook output."""

@@ -1,4 +1,4 @@
-"""What all screens are: a view with threads behind it."""
+"""The base class of all screens: a view with threads behind it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Screen", "framed"]
 
 
 def framed(*parts: Any, max_width: str = "1500px", **layout: str) -> Any:
-    """The parts of a screen below each other, in its style."""
+    """A screen's view: its parts in a column, with the style sheet."""
     view = widgets.VBox(
         [widgets.HTML(markup.STYLE_SHEET), *parts],
         layout=widgets.Layout(width="100%", max_width=max_width, padding="8px", **layout),
@@ -27,7 +27,7 @@ def framed(*parts: Any, max_width: str = "1500px", **layout: str) -> Any:
 
 
 class Screen:
-    """A ``view`` with threads behind it; a notebook cell shows it. Subclasses make the view.
+    """A ``view`` with threads behind it, which a notebook cell displays. Subclasses make the view.
 
     :param workers: threads that end with the screen.
     """
@@ -36,7 +36,7 @@ class Screen:
 
     def __init__(self, *workers: Latest) -> None:
         self._workers = workers
-        self._showing = threading.RLock()  # controls are read, and consequences shown, by one thread at a time
+        self._showing = threading.RLock()  # only one thread at a time reads controls or shows consequences
         self._closed = False
 
     def _ipython_display_(self) -> None:
@@ -44,12 +44,12 @@ class Screen:
         display(self.view)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until what was asked for is on the screen; False after ``timeout`` seconds."""
+        """Wait until all requests are done and shown; return False after ``timeout`` seconds."""
         return all(worker.wait(timeout) for worker in self._workers)
 
     def close(self) -> None:
         """Remove the view and end the threads."""
-        with self._showing:  # what is being shown is not closed half way
+        with self._showing:  # wait until nothing is being shown
             self._closed = True
             for worker in self._workers:
                 worker.close()
@@ -58,5 +58,5 @@ class Screen:
             fields.close_all(self.view)
 
     def _panels(self) -> Sequence[Any]:
-        """Parts of the screen that are more than widgets, and are closed with it."""
+        """Parts of the screen that must be closed with it, besides widgets."""
         return ()

@@ -1,4 +1,4 @@
-"""A control with what belongs to it: a visible description with its unit, a line of help, and the place of its error."""
+"""Controls, each with a visible label and unit, a line of help, and a line for its error."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _STYLE = {"description_width": "128px"}
 
 
 def line() -> Any:
-    """A line of HTML that takes no room until ``say`` fills it."""
+    """A line of HTML that is hidden until ``say`` fills it."""
     return widgets.HTML(layout=widgets.Layout(display="none"))
 
 
 def say(line: Any, content: str) -> None:
-    """Have a ``line`` show ``content`` (HTML); "" takes it away."""
+    """Show ``content`` (HTML) in a ``line``; hide the line if ``content`` is ""."""
     line.value = content
     line.layout.display = None if content else "none"
 
 
 def in_words(error: Exception) -> str:
-    """What an error says; with the name of its class unless it is a ValueError, as those written for users are."""
+    """The message of an error, with the name of its class unless it is a ValueError: those are written for users."""
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 class Field:
-    """One labelled control. ``view`` is what to put on the screen; ``control`` has the value.
+    """A labelled control. ``view`` is the widget to display; ``control`` has the value.
 
-    :param name: of the argument that the control sets, as errors name it.
+    :param name: the argument that the control sets, as errors name it.
     """
 
     def __init__(self, name: str, control: Any, help: str = "") -> None:
@@ -57,21 +57,21 @@ class Field:
 
     @property
     def error(self) -> str:
-        """The HTML of what is wrong with the value; "" where nothing is."""
+        """The HTML of the error that is shown; "" for none."""
         return str(self._error.value)
 
     def show_error(self, expectation: str) -> None:
-        """Say beside the control what is wrong with its value and what to do; "" takes it away."""
+        """Show beside the control what is wrong with its value; "" hides the error."""
         shown = f"{self.name} = {self.value}: {expectation}" if expectation else ""
         say(self._error, markup.problem(shown))
 
     def show_help(self, help: str) -> None:
-        """Another line of help; "" takes it away."""
+        """Change the line of help; "" hides it."""
         say(self._help, markup.quiet(help) if help else "")
 
     @property
     def visible(self) -> bool:
-        """Whether the field is on the screen."""
+        """Whether the field is shown."""
         return self.view.layout.display != "none"
 
     @visible.setter
@@ -89,7 +89,7 @@ class Field:
             react()
 
     def offer(self, options: Sequence[Any], value: Any) -> None:
-        """Another menu with ``value`` chosen, or its first entry where it lacks that; told as one change, if it is one."""
+        """Change the menu and choose ``value``, or the first entry if the menu lacks it. This is one change at most."""
         before, self._is_offering = self.value, True
         try:
             self.control.options = options
@@ -102,25 +102,25 @@ class Field:
 
 
 def text(name: str, label: str, value: str = "", *, placeholder: str = "", help: str = "") -> Field:
-    """A line of text, read when the user leaves it or presses Enter. ``label`` has the unit: "delta", "bounds (years)"."""
+    """A text field, read when the user leaves it or presses Enter. Its label states the unit, such as "bounds (years)"."""
     control = widgets.Text(description=label, value=value, placeholder=placeholder, continuous_update=False, style=_STYLE)
     return Field(name, control, help)
 
 
 def choice(name: str, label: str, options: Sequence[Any], value: Any, *, help: str = "") -> Field:
-    """A menu of values, or of (text, value) pairs."""
+    """A menu of values or of (text, value) pairs."""
     return Field(name, widgets.Dropdown(description=label, options=options, value=value, style=_STYLE), help)
 
 
 def check(name: str, label: str, value: bool = False, *, help: str = "") -> Field:
-    """A box to tick."""
+    """A checkbox."""
     return Field(name, widgets.Checkbox(description=label, value=value, indent=False), help)
 
 
 def number_in(text: str) -> float | int | str | None:
-    """The number that a text field holds: None where it is empty, the text itself where it is no number.
+    """The number in a text field; None if it is empty, and the text itself if it is not a number.
 
-    Validators then refuse the text by its name and value. Whole numbers stay whole, also as "1e4".
+    Validators then reject the text with its name and value. Whole numbers stay whole, also "1e4".
     """
     text = text.strip()
     if not text:
@@ -137,9 +137,9 @@ def number_in(text: str) -> float | int | str | None:
 
 
 class Fold:
-    """Children under a button that shows and hides them. An Accordion's header cannot be reached by keyboard, this can.
+    """Children under a button that shows and hides them. Unlike an Accordion's header, it can be reached by keyboard.
 
-    ``view`` is what to put on the screen; ``is_open`` says and sets whether the children are seen.
+    ``view`` is the widget to display; ``is_open`` gets and sets whether the children are shown.
     """
 
     def __init__(self, title: str, children: Sequence[Any] = (), on_open: Callable[[], None] | None = None) -> None:
@@ -154,7 +154,7 @@ class Fold:
 
     @property
     def is_open(self) -> bool:
-        """Whether the children are seen."""
+        """Whether the children are shown."""
         return bool(self.button.value)
 
     @is_open.setter
@@ -162,7 +162,7 @@ class Fold:
         self.button.value = is_open
 
     def fill(self, children: Sequence[Any]) -> None:
-        """Other children; the old ones are closed."""
+        """Replace the children and close the old ones."""
         old, self.box.children = self.box.children, tuple(children)
         for child in old:
             close_all(child)
@@ -175,7 +175,7 @@ class Fold:
 
 
 def close_all(widget: Any) -> None:
-    """Close ``widget``, what is inside, and their layouts and styles, which ipywidgets would keep for good."""
+    """Close ``widget``, its children, and their layouts and styles, which ipywidgets would otherwise keep forever."""
     for child in getattr(widget, "children", ()):
         close_all(child)
     for part in (getattr(widget, "style", None), widget.layout):
@@ -185,7 +185,7 @@ def close_all(widget: Any) -> None:
 
 
 def row(*children: Any, flex: str) -> Any:
-    """Children beside each other as far as there is room, the others below."""
+    """Children side by side, wrapped to further rows where there is no room."""
     return widgets.HBox(
         children,
         layout=widgets.Layout(
@@ -200,7 +200,7 @@ def row(*children: Any, flex: str) -> Any:
 
 
 def section(title: str, *children: Any) -> Any:
-    """A framed part of the screen under its title."""
+    """A framed part of the screen with a title."""
     box = widgets.VBox([widgets.HTML(markup.heading(title)), *children], layout=widgets.Layout(width="auto"))
     box.add_class("dpvi-section")
     return box

@@ -1,4 +1,4 @@
-"""Work off the main thread of which only the newest request counts."""
+"""Background work of which only the newest request counts."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ class _Request(NamedTuple):
 
 
 class Latest:
-    """Runs the newest request in one daemon thread, as controls that change faster than their consequences need it.
+    """A daemon thread that runs the newest request, for controls that change faster than their consequences are computed.
 
-    A request waits until none has come for ``pause`` seconds; one that is replaced before it starts is dropped, and one that
-    is replaced while it runs ends without its ``done`` being called. Safe to use from any thread.
+    A request starts when no newer one has come for ``pause`` seconds. A request that is replaced before it starts is
+    dropped; the result of one that is replaced while it runs is discarded. Safe to use from any thread.
 
-    :param name: of the thread. :param pause: in seconds.
+    :param name: of the thread.
+    :param pause: in seconds.
     """
 
     def __init__(self, name: str = "dpvi-latest", pause: float = _PAUSE_SECONDS) -> None:
@@ -43,10 +44,9 @@ class Latest:
         self._thread: threading.Thread | None = None
 
     def ask(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
-        """Have ``done(work())`` called in the thread, unless something newer is asked for first; returns at once.
+        """Call ``done(work())`` in the thread, unless a newer request comes first; return at once.
 
-        An exception that ``work`` raises is what ``done`` is given; one that ``done`` raises is logged. After ``close``
-        nothing happens.
+        An exception from ``work`` is passed to ``done``; one from ``done`` is logged. After ``close`` nothing happens.
         """
         with self._changed:
             if self._closed:
@@ -59,19 +59,19 @@ class Latest:
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """Forget what was asked for, as if something newer had been; returns at once."""
+        """Drop the present request, as if a newer one had come; return at once."""
         with self._changed:
             self._asked += 1
             self._waiting = None
             self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is asked for and nothing runs; False after ``timeout`` seconds."""
+        """Wait until no request waits or runs; return False after ``timeout`` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting is None and not self._running, timeout)
 
     def close(self) -> None:
-        """Drop what waits, and end the thread when what it runs is over; returns at once."""
+        """Drop a waiting request, and end the thread when the running one is over; return at once."""
         with self._changed:
             self._closed = True
             self._waiting = None
@@ -81,7 +81,7 @@ class Latest:
         while (request := self._next()) is not None:
             try:
                 self._run(request)
-            except Exception:  # the thread serves later requests
+            except Exception:  # later requests must still be served
                 logging.getLogger(__name__).exception("showing a result failed")
             finally:
                 with self._changed:
@@ -89,7 +89,7 @@ class Latest:
                     self._changed.notify_all()
 
     def _next(self) -> _Request | None:
-        """The newest request when its pause is over; None when closed."""
+        """Wait for the newest request until its pause is over; return None when closed."""
         with self._changed:
             while not self._closed:
                 left = None if self._waiting is None else self._due - time.monotonic()

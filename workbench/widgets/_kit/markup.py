@@ -1,4 +1,4 @@
-"""HTML that the widgets show: every text is escaped here, and every colour of text is readable on white."""
+"""HTML for the widgets. All text is escaped here, and every text colour is readable on white."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 INK, QUIET, ALERT, ACCENT = "#1b1f24", "#57606a", "#a40e26", "#0550ae"
 _BORDER = "#d0d7de"
 
-# The screen is light in every theme, as its pictures are; what is folded, focused or wraps is settled here.
+# The screen is light in every theme, like its pictures.
 STYLE_SHEET = f"""<style>
 .dpvi-workbench {{
   --jp-ui-font-color0: {INK}; --jp-ui-font-color1: {INK}; --jp-ui-font-color2: {QUIET};
@@ -58,17 +58,17 @@ _COPY = (
 
 
 def sentence(text: str) -> str:
-    """Plain text, in the ink of the page."""
+    """Plain text."""
     return f'<div style="color:{INK};line-height:1.4">{escape(text)}</div>'
 
 
 def quiet(*texts: str) -> str:
-    """Small print, a line a text."""
+    """Small print, with a line for each text."""
     return f'<div style="color:{QUIET};line-height:1.35">{"<br>".join(map(escape, texts))}</div>'
 
 
 def problem(text: str) -> str:
-    """What is wrong and what to do; told by a sign as well as by its colour. Nothing for an empty text."""
+    """A problem and its remedy, marked by a sign as well as a colour; "" for an empty text."""
     return f'<div role="alert" style="color:{ALERT};line-height:1.35">⚠ {escape(text)}</div>' if text else ""
 
 
@@ -78,12 +78,12 @@ def heading(text: str) -> str:
 
 
 def note(first: str, rest: str = "") -> str:
-    """A line that begins in bold and keeps its height while it changes."""
+    """A line with a bold beginning, whose height stays the same when it changes."""
     return f'<div style="color:{INK};line-height:1.4;min-height:2.8em"><b>{escape(first)}</b> {escape(rest)}</div>'
 
 
 def badge(label: str) -> str:
-    """What something may be used for: "covered", "public data" or "outside the guarantee"."""
+    """The label "covered", "public data" or "outside the guarantee" in a frame."""
     outside = label == "outside the guarantee"
     colour, sign = (ALERT, "⚠ ") if outside else (ACCENT, "")
     return (
@@ -93,14 +93,14 @@ def badge(label: str) -> str:
 
 
 def fold(summary: str, inner: str, *, is_open: bool = False) -> str:
-    """``inner`` (HTML) under a line that folds it."""
+    """``inner`` (HTML) under a line that shows and hides it."""
     return f"<details{' open' if is_open else ''}><summary>{escape(summary)}</summary>{inner}</details>"
 
 
 def bar(parts: Sequence[tuple[str, float, str]]) -> str:
-    """A bar of shares that add up to 1, with their labels under it; told apart by pattern, not by colour alone.
+    """A bar of shares that add up to 1, with their labels below. Shares differ in pattern, not only in colour.
 
-    :param parts: (label, share, "solid", "striped" or "empty") of each.
+    :param parts: (label, share, "solid", "striped" or "empty") for each share.
     """
 
     def piece(share: float, fill: str) -> str:
@@ -114,16 +114,16 @@ def bar(parts: Sequence[tuple[str, float, str]]) -> str:
         f"<span style='margin-right:1.4em;white-space:nowrap'>{swatch(fill)} {escape(label)}</span>"
         for label, _, fill in parts
     )
-    told = escape(", ".join(label for label, _, _ in parts))
+    description = escape(", ".join(label for label, _, _ in parts))
     return (
-        f"<div role='img' aria-label='{told}' style='display:flex;height:16px;border:1px solid {INK};max-width:46em'>"
+        f"<div role='img' aria-label='{description}' style='display:flex;height:16px;border:1px solid {INK};max-width:46em'>"
         f"{''.join(piece(share, fill) for _, share, fill in parts)}</div>"
         f"<div style='color:{INK};line-height:1.6'>{labels}</div>"
     )
 
 
 def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *, warns: bool = False) -> str:
-    """A framed text whose first paragraph is in bold; marked by sign and colour where it ``warns``."""
+    """A framed text whose first paragraph is bold; marked by a sign and a colour if it ``warns``."""
     first, *others = paragraphs
     body = "".join(f"<p style='margin:.4em 0'>{escape(text)}</p>" for text in others)
     colour, sign = (ALERT, "⚠ ") if warns else (ACCENT, "")
@@ -135,7 +135,7 @@ def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *,
 
 
 def code_box(text: str) -> str:
-    """Code to copy, by its button or by hand."""
+    """Code with a button that copies it."""
     return (
         f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" style="float:right">Copy</button>'
         f'<pre style="user-select:all;white-space:pre-wrap;background:#f6f8fa;color:{INK};padding:.6em;margin:0">'
@@ -144,20 +144,20 @@ def code_box(text: str) -> str:
 
 
 def download(label: str, name: str, content: bytes, kind: str) -> str:
-    """A link that saves ``content`` from the browser as the file ``name``."""
+    """A link that downloads ``content`` as the file ``name``."""
     encoded = base64.b64encode(content).decode()
     return f'<a download="{escape(name)}" href="data:{kind};base64,{encoded}" style="color:{ACCENT}">{escape(label)}</a>'
 
 
 def image(content: bytes, description: str, width: int | None = None) -> str:
-    """A PNG picture with its description in words."""
+    """A PNG picture with a description for screen readers."""
     size = "" if width is None else f' width="{width}"'
     encoded = base64.b64encode(content).decode()
     return f'<img alt="{escape(description)}"{size} src="data:image/png;base64,{encoded}" style="max-width:100%">'
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", numbers: bool = True) -> str:
-    """A table; the first column at the left, the others at the right where they are ``numbers``."""
+    """A table whose first column is aligned left, and the others right if they are ``numbers``."""
     sides = ["left", *["right" if numbers else "left"] * (len(columns) - 1)]
 
     def line(cells: Sequence[str], tag: str) -> str:

@@ -1,4 +1,4 @@
-"""Memory that ended fits have left to the allocator goes back to the system."""
+"""Returning memory of ended fits to the system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["give_back"]
 
 
 def give_back() -> None:
-    """Collect garbage, and have glibc return what is free: compiling leaves some 10 MB a fit scattered in its arenas."""
+    """Collect garbage and have glibc return free memory: compiling a fit leaves some 10 MB scattered in its arenas."""
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # another system, whose allocator is left alone
+    with contextlib.suppress(OSError, AttributeError):  # a system without glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -1,4 +1,4 @@
-"""The notebook around a screen: its variables, and ordinary output that stays in it when widget state does not."""
+"""The notebook around a screen: its variables, and static output that stays in it when widgets do not."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from IPython.display import HTML
 
 from workbench.widgets._kit import markup
 
-__all__ = ["Record", "complete_for_voila", "namespace"]
+__all__ = ["NotebookOutput", "complete_for_voila", "namespace"]
 
 _VOILA_SECONDS = 30.0
 
 
 def namespace() -> Mapping[str, Any]:
-    """The notebook's variables; none outside of one."""
+    """The notebook's variables; none outside a notebook."""
     shell = get_ipython()
     return {} if shell is None else shell.user_ns
 
 
 def complete_for_voila(wait: Callable[[float], object]) -> None:
-    """Where Voilà shows the cell, ``wait(seconds)`` until nothing is being computed; elsewhere nothing.
+    """Under Voilà, call ``wait(seconds)`` until nothing is being computed; do nothing elsewhere.
 
-    Its page connects to the kernel when all cells have run, and never hears of what changes while it does.
+    Voilà's page connects to the kernel only after all cells have run, and misses changes before that.
     """
     if "VOILA_REQUEST_URL" in os.environ:
         wait(_VOILA_SECONDS)
 
 
-class Record:
-    """Ordinary static output under a widget, in each cell that shows it."""
+class NotebookOutput:
+    """Static output under a widget, in each cell that shows the widget."""
 
     def __init__(self) -> None:
-        self._kept = ""
-        self._places: list[Any] = []
+        self._html = ""
+        self._handles: list[Any] = []
 
     @property
     def content(self) -> HTML:
-        """What stands there now."""
-        return HTML(self._kept)
+        """The present output."""
+        return HTML(self._html)
 
-    def put(self, place: Any) -> None:
-        """Another place for it: the handle of what ``display`` shows of ``content``."""
-        self._places.append(place)
+    def add(self, handle: Any) -> None:
+        """Keep a display of ``content`` up to date, by the handle that ``display`` returned for it."""
+        self._handles.append(handle)
 
-    def leave(self, summary: str, body: str) -> None:
-        """Have all places show ``body`` (HTML), folded under a line that begins with "Kept in this notebook"."""
+    def write(self, summary: str, body: str) -> None:
+        """Show ``body`` (HTML) in all displays, folded under a line that begins with "Kept in this notebook"."""
         folded = markup.fold(f"Kept in this notebook: {summary}", body)
-        self._kept = f'<div style="background:#ffffff;padding:4px">{folded}</div>'
-        for place in self._places:
-            place.update(self.content)
+        self._html = f'<div style="background:#ffffff;padding:4px">{folded}</div>'
+        for handle in self._handles:
+            handle.update(self.content)
 
     def close(self) -> None:
-        """Leave what stands there, and write there no more."""
-        self._places.clear()
+        """Leave the output as it is and write no more."""
+        self._handles.clear()

@@ -1,4 +1,4 @@
-"""Background threads that end before the interpreter does: one that is killed inside compiled code aborts the process."""
+"""Background threads that end before the interpreter does. A thread killed inside compiled code would abort the process."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Callable
 
 __all__ = ["Stoppable", "background"]
 
-_PATIENCE = 60.0  # seconds for all of them together to come to an end
+_PATIENCE = 60.0  # seconds for all threads together to end
 _running: dict[threading.Thread, Callable[[], None]] = {}
 
 
 def background(work: Callable[[], None], name: str, stop: Callable[[], None] = lambda: None) -> threading.Thread:
-    """Run ``work`` in a daemon thread called ``name``; returns it, started.
+    """Start ``work`` in a daemon thread called ``name``, and return the thread.
 
-    :param stop: called when the interpreter ends, to have ``work`` come to an end; it must return quickly.
+    :param stop: called when the interpreter ends, to make ``work`` end; it must return quickly.
     """
 
     def run() -> None:
         try:
             work()
         finally:
-            _running[threading.current_thread()] = _nothing  # ``stop`` may hold what was worked on
+            _running[threading.current_thread()] = _nothing  # ``stop`` may keep large objects alive
 
     for ended in [thread for thread in list(_running) if thread.ident is not None and not thread.is_alive()]:
         _running.pop(ended, None)
@@ -34,13 +34,13 @@ def background(work: Callable[[], None], name: str, stop: Callable[[], None] = l
 
 
 class Stoppable:
-    """Work in a background thread that other threads may ask to stop, and wait for."""
+    """Work in a background thread that other threads can stop and wait for."""
 
     def __init__(self) -> None:
         self._stop, self._ended = threading.Event(), threading.Event()
 
     def _launch(self, work: Callable[[], None], name: str) -> None:
-        """Have ``work`` done in a thread called ``name``; it has ended when ``work`` has, however that went."""
+        """Start ``work`` in a thread called ``name``."""
         self._stop.clear()
         self._ended.clear()
 
@@ -53,7 +53,7 @@ class Stoppable:
         background(run, name, self.stop)
 
     def stop(self) -> None:
-        """Ask the work to end with what it has; returns at once."""
+        """Ask the work to end early and keep its results; return at once."""
         self._stop.set()
 
     @property
@@ -63,11 +63,11 @@ class Stoppable:
 
     @property
     def ended(self) -> bool:
-        """Whether the work is over, however it went."""
+        """Whether the work is over, successful or not."""
         return self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False after ``timeout`` seconds."""
+        """Wait for the end; return False after ``timeout`` seconds."""
         return self._ended.wait(timeout)
 
 
@@ -77,7 +77,7 @@ def _nothing() -> None:
 
 @atexit.register
 def _end_all() -> None:
-    """Stop and join them all, also those that start meanwhile, and those whose work is over but not yet cleared away."""
+    """Stop and join all threads, including those that start meanwhile and those whose work is over."""
     deadline = time.monotonic() + _PATIENCE
     while (left := [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]) and (
         time.monotonic() < deadline

@@ -1,1 +1,1 @@
-"""The ledger screen, and the strip that shows the ledger beside a fit."""
+"""The ledger screen, and the panel that shows the ledger beside a fit."""

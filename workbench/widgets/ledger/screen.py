@@ -1,6 +1,6 @@
-"""The ledger screen: the data sets on which privacy was spent, what is spent on one of them, its fits, and its cap.
+"""The ledger screen: the data sets in the ledger, and the spending, the fits and the cap of one of them.
 
-The ledger is read, and totals are computed, in one thread, and written to in another; callbacks only start them.
+One thread reads the ledger and computes totals, another writes to it. Callbacks only start them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from workbench.widgets.ledger import words
 __all__ = ["Ledger"]
 
 _COLUMNS = ["no.", "data set", "fits", "spent", "reserved", "cap", "used", "relatives"]
-_NOTHING = "Nothing has been entered: the first fit on private records makes the ledger."
+_NOTHING = "Nothing has been entered: the first fit on private records creates the ledger."
 _CAP_HELP = (
-    "All fits on this data set and its relatives together then spend at most that, however each was chosen. Set it before "
-    "the first fit, or at least without a look at results."
+    "All fits on this data set and its relatives together then spend at most this, however each fit is chosen. Set the cap "
+    "before the first fit, or at least before you look at any results."
 )
 
 
 class _Page(NamedTuple):
-    """What the screen shows of one data set; HTML but for ``entry``."""
+    """What the screen shows about one data set. ``spent`` and ``fits`` are HTML."""
 
     entry: books.Entry
     row: list[str]
@@ -42,29 +42,32 @@ class _Page(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """The whole ledger at one moment. :param interrupted: how many reservations have lost their process."""
+    """The whole ledger at one moment.
+
+    :param interrupted: number of reservations whose process is gone.
+    """
 
     pages: dict[int, _Page]
     interrupted: int
 
 
 class Ledger(Screen):
-    """The ledger of what was spent on private records; display it in a notebook cell.
+    """A screen of the ledger of spent privacy; display it in a notebook cell.
 
-    :param path: of its file, or a ``workbench.ledger.ledger.Ledger``; None for the user's own.
-    :param data: a private data set that is entered if it is not there, so that it can be given a cap before its first fit;
-        chosen first.
+    :param path: of the ledger's file, or a ``workbench.ledger.ledger.Ledger``; None for the user's own.
+    :param data: a private data set to choose first. It is entered if it is not in the ledger, so that it can get a cap
+        before its first fit.
     """
 
     def __init__(self, path: str | Path | books.Ledger | None = None, *, data: Dataset | None = None) -> None:
         if not (path is None or isinstance(path, (str, Path, books.Ledger))):
-            raise _validate.ArgumentError("path", path, "must be that of a ledger's file.")
+            raise _validate.ArgumentError("path", path, "must be the path of a ledger's file.")
         if data is not None and (not isinstance(data, Dataset) or data.is_public):
             value = data.name if isinstance(data, Dataset) else type(data).__name__
             raise _validate.ArgumentError("data", value, "must be a Dataset of private records.")
         self._reading, self._writing = Latest("dpvi-ledger"), Latest("dpvi-ledger-writing", pause=0.0)
         self._files = Latest("dpvi-files")
-        super().__init__(self._writing, self._reading, self._files)  # what is written is read again
+        super().__init__(self._writing, self._reading, self._files)  # in this order: the ledger is read after each write
         self.ledger = path if isinstance(path, books.Ledger) else books.Ledger(path)
         self._pages: dict[int, _Page] = {}
         self._filled = 0  # the data set that the form was filled for
@@ -84,9 +87,9 @@ class Ledger(Screen):
         self.message = fields.line()
         self.refresh = _button("Refresh", "refresh", "Read the ledger again")
         self.recover = _button(
-            "Recover", "wrench", "Count of interrupted fits only the steps that may have been taken", disabled=True
+            "Recover", "wrench", "Charge interrupted fits only for the steps that they may have taken", disabled=True
         )
-        self.export = _button("Export", "download", "Make a file of everything in the ledger")
+        self.export = _button("Export", "download", "Make a file with everything in the ledger")
         self.link = widgets.HTML()
         self.dataset = fields.choice("dataset", "data set", [("none yet", 0)], 0)
         self.spent, self.fits = widgets.HTML(), widgets.HTML()
@@ -103,15 +106,15 @@ class Ledger(Screen):
         self.relation = fields.choice(
             "relation", "neighbours", relations, relations[0][1], help="Under replace one, fits of all samplers count."
         )
-        self.why = fields.text("why", "why", help="It is recorded; needed to take a cap away.")
+        self.why = fields.text("why", "why", help="The ledger keeps the reason. You need one to remove a cap.")
         self.set_cap = _button("Set cap", "check", "Let all fits together spend at most this", primary=True)
-        self.remove_cap = _button("Take away", "times", "Take the cap of this data set away")
+        self.remove_cap = _button("Remove", "times", "Remove the cap of this data set")
         self.set_cap.on_click(lambda _: self._set_cap())
         self.remove_cap.on_click(lambda _: self._remove_cap())
         self._fields = {field.name: field for field in (self.dataset, self.epsilon, self.delta, self.relation, self.why)}
 
     def _arranged(self) -> Any:
-        """All data sets, below them the chosen one beside the form of its cap, below both its fits."""
+        """All data sets, then the chosen one beside the form for its cap, then its fits."""
         wraps = widgets.Layout(flex_flow="row wrap", align_items="center")
         spent = fields.section("What is spent", self.dataset.view, self.spent)
         cap = fields.section(
@@ -138,13 +141,13 @@ class Ledger(Screen):
     # ---- reading --------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Read the ledger again, as the Refresh button does; returns at once."""
+        """Read the ledger again, as the Refresh button does; return at once."""
         self._reading.ask(self._read, self._show)
 
     def _read(self) -> _Seen:
-        standings = [self.ledger.budget_status(entry.number) for entry in self.ledger.datasets()]
-        interrupted = {number for standing in standings for number in standing.interrupted}
-        pages = [page for page in map(_page, standings) if page is not None]
+        budgets = [self.ledger.budget_status(entry.number) for entry in self.ledger.datasets()]
+        interrupted = {number for budget in budgets for number in budget.interrupted}
+        pages = [page for page in map(_page, budgets) if page is not None]
         return _Seen({page.entry.number: page for page in pages}, len(interrupted))
 
     def _show(self, seen: _Seen | Exception) -> None:
@@ -160,8 +163,8 @@ class Ledger(Screen):
             self.table.value = f"<div style='overflow-x:auto'>{table}</div>"
             if seen.interrupted:
                 self.table.value += markup.problem(
-                    f"{words.count(seen.interrupted, 'fit')} ended without a word, and all planned steps count: resume what "
-                    "was interrupted in the Workbench, or press Recover."
+                    f"{words.count(seen.interrupted, 'fit')} {'was' if seen.interrupted == 1 else 'were'} interrupted. All "
+                    "their planned steps are charged until you resume them in the Workbench or press Recover."
                 )
             self.recover.disabled = not seen.interrupted
             chosen = self.dataset.value
@@ -199,8 +202,11 @@ class Ledger(Screen):
 
     # ---- writing --------------------------------------------------------------------------------------------------
 
-    def _write(self, work: Callable[[], Any], told: Callable[[Any], str]) -> None:
-        """Do ``work`` in the background, tell of it and read the ledger again; no button writes meanwhile."""
+    def _write(self, work: Callable[[], Any], message: Callable[[Any], str]) -> None:
+        """Do ``work`` in the background, show the message about its result, and read the ledger again.
+
+        The buttons that write are disabled meanwhile.
+        """
         if not self._writing.wait(0):
             return
         self._say_problems({})
@@ -215,7 +221,7 @@ class Ledger(Screen):
                 if isinstance(found, Exception):
                     self._say_problems(_problems(found))
                 else:
-                    fields.say(self.message, markup.quiet(told(found)))
+                    fields.say(self.message, markup.quiet(message(found)))
                     self.why.value = ""
             self.look()
 
@@ -231,15 +237,15 @@ class Ledger(Screen):
 
     def _remove_cap(self) -> None:
         number, why = self.dataset.value, self.why.value
-        self._write(lambda: self.ledger.remove_cap(number, why), lambda entry: f"{entry.name} has no cap any more.")
+        self._write(lambda: self.ledger.remove_cap(number, why), lambda entry: f"The cap of {entry.name} is removed.")
 
     def _recover(self) -> None:
         self._write(
             self.ledger.recover,
             lambda spends: (
-                f"{words.count(len(spends), 'fit')} recovered: only the steps that may have been taken count."
+                f"{words.count(len(spends), 'fit')} recovered: only the steps that may have been taken are charged."
                 if spends
-                else "Nothing is interrupted any more."
+                else "No fit is interrupted any more."
             ),
         )
 
@@ -249,11 +255,11 @@ class Ledger(Screen):
 
             return self.ledger.add(id_of(data))
 
-        def told(entry: books.Entry) -> str:
+        def message(entry: books.Entry) -> str:
             self.dataset.offer([(f"{entry.number}: {entry.name}", entry.number)], entry.number)
             return f"{entry.name} is data set {entry.number} of the ledger."
 
-        self._write(work, told)
+        self._write(work, message)
 
     def _export(self) -> None:
         self.link.value = markup.quiet("making the file…")
@@ -275,7 +281,7 @@ class Ledger(Screen):
         self._files.ask(work, done)
 
     def _say_problems(self, problems: Mapping[str, str]) -> None:
-        """Each problem beside the field it is about, the others in a line below the table."""
+        """Show each problem beside its field, and the others below the table."""
         for name, field in self._fields.items():
             field.show_error(problems.get(name, ""))
         others = [f"{name}: {text}" if name else text for name, text in problems.items() if name not in self._fields]
@@ -290,7 +296,7 @@ def _button(label: str, icon: str, tooltip: str, *, disabled: bool = False, prim
 
 
 def _problems(error: Exception) -> dict[str, str]:
-    """``{argument: what is wrong}``; of other errors their sentence."""
+    """``{argument: what is wrong}``; the argument is "" for errors that are not about one."""
     if isinstance(error, books.LedgerError):
         return {"": str(error)}
     if isinstance(error, _validate.ArgumentError):
@@ -298,36 +304,36 @@ def _problems(error: Exception) -> dict[str, str]:
     return {"": f"{type(error).__name__}: {error}"}
 
 
-def _page(standing: BudgetStatus) -> _Page | None:
-    entry, total, used = standing.entry, standing.total, standing.used()
+def _page(budget: BudgetStatus) -> _Page | None:
+    entry, total, used = budget.entry, budget.total, budget.used()
     if entry is None:
         return None
-    interrupted = len(standing.interrupted)
-    reserved = [f"{len(standing.reserved) - interrupted} running"] if len(standing.reserved) > interrupted else []
+    interrupted = len(budget.interrupted)
+    reserved = [f"{len(budget.reserved) - interrupted} running"] if len(budget.reserved) > interrupted else []
     reserved += [f"{interrupted} interrupted"] if interrupted else []
     row = [
-        str(entry.number), entry.name, str(len(standing.spends)), words.spent_words(total), ", ".join(reserved) or "-",
+        str(entry.number), entry.name, str(len(budget.spends)), words.spent_words(total), ", ".join(reserved) or "-",
         "-" if entry.cap is None else words.cap_words(entry.cap), _share(used),
-        ", ".join(f"{other.number} ({other.name})" for other, _ in standing.relatives) or "-",
+        ", ".join(f"{other.number} ({other.name})" for other, _ in budget.relatives) or "-",
     ]  # fmt: skip
-    cautions = standing.cautions()
-    statement = standing.statement().removesuffix(" ".join(cautions)).strip()
+    cautions = budget.cautions()
+    statement = budget.statement().removesuffix(" ".join(cautions)).strip()
     unit = f"One record is one {entry.unit}; first entered {words.when(entry.time)}."
     first = f"Spent on {entry.name}: {words.spent_words(total)}"
-    spent = markup.card(f"Data set {entry.number}", [first, statement, unit], cautions) + words.cap_bar(standing)
-    return _Page(entry, row, spent, words.fits_table(standing))
+    spent = markup.card(f"Data set {entry.number}", [first, statement, unit], cautions) + words.cap_bar(budget)
+    return _Page(entry, row, spent, words.fits_table(budget))
 
 
 def _share(used: float | None) -> str:
     if used is None:
         return "-"
     if used > 1:
-        return "more than all" if math.isfinite(used) else "unknown"
+        return "more than 100 %" if math.isfinite(used) else "unknown"
     return words.percent(used)
 
 
 def _cap_of(entry: books.Entry) -> str:
     if entry.cap is None:
-        return markup.sentence(f"{entry.name} has no cap of its own.")
+        return markup.sentence(f"{entry.name} has no cap.")
     why = f" Reason: {entry.why}" if entry.why else ""
     return markup.sentence(f"{entry.name}: at most {words.cap_words(entry.cap)}.{why}")

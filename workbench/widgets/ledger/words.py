@@ -1,4 +1,4 @@
-"""What the ledger says, in the words and tables that the screens share: names, counts, shares and epsilons."""
+"""Words and tables for what the ledger says, shared by the screens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 RELATIONS = {
     "add_or_remove_one": "add or remove one", "replace_one": "replace one", "replace_special": "blank one in place",
 }  # fmt: skip
-_COLUMNS = ["fit", "model", "epsilon", "steps", "state", "allowed as", "began", "by", "result"]
+_COLUMNS = ["fit", "model", "epsilon", "steps", "status", "allowed as", "began", "by", "result"]
 _RULES = {NO_CAP: "no cap", FILTER: "within the cap", PLAN: "within the cap, as one plan", OVERRIDE: "over the cap"}
 
 
@@ -31,16 +31,16 @@ def count(number: int, noun: str) -> str:
 
 
 def number(epsilon: float) -> str:
-    """An epsilon that was rounded up to 4 decimals, none of them lost."""
+    """An epsilon that was rounded up to 4 decimals, without trailing zeros."""
     return f"{epsilon:.4f}".rstrip("0").rstrip(".")
 
 
-_OVER_CAP = "To go over it on purpose, which is recorded, write the reason below the Fit button."
+_OVER_CAP = "To exceed it on purpose, which is recorded, write the reason below the Fit button."
 REMEDIES = {"over cap": _OVER_CAP, "cap relation": _OVER_CAP}  # by code of an ``ArgumentError``
 
 
 def percent(share: float) -> str:
-    """ "61 %"; no 100 % and no 0 % that is not, but for rounding errors."""
+    """A share such as "61 %". It shows 0 % and 100 % only for 0 and 1, up to rounding errors."""
     shown = round(100 * share, 6)
     if 0 < shown < 1:
         return "less than 1 %"
@@ -52,39 +52,39 @@ def spent_words(total: TotalPrivacy | None) -> str:
     if total is None:
         return "nothing"
     if not math.isfinite(total.epsilon):
-        return "more than any epsilon says"
+        return "more than any finite epsilon"
     return f"epsilon {number(total.epsilon)} at delta {total.delta:g}"
 
 
 def counted(total: TotalPrivacy | None) -> str:
-    """How many fits those are, with the condition that a total of several has."""
+    """The number of fits in a total, with the condition under which the total of several holds."""
     if total is None:
         return ""
-    return "in 1 fit" if total.fits == 1 else f"in {total.fits} fits, if their plans were settled beforehand"
+    return "in 1 fit" if total.fits == 1 else f"in {total.fits} fits, if their plans were fixed beforehand"
 
 
 def cap_words(cap: Cap) -> str:
-    """A cap's promise."""
+    """A cap in words."""
     return f"epsilon {cap.epsilon:g} at delta {cap.delta:g} ({RELATIONS[cap.relation]})"
 
 
-def shares(standing: BudgetStatus) -> tuple[float, float, float] | None:
-    """What is spent, reserved and left of the tightest cap; None without one, and where fits cannot be counted under it."""
-    used = standing.used()
+def shares(budget: BudgetStatus) -> tuple[float, float, float] | None:
+    """The shares of the tightest cap that are spent, reserved and left; None without a cap or if a fit cannot be counted."""
+    used = budget.used()
     if used is None or not math.isfinite(used):
         return None
-    ended = tuple(spend for spend in standing.spends if spend.status != "reserved")
-    spent, used = min(1.0, dataclasses.replace(standing, spends=ended).used() or 0.0), min(1.0, used)
+    ended = tuple(spend for spend in budget.spends if spend.status != "reserved")
+    spent, used = min(1.0, dataclasses.replace(budget, spends=ended).used() or 0.0), min(1.0, used)
     return spent, used - spent, 1 - used
 
 
-def cap_bar(standing: BudgetStatus) -> str:
-    """The tightest cap as a bar, with its numbers as text; a sentence where there is none to show."""
-    if not standing.caps:
-        return markup.quiet("No cap: nothing keeps these fits from adding up.")
-    parts = shares(standing)
+def cap_bar(budget: BudgetStatus) -> str:
+    """The tightest cap as a bar with numbers below it; a sentence if there is no bar to show."""
+    if not budget.caps:
+        return markup.quiet("There is no cap, so these fits can add up to any epsilon.")
+    parts = shares(budget)
     if parts is None:
-        return markup.problem("Some of these fits cannot be counted under the cap, so none more is allowed.")
+        return markup.problem("Some of these fits cannot be counted under the cap, so no further fit is allowed.")
     labels = ("spent", "reserved", "left under the cap")
     fills = ("solid", "striped", "empty")
     return markup.bar(
@@ -92,34 +92,34 @@ def cap_bar(standing: BudgetStatus) -> str:
     )
 
 
-def fits_table(standing: BudgetStatus) -> str:
-    """A row for each fit, the newest first; with the data set where relatives count too."""
-    if not standing.spends:
+def fits_table(budget: BudgetStatus) -> str:
+    """A table of the fits, the newest first, with their data sets if fits on relatives count too."""
+    if not budget.spends:
         return markup.quiet("No fit has been entered.")
-    names = {entry.number: entry.name for entry in _entries(standing)}
-    columns, rows = list(_COLUMNS), [_row(spend, standing) for spend in reversed(standing.spends)]
-    if standing.relatives:
+    names = {entry.number: entry.name for entry in _entries(budget)}
+    columns, rows = list(_COLUMNS), [_row(spend, budget) for spend in reversed(budget.spends)]
+    if budget.relatives:
         columns.insert(1, "data set")
-        for row, spend in zip(rows, reversed(standing.spends), strict=True):
+        for row, spend in zip(rows, reversed(budget.spends), strict=True):
             row.insert(1, f"{spend.dataset}: {names[spend.dataset]}")
     return f"<div style='overflow-x:auto'>{markup.table(columns, rows, numbers=False)}</div>"
 
 
-def _entries(standing: BudgetStatus) -> list[Entry]:
-    own = [] if standing.entry is None else [standing.entry]
-    return [*own, *(entry for entry, _ in standing.relatives)]
+def _entries(budget: BudgetStatus) -> list[Entry]:
+    own = [] if budget.entry is None else [budget.entry]
+    return [*own, *(entry for entry, _ in budget.relatives)]
 
 
-def _row(spend: Spend, standing: BudgetStatus) -> list[str]:
-    state = {"reserved": "running", "settled": "ended"}.get(spend.status, spend.status)
-    if spend.number in standing.interrupted:
-        state = "interrupted"
+def _row(spend: Spend, budget: BudgetStatus) -> list[str]:
+    status = {"reserved": "running", "settled": "ended"}.get(spend.status, spend.status)
+    if spend.number in budget.interrupted:
+        status = "interrupted"
     taken = f"at most {spend.reached:,}" if spend.taken is None else f"{spend.taken:,}"
     rule = _RULES[spend.rule] + (f": {spend.why}" if spend.why else "")
     part = spend.part
     return [
         str(spend.number), spend.model, "0" if part is None else number(part.epsilon), f"{taken} of {spend.planned:,}",
-        state, rule, when(spend.began), spend.who, spend.result or "-",
+        status, rule, when(spend.began), spend.who, spend.result or "-",
     ]  # fmt: skip
 
 
@@ -129,13 +129,14 @@ def when(time: str) -> str:
 
 
 def result_words(result: Any) -> str:
-    """One line on what was spent on a fit's records so far; "" where no ledger is kept of it."""
+    """A sentence about what was spent on a fit's records so far; "" if the fit is in no ledger."""
     try:
-        standing = result.standing
+        budget = result.budget_status
     except (ArgumentError, LedgerError) as error:
-        return f"What was spent on these records so far is not known: {error}"
-    if standing is None:
+        return f"The ledger cannot say what was spent on these records: {error}"
+    if budget is None:
         return ""
-    parts = shares(standing)
+    parts = shares(budget)
     left = "" if parts is None else f"; {percent(parts[2])} of the cap is left"
-    return f"On these records the ledger counts {spent_words(standing.total)} {counted(standing.total)}{left}."
+    spent = f"{spent_words(budget.total)} was spent on these records {counted(budget.total)}".strip()
+    return f"According to the ledger, {spent}{left}."

@@ -1,4 +1,4 @@
-"""The Ranges part of the sweep screen: the lists whose combinations are fitted, and how often each of them."""
+"""The Ranges part of the sweep screen: the lists whose combinations are fitted, and the number of repetitions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ _AUTOMATIC = "automatic"
 
 
 class RangesPanel:
-    """Lists of settings, repetitions, and the file of finished fits. ``view`` is what to put on the screen.
+    """Lists of settings, repetitions, and the file of finished fits. ``view`` is the widget to display.
 
-    ``fields`` has the fields by the names that ``workbench.sweep`` has for them, but those of ``samplers`` and
-    ``baselines``, which are boxes by name; ``more`` unfolds.
+    ``fields`` has the fields by their names in ``workbench.sweep``, except for ``samplers`` and ``baselines``, which have
+    checkboxes by name. ``more`` folds further settings.
 
-    :param epsilons: shown first. :param seeds: how many times each fit is repeated. :param iterations: () for automatic.
-    :param store: name of a file, or "". :param on_change: called after every change; it must return quickly.
+    :param epsilons: shown first.
+    :param seeds: number of repetitions.
+    :param iterations: () for automatic.
+    :param store: name of a file, or "".
+    :param on_change: called after every change; it must return quickly.
     """
 
     def __init__(
@@ -40,19 +43,19 @@ class RangesPanel:
         self.fields = {
             "epsilons": fields.text(
                 "epsilons", "epsilons", _listed(epsilons),
-                help="With commas between. Every combination of the lists is fitted, each fit with its own epsilon.",
+                help="Separated by commas. Every combination of the lists is fitted, each with its own epsilon.",
             ),
-            "seeds": fields.text("seeds", "repetitions (fits)", str(seeds), help="Of each combination, with noise anew."),
+            "seeds": fields.text("seeds", "repetitions (fits)", str(seeds), help="Of each combination, with new noise."),
             "iterations": fields.text("iterations", "iterations (steps)", _listed(iterations), placeholder=_AUTOMATIC),
             "num_records": fields.text(
-                "num_records", "records N", placeholder="all", help="Sizes that public records are cut to."
+                "num_records", "records N", placeholder="all", help="Numbers of public records to use."
             ),
             "delta": fields.text("delta", "delta (probability)", placeholder=_AUTOMATIC),
             "clips": fields.text("clips", "clipping norms C", placeholder=_AUTOMATIC),
             "learning_rates": fields.text("learning_rates", "learning rates (Adam)", placeholder=_AUTOMATIC),
             "store": fields.text(
                 "store", "keep fits in", store, placeholder="memory",
-                help="A file on the kernel's machine, made where it is missing. Fits that it has are not run again.",
+                help="A file on the kernel's machine, created if it is missing. Fits in it are not run again.",
             ),
         }  # fmt: skip
         self.samplers = {name: fields.check("samplers", SAMPLER_WORDS[name][0], name == "poisson") for name in SAMPLERS}
@@ -60,7 +63,7 @@ class RangesPanel:
         self._others = fields.line()
         self._baseline_box = widgets.VBox([field.view for field in self.baselines.values()])
         shown = {name: field.view for name, field in self.fields.items()}
-        sampler_title = widgets.HTML(markup.sentence("Minibatches are drawn"))
+        sampler_title = widgets.HTML(markup.sentence("Minibatches are drawn:"))
         folded = [shown.pop(name) for name in ("delta", "clips", "learning_rates")]
         sampler_boxes = [field.view for field in self.samplers.values()]
         self.more = fields.Fold("more settings", [*folded, sampler_title, *sampler_boxes])
@@ -75,7 +78,7 @@ class RangesPanel:
         return str(self.fields["store"].value).strip()
 
     def values(self) -> dict[str, Any]:
-        """``SweepSettings.ranges``; texts that are no numbers stay as they are."""
+        """``SweepSettings.ranges``. Texts that are not numbers stay unchanged."""
         lists = {name: numbers_in(self.fields[name].value) for name in LISTS}
         return {
             **lists,
@@ -86,28 +89,28 @@ class RangesPanel:
         }
 
     def problems(self) -> dict[str, str]:
-        """``{argument: what is wrong with it}``, as far as it can be told at once, without model and data."""
+        """``{argument: what is wrong with it}``, as far as is known without model and data."""
         return problems_of_ranges(self.values())
 
     def show(self, problems: Mapping[str, str]) -> None:
-        """Say beside each field what is wrong with it, and nothing beside the others; unfold where that is needed.
+        """Show each problem beside its field, hide the others, and unfold the settings if needed.
 
-        :param problems: by argument of a sweep or of one of its fits; what has no field here stands below.
+        :param problems: by argument of a sweep or of a fit; those without a field here are shown at the end.
         """
         plural = {single: name for name, single in LISTS.items()} | {"sampler": "samplers"}
-        told = {plural.get(name, name): problem for name, problem in problems.items()}
+        left = {plural.get(name, name): problem for name, problem in problems.items()}
         for name, field in self.fields.items():
-            field.show_error(told.pop(name, ""))
-        if any(self.fields[name].error for name in ("delta", "clips", "learning_rates")) or "samplers" in told:
+            field.show_error(left.pop(name, ""))
+        if any(self.fields[name].error for name in ("delta", "clips", "learning_rates")) or "samplers" in left:
             self.more.is_open = True
-        fields.say(self._others, "".join(markup.problem(f"{name}: {problem}") for name, problem in told.items()))
+        fields.say(self._others, "".join(markup.problem(f"{name}: {problem}") for name, problem in left.items()))
 
     def knows(self, name: str) -> bool:
         """Whether a problem with this argument is shown here."""
         return name in {*self.fields, *LISTS.values(), "sampler", "samplers", "baselines", "seed"}
 
     def offer_baselines(self, offered: bool) -> None:
-        """Whether fits without privacy can be chosen: where the records are public."""
+        """Show or hide the fits without privacy, which only public records allow."""
         self._baseline_box.layout.display = None if offered else "none"
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The sweep screen: choose model, data and ranges, read what they cost, watch the figure fill, open any of the fits.
+"""The sweep screen: choose model, data and ranges, read what they cost, watch the figure fill, and open any fit.
 
-What the controls would mean, and what all fits together would spend, is computed beforehand; nothing starts before that is
-on the screen, and nothing over private records before it is accepted there.
+The plan, and what all its fits together would spend, are computed beforehand. A sweep starts only when they are shown, and
+on private records only when they are accepted.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from workbench.widgets.workbench.settings import PRIVACY_FIELDS
 __all__ = ["Sweep"]
 
 _SCORES_LEAK = (
-    "They are computed without noise, and epsilon and delta do not cover them. To choose the fit with the best of them "
-    "leaks as well: what is chosen follows from the private records."
+    "They are computed without noise, so epsilon and delta do not cover them. Choosing the fit with the best score leaks as "
+    "well, because the choice depends on the private records."
 )
 
 
@@ -48,14 +48,15 @@ class _Ready(NamedTuple):
 class Sweep(RunScreen):
     """The interactive sweep; display it in a notebook cell.
 
-    :param model: name of the model chosen first. :param data: name of an embedded data set, or a ``Dataset``.
-    :param epsilons: each > 0. :param seeds: how many times each combination is fitted; fits of public records get the seeds
-        from 0 on, and can be repeated.
+    ``result`` is the ``SweepResult``, also during a sweep; it is None before the first. ``opened`` is the ``Workbench`` that
+    shows the fit opened last, or None.
+
+    :param model: name of the model chosen first.
+    :param data: name of a data set, or a ``Dataset``.
+    :param epsilons: each > 0.
+    :param seeds: number of fits of each combination. Fits of public records get the seeds 0, 1, ... and can be repeated.
     :param iterations: planned steps; () for the rule of ``workbench.fitting.defaults``.
     :param store: a file to keep finished fits in; "" for memory.
-
-    ``result`` is the ``SweepResult``, also of a sweep that runs; it is None before. ``opened`` is the ``Workbench`` that
-    shows the fit opened last, or None.
     """
 
     def __init__(
@@ -75,13 +76,13 @@ class Sweep(RunScreen):
         self._plans, self._openings = Latest("dpvi-sweep-plan"), Latest("dpvi-opening")
         super().__init__(model, data, {}, self._plans, self._openings)
         self.opened: Workbench | None = None
-        self._last: _Ready | None = None  # of the last run
+        self._last: _Ready | None = None  # the sweep that was started last
         self._stores: dict[str, Store] = {}
         self.ranges = RangesPanel(
             epsilons=epsilons, seeds=seeds, iterations=iterations, store=store, on_change=self._controls_changed
         )
         self.run = RunPanel(self._controls_changed, "Start", "sweep")
-        self.run.baseline.visible = False  # the ranges have theirs
+        self.run.baseline.visible = False  # the ranges have baselines
         self.run.evaluate_private.control.description = "show scores on private evaluation records (outside the guarantee)"
         self.run.evaluate_private.show_help(_SCORES_LEAK)
         self.spending = SpendingPanel(self._show_buttons)
@@ -98,7 +99,7 @@ class Sweep(RunScreen):
     # ---- controls -------------------------------------------------------------------------------------------------
 
     def settings(self) -> SweepSettings:
-        """What the controls say now."""
+        """The settings in the controls."""
         source = self.data.source()
         return SweepSettings(
             model=self.model.name,
@@ -111,13 +112,13 @@ class Sweep(RunScreen):
         )
 
     def problems(self) -> dict[str, str]:
-        """``{argument: what is wrong with it}``, as far as it can be told at once."""
+        """``{argument: what is wrong with it}``, as far as is known without computing the plan."""
         return {**self.model.problems(), **self.data.problems(), **self.ranges.problems()}
 
     def _follow_problems(self) -> None:
         self._ready = None
         self._show_buttons()
-        self.spending.show_unknown("Mend what is marked, and the plan is shown here.")
+        self.spending.show_unknown("Fix the highlighted fields to see the plan.")
 
     def _follow(self, settings: SweepSettings) -> None:
         self._ready = None
@@ -126,7 +127,7 @@ class Sweep(RunScreen):
         self._plans.ask(lambda: self._look_ahead(settings), lambda found: self._show_plan(settings, found))
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
-        """Each problem beside the field it is about; what no panel knows below the ranges."""
+        """Show each problem beside its field, or below the ranges if it has none."""
         left = dict(problems)
         options = {name: left.pop(name) for name in problems if name == "model" or name in self.model.fields}
         device = {name: left.pop(name) for name in problems if name == "device"}
@@ -146,7 +147,7 @@ class Sweep(RunScreen):
         return _Ready(settings, dataset, settings.prepare(dataset, self._store(settings.store)))
 
     def _store(self, name: str) -> Store:
-        """The file ``name``, or what this screen has in memory, so that its sweeps know of each other."""
+        """The store in the file ``name``, or this screen's store in memory, so that its sweeps share finished fits."""
         if name not in self._stores:
             self._stores[name] = Store(name or None)
         return self._stores[name]
@@ -164,29 +165,29 @@ class Sweep(RunScreen):
             self.spending.show_unknown(fields.in_words(found))
 
     def _show_ready(self, ready: _Ready) -> None:
-        """What the plan means: how many fits, how long, what they spend together."""
+        """Show the plan: the number of fits, their time, and what they spend together."""
         self.ranges.offer_baselines(ready.dataset.is_public)
         self.spending.show(ready.prepared)
         self.outcome.show_code(ready.settings.as_code(ready.prepared))
         self._show_buttons()
 
     def _show_buttons(self) -> None:
-        """Let only those buttons be pressed that do something now."""
+        """Enable only the buttons that can do something now."""
         with self._showing:
             session, ready, running = self._session, self._ready, self._is_running
             can_resume = session is not None and session.can_resume
             self.run.show_running(running, can_resume=can_resume)
             self.run.stop.disabled = not running or (session is not None and session.stopping)
-            goes_on = can_resume and ready is self._last
+            must_resume = can_resume and ready is self._last
             may_start = ready is not None and bool(ready.prepared.runs) and self.spending.accepted
-            self.run.fit.disabled = running or goes_on or not may_start
+            self.run.fit.disabled = running or must_resume or not may_start
 
     # ---- running --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the sweep whose plan is shown, as the Start button does; returns at once.
+        """Start the sweep whose plan is shown, as the Start button does; return at once.
 
-        Nothing happens while no plan is shown, or while what it spends on private records is not accepted there.
+        Nothing happens while no plan is shown, or while its spending on private records is not accepted.
         """
         with self._showing:
             ready = self._ready
@@ -214,24 +215,24 @@ class Sweep(RunScreen):
         self.result = session.result
         if not self._closed:
             self.outcome.finish(session, self.result)
-            self._leave_record(session, self.result)
+            self._write_output(session, self.result)
 
     def _show_broken(self, trace: str) -> None:
         self.outcome.show_broken(trace)
 
-    def _leave_record(self, session: SweepSession, result: SweepResult) -> None:
-        """Ordinary static output under the widget, folded: it stays when the notebook is closed."""
+    def _write_output(self, session: SweepSession, result: SweepResult) -> None:
+        """Write folded static output under the widget, which stays when the notebook is closed."""
         picture = bytes(self.outcome.picture.value)
         shown = markup.image(picture, "a score of the sweep's fits", 700) if picture else ""
         now, table = session.now(), result.table
         names = ", ".join(dict.fromkeys(f"{row.model} on {row.data}" for row in table.itertuples()))
         words = f"sweep of {names or 'nothing yet'}, {now.fits} of {now.planned} fits, {result.state}"
-        self._record.leave(words, shown + markup.sentence(result.statement) + table_html(result))
+        self._output.write(words, shown + markup.sentence(result.statement) + table_html(result))
 
     # ---- opening a fit --------------------------------------------------------------------------------------------
 
     def _open(self, result: SweepResult, number: int) -> None:
-        """Have a Workbench show the fit of a row, in a thread: nothing is fitted again."""
+        """Show the fit of a row in a Workbench, from a thread. Nothing is fitted again."""
         last = self._last
         assert last is not None
         self._openings.ask(lambda: result.fit(number), lambda found: self._show_fit(found, last, result, number))

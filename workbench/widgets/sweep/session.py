@@ -1,4 +1,4 @@
-"""One sweep in a background thread: how far it is, how long it takes, flags to stop it and go on. No widgets here."""
+"""One sweep in a background thread: its progress, its speed, and flags to stop and resume it. No widgets here."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from workbench.sweeps.running import Run
 from workbench.sweeps.sweeping import PreparedSweep, Progress
 from workbench.widgets._kit.threads import Stoppable
 
-__all__ = ["Moment", "SweepSession", "pace_of", "steps_of"]
+__all__ = ["Moment", "SweepSession", "iterations_of", "pace_of"]
 
-_BATCHES = {"cpu": 6}  # until a figure is full
-_FEWEST_BATCHES = 2  # elsewhere, where more lanes take hardly more time
+_BATCHES = {"cpu": 6}  # batches of fits in which a figure fills
+_FEWEST_BATCHES = 2  # on other devices, where more lanes take hardly more time
 
 
 class Moment(NamedTuple):
-    """What a screen needs to know at one moment.
+    """The progress of a sweep at one moment.
 
-    :param fits: that are over, of ``planned``. :param step: of ``steps`` of the fits under way.
-    :param share: of the work of this run that is over, from 0 to 1. :param seconds: since this run began.
+    :param fits: number of ended fits.
+    :param planned: number of planned fits.
+    :param step: steps taken by the running fits.
+    :param steps: planned steps of the running fits.
+    :param share: share of this run's work that is done, from 0 to 1.
+    :param seconds: since this run began.
     :param seconds_left: None while unknown.
     """
 
@@ -37,29 +41,29 @@ class Moment(NamedTuple):
 
 
 def pace_of(prepared: PreparedSweep) -> float | None:
-    """Seconds that a step of one fit took on average, beside others, in the store's fits of this model and these records.
+    """Average seconds per step of one fit among others, from the store's fits of this model and these records.
 
-    None where there is none. Compiling is not counted.
+    None if there are no such fits. Compilation is not included.
     """
     grid = prepared.grid
     names = {model.name for model in grid.models}
     records = {grid.fingerprint_of(cell) for cell in prepared.cells.values()}
     rows = prepared.store.rows()
-    told = [row for row in rows if row["state"] == "done" and row["model"] in names and row["fingerprint"] in records]
-    told = [row for row in told if row["iterations"] is not None]
-    steps = sum(row["iterations"] for row in told)
-    return sum(row["seconds"] for row in told) / steps if steps else None
+    known = [row for row in rows if row["state"] == "done" and row["model"] in names and row["fingerprint"] in records]
+    known = [row for row in known if row["iterations"] is not None]
+    steps = sum(row["iterations"] for row in known)
+    return sum(row["seconds"] for row in known) / steps if steps else None
 
 
-def steps_of(runs: Iterable[Run]) -> dict[str, int]:
-    """Planned steps by key; none for what takes no steps."""
+def iterations_of(runs: Iterable[Run]) -> dict[str, int]:
+    """Planned steps by key; 0 for runs that take no steps."""
     return {run.key: 0 if run.plan is None else run.spec.privacy.iterations for run in runs}
 
 
 class SweepSession(Stoppable):
-    """Runs one prepared sweep in a daemon thread; other threads read ``now()`` and may call ``stop()``.
+    """One prepared sweep in a daemon thread. Other threads read ``now()`` and may call ``stop()``.
 
-    ``result`` is the table so far, ``problem`` says what broke the sweep, with its traceback in ``details``.
+    ``result`` is the table so far. ``problem`` is the error that ended the sweep, and ``details`` its traceback.
     """
 
     def __init__(self, prepared: PreparedSweep) -> None:
@@ -69,23 +73,23 @@ class SweepSession(Stoppable):
         self._begin()
 
     def start(self) -> None:
-        """Run what is missing; returns at once."""
+        """Run the missing fits; return at once."""
         self._begin()
         self._launch(self._work, "dpvi-sweep")
 
     def _begin(self) -> None:
         prepared = self.prepared
         self.problem = self.details = ""
-        self._left = steps_of(prepared.runs)
+        self._left = iterations_of(prepared.runs)
         self._whole = max(1, sum(self._left.values()))
         self._lanes = self._lanes_for(prepared.runs)
         self._progress = Progress(len(prepared.cells) - len(prepared.runs), len(prepared.cells))
         self._began = time.perf_counter()
-        self._first: tuple[int, float] | None = None  # step and time when steps were first seen
+        self._first: tuple[int, float] | None = None  # step and time of the first report
         self._pace: float | None = None
 
     def _lanes_for(self, runs: Sequence[Run]) -> int:
-        """Fits to step together: all levels of epsilon of some repetitions, so that a figure fills batch by batch."""
+        """Number of fits to step together: all levels of epsilon in a few repetitions, so that a figure fills in batches."""
         platform = next((run.spec.device.platform for run in runs), "cpu")
         levels = len(self.prepared.grid.epsilons)
         return levels * max(1, math.ceil(len(runs) / levels / _BATCHES.get(platform, _FEWEST_BATCHES)))
@@ -97,11 +101,11 @@ class SweepSession(Stoppable):
 
     @property
     def can_resume(self) -> bool:
-        """Whether ``start`` would run what is left of a sweep that has ended early."""
+        """Whether ``start`` would run the rest of a sweep that ended early."""
         return self.ended and bool(self.prepared.runs)
 
     def now(self) -> Moment:
-        """A view of this moment."""
+        """The progress at this moment."""
         progress = self._progress
         under_way = min(progress.step * self._lanes, sum(self._left.values()))
         left = sum(self._left.values()) - under_way
@@ -115,7 +119,7 @@ class SweepSession(Stoppable):
             self._pace = pace_of(self.prepared)
             self.prepared.run(self._stop.is_set, self._show, max_lanes=self._lanes)
             self.problem = self.prepared.message
-        except Exception as error:  # a thread has no caller to raise to: the screen tells, with the traceback folded
+        except Exception as error:  # a thread has no caller to raise to, so the screen shows the error
             self.problem = f"The sweep ended with an error ({type(error).__name__}: {error}). Finished fits are kept."
             self.details = traceback.format_exc()
 

@@ -1,4 +1,4 @@
-"""What the controls of a sweep say, as a frozen dataclass: checked list by list, and printed as the code that repeats it."""
+"""The settings in the controls of a sweep, as a frozen dataclass: checked list by list, and printed as code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.widgets.workbench.settings import named_in_code, problems_of
 
 __all__ = ["LISTS", "SweepSettings", "numbers_in", "problems_of_ranges"]
 
-# lists of a sweep, with the name that each of their values has in a fit
+# lists of a sweep, with the name of each value in a fit
 LISTS = {
     "epsilons": "epsilon", "iterations": "iterations", "num_records": "num_records", "clips": "clip",
     "learning_rates": "learning_rate",
@@ -27,17 +27,17 @@ _MOST_REPETITIONS = 1000
 
 
 def numbers_in(text: str) -> tuple[Any, ...]:
-    """The values of a list, between commas or spaces, each as ``fields.number_in`` reads it; none where it is empty."""
+    """The values in a list, separated by commas or spaces, each as ``fields.number_in`` reads it."""
     return tuple(fields.number_in(part) for part in re.split(r"[,;\s]+", text) if part)
 
 
 def problems_of_ranges(values: Mapping[str, Any]) -> dict[str, str]:
-    """``{argument: what is wrong with it}`` of ``SweepSettings.ranges``, as far as it can be told without model and data."""
+    """``{argument: what is wrong with it}`` for ``SweepSettings.ranges``, as far as is known without model and data."""
     found = {name: problem for name in LISTS if (problem := _problem_of_list(name, values.get(name) or ()))}
     if not values.get("epsilons"):
-        found["epsilons"] = "needs one value at least."
+        found["epsilons"] = "must have at least one value."
     if not values.get("samplers"):
-        found["samplers"] = "tick one at least."
+        found["samplers"] = "tick at least one."
     if problem := _problem_of_whole("seeds", values.get("seeds"), at_least=1, at_most=_MOST_REPETITIONS):
         found["seeds"] = problem
     if problem := _problem_of_one("delta", values.get("delta")):
@@ -46,7 +46,7 @@ def problems_of_ranges(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _problem_of_list(name: str, values: tuple[Any, ...]) -> str:
-    """What is wrong with the first value that cannot be used; "" for none."""
+    """What is wrong with the first unusable value; "" for none."""
     for value in values:
         found = _problem_of_whole(name, value, at_least=2) if name == "num_records" else _problem_of_one(name, value)
         if found:
@@ -69,13 +69,15 @@ def _problem_of_whole(name: str, value: Any, **limits: int) -> str:
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """One sweep as the controls show it; an empty list stands for what is chosen automatically.
+    """One sweep as the controls show it. An empty list means that a value is chosen automatically.
 
-    :param model: name in the gallery. :param options: of the model, where they are not the default.
-    :param data: where the records come from. :param ranges: ``LISTS``, "samplers" and "baselines" as tuples, "seeds": how
-        many times a fit is repeated, "delta".
-    :param store: name of a file for finished fits, or "". :param device: as ``workbench.fit`` takes it.
-    :param evaluate_private: compute scores on private evaluation records.
+    :param model: name in the gallery.
+    :param data: the source of the records.
+    :param ranges: ``LISTS``, "samplers" and "baselines" as tuples; "seeds", the number of repetitions; and "delta".
+    :param options: options of the model that differ from their defaults.
+    :param store: name of a file for finished fits, or "".
+    :param device: as in ``workbench.fit``.
+    :param evaluate_private: whether to compute scores on private evaluation records.
     """
 
     model: str
@@ -88,7 +90,7 @@ class SweepSettings:
     _definition: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        """Note which model has the name now: a cell that is run again may register another one."""
+        """Remember the model that has this name now, because a cell may register another one later."""
         object.__setattr__(self, "_definition", Same(registry.definition(self.model)))
 
     @property
@@ -101,15 +103,16 @@ class SweepSettings:
         )  # fmt: skip
 
     def prepare(self, dataset: Dataset, store: Store) -> sweeping.PreparedSweep:
-        """The prepared sweep of ``dataset``, whose finished fits are in ``store``.
+        """Prepare the sweep of ``dataset``, with its finished fits in ``store``.
 
-        :raises ArgumentError: naming the argument. :raises PrivacyModelError: naming the site.
+        :raises ArgumentError: naming the argument.
+        :raises PrivacyModelError: naming the site.
         """
         arguments = self._arguments(dataset.is_public)
         return sweeping.prepare(models.get(self.model, **self.options), dataset, store=store, **arguments)
 
     def _arguments(self, is_public: bool) -> dict[str, Any]:
-        """What ``workbench.sweep`` is given; fits of public records can be repeated, others have secret randomness."""
+        """Arguments for ``workbench.sweep``. Only fits of public records get seeds; others have secret randomness."""
         given = self.ranges
         arguments: dict[str, Any] = {name: list(given[name]) for name in LISTS if given.get(name)}
         arguments["seeds"] = range(given["seeds"]) if is_public else given["seeds"]

@@ -1,7 +1,7 @@
-"""The part of the sweep screen that fills while it runs: progress, the figure, the table, fits to open, files.
+"""The part of the sweep screen that fills during a sweep: progress, the figure, the table, fits to open, and files.
 
-One presenter thread at a time calls ``begin``, ``show`` and ``finish``; nothing else writes these traits, but that another
-thread draws the figure anew when another score is chosen.
+Only one presenter thread at a time calls ``begin``, ``show`` and ``finish`` and so writes these traits. When another score
+is chosen, another thread redraws the figure.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _SETTINGS = (
     "noise_multiplier",
 )  # fmt: skip
 _MOST_ROWS = 300
-_NO_FIGURE = "No figure: the evaluation records are private, and no scores of them were asked for. The fits can be opened."
+_NO_FIGURE = "No figure: the evaluation records are private, and their scores were not requested. You can open the fits."
 _NONE = ("none yet", -1)
 
 
 class SweepPanel:
-    """What is to be put on the screen: ``live``, and the tabs ``table``, ``opening`` and ``export``.
+    """The outcome of a sweep. The screen displays ``live`` and the tabs ``table``, ``opening`` and ``export``.
 
-    :param open_fit: called with the table and the number of its row whose fit is to be opened; it must return quickly.
+    :param open_fit: called with the result and the number of the row whose fit is to be opened; it must return quickly.
     """
 
     def __init__(self, open_fit: Callable[[SweepResult, int], None]) -> None:
         self._open_fit = open_fit
         self._result: SweepResult | None = None
         self._is_over = False
-        self._drawn = ""  # the score that the picture shows
+        self._drawn = ""  # the score in the picture
         self._figures = Latest("dpvi-sweep-figure")
         self.status = widgets.HTML(markup.note("Ready.", "Set the ranges, read what they mean, and press Start."))
         self.progress = widgets.FloatProgress(
@@ -54,15 +54,15 @@ class SweepPanel:
         )  # fmt: skip
         self.metric = fields.choice("metric", "score", [("none yet", "")], "")
         self.metric.visible = False
-        self.about = widgets.HTML(markup.quiet("The figure fills as batches of fits end."))
+        self.about = widgets.HTML(markup.quiet("The figure fills when batches of fits end."))
         self.picture = widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width="700px", height="auto"))
         self.picture.layout.display = "none"
         self.picture.add_class("dpvi-curves")
         self.live = widgets.VBox([self.status, self.progress, self.metric.view, self.about, self.picture])
-        self.table = widgets.HTML(markup.quiet("A row a fit stands here when fits have ended."))
+        self.table = widgets.HTML(markup.quiet("The fits appear here when they have ended."))
         self.fit = fields.choice(
             "fit", "fit", [_NONE], _NONE[1],
-            help="It opens in a Workbench below, with its settings chosen: nothing is fitted again and nothing is spent.",
+            help="It opens in a Workbench below, with its settings. Nothing is fitted again and nothing is spent.",
         )  # fmt: skip
         self.open = widgets.Button(
             description="Open in the Workbench", icon="external-link", disabled=True, layout=widgets.Layout(width="auto"),
@@ -70,7 +70,7 @@ class SweepPanel:
         )  # fmt: skip
         self.opened = fields.line()
         self.opening = widgets.VBox([self.fit.view, self.open, self.opened])
-        self.files = widgets.HTML(markup.quiet("Table and figure can be taken away when fits have ended."))
+        self.files = widgets.HTML(markup.quiet("The table and the figure can be downloaded when the sweep has ended."))
         self.code = widgets.HTML()
         self.export = widgets.VBox(
             [widgets.HTML(markup.heading("Files")), self.files, widgets.HTML(markup.heading("Code")), self.code]
@@ -79,24 +79,27 @@ class SweepPanel:
         self.open.on_click(lambda _: self._ask_for_fit())
 
     def show_code(self, call: str) -> None:
-        """The code that repeats what the controls say."""
+        """Show the code that repeats the sweep."""
         self.code.value = markup.fold("Copy as code", markup.code_box(f"import workbench as wb\n{call}"), is_open=True)
 
     def begin(self, resumed: bool) -> None:
-        """A sweep was started; one that goes on keeps what is shown."""
+        """Show that a sweep begins. A resumed sweep keeps its table and figure."""
         self.progress.bar_style = ""
         self.progress.value = 0.0
         self.status.value = markup.note("Preparing...")
         if resumed:
             return
         self._result = None
-        self._show_picture(_Pictured("", b"", "The figure fills as batches of fits end.", ""))
-        self.table.value = markup.quiet("A row a fit stands here when fits have ended.")
+        self._show_picture(_Pictured("", b"", "The figure fills when batches of fits end.", ""))
+        self.table.value = markup.quiet("The fits appear here when they have ended.")
         self.fit.offer([_NONE], _NONE[1])
         self.open.disabled = True
 
     def show(self, session: SweepSession, result: SweepResult | None) -> None:
-        """Show how far it is. :param result: the table so far where fits have ended since the last call, else None."""
+        """Show the progress.
+
+        :param result: the table so far if fits have ended since the last call, else None.
+        """
         now = session.now()
         self.progress.value = now.share
         headline = "Stopping..." if session.stopping else "Fitting..." if now.step or now.share else "Compiling..."
@@ -105,13 +108,13 @@ class SweepPanel:
             self._fill(result, is_over=False)
 
     def finish(self, session: SweepSession, result: SweepResult) -> None:
-        """Show how it ended, with all that can be done now."""
+        """Show how the sweep ended."""
         now = session.now()
         first, style = _ENDS.get(result.state, ("Ended early.", "danger"))
         states = result.table["state"].value_counts()
         others = [f"{count} {state}" for state, count in states.items() if state != "done"]
-        kept = "" if now.fits == now.planned else "Resume runs the others"
-        words = [f"{now.fits} of {now.planned} fits in {clock(now.seconds)}", *others, *([kept] if kept else [])]
+        remedy = "" if now.fits == now.planned else "Resume runs the others"
+        words = [f"{now.fits} of {now.planned} fits in {clock(now.seconds)}", *others, *([remedy] if remedy else [])]
         self.status.value = (
             markup.note(first, " · ".join(words)) + markup.problem(session.problem) + traceback_fold(session.details)
         )
@@ -120,14 +123,15 @@ class SweepPanel:
         self._fill(result, is_over=True)
 
     def show_broken(self, details: str) -> None:
-        """The screen failed, not the sweep: say so, with the traceback folded."""
+        """Show that the screen failed and not the sweep, with a folded traceback."""
         self.status.value = markup.note(
-            "The sweep has ended, but it cannot be shown.", "Its table, if there is one, is sweep.result."
+            "The sweep has ended, but it cannot be shown.",
+            "Its table, if there is one, is in the screen's attribute result.",
         ) + traceback_fold(details)
 
     def show_opened(self, problem: str) -> None:
-        """The fit that was asked for stands below, or cannot be opened because of ``problem``."""
-        fields.say(self.opened, markup.problem(problem) if problem else markup.quiet("It stands below."))
+        """Show that the fit is open below, or why it cannot be opened."""
+        fields.say(self.opened, markup.problem(problem) if problem else markup.quiet("The fit is open below."))
         self.open.disabled = False
 
     def _ask_for_fit(self) -> None:
@@ -159,7 +163,7 @@ class SweepPanel:
         self.picture.value = made.shown
         self.picture.layout.display = None if made.shown else "none"
         self.about.value = markup.quiet(made.about) if made.about else ""
-        self.files.value = made.files or markup.quiet("Files are made when the sweep has ended.")
+        self.files.value = made.files or markup.quiet("The files are made when the sweep has ended.")
 
     def close(self) -> None:
         """Stop drawing and forget the table."""
@@ -168,7 +172,7 @@ class SweepPanel:
 
 
 class _Pictured(NamedTuple):
-    """The figure of a score as PNG with what is said in its place where there is none, and links to files."""
+    """The figure of a score as PNG, a text instead if there is none, and links to files."""
 
     metric: str
     shown: bytes
@@ -207,7 +211,7 @@ def _facts(now: Moment) -> list[str]:
 
 
 def _varying(table: pd.DataFrame) -> list[str]:
-    """Columns of settings that tell the fits of ``table`` apart, epsilon in any case; baselines lack most of them."""
+    """Columns of settings in which the private fits of ``table`` differ, and always epsilon."""
     private = table[table["method"] == DP]
     return [
         name for name in _SETTINGS
@@ -216,7 +220,7 @@ def _varying(table: pd.DataFrame) -> list[str]:
 
 
 def table_html(result: SweepResult) -> str:
-    """The table as HTML: the settings that vary, scores, and how the fits ended; longer ones scroll."""
+    """The table as HTML: the settings that vary, the scores, and how the fits ended."""
     table = result.table
     names = [*_varying(table), *result.metrics, "state", *(["message"] if table["message"].any() else [])]
     rows = [[str(number), *map(_shown, values)] for number, values in zip(table.index, table[names].to_numpy(), strict=True)]
@@ -224,7 +228,7 @@ def table_html(result: SweepResult) -> str:
     badges = f"<div>Scores: {' '.join(map(markup.badge, labels))}</div>" if labels else ""
     titles = ["number", *(metric_name(name) for name in names)]
     more = len(rows) - _MOST_ROWS
-    hidden = markup.quiet(f"and {more} more rows, which the file has") if more > 0 else ""
+    hidden = markup.quiet(f"and {more} more rows, which are in the file") if more > 0 else ""
     return (
         f"{badges}<div style='max-height:360px;overflow:auto;overflow-wrap:normal'>"
         f"{markup.table(titles, rows[:_MOST_ROWS])}</div>{hidden}"
@@ -238,7 +242,7 @@ def _shown(value: Any) -> str:
 
 
 def _to_open(result: SweepResult) -> list[tuple[str, int]]:
-    """(words, number) of the fits whose result is there, told apart by what was asked for."""
+    """(words, number) of the finished fits. The words are the settings in which they differ."""
     table = result.table
     fits = table[(table["method"] == DP) & (table["state"] == "done")]
     if fits.empty:

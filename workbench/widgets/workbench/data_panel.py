@@ -1,4 +1,4 @@
-"""The Data part of the screen: where the records come from, what is declared about them, and what may be seen of them."""
+"""The Data part of the screen: the source of the records, what is declared about them, and a preview."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ __all__ = ["DataPanel", "DataSource"]
 
 NAMED, VARIABLE, FILE = "named set", "notebook variable", "file"
 _NONE_FOUND = ("none found", "")
-_ROWS = 5  # evaluation records of the preview
+_ROWS = 5  # evaluation records in the preview
 _MOST_COLUMNS = 40
-_PRIVATE = "The rows of this data set are private: none of them is shown."
+_PRIVATE = "The rows of this data set are private, so none are shown."
 
 
 class DataPanel:
-    """Choose the records and declare what is public about them; ``view`` is what to put on the screen.
+    """Choose the records and declare what is public about them; ``view`` is the widget to display.
 
-    Until the box for private rows is ticked, no widget holds anything that was computed from private records.
+    Until the box for private rows is ticked, no widget holds anything computed from private records.
 
-    :param start: name of a data set, or a ``Dataset``, which then stands in the menu of named sets.
+    :param start: name of a data set, or a ``Dataset``, which is then listed with the named sets.
     :param on_change: called without arguments after every change of ``source()`` or ``problems()``.
-    :param namespace: gives the notebook's variables by name.
+    :param namespace: returns the notebook's variables by name.
     :raises ArgumentError: naming ``data``, for an unknown name.
     """
 
@@ -57,7 +57,7 @@ class DataPanel:
         elif not isinstance(start, Dataset):
             raise _validate.ArgumentError("data", type(start).__name__, "must be a name or a workbench.data.Dataset.")
         self._start, self._namespace = start, namespace
-        self._on_change: Callable[[], None] = lambda: None  # nobody to tell before all is there
+        self._on_change: Callable[[], None] = lambda: None  # until the panel is complete
         self._kept: dict[Hashable, TableDeclaration] = {}
         self._editor: SchemaEditor | None = None
         self._editor_key: Hashable = None
@@ -77,10 +77,10 @@ class DataPanel:
         self.private_rows.observe(lambda _: self._draw(), names="value")
         self._on_change = on_change
 
-    # ---- what it says -----------------------------------------------------------------------------------------------
+    # ---- source and problems ----------------------------------------------------------------------------------------
 
     def source(self) -> DataSource:
-        """What the controls say now, in plain values.
+        """The chosen data source, as plain values.
 
         :raises ArgumentError: for the first of ``problems()``.
         """
@@ -91,14 +91,14 @@ class DataPanel:
             return table.source(self._editor.declaration())
         if dataset is not None:
             shown, code = self._variable_of(dataset)
-            note = "" if self._namespace().get(code) is dataset else f"{code} is the data set that the screen was given"
+            note = "" if self._namespace().get(code) is dataset else f"{code} is the data set passed to the screen"
             return DataSource(shown, code, lambda: dataset, Same(dataset), dataset.evaluation_is_public, note)
         name = self.named.value
         public = data_room.info(name).evaluation_is_public
         return DataSource(name, repr(name), partial(data_room.load, name), (NAMED, name), public)
 
     def problems(self) -> dict[str, str]:
-        """``{argument: what is wrong with it}``, as far as it can be told without loading the records."""
+        """``{argument: what is wrong with it}``, as far as is known without loading the records."""
         try:
             table = self._table()
         except _validate.ArgumentError as error:
@@ -111,7 +111,7 @@ class DataPanel:
         return self._editor.declaration().problems()
 
     def show(self, problems: Mapping[str, str]) -> None:
-        """Put each problem beside its control, those of no control under the source menu, and take all others away."""
+        """Show each problem beside its control, or under the source menu if it has none; hide all others."""
         left = dict(problems)
         here = {argument: left.pop(argument, "") for argument in self._places.get(self.kind.value, ())}
         if self._editor is not None:
@@ -123,12 +123,12 @@ class DataPanel:
         )
 
     def show_dataset(self, dataset: Dataset | None) -> None:
-        """Show what is public about the loaded data set, and the records that may be seen; None takes both away."""
+        """Show what is public about the loaded data set, and records that may be shown; None hides both."""
         self._dataset = dataset
         self._draw()
 
     def refresh(self) -> None:
-        """Look again at the names of data sets and variables, and at the file."""
+        """Update the menus of data sets and variables, and look at the file again."""
         self._refreshing = True
         try:
             named = data_room.names()
@@ -146,7 +146,7 @@ class DataPanel:
         self._source_changed()
 
     def close(self) -> None:
-        """Take the panel away, in the browser too."""
+        """Close the panel's widgets, in the browser too."""
         fields.close_all(self.view)
 
     # ---- controls ---------------------------------------------------------------------------------------------------
@@ -167,16 +167,16 @@ class DataPanel:
         self.variable = fields.choice("variable", "variable", [_NONE_FOUND], "")
         self.target = fields.choice("y", "target y (array)", [("none", "")], "")
         self.refresh_button = widgets.Button(
-            description="Refresh", icon="refresh", tooltip="Look again at variables, files and names of data sets"
+            description="Refresh", icon="refresh", tooltip="Update the lists of data sets and variables, and the file"
         )
         self.path = fields.text(
             "path",
             "path of a file",
             placeholder=".csv, .csv.gz, .parquet, .npz",
-            help="On the kernel's machine. Or upload a CSV file of some megabytes, which stays in the kernel's memory:",
+            help="On the kernel's machine. Or upload a CSV file of a few megabytes, which stays in the kernel's memory:",
         )
         self.upload = widgets.FileUpload(
-            accept=".csv", multiple=False, description="Upload a CSV file", tooltip="A file of the machine that you sit at",
+            accept=".csv", multiple=False, description="Upload a CSV file", tooltip="A file on your own machine",
             layout={"width": "auto"},
         )  # fmt: skip
         self._upload_note = widgets.HTML()
@@ -199,7 +199,7 @@ class DataPanel:
         )  # fmt: skip
 
     def _source_changed(self) -> None:
-        """Another source, or the same one looked at again: show its controls and its schema editor."""
+        """Show the controls and the schema editor of the chosen source."""
         if self._refreshing:
             return
         if self._uploaded is not None and self.path.value.strip():
@@ -212,16 +212,16 @@ class DataPanel:
         self._upload_note.value = (
             markup.quiet(f"Uploaded: {self._uploaded.name}") if isinstance(self._uploaded, Table) else ""
         )
-        self._facts.value = markup.quiet(*self._told(dataset))
+        self._facts.value = markup.quiet(*self._public_facts(dataset))
         chosen = self.kind.value, self.named.value, self.path.value, self._uploaded, Same(self._object())
-        if chosen != self._chosen:  # nobody asked for private rows of this one
+        if chosen != self._chosen:  # the box was ticked for another source
             self.private_rows.value = False
             self._chosen = chosen
         self._edit_declaration()
         self._changed()
 
     def _edit_declaration(self) -> None:
-        """The schema editor of the table that is chosen now, as it was left."""
+        """Show the schema editor of the chosen table, as the user left it."""
         try:
             table = self._table()
         except _validate.ArgumentError:
@@ -243,7 +243,7 @@ class DataPanel:
         self._on_change()
 
     def _take_upload(self, change: Any) -> None:
-        """Keep an uploaded file in memory, and nothing of it in the widget, whose state is saved with the notebook."""
+        """Keep an uploaded file in memory, and remove it from the widget, whose state is saved with the notebook."""
         if not change["new"]:
             return
         name, content = str(change["new"][0]["name"]), bytes(change["new"][0]["content"])
@@ -255,23 +255,23 @@ class DataPanel:
             self._uploaded = _validate.ArgumentError("path", name, f"{name} {error.expectation}")
         self._source_changed()
 
-    # ---- what is chosen ---------------------------------------------------------------------------------------------
+    # ---- the chosen object ------------------------------------------------------------------------------------------
 
     def _object(self) -> Any:
-        """The object of the chosen variable; None where no variable is chosen or it is gone."""
+        """The object of the chosen variable; None if no variable is chosen or it is gone."""
         return self._namespace().get(self.variable.value) if self.kind.value == VARIABLE else None
 
     def _given_dataset(self) -> Dataset | None:
-        """The ``Dataset`` object that is chosen, if it is one."""
+        """The chosen ``Dataset`` object, if one is chosen."""
         if self.kind.value == NAMED and isinstance(self._start, Dataset) and self.named.value == self._start.name:
             return self._start
         found = self._object()
         return found if isinstance(found, Dataset) else None
 
     def _table(self) -> Table | None:
-        """The table that is chosen; None for a data set.
+        """The chosen table; None for a data set.
 
-        :raises ArgumentError: naming ``variable`` or ``path``, where there is none.
+        :raises ArgumentError: naming ``variable`` or ``path``, if it is not a table.
         """
         if self.kind.value == FILE:
             return self._file()
@@ -285,7 +285,7 @@ class DataPanel:
             y = self._namespace().get(target) if target else None
             return array_table(name, found, "" if y is None else target, y)
         reason = (
-            "is no table any more: press Refresh." if name else "make a DataFrame, an array or a Dataset, and press Refresh."
+            "is no longer a table: press Refresh." if name else "make a DataFrame, an array or a Dataset, and press Refresh."
         )
         raise _validate.ArgumentError("variable", name, reason)
 
@@ -308,7 +308,7 @@ class DataPanel:
         return found
 
     def _variables(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-        """(menu of tables and data sets, menu of arrays that may be targets); numbers of rows are private."""
+        """Menus of tables and data sets, and of arrays that may be targets. Numbers of rows are private."""
         tables, targets = [], []
         for name, value in sorted(list(self._namespace().items())):
             if name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name):
@@ -324,23 +324,23 @@ class DataPanel:
         return tables, targets
 
     def _variable_of(self, dataset: Dataset) -> tuple[str, str]:
-        """(name to show, Python name) of a ``Dataset`` object."""
+        """The name to show and the Python name of a ``Dataset`` object."""
         if self.kind.value == VARIABLE:
             return self.variable.value, self.variable.value
         names = (name for name, value in list(self._namespace().items()) if value is dataset and not name.startswith("_"))
         return dataset.name, next(names, "data")
 
-    def _told(self, dataset: Dataset | None) -> list[str]:
+    def _public_facts(self, dataset: Dataset | None) -> list[str]:
         """What is public about a named set or a ``Dataset``, before it is loaded."""
         if dataset is not None:
             return [dataset.description, f"One record is one {dataset.unit}.", f"Licence: {dataset.licence}."]
         if self.kind.value != NAMED:
             return []
         info = data_room.info(self.named.value)
-        where = [] if info.available else [f"Not on this machine; it comes by {info.otherwise}."]
+        where = [] if info.available else [f"Not on this machine; get it by {info.otherwise}."]
         return [info.description, f"One record is one {info.unit}; {info.task}.", f"Licence: {info.licence}.", *where]
 
-    # ---- what may be seen -------------------------------------------------------------------------------------------
+    # ---- preview ----------------------------------------------------------------------------------------------------
 
     def _draw(self) -> None:
         dataset = self._dataset
@@ -358,7 +358,7 @@ class DataPanel:
 
 
 def _records(dataset: Dataset) -> str:
-    """HTML of the first evaluation records, in the table's own units where a schema leads back to them."""
+    """HTML of the first evaluation records, in the table's own units if a schema can decode them."""
     arrays = {name: array[:_ROWS] for name, array in zip(dataset.arrays, dataset.evaluation, strict=True)}
     if dataset.image_shape:
         return _pictures(dataset, arrays)
@@ -372,7 +372,7 @@ def _records(dataset: Dataset) -> str:
     shown = markup.table(["", *map(str, range(1, len(x) + 1))], rows)
     note = "" if dataset.schema is not None else markup.quiet("Features as the model sees them.")
     more = markup.quiet(f"and {hidden} more columns") if hidden > 0 else ""
-    # numbers are not broken into lines, as other words are where they do not fit
+    # numbers must not be broken across lines, as words elsewhere on the screen are
     return f'{note}<div style="overflow:auto;overflow-wrap:normal;max-height:260px">{shown}</div>{more}'
 
 

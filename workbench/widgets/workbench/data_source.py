@@ -1,4 +1,4 @@
-"""Where the records come from: tables of the user's, the data sets that follow from them, and the code that makes these."""
+"""Sources of records: users' tables, the data sets made from them, and the code that makes these."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from workbench.widgets.workbench.declarations import (
 
 __all__ = ["DataSource", "Loader", "Same", "Table", "array_table", "file_table", "frame_table", "stamp", "upload_table"]
 
-_ARRAY_ROLES = (*FEATURE_ROLES, "leave out")  # an array's target and groups come in arrays of their own
-_SAMPLE_ROWS = 200  # rows of a CSV file that its columns' types are guessed from
+_ARRAY_ROLES = (*FEATURE_ROLES, "leave out")  # an array's target and groups are separate arrays
+_SAMPLE_ROWS = 200  # rows of a CSV file from which the types of its columns are guessed
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """One choice of the data panel, in plain values that any thread may use.
+    """One choice of the data panel, as plain values that any thread may use.
 
-    :param name: as shown. :param code: Python source of an expression that makes the data set, or that ``wb.fit`` takes in
-        its place: a quoted name, the name of a variable, or a call of ``wb.data``.
+    :param name: as shown.
+    :param code: Python expression for the data set, or for what ``wb.fit`` takes instead: a quoted name, the name of a
+        variable, or a call of ``wb.data``.
     :param load: makes the data set; may take a second. Its ``ArgumentError`` quotes no record.
     :param key: equal for sources whose ``load`` returns the same, different for others.
     :param evaluation_is_public: whether the evaluation records are declared public.
-    :param note: what somebody has to do before ``code`` runs; "" for nothing.
+    :param note: what to do before ``code`` can run; "" for nothing.
     """
 
     name: str
@@ -52,14 +53,14 @@ class DataSource:
 
 
 class Loader:
-    """Makes the data sets of sources; the last few are kept."""
+    """Loads the data sets of sources and keeps the last few."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Dataset] = {}
         self._closed = False
 
     def load(self, source: DataSource) -> Dataset:
-        """The data set of ``source``; may take a second."""
+        """Load the data set of ``source``. This may take a second."""
         found = self._kept.get(source.key)
         if found is None:
             found = source.load()
@@ -72,20 +73,23 @@ class Loader:
         return self._kept.get(source.key)
 
     def close(self) -> None:
-        """Forget them all, and keep none from now on."""
+        """Forget all data sets, and keep none from now on."""
         self._closed = True
         self._kept = {}
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the user's, of which the columns are known and everything else is to be declared.
+    """A user's table, whose columns are known; everything else must be declared.
 
-    :param name: as shown. :param key: of what is declared about it: where it comes from, and its columns.
-    :param function: of ``wb.data`` that makes the data set. :param arguments: the first ones, as Python source.
-    :param make: the same function with its first arguments, taking the options.
-    :param content: a hashable that stands for the records.
-    :param columns: with the roles that follow from their types. :param roles: those that a column can have, by its name.
+    :param name: as shown.
+    :param key: under which its declaration is kept: its origin and its columns.
+    :param function: the function of ``wb.data`` that makes the data set.
+    :param arguments: the first arguments of that function, as Python source.
+    :param make: that function with its first arguments, taking the options.
+    :param content: returns a hashable that identifies the records.
+    :param columns: with the roles that follow from their types.
+    :param roles: the roles that each column can have, by name; empty if every column can have every role.
     :param note: as in ``DataSource``.
     """
 
@@ -100,7 +104,10 @@ class Table:
     note: str = ""
 
     def source(self, declaration: TableDeclaration) -> DataSource:
-        """The data source under this declaration; ``ArgumentError`` where it has problems."""
+        """The data source with this declaration.
+
+        :raises ArgumentError: if the declaration has problems.
+        """
         options = declaration.options(names_columns=not self.roles)
         if self.function in ("from_frame", "from_arrays"):
             options["name"] = self.name
@@ -112,13 +119,13 @@ class Table:
             reason = _validate.ArgumentError(
                 "data",
                 self.name,
-                "cannot be read as it is declared; look for cells that hold lists, objects or huge numbers.",
+                "cannot be read as declared: look for cells that contain lists, objects or huge numbers.",
             )
             try:
                 return self.make(**options)
             except _validate.ArgumentError as error:
                 reason = _public_error(error, declaration, is_array)
-            except Exception:  # its words may quote records, and so it may not be the context of the other either
+            except Exception:  # its message may quote records, so it must not be the context of the new error either
                 pass
             raise reason
 
@@ -126,7 +133,7 @@ class Table:
 
 
 class Same:
-    """Equal to another one of the very same object, which it keeps from being forgotten."""
+    """A hashable that equals another only if both hold the same object, which it keeps alive."""
 
     def __init__(self, object: Any) -> None:
         self._object = object
@@ -139,12 +146,15 @@ class Same:
 
 
 def frame_table(name: str, frame: pd.DataFrame) -> Table:
-    """The table of the DataFrame in the variable ``name``; ``ArgumentError`` naming ``variable`` for repeated columns."""
+    """The table of the DataFrame in the variable ``name``.
+
+    :raises ArgumentError: naming ``variable``, if two columns have the same name.
+    """
     columns = _columns_of(frame)
     names = [column.name for column in columns]
     repeated = next((each for each in names if names.count(each) > 1), None)
     if repeated is not None:
-        raise _validate.ArgumentError("variable", name, f"two of its columns are named {repeated!r}: rename one.")
+        raise _validate.ArgumentError("variable", name, f"has two columns named {repeated!r}: rename one.")
     return Table(
         name, ("variable", name, *names), "from_frame", (name,), partial(data_room.from_frame, frame),
         partial(_content_of, frame), columns,
@@ -152,7 +162,7 @@ def frame_table(name: str, frame: pd.DataFrame) -> Table:
 
 
 def array_table(name: str, x: np.ndarray, y_name: str = "", y: Any = None) -> Table:
-    """The table of the array[N, D] in the variable ``name``, with the target y[N] of another variable where it is named."""
+    """The table of the array[N, D] in the variable ``name``, with an optional target y[N] from another variable."""
     columns, roles = _array_columns(x, [] if y is None else ["y"])
     return Table(
         name, ("variable", name, y_name, len(columns)), "from_arrays", (name, *([] if y is None else [y_name])),
@@ -161,7 +171,10 @@ def array_table(name: str, x: np.ndarray, y_name: str = "", y: Any = None) -> Ta
 
 
 def upload_table(name: str, content: bytes) -> Table:
-    """The table of an uploaded CSV file; ``ArgumentError`` naming ``path`` where it is none."""
+    """The table of an uploaded CSV file.
+
+    :raises ArgumentError: naming ``path``, if it is not a CSV file.
+    """
     columns = _columns_of(_first_rows(io.BytesIO(content)))
     stem = Path(name).name.split(".")[0]
 
@@ -174,7 +187,10 @@ def upload_table(name: str, content: bytes) -> Table:
 
 
 def file_table(path: str) -> Table:
-    """The table, or the images, of a file of the kernel's machine; ``ArgumentError`` naming ``path`` where it is neither."""
+    """The table or images in a file on the kernel's machine.
+
+    :raises ArgumentError: naming ``path``, if the file has neither.
+    """
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     roles: dict[str, tuple[str, ...]] = {}
     try:
@@ -185,7 +201,7 @@ def file_table(path: str) -> Table:
         elif suffixes[-1:] == [".npz"]:
             function, (columns, roles) = "from_npz", _npz_columns(path)
         else:
-            raise _validate.ArgumentError("path", path, "the name must end in .csv, .csv.gz, .parquet, .pq or .npz.")
+            raise _validate.ArgumentError("path", path, "must end in .csv, .csv.gz, .parquet, .pq or .npz.")
     except _validate.ArgumentError as error:
         raise _public_error(error) from None
     key = ("file", path, *(column.name for column in columns))
@@ -194,7 +210,7 @@ def file_table(path: str) -> Table:
 
 
 def stamp(path: str) -> Hashable:
-    """What changes when the file is written again; None where there is none."""
+    """A hashable that changes when the file is written again; None if there is no file."""
     file = Path(path).expanduser()
     try:
         stat = file.stat()
@@ -208,7 +224,7 @@ def _columns_of(frame: pd.DataFrame) -> tuple[ColumnDeclaration, ...]:
 
 
 def _array_columns(x: np.ndarray, others: list[str]) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tuple[str, ...]]]:
-    """(columns x1, x2, ... and ``others``, the roles that each can have)."""
+    """The columns x1, x2, ... and ``others``, and the roles that each can have."""
     role = _role(x.dtype)
     roles: dict[str, tuple[str, ...]] = {f"x{number + 1}": _ARRAY_ROLES for number in range(x.shape[1])}
     columns = [ColumnDeclaration(name, role) for name in roles]
@@ -222,7 +238,7 @@ def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tu
     arrays = files.read_npz(path)
     x = next((arrays[name] for name in ("x", "x_train") if name in arrays), None)
     if x is None:
-        raise _validate.ArgumentError("path", path, "must hold an array 'x' or 'x_train'.")
+        raise _validate.ArgumentError("path", path, "must contain an array 'x' or 'x_train'.")
     if x.ndim != 2:  # images
         labels = [ColumnDeclaration("y", LABELS)] if {"y", "y_train"} & arrays.keys() else []
         return tuple(labels), {"x": (), "y": (LABELS,)}
@@ -230,7 +246,7 @@ def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tu
 
 
 def _role(kind: Any) -> str:
-    """The role that a column of this type begins with; its values are not looked at."""
+    """The initial role of a column, from its type and not its values."""
     types = pd.api.types
     if types.is_bool_dtype(kind):
         return "yes / no"
@@ -248,13 +264,13 @@ def _first_rows(file: Any) -> pd.DataFrame:
 
 
 def _content_of(records: Any) -> Hashable:
-    """A digest of a table or an array, so that changes in place are seen; 0.4 s for 30 million numbers."""
+    """A digest of a table or array, which detects changes in place. 30 million numbers take 0.4 s."""
     if records is None:
         return None
     try:
         table = records if isinstance(records, pd.DataFrame) else pd.DataFrame(np.asarray(records))
         rows = pd.util.hash_pandas_object(table, index=False).to_numpy()
-    except Exception:  # it holds lists, say, or objects that cannot be hashed, whatever these raise
+    except Exception:  # lists and other objects that cannot be hashed raise errors of many types
         return Same(records)
     return hashlib.sha256(rows.tobytes()).digest(), *map(str, table.columns), *map(str, table.dtypes)
 
@@ -270,25 +286,25 @@ def _literal(value: Any) -> str:
     return value.__name__ if isinstance(value, type) else repr(value)
 
 
-# Errors that come from looking at the records, in the words of the screen
+# Errors from reading the records, in the screen's words
 _BY_ROLE = {
-    "number": "in some row it is missing, infinite or no plain number: clean it, or choose another role.",
-    "category": "some row has a value that is not declared, or none: declare it, or tick that others are allowed.",
-    "yes / no": "some row holds something else than True and False or 1 and 0: clean it, or choose another role.",
-    "target": "it must hold 0 and 1 or False and True, none missing; or else declare its positive value, all its classes "
+    "number": "a row has a missing or infinite value, or one that is not a number: clean the data, or choose another role.",
+    "category": "a row has a missing value or one that is not declared: declare it, or tick that others are allowed.",
+    "yes / no": "a row has a value other than True and False or 1 and 0: clean the data, or choose another role.",
+    "target": "must contain 0 and 1 or False and True, none missing; otherwise declare its positive value, all its classes "
     "or a threshold.",
-    "group": "some row is of a group that is not declared, or of none: declare all groups.",
+    "group": "a row has no group, or one that is not declared: declare all groups.",
 }
 _BY_ARGUMENT = {
     "target": _BY_ROLE["target"],
-    "positive": "say which of the target's values counts as 1, as it is written in the table, or list all its classes.",
+    "positive": "type the value of the target that counts as 1, as it is written in the table, or list all its classes.",
     "evaluation_fraction": "leaves too few records on one side of the split.",
 }
 _OF_ARRAYS = {
     "x": "must be numbers in rows and columns.",
-    "y": "must have one entry a row of the records, 0 or 1, or else with a positive value, all classes or a threshold.",
-    "group": "must have one entry a row of the records, each a declared group.",
-    "labels": "must be whole numbers from 0, one an image, less than the number of classes.",
+    "y": "must have one entry per record, 0 or 1; otherwise declare a positive value, all classes or a threshold.",
+    "group": "must have one entry per record, each a declared group.",
+    "labels": "must have one whole number per image, at least 0 and less than the number of classes.",
     "images": "must be whole numbers from 0 to 255, or numbers from 0 to 1.",
 }
 _DECLARED = {"bounds", "classes", "features", "frame", "groups", "schema", "threshold", "private_scaling", "unit", "name"}
@@ -297,7 +313,7 @@ _DECLARED = {"bounds", "classes", "features", "frame", "groups", "schema", "thre
 def _public_error(
     error: _validate.ArgumentError, declaration: TableDeclaration | None = None, is_array: bool = False
 ) -> _validate.ArgumentError:
-    """The error in words that depend on what was declared alone, not on the records."""
+    """The error in words that depend only on what was declared, not on the records."""
     argument = error.argument
     role = "" if declaration is None else declaration.role_of(argument)
     if isinstance(error, UnreadableFileError):  # its reason depends on the records
@@ -308,5 +324,5 @@ def _public_error(
         return _validate.ArgumentError(column_argument(argument), role, _BY_ROLE[role])
     if argument in ("path", *_DECLARED) or argument.startswith("schema["):
         return error
-    reason = _BY_ARGUMENT.get(argument, "does not fit the records; the code, run by itself, tells more.")
+    reason = _BY_ARGUMENT.get(argument, "does not fit the records. Run the copied code to see the full message.")
     return _validate.ArgumentError(argument, "", reason)

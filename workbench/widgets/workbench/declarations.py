@@ -1,4 +1,4 @@
-"""What is declared about a table, as typed: checked column by column, and turned into options of ``wb.data``."""
+"""Declarations about a table, as typed: checked column by column, and turned into options of ``wb.data``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,25 @@ __all__ = ["FEATURE_ROLES", "LABELS", "ROLES", "ColumnDeclaration", "TableDeclar
 
 FEATURE_ROLES = ("number", "category", "yes / no")
 ROLES = (*FEATURE_ROLES, "target", "group", "leave out")
-LABELS = "labels"  # the role of an array beside images
+LABELS = "labels"  # the role of the labels of images
 _SHARE = "0.2"
 
 
 @dataclass(frozen=True)
 class ColumnDeclaration:
-    """What is declared about one column, as typed; only what belongs to its ``role`` counts.
+    """What is declared about one column, as typed. Only the fields of its ``role`` count.
 
-    :param name: of the column. :param role: one of ``ROLES``. :param low: lowest publicly known value, of a number.
-    :param high: the highest. :param whole: whether only whole numbers occur. :param values: of a category, separated by
-        commas. :param other: whether other values are taken as one more category. :param positive: value of the target
-        that counts as 1. :param threshold: or the number above which it does. :param classes: or all its values, by commas,
-        or their number; of labels of images these alone. :param groups: all of them, by commas.
+    :param name: of the column.
+    :param role: one of ``ROLES``, or ``LABELS``.
+    :param low: lowest publicly known value of a number.
+    :param high: highest publicly known value of a number.
+    :param whole: whether only whole numbers occur.
+    :param values: of a category, separated by commas.
+    :param other: whether all other values form one more category.
+    :param positive: the value of the target that counts as 1.
+    :param threshold: or the number above which the target counts as 1.
+    :param classes: or all values of the target, separated by commas, or their number. Labels of images have only these.
+    :param groups: all groups, separated by commas.
     """
 
     name: str
@@ -46,13 +52,16 @@ class ColumnDeclaration:
     groups: str = ""
 
     def numeric(self) -> Numeric:
-        """The declared range of numbers; ``ArgumentError`` that names the column where there is none."""
+        """The declared range of numbers.
+
+        :raises ArgumentError: naming the column, if it is missing or wrong.
+        """
         bounds = {"lowest": number_in(self.low), "highest": number_in(self.high)}
         missing = [which for which, bound in bounds.items() if bound is None]
         if missing:
             raise self._error(
-                f"type the {' and the '.join(missing)} value that this column can have, from what is publicly known and not "
-                "from these records."
+                f"type the {' and the '.join(missing)} value that this column can have. Use public knowledge, not these "
+                "records."
             )
         for which, bound in bounds.items():
             if not isinstance(bound, (int, float)):
@@ -62,10 +71,13 @@ class ColumnDeclaration:
         except _validate.ArgumentError as error:
             if error.code == "no whole number":
                 raise self._error("no whole number up to 2**53 lies between the lowest and the highest value.") from None
-            raise self._error("lowest and highest value must be finite, with lowest < highest.") from None
+            raise self._error("the lowest and the highest value must be finite, with lowest < highest.") from None
 
     def categorical(self) -> Categorical:
-        """The declared category; ``ArgumentError`` that names the column where there is none."""
+        """The declared category.
+
+        :raises ArgumentError: naming the column, if it is missing or wrong.
+        """
         values = _listed(self.values)
         if not values:
             raise self._error("type all values that this column can have, separated by commas.")
@@ -75,13 +87,18 @@ class ColumnDeclaration:
             raise self._error(f"{error.value} {error.expectation}") from None
 
     def target_options(self) -> dict[str, Any]:
-        """What the target's classes are, as keyword arguments; ``ArgumentError`` where that cannot be."""
+        """The declaration of the target's classes, as keyword arguments.
+
+        :raises ArgumentError: if it is contradictory.
+        """
         positive, threshold = self.positive.strip(), number_in(self.threshold)
         if positive and threshold is not None:
-            raise _validate.ArgumentError("threshold", threshold, "give the positive value or the threshold, not both.")
+            raise _validate.ArgumentError("threshold", threshold, "type the positive value or the threshold, not both.")
         if self.classes.strip():
             if positive or threshold is not None:
-                raise _validate.ArgumentError("classes", self.classes, "give one of positive value, threshold and classes.")
+                raise _validate.ArgumentError(
+                    "classes", self.classes, "type only one of positive value, threshold and classes."
+                )
             return self.class_options()
         if positive:
             return {"positive": _value_in(positive)}
@@ -91,20 +108,26 @@ class ColumnDeclaration:
         return {}
 
     def class_options(self) -> dict[str, Any]:
-        """All classes, or their number, as a keyword argument; ``ArgumentError`` naming ``classes`` where that cannot be."""
+        """All classes, or their number, as a keyword argument.
+
+        :raises ArgumentError: naming ``classes``, if there are none or a name is repeated.
+        """
         names = _listed(self.classes)
         if not names:
-            raise _validate.ArgumentError("classes", "", "type all classes, separated by commas, or how many there are.")
+            raise _validate.ArgumentError("classes", "", "type all classes, separated by commas, or their number.")
         given = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
         class_names(given)
         return {"classes": given}
 
     def group_names(self) -> list[str]:
-        """All groups; ``ArgumentError`` naming ``groups`` where there are none or one is repeated."""
+        """All groups.
+
+        :raises ArgumentError: naming ``groups``, if there are none or a name is repeated.
+        """
         names = _listed(self.groups)
         if not names:
             raise _validate.ArgumentError(
-                "groups", "", "type the names of all groups that there are, separated by commas, with or without records."
+                "groups", "", "type the names of all groups, separated by commas, with or without records."
             )
         return list(checked_groups(names))
 
@@ -116,11 +139,14 @@ class ColumnDeclaration:
 class TableDeclaration:
     """What is declared about a table, as typed.
 
-    :param columns: of the table; of images their labels alone.
-    :param same_bounds: whether ``low`` and ``high`` are those of all numbers.
-    :param private_scaling: scale by the private records' own mean and standard deviation, in the place of all bounds.
-    :param unit: what one row is. :param evaluation_fraction: share of evaluation records, in (0, 1).
-    :param evaluation_is_public: whether these are public.
+    :param columns: of the table; for images, only their labels.
+    :param same_bounds: whether ``low`` and ``high`` hold for all numbers.
+    :param low: lowest publicly known value of all numbers.
+    :param high: highest publicly known value of all numbers.
+    :param private_scaling: scale by the private records' own mean and standard deviation instead of bounds.
+    :param unit: what one row is.
+    :param evaluation_fraction: share of evaluation records, in (0, 1).
+    :param evaluation_is_public: whether the evaluation records are public.
     """
 
     columns: tuple[ColumnDeclaration, ...]
@@ -133,13 +159,13 @@ class TableDeclaration:
     evaluation_is_public: bool = False
 
     def problems(self) -> dict[str, str]:
-        """``{argument: what is wrong with it}``; a column goes by ``column_argument``."""
+        """``{argument: what is wrong with it}``. Columns are named by ``column_argument``."""
         checks: list[Callable[[], Any]] = [self._fraction]
         if self._features:
             checks += [partial(self._declared, column) for column in self._features]
         elif not self.are_images:
             checks.append(
-                partial(_refuse, "features", "give at least one column the role of a number, category or yes / no.")
+                partial(_refuse, "features", "set the role of at least one column to number, category or yes / no.")
             )
         for role in ("target", "group"):
             for column in self._with_role(role)[1:]:
@@ -157,9 +183,9 @@ class TableDeclaration:
         return found
 
     def options(self, *, names_columns: bool) -> dict[str, Any]:
-        """Keyword arguments of ``from_frame`` and its kin, without those that are the default.
+        """Keyword arguments for ``from_frame`` and similar functions, without the defaults.
 
-        :param names_columns: whether target and group are columns to be named, not arrays of their own.
+        :param names_columns: whether target and group are columns that must be named, not separate arrays.
         :raises ArgumentError: as ``problems`` lists them.
         """
         options: dict[str, Any] = {}
@@ -183,12 +209,12 @@ class TableDeclaration:
         return options
 
     def role_of(self, name: str) -> str:
-        """The role of a column; "" where there is none of that name."""
+        """The role of a column; "" if there is no such column."""
         return next((column.role for column in self.columns if column.name == name), "")
 
     @property
     def are_images(self) -> bool:
-        """Whether there are no columns, but at most labels."""
+        """Whether there are no columns except labels."""
         return all(column.role == LABELS for column in self.columns)
 
     @property
@@ -199,10 +225,10 @@ class TableDeclaration:
         return [column for column in self.columns if column.role == role]
 
     def _scaling(self) -> dict[str, Any]:
-        """How columns become features: ``private_scaling``, ``bounds`` or ``schema``, and which they are."""
+        """How columns become features: ``private_scaling``, ``bounds`` or ``schema``, and which columns do."""
         features = self._features
         chosen = [column.name for column in features]
-        # a schema names its columns; the other two take all that are not the target or the group
+        # a schema names its columns; the other two use all columns except target and group
         left_out = {"features": chosen} if self._with_role("leave out") else {}
         if self.private_scaling:
             return {"private_scaling": True, **left_out}
@@ -218,10 +244,10 @@ class TableDeclaration:
         return _plain(numeric.low), _plain(numeric.high)
 
     def _declared(self, column: ColumnDeclaration) -> Any:
-        """The short form of a feature's declaration that a schema takes."""
+        """A feature's declaration in the short form that a schema takes."""
         if self.private_scaling:
             if column.role == "category":
-                reason = "categories cannot be scaled by mean and sd: leave the column out, or untick that box."
+                reason = "a category cannot be scaled by mean and sd: leave the column out, or untick that box."
                 _refuse(column_argument(column.name), reason)
             return None
         if column.role == "yes / no":
@@ -230,7 +256,7 @@ class TableDeclaration:
             categorical = column.categorical()
             return categorical if categorical.other else list(categorical.categories)
         if self.same_bounds:
-            self._common()  # what is wrong with them is said once, and not beside each column
+            self._common()  # a problem with the common bounds is shown once, not beside each column
             column = replace(column, low=self.low, high=self.high)
         numeric = column.numeric()
         pair = (_plain(numeric.low), _plain(numeric.high))
@@ -241,23 +267,23 @@ class TableDeclaration:
 
 
 def column_argument(name: str) -> str:
-    """How problems name a column: ``schema['age']``."""
+    """The name of a column in problems, such as ``schema['age']``."""
     return f"schema[{name!r}]"
 
 
 def _listed(text: str) -> list[str]:
-    """The values of a line like ``a, b, "c, with a comma"``."""
+    """The values in a line such as ``a, b, "c, with a comma"``."""
     return [value.strip() for value in next(csv.reader([text], skipinitialspace=True), []) if value.strip()]
 
 
 def _value_in(text: str) -> Any:
-    """A target's value: the number that the text spells exactly so, else the text."""
+    """A target's value: a number if it is written exactly like the text, else the text."""
     number = number_in(text)
     return number if number is not None and str(number) == text else text
 
 
 def _plain(number: float) -> float | int:
-    """``number`` as people type it."""
+    """``number`` as a user would type it."""
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
 
 

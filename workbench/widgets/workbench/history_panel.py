@@ -1,4 +1,4 @@
-"""The fits of this session in a table, and two of them side by side."""
+"""A table of the session's fits, and a comparison of two of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from workbench.widgets.workbench.session import clock
 
 __all__ = ["HistoryPanel"]
 
-_COLUMNS = ["fit", "model", "data", "epsilon", "steps", "ELBO", "score", "scores are", "time", "state"]
+_COLUMNS = ["fit", "model", "data", "epsilon", "steps", "ELBO", "score", "scores are", "time", "status"]
 _NOT_COMPARED = {"seed"}
 
 
 class HistoryPanel:
-    """``view`` shows a row a fit; ``add`` appends one. Choosing two fits compares their settings, metrics and curves."""
+    """A table with a row for each fit, and a comparison of the settings, metrics and curves of two fits.
+
+    ``view`` is the widget to display; ``add`` appends a fit.
+    """
 
     def __init__(self) -> None:
         self.results: list[Any] = []
@@ -35,7 +38,10 @@ class HistoryPanel:
             field.on_change(self._compare)
 
     def add(self, result: Any, *, continues: bool = False) -> None:
-        """A fit has ended. :param continues: it is the last one, gone on after a stop, and takes its place."""
+        """Add a fit that has ended.
+
+        :param continues: whether it is the last fit, resumed after a stop; it then replaces that fit.
+        """
         if continues and self.results:
             self.results.pop()
         self.results.append(result)
@@ -43,8 +49,8 @@ class HistoryPanel:
         self.table.value = (
             f"<div style='overflow-x:auto'>{markup.table(_COLUMNS, rows, numbers=False)}</div>"
             + markup.quiet(
-                "Fits on the same private records add up: each spends its own epsilon, and choosing between them by private "
-                "scores leaks too."
+                "Fits on the same private records add up: each fit spends its own epsilon. Choosing between fits by private "
+                "scores leaks as well."
             )
         )
         if len(self.results) < 2:
@@ -67,7 +73,8 @@ class HistoryPanel:
             self.comparison.value = markup.quiet("Choose two different fits.")
             return
         rows = _differences(chosen)
-        inner = markup.table(["", *chosen], rows, numbers=False) if rows else markup.quiet("Settings and metrics agree.")
+        same = markup.quiet("Settings and metrics are the same.")
+        inner = markup.table(["", *chosen], rows, numbers=False) if rows else same
         if all(result.history for result in chosen.values()):
             inner += markup.image(png(two_runs_figure(chosen)), "curves of both fits over steps", 700)
         self.comparison.value = inner
@@ -90,7 +97,7 @@ def _row(number: int, result: Any) -> list[str]:
         taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {guarantee.steps:,}",
         _shown(metrics.get("elbo")),
         f"{metric_name(score)} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
-        clock(result.seconds), result.state,
+        clock(result.seconds), result.status,
     ]  # fmt: skip
 
 
@@ -99,7 +106,7 @@ def _shown(value: Any) -> str:
 
 
 def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
-    """Rows of (what, value in each fit) where the two differ, metrics always."""
+    """Rows (name, value in each fit) of the settings that differ, and of all metrics."""
     facts = []
     for result in chosen.values():
         facts.append(
@@ -108,7 +115,7 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
                 **{name: value for name, value in result.settings.items() if name not in _NOT_COMPARED},
                 "delta": result.guarantee.delta, "noise multiplier sigma": result.guarantee.noise_multiplier,
                 "attacker finds at most, at 1 % false alarms": _found(result),
-                "steps taken": result.guarantee.steps_taken, "state": result.state, "time": clock(result.seconds),
+                "steps taken": result.guarantee.steps_taken, "status": result.status, "time": clock(result.seconds),
             }
         )  # fmt: skip
     names = list(dict.fromkeys(name for own in facts for name in own))

@@ -1,6 +1,6 @@
-"""The part of the screen that a running fit draws itself on: progress, speed, privacy spent, curves.
+"""The part of the screen that shows a running fit: progress, speed, spent privacy and curves.
 
-One presenter thread at a time calls its methods; nothing else writes these traits.
+Only one presenter thread at a time calls its methods and so writes its traits.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _STAGES = {
     "comparing": "Fitting without privacy, for comparison...", "ended": "Finishing...",
 }  # fmt: skip
 _ENDS = {"done": "Done.", "cancelled": "Cancelled.", "failed": "Failed."}
-_EMPTY = "they appear here when a fit runs"
+_EMPTY = "they appear here during a fit"
 _NAMES = {"elbo": "ELBO", "auc": "AUC", "log_likelihood": "log-likelihood"}
 
 
 class LivePanel:
-    """Progress bars, one line of facts, and the curves. ``view`` is what to put on the screen."""
+    """Progress bars, a line of facts, and the curves. ``view`` is the widget to display."""
 
     def __init__(self) -> None:
         self.progress = self._bar("steps taken")
@@ -41,7 +41,7 @@ class LivePanel:
         )
         self.picture.add_class("dpvi-curves")
         self._drawn: tuple[int | None, bool] | None = None
-        self.drawing_seconds = 0.0  # of the present run, for measurements
+        self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
         self.view = widgets.VBox(
             [
@@ -64,7 +64,7 @@ class LivePanel:
         )  # fmt: skip
 
     def begin(self, resumed: bool) -> None:
-        """A fit was asked for; a fit that goes on keeps its curves."""
+        """Show that a fit begins. A resumed fit keeps its curves."""
         self.progress.bar_style = self.spent.bar_style = ""
         self.drawing_seconds, self.frames = 0.0, 0
         if not resumed:
@@ -77,13 +77,13 @@ class LivePanel:
             self.label.value = ""
 
     def show(self, session: Session, now: Progress) -> None:
-        """Show ``now``; redraw the curves if there are newer ones."""
+        """Show the progress ``now``, and redraw the curves if they have changed."""
         headline = "Stopping..." if session.stopping else _STAGES[now.stage]
         snapshot, prepared = now.snapshot, session.prepared
         if snapshot is None or prepared is None:
             words = "calibrating the noise and reading the model"
             if now.stage == "compiling":
-                words = f"{now.stage_seconds:.0f} s so far; it begins with the first step afterwards"
+                words = f"{now.stage_seconds:.0f} s so far; the first step follows"
             self.status.value = markup.note(headline, words)
             return
         total, epsilon = prepared.privacy.iterations, prepared.privacy.epsilon
@@ -129,7 +129,7 @@ class LivePanel:
         self.frames += 1
 
     def finish(self, session: Session) -> None:
-        """Show how the fit ended: its last curves and numbers, or what went wrong with the traceback folded."""
+        """Show how the fit ended: its last curves and numbers, or the error with a folded traceback."""
         result = session.result
         folded = traceback_fold(session.details)
         if result is None:
@@ -140,16 +140,16 @@ class LivePanel:
         self._show_end(result, session.problem, folded)
 
     def show_result(self, result: Any) -> None:
-        """Show how a fit ended that ran elsewhere: its last numbers, without curves."""
+        """Show the last numbers of a fit that ran elsewhere, without curves."""
         self.begin(resumed=False)
         self.picture.layout.display = "none"
-        self.label.value = markup.quiet("Its last numbers were kept, its curves were not.")
+        self.label.value = markup.quiet("Only the last numbers of this fit were kept, not its curves.")
         self._show_end(result, "", "")
 
     def _show_end(self, result: Any, problem: str, folded: str) -> None:
         guarantee = result.guarantee
         self.progress.value = guarantee.steps_taken / guarantee.steps
-        self.progress.bar_style = {"done": "success", "cancelled": "warning"}.get(result.state, "danger")
+        self.progress.bar_style = {"done": "success", "cancelled": "warning"}.get(result.status, "danger")
         self._show_spent(guarantee.epsilon_taken, guarantee.epsilon)
         facts = [
             f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {clock(result.seconds)}",
@@ -159,13 +159,13 @@ class LivePanel:
             facts.append("no curves: the evaluation records are private")
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self.status.value = (
-            markup.note(_ENDS[result.state], " · ".join(facts)) + "".join(map(markup.problem, problems)) + folded
+            markup.note(_ENDS[result.status], " · ".join(facts)) + "".join(map(markup.problem, problems)) + folded
         )
 
     def show_broken(self, details: str) -> None:
-        """The screen failed, not the fit: say so, with the traceback folded."""
+        """Show that the screen failed and not the fit, with a folded traceback."""
         self.status.value = markup.note(
-            "The fit has ended, but it cannot be shown.", "Its result, if there is one, is app.result."
+            "The fit has ended, but it cannot be shown.", "Its result, if any, is in the screen's attribute result."
         ) + traceback_fold(details)
 
     def close(self) -> None:
@@ -174,20 +174,20 @@ class LivePanel:
 
 
 def traceback_fold(details: str) -> str:
-    """A traceback that is folded; nothing for an empty one."""
+    """A folded traceback; "" for an empty one."""
     return markup.fold("traceback", f"<pre style='white-space:pre-wrap'>{markup.escape(details)}</pre>") if details else ""
 
 
 def metric_texts(metrics: dict[str, float]) -> list[str]:
-    """The numbers at the end of the two curves."""
+    """The last numbers of the two curves."""
     return [f"{metric_name(name)} {_number(metrics[name])}" for name in ("elbo", score_name(metrics)) if name in metrics]
 
 
 def metric_name(metric: str) -> str:
-    """A metric as people write it."""
+    """The usual spelling of a metric's name."""
     return _NAMES.get(metric, metric.replace("_", " "))
 
 
 def _number(value: Any) -> str:
-    """Four decimals; what is no number, as a user's own score may be, as it is."""
+    """``value`` with four decimals; unchanged if it is not a number, as a user's own score may be."""
     return f"{value:.4f}" if isinstance(value, (int, float)) else str(value)

@@ -1,4 +1,4 @@
-"""The part of the screen where a model is chosen: its menu, a form for its settings, its plate diagram, the gallery."""
+"""The Model part of the screen: a menu of models, a form for settings, the plate diagram and the gallery."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ from workbench.widgets._kit.threads import background
 __all__ = ["ModelPanel"]
 
 _PICTURE_WIDTH = "320px"
-_TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")  # data sets for the pictures of the gallery, in this order
+_TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")  # data sets for the gallery's diagrams, in this order
 _CAPTION = (
-    "Plate diagram: an arrow leads from a quantity to what depends on it, and what stands in a frame is repeated, "
-    "as for each of the records."
+    "Plate diagram: an arrow leads from a quantity to one that depends on it. Everything inside a frame is repeated, for "
+    "example for each record."
 )
 _GALLERY_CAPTION = "drawn for the data set {}"
 
 
 class ModelPanel:
-    """Chooses a model and its options; shows what they mean.
+    """Choose a model and its options.
 
-    :param start: name of the model chosen first. :param options: its options that differ from their defaults.
-    :param on_change: called without arguments after every change of the model or of an option.
-    :raises ArgumentError: for an unknown model, or an option that it does not take.
+    ``model`` is the field of the model's name, ``fields`` has the fields of its options by name, and ``view`` is the widget
+    to display.
 
-    ``model`` is the field of the model's name, ``fields`` the fields of its options by name, ``view`` what to display.
+    :param start: name of the model chosen first.
+    :param options: its options that differ from their defaults.
+    :param on_change: called without arguments after every change of the model or an option.
+    :raises ArgumentError: for an unknown model, or an option that the model does not have.
     """
 
     def __init__(self, start: str, options: Mapping[str, Any], on_change: Callable[[], None]) -> None:
@@ -75,7 +77,7 @@ class ModelPanel:
         return found
 
     def problems(self) -> dict[str, str]:
-        """``{argument: what is expected of it}``; empty where the model can be made."""
+        """``{argument: what is wrong with it}``; empty if the model can be made."""
         options = self.options()
         found = {}
         for option in self._declared:
@@ -88,23 +90,23 @@ class ModelPanel:
         return found
 
     def show(self, problems: Mapping[str, str]) -> None:
-        """Say each problem beside its field, and what belongs to no field beside the menu of models."""
+        """Show each problem beside its field, or beside the menu of models if it has none."""
         for name, field in self.fields.items():
             field.show_error(problems.get(name, ""))
         others = {name: problem for name, problem in problems.items() if name not in self.fields}
         at_menu = others.pop("model", "")
-        told = [at_menu] if at_menu else []
-        self.model.show_error(" ".join([*told, *(f"{name}: {problem}" for name, problem in others.items())]))
+        first = [at_menu] if at_menu else []
+        self.model.show_error(" ".join([*first, *(f"{name}: {problem}" for name, problem in others.items())]))
         if any(name in self.fields for name in problems):
             self._settings.is_open = True
 
     def refresh(self) -> None:
-        """Look again which models there are and what can be set about the chosen one; choice and settings stay."""
+        """Update the menu of models and the options of the chosen one; the choice and the settings stay."""
         before, options, names = self.name, self.options(), models.names()
         if list(self.model.control.options) != names:
             self._close_gallery()
             self.model.offer(names, before)
-        if self.name != before:  # it is gone, and the first of the menu was taken up
+        if self.name != before:  # the model is gone, and the menu chose its first entry
             return
         self._about.value = _about(before)
         if self._declared != _options_of(before):
@@ -112,14 +114,14 @@ class ModelPanel:
             self._on_change()
 
     def show_diagram(self, png: bytes, words: str = "") -> None:
-        """Show the plate diagram of the chosen model, ``words`` below it (what it shows); b"" takes it away."""
+        """Show the plate diagram of the chosen model, with ``words`` that describe it; b"" hides the diagram."""
         self._picture.value = png
         self._picture.layout.display = None if png else "none"
         self._caption.value = markup.fold("the diagram in words", markup.quiet(words or _CAPTION)) if png else ""
         self._caption.layout.display = self._picture.layout.display
 
     def close(self) -> None:
-        """Close every widget, and let the thread of the gallery end."""
+        """Close all widgets and end the gallery's thread."""
         self._closed.set()
         fields.close_all(self.view)
 
@@ -132,7 +134,7 @@ class ModelPanel:
         self._on_change()
 
     def _describe(self, options: Mapping[str, Any]) -> None:
-        """Summary and form of the chosen model, with ``options`` filled in; what has no field is kept as it is."""
+        """Show the chosen model's summary and form, filled with ``options``. Options without a field are kept unchanged."""
         self._about.value = _about(self.name)
         self._declared = _options_of(self.name)
         self.fields = {option.name: _field(option, options) for option in self._declared}
@@ -146,7 +148,7 @@ class ModelPanel:
     # ---- the gallery ------------------------------------------------------------------------------------------------
 
     def _open_gallery(self) -> None:
-        """Put up the cards, once, and let a thread draw their pictures: that traces every model."""
+        """Show the cards, once, and draw their diagrams in a thread, because that traces every model."""
         if self._gallery_thread is not None:
             return
         cards = self._cards = {name: _Card(name, self._choose) for name in models.names()}
@@ -171,7 +173,7 @@ class ModelPanel:
 
 
 class _Card:
-    """One model of the gallery."""
+    """A model in the gallery."""
 
     def __init__(self, name: str, choose: Callable[[str], None]) -> None:
         self.name = name
@@ -184,25 +186,25 @@ class _Card:
         self.view = widgets.VBox([title, self._about, self._picture, self._button])
 
     def draw(self) -> None:
-        """Draw the diagram for the first data set that the model fits; no picture where it fits none."""
+        """Draw the diagram for the first data set that suits the model, if there is one."""
         from workbench.plots import png
 
         for data in _TRIED:
             try:
                 figure = models.get(self.name).diagram(data_room.load(data))
                 shown = markup.image(png(figure), f"Plate diagram. {figure.get_label()}", 300)
-            except Exception:  # a model of the user's may fail in any way on data that it was not made for
+            except Exception:  # a user's model may fail in any way on data that it was not made for
                 continue
             self._picture.value = shown + markup.quiet(_GALLERY_CAPTION.format(data))
             return
-        self._picture.value = markup.quiet("no diagram: the model fits none of the data sets that come with the workbench.")
+        self._picture.value = markup.quiet("no diagram: the model fits none of the workbench's data sets.")
 
 
 # ---- pieces -------------------------------------------------------------------------------------------------------------
 
 
 def _options_of(name: str) -> tuple[Option, ...]:
-    """The options of a model; none where it cannot be loaded, which ``problems`` tells."""
+    """The options of a model; none if it cannot be loaded, which ``problems`` reports."""
     try:
         return models.options(name)
     except ArgumentError:
@@ -210,7 +212,7 @@ def _options_of(name: str) -> tuple[Option, ...]:
 
 
 def _about(name: str, short: bool = False) -> str:
-    """The model's summary and where it is described; "" where it cannot be made."""
+    """The model's summary and reference; "" if it cannot be made."""
     try:
         model = models.get(name)
     except ArgumentError:
@@ -224,7 +226,7 @@ def _text_of(value: Any) -> str:
 
 
 def _field(option: Option, options: Mapping[str, Any]) -> Field:
-    """The control of an option, holding its value in ``options`` if it is there, else nothing or the default."""
+    """The control of an option, with its value in ``options``, else empty or with the default."""
     value = options.get(option.name, option.default)
     label = option.name.replace("_", " ")
     if option.kind == "yes or no":
@@ -236,7 +238,7 @@ def _field(option: Option, options: Mapping[str, Any]) -> Field:
         if value not in [choice for _, choice in menu]:
             menu.append((str(value), value))
         return fields.choice(option.name, label, menu, value, help=option.help)
-    if option.optional and option.default is not None:  # empty means None here, so the default has to be there to see
+    if option.optional and option.default is not None:  # empty means None here, so the default must be filled in
         return fields.text(option.name, label, _text_of(value), placeholder="none", help=option.help)
     placeholder = "automatic" if option.default is None else f"default: {option.default}"
     shown = _text_of(options.get(option.name)) if value != option.default else ""
@@ -244,7 +246,7 @@ def _field(option: Option, options: Mapping[str, Any]) -> Field:
 
 
 def _read(option: Option, field: Field) -> Any:
-    """What the control says; the default where a text is empty, None where that is another value of the option."""
+    """The option's value. An empty text means None for an optional value, else the default."""
     if option.kind in ("yes or no", "choice"):
         return field.value
     text = str(field.value).strip()

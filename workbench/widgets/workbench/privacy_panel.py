@@ -1,6 +1,6 @@
-"""The privacy controls, and beside them what their plan means before any fit.
+"""The Privacy part of the screen: controls, and beside them the consequences of their plan before any fit.
 
-Every number of privacy shown here comes from an ``Outlook``; the panel computes none.
+Every privacy number shown here comes from an ``Outlook``; the panel computes none.
 """
 
 from __future__ import annotations
@@ -21,50 +21,52 @@ __all__ = ["SAMPLER_WORDS", "PrivacyPanel"]
 
 _SLOWEST, _FASTEST = -2, 2  # powers of ten at the ends of the slider
 _PICTURE = {"width": "316px", "height": "176px"}
-_WORDS_HEIGHT = "200px"  # 10 lines; what is longer scrolls
+_WORDS_HEIGHT = "200px"  # 10 lines; longer text scrolls
 _AUTOMATIC = "automatic"
 SAMPLER_WORDS = {
-    "poisson": ("by chance (Poisson)", "Each record enters each step with probability q, independently of the others."),
-    "without_replacement": ("fixed size, drawn anew", "Each step draws q N different records, without replacement."),
-    "shuffle": ("shuffled, in epochs", "Each epoch shuffles the records and takes them in turn; this needs more noise."),
+    "poisson": ("at random (Poisson)", "Each record enters each step with probability q, independently of the others."),
+    "without_replacement": ("without replacement", "Each step draws a fixed number of q N different records."),
+    "shuffle": ("shuffled, in epochs", "Each epoch shuffles the records and takes them in turn. This needs more noise."),
 }
 _RELATIONS = {
     "add_or_remove_one": ("add or remove one", "Hides whether a record was in the data."),
     "replace_one": (
         "replace one",
-        "Hides whether a record or another stood in its place, but not how many records there are.",
+        "Hides whether the data contained a record or another one instead, but not the number of records.",
     ),
     "replace_special": (
         "blank one in place",
-        "Hides whether a record was in the data or blanked, but not how many there are.",
+        "Hides whether a record was in the data or blanked, but not the number of records.",
     ),
 }
 _SIZES = {"sampling_rate": "sampling rate q", "batch_size": "size (records)"}
 _CLIPPING = {
-    "flat": ("cut longer ones", "A record's longer gradient is cut to norm C; shorter ones stay as they are."),
-    "automatic": ("scale all", "Every record's gradient is scaled to nearly norm C, which then only sets the pace."),
-    "per_leaf": ("cut by parameter", "Each parameter's part is cut to an equal share of C."),
+    "flat": ("clip longer ones", "A record's gradient is clipped to norm C if it is longer; shorter ones stay unchanged."),
+    "automatic": ("scale all", "Every record's gradient is scaled to almost norm C, so C acts like a learning rate."),
+    "per_leaf": ("clip per parameter", "The gradient of each parameter is clipped to an equal share of C."),
 }
 _AVERAGE = {_AUTOMATIC: None, "yes": True, "no": False}
-_AVERAGE_HELP = "Return the mean of the second half of the iterates, which averages noise away."
+_AVERAGE_HELP = "Return the mean of the second half of the iterates, which averages out noise."
 
 
 class PrivacyPanel:
-    """epsilon, delta, steps and, folded, the other settings of privacy; below them their consequences.
+    """Fields for epsilon, delta, iterations and, folded, the other privacy settings; beside them their consequences.
 
-    ``view`` is what to put on the screen, made for a column of 340 pixels. ``epsilon``, ``delta``, ``iterations``, ``size``,
-    ``sampler``, ``relation``, ``clip``, ``clipping``, ``learning_rate`` and ``average`` are its fields, ``slider`` sets
-    epsilon coarsely, ``size_kind`` says what ``size`` is, and ``more`` unfolds.
+    ``view`` is the widget to display, for a column of 340 pixels. ``epsilon``, ``delta``, ``iterations``, ``size``,
+    ``sampler``, ``relation``, ``clip``, ``clipping``, ``learning_rate`` and ``average`` are its fields. ``slider`` sets
+    epsilon coarsely, ``size_kind`` says what ``size`` means, and ``more`` folds the other settings.
 
-    :param epsilon: shown first. :param delta: None for automatic. :param iterations: None for automatic.
-    :param on_change: called after every change of a value, once; it must return quickly.
+    :param epsilon: shown first.
+    :param delta: None for automatic.
+    :param iterations: None for automatic.
+    :param on_change: called once after every change of a value; it must return quickly.
     """
 
     def __init__(
         self, *, epsilon: float, delta: float | None, iterations: int | None, on_change: Callable[[], None]
     ) -> None:
         self._on_change = on_change
-        self._following = False  # controls are being brought into agreement: not changes of the user's
+        self._following = False  # one control is adjusting another, so the user has changed nothing
         self._automatic: dict[str, Any] = {}
         self._make_main_fields(epsilon, delta, iterations)
         self._make_other_fields()
@@ -91,7 +93,7 @@ class PrivacyPanel:
                     self.epsilon.view, self.slider, self._other_problems, self.delta.view, self._caution,
                     self.iterations.view, self.more.view,
                 ],
-                [self._state, self._words, self._picture],
+                [self._headline, self._words, self._picture],
             )
         ]  # fmt: skip
         self.view = fields.section(
@@ -101,7 +103,9 @@ class PrivacyPanel:
     # ---- controls -------------------------------------------------------------------------------------------------
 
     def _make_main_fields(self, epsilon: float, delta: float | None, iterations: int | None) -> None:
-        self.epsilon = fields.text("epsilon", "epsilon", _plain(epsilon), help="Small protects well, large fits well.")
+        self.epsilon = fields.text(
+            "epsilon", "epsilon", _plain(epsilon), help="A small epsilon protects well, a large one fits well."
+        )
         self.slider = widgets.FloatLogSlider(
             description="epsilon, roughly",
             base=10,
@@ -122,8 +126,8 @@ class PrivacyPanel:
             "delta (probability)",
             "" if delta is None else _plain(delta),
             placeholder=_AUTOMATIC,
-            help="The chance that the promise fails outright; keep it below 1/N, so that it does not allow publishing one "
-            "record.",
+            help="The probability that the bound epsilon does not cover. Keep it below 1/N: a larger delta would even allow "
+            "publishing a record.",
         )
         self._caution = fields.line()
         self.iterations = fields.text(
@@ -160,7 +164,7 @@ class PrivacyPanel:
         self.more = fields.Fold("more settings", [field.view for field in shown])
 
     def _make_consequences(self) -> None:
-        self._state = widgets.HTML(markup.note("", ""), layout=widgets.Layout(min_height="2.8em"))
+        self._headline = widgets.HTML(markup.note("", ""), layout=widgets.Layout(min_height="2.8em"))
         self._words = widgets.HTML(layout=widgets.Layout(height=_WORDS_HEIGHT, overflow="auto"))
         self._picture = widgets.Image(
             format="png",
@@ -183,7 +187,7 @@ class PrivacyPanel:
             self._on_change()
 
     def _follow_epsilon(self) -> None:
-        """Move the slider to what was typed, or to its end; what is no positive number leaves it."""
+        """Move the slider to the typed value or to its end; leave it if the text is not a positive number."""
         epsilon = fields.number_in(self.epsilon.value)
         if self._following or isinstance(epsilon, str) or epsilon is None or not epsilon > 0:
             return
@@ -192,7 +196,7 @@ class PrivacyPanel:
         self._following = False
 
     def _follow_slider(self) -> None:
-        """Write the slider's value, to two digits, as if it had been typed."""
+        """Write the slider's value into the field, with two digits, as if it had been typed."""
         if self._following:
             return
         text = _plain(float(f"{self.slider.value:.2g}"))
@@ -203,14 +207,14 @@ class PrivacyPanel:
             self._on_change()
 
     def _follow_sampler(self) -> None:
-        """Offer the neighbouring relations that the sampler is accounted for."""
+        """Offer the neighbouring relations for which the sampler has an accountant."""
         self._following = True
         self.relation.control.options = _relations(self.sampler.value)
         self._following = False
         self._explain_choices()
 
     def _follow_size_kind(self) -> None:
-        """A number typed as a rate is no number of records: the field begins empty."""
+        """Empty the field, because a rate is not a number of records."""
         self._following = True
         self.size.name = self.size_kind.value
         self.size.control.description = _SIZES[self.size.name]
@@ -225,13 +229,13 @@ class PrivacyPanel:
         self.clipping.show_help(_CLIPPING[self.clipping.value][1])
 
     def fill(self, values: Mapping[str, Any]) -> None:
-        """Set fields to ``values``, by argument; the others stay as they are."""
+        """Set fields to ``values``, by argument; the others stay unchanged."""
         for name, value in values.items():
             field = self._fields[name]
             field.value = _plain(value) if isinstance(value, (int, float)) else value
 
     def values(self) -> dict[str, Any]:
-        """Arguments for ``workbench.fitting.prepare``; None where automatic, the text itself where it is no number."""
+        """Arguments for ``workbench.fitting.prepare``: None if automatic, the text itself if it is not a number."""
         size = fields.number_in(self.size.value)
         relation = self.relation.value
         return {
@@ -251,34 +255,34 @@ class PrivacyPanel:
     # ---- problems -------------------------------------------------------------------------------------------------
 
     def problems(self) -> dict[str, str]:
-        """``{argument: what is wrong with it}``, as far as it can be told at once, without model and data."""
+        """``{argument: what is wrong with it}``, as far as is known without model and data."""
         return problems_of(self.values())
 
     def show(self, problems: Mapping[str, str]) -> None:
-        """Say beside each field what is wrong with it, and nothing beside the others; unfold where that is needed.
+        """Show each problem beside its field, hide the others, and unfold the settings if needed.
 
-        :param problems: ``{argument: what is wrong with it}``; arguments without a field stand beside epsilon.
+        :param problems: ``{argument: what is wrong with it}``; those of arguments without a field are shown below epsilon.
         """
-        told = {self._fields[name]: problem for name, problem in problems.items() if name in self._fields}
+        by_field = {self._fields[name]: problem for name, problem in problems.items() if name in self._fields}
         for field in dict.fromkeys(self._fields.values()):
-            field.show_error(told.get(field, ""))
+            field.show_error(by_field.get(field, ""))
         others = [f"{name}: {problem}" for name, problem in problems.items() if name not in self._fields]
         fields.say(self._other_problems, "".join(map(markup.problem, others)))
-        if set(told) - {self.epsilon, self.delta, self.iterations}:
+        if set(by_field) - {self.epsilon, self.delta, self.iterations}:
             self.more.is_open = True
 
     # ---- consequences ---------------------------------------------------------------------------------------------
 
     def computing(self) -> None:
-        """Say that the consequences are being computed; older ones stay in place, and are called so."""
-        older = "" if self._picture.layout.visibility == "hidden" else "Below, those of the plan before."
-        self._state.value = markup.note("computing the consequences…", older)
+        """Show that the consequences are being computed. Those of the plan before stay visible, marked as such."""
+        older = "" if self._picture.layout.visibility == "hidden" else "Below are those of the plan before."
+        self._headline.value = markup.note("computing the consequences…", older)
 
     def show_outlook(self, outlook: Outlook, automatic: Mapping[str, Any]) -> None:
-        """Show what the plan means. It draws a picture (80 ms), so call it off the main thread.
+        """Show what the plan means. This draws a picture (80 ms), so call it off the main thread.
 
-        :param automatic: the values that empty fields stand for, by argument, such as ``{"delta": 0.001}``; those of fields
-            that are filled in do not count.
+        :param automatic: the values of empty fields, by argument, such as ``{"delta": 0.001}``. Those of filled fields are
+            ignored.
         """
         plan = outlook.settings
         given = {name for name, value in self.values().items() if value is not None}
@@ -294,16 +298,16 @@ class PrivacyPanel:
         )
         self._picture.value = png(outlook_figure(outlook))
         self._picture.layout.visibility = None
-        self._state.value = markup.note("What this plan means:", facts)
+        self._headline.value = markup.note("What this plan means:", facts)
 
     def show_unknown(self, reason: str) -> None:
-        """Say why the consequences cannot be computed."""
+        """Show why the consequences cannot be computed."""
         fields.say(self._caution, "")
         self._automatic = {}
         self._show_automatic()
         self._picture.layout.visibility = "hidden"
         self._words.value = markup.sentence(reason)
-        self._state.value = markup.note("The consequences are not known.", "")
+        self._headline.value = markup.note("The consequences are not known.", "")
 
     def _show_automatic(self) -> None:
         known = self._automatic
@@ -323,7 +327,7 @@ def _relations(sampler: str) -> list[tuple[str, str]]:
 
 
 def _plain(value: float, digits: int | None = None) -> str:
-    """A number as people write it: 1 and not 1.0; to ``digits`` significant digits, where they are given."""
+    """A number as a user would type it, 1 and not 1.0, rounded to ``digits`` significant digits if given."""
     if isinstance(value, int):
         return str(value)
     return (repr(float(value)) if digits is None else f"{value:.{digits}g}").removesuffix(".0")

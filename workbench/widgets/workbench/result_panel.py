@@ -1,4 +1,4 @@
-"""What a fit leaves: the guarantee, the posterior, pictures, and files to take away."""
+"""The results of a fit: the guarantee, the posterior, pictures and files."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ PICTURES = {
     "picture (SVG)": ("svg", "image/svg+xml"),
     "picture (PDF)": ("pdf", "application/pdf"),
 }
-_LARGEST_LINK = 20 * 2**20  # bytes; a link holds the whole file in the page
+_LARGEST_LINK = 20 * 2**20  # bytes; a link embeds the whole file in the page
 
 
 class ResultPanel:
-    """Guarantee card, posterior table, picture chooser and export, which are put on the screen apart."""
+    """Guarantee card, posterior table, pictures and export, which the screen displays in different places."""
 
     def __init__(self) -> None:
         self._result: Any = None
         self._dataset: Any = None
         self._latest, self._files = Latest("dpvi-pictures"), Latest("dpvi-files")
-        self.guarantee = widgets.HTML(markup.quiet("The guarantee stands here when a fit has ended."))
-        self.posterior = widgets.HTML(markup.quiet("The posterior summary stands here when a fit has ended."))
+        self.guarantee = widgets.HTML(markup.quiet("The guarantee appears here when a fit has ended."))
+        self.posterior = widgets.HTML(markup.quiet("The posterior summary appears here when a fit has ended."))
         self.picture = fields.choice("picture", "picture", [("none yet", "")], "")
         self.drawing = widgets.HTML()
         self.image = widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width="700px", height="auto"))
@@ -53,7 +53,7 @@ class ResultPanel:
         )
         self.link = widgets.HTML()
         self.folder = fields.text(
-            "folder", "folder", "runs/mine", help="On the machine that runs the kernel; wb.load reads it again."
+            "folder", "folder", "runs/mine", help="On the kernel's machine. wb.load reads the result from there."
         )
         self.save = widgets.Button(description="Save", icon="save", disabled=True, tooltip="Save all files into the folder")
         self.saved = widgets.HTML()
@@ -73,13 +73,13 @@ class ResultPanel:
     def show_code(self, call: str, cells: str) -> None:
         """The code that repeats what the controls say, as one call and as notebook cells."""
         self.code.value = markup.fold("Copy as code", markup.code_box(f"import workbench as wb\n{call}"))
-        self.cells.value = markup.fold("Add as cells: paste into a notebook or save as .py", markup.code_box(cells))
+        self.cells.value = markup.fold("Copy as cells for a notebook or a .py file", markup.code_box(cells))
 
     def clear(self) -> None:
-        """A new fit begins: take away what the last one left."""
+        """Remove the results of the last fit, because a new one begins."""
         self._result = self._dataset = None
-        self.guarantee.value = markup.quiet("The guarantee stands here when the fit has ended.")
-        self.posterior.value = markup.quiet("The posterior summary stands here when the fit has ended.")
+        self.guarantee.value = markup.quiet("The guarantee appears here when the fit has ended.")
+        self.posterior.value = markup.quiet("The posterior summary appears here when the fit has ended.")
         self.picture.control.options = [("none yet", "")]
         self.drawing.value = self.link.value = self.saved.value = ""
         self.image.value, self.image.layout.display = b"", "none"
@@ -88,7 +88,8 @@ class ResultPanel:
     def show(self, result: Any, dataset: Any, cautions: tuple[str, ...], spent: str = "") -> None:
         """Show ``result``.
 
-        :param dataset: whose evaluation records pictures may show beside the release, or None for those that are public.
+        :param dataset: whose evaluation records pictures may show beside the release; None for the fit's public ones.
+        :param cautions: about the fit's settings.
         :param spent: what the ledger says after the fit.
         """
         self._result, self._dataset = result, dataset
@@ -141,7 +142,7 @@ class ResultPanel:
                 self.link.value = markup.problem(f"The file cannot be made: {made}")
             elif len(made[1]) > _LARGEST_LINK:
                 self.link.value = markup.problem(
-                    f"{made[0]} has {len(made[1]) / 2**20:.0f} MiB: save it into a folder instead."
+                    f"{made[0]} is too large to download ({len(made[1]) / 2**20:.0f} MiB): save it into a folder instead."
                 )
             else:
                 name, content, media = made
@@ -155,7 +156,7 @@ class ResultPanel:
             return
         self.folder.show_error("")
         if not self.folder.value.strip():
-            self.folder.show_error("name a folder to save into.")
+            self.folder.show_error("type the name of a folder.")
             return
         try:
             folder = self._result.save(Path(self.folder.value).expanduser())
@@ -191,19 +192,19 @@ def _file_of(result: Any, name: str) -> bytes:
 
 
 def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "") -> str:
-    """The guarantee's statement and what the ledger says after the fit, with cautions about its settings."""
+    """The guarantee's statement, what the ledger says after the fit, and cautions about the settings."""
     return markup.card("Guarantee", [*result.guarantee.statement().split("\n\n"), *filter(None, [spent])], cautions)
 
 
 def posterior_table(result: Any) -> str:
-    """Summary of the posterior with its label and, where intervals are too narrow, a warning."""
+    """A summary of the posterior with its label and, if intervals are too narrow, a warning."""
     from workbench.results.arviz_adapter import INTERVAL
 
     label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
     if not result.draws:
         return f"<div>{markup.badge(label)}</div>" + markup.quiet(
-            "This model has no global latents to summarise: it learnt the parameters of its networks, which are in the "
-            "files, and its pictures show what they do."
+            "This model has no global latent variables to summarise. It learnt the parameters of its networks, which are in "
+            "the files. Its pictures show what they do."
         )
     table = result.summary_table()
     rows = [
@@ -211,8 +212,8 @@ def posterior_table(result: Any) -> str:
         for name, values in zip(table.index, table.to_numpy(), strict=True)
     ]
     caption = (
-        f"Posterior mean, sd and {INTERVAL:.0%} highest-density interval, which does not count the noise that privacy added "
-        "to its location (last column, estimated)."
+        f"Posterior mean, sd and {INTERVAL:.0%} highest-density interval. The interval does not include the privacy noise "
+        "on its location; the last column estimates its size."
     )
     return (
         f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}"

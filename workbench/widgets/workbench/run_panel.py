@@ -1,4 +1,4 @@
-"""Where a fit runs, what it shows beside the private curves, and the buttons that start, stop and resume it."""
+"""Controls of a run: the device, optional private evaluation and comparison, and buttons to start, stop and resume."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ __all__ = ["RunPanel"]
 
 
 class RunPanel:
-    """Device, two boxes to tick, and the buttons Fit, Stop and Resume. ``view`` is what to put on the screen.
+    """The device, two checkboxes, and the buttons Fit, Stop and Resume. ``view`` is the widget to display.
 
-    ``device`` is "" for JAX's default.
+    The value of ``device`` is "" for JAX's default.
 
-    :param on_change: called after a change of a control. :param start: what the first button says.
-    :param what: that the buttons start, stop and resume.
+    :param on_change: called after a change of a control.
+    :param start: label of the first button.
+    :param what: what the buttons start, stop and resume.
     """
 
     def __init__(self, on_change: Callable[[], None], start: str = "Fit", what: str = "fit") -> None:
@@ -27,20 +28,20 @@ class RunPanel:
         self.baseline = fields.check(
             "baseline",
             "compare with a fit without privacy (outside the guarantee)",
-            help="Runs after the private fit, without clipping and noise; its line is for your eyes.",
+            help="Runs after the private fit, without clipping and noise. Its curve is not private: keep it to yourself.",
         )
         self.evaluate_private = fields.check(
             "evaluate_private",
             "show private evaluation curves (outside the guarantee)",
-            help="The evaluation records are private: numbers computed on them are not covered by epsilon and delta. It "
-            "counts from the next fit on, for this data set.",
+            help="The evaluation records are private, so epsilon and delta do not cover numbers computed on them. This "
+            "takes effect with the next fit on this data set.",
         )
         self.fit = widgets.Button(description=start, icon="play", button_style="primary", tooltip=f"Start a private {what}")
         self.stop = widgets.Button(
-            description="Stop", icon="stop", disabled=True, tooltip=f"End the {what} and keep what it has"
+            description="Stop", icon="stop", disabled=True, tooltip=f"Stop the {what} and keep its results so far"
         )
         self.resume = widgets.Button(
-            description="Resume", icon="forward", disabled=True, tooltip=f"Go on with the {what} that was stopped"
+            description="Resume", icon="forward", disabled=True, tooltip=f"Continue the {what} that was stopped"
         )
         for button in (self.fit, self.stop, self.resume):
             button.layout.width = "92px"
@@ -73,11 +74,11 @@ class RunPanel:
         return background(find, "dpvi-devices")
 
     def show_running(self, running: bool, *, can_resume: bool = False) -> None:
-        """Let only those buttons be pressed that do something now."""
+        """Enable only the buttons that can do something now."""
         self.fit.disabled = running
         self.stop.disabled = not running
         self.resume.disabled = running or not can_resume
 
     def show(self, problems: dict[str, str]) -> None:
-        """Say beside the device what is wrong with it."""
+        """Show beside the device what is wrong with it."""
         self.device.show_error(problems.get("device", ""))

@@ -1,4 +1,4 @@
-"""What the Workbench and Sweep screens share: one run at a time of what their controls say."""
+"""The base class of the Workbench and Sweep screens, which run one fit or sweep at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.widgets._kit import fields
 from workbench.widgets._kit.base import Screen, framed
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.memory import give_back
-from workbench.widgets._kit.notebook import Record, complete_for_voila, namespace
+from workbench.widgets._kit.notebook import NotebookOutput, complete_for_voila, namespace
 from workbench.widgets._kit.threads import background
 from workbench.widgets.workbench import session as sessions
 from workbench.widgets.workbench.data_panel import DataPanel
@@ -32,13 +32,14 @@ FRAME_SECONDS = 0.4
 
 
 class RunScreen(Screen):
-    """A screen that runs what its controls say: a fit, or a sweep. Callbacks only set flags and start threads.
+    """A screen that runs a fit or a sweep with the settings in its controls. Callbacks only set flags and start threads.
 
-    While something runs, one presenter thread is the only writer of what is shown of it; it shows the newest state some
-    times a second and skips those in between. The consequences of the controls are computed in a thread of their own, once
-    the controls have stopped changing. Subclasses make ``run``, and end ``__init__`` with ``_start``.
+    During a run, only one presenter thread updates what is shown about it. It shows the newest state a few times a second
+    and skips those in between. Another thread computes the consequences of the controls, once they have stopped changing.
+    Subclasses make ``run``, and end ``__init__`` with ``_start``.
 
-    :param ahead: computes the consequences. :param workers: further threads.
+    :param ahead: computes the consequences.
+    :param workers: further threads.
     """
 
     run: RunPanel
@@ -51,24 +52,24 @@ class RunScreen(Screen):
         self._presenter: threading.Thread | None = None
         self._ready: Any = None  # what could start now
         self._data_key: Any = None
-        self._wanted: Any = None  # key of the settings whose consequences are to be shown; None while they have problems
-        self._loud = self._is_running = False
-        self._lock = threading.Lock()  # starting, ending and closing exclude each other
-        self._loader, self._record = Loader(), Record()
+        self._wanted: Any = None  # key of the settings whose consequences are wanted; None if the settings have problems
+        self._is_complete = self._is_running = False
+        self._lock = threading.Lock()  # held while a run starts or ends, and while the screen closes
+        self._loader, self._output = Loader(), NotebookOutput()
         self.model = ModelPanel(model, options, self._controls_changed)
         self.data = DataPanel(data, self._controls_changed, namespace)
 
     def _start(self) -> None:
-        """The screen is complete: follow its controls."""
+        """Begin to react to the controls, when the screen is complete."""
         self.run.stop.on_click(lambda _: self.stop())
         self.run.resume.on_click(lambda _: self.resume())
-        self._loud = True
+        self._is_complete = True
         self._controls_changed()
         sessions.warm_up()
         self.run.find_devices()
 
     def _arranged(self, settings: Any, shown: Sequence[Any]) -> Any:
-        """Controls beside what is shown, or above it in windows narrower than 850 pixels."""
+        """The controls beside the other parts, or above them in windows narrower than 850 pixels."""
         chosen = [self.model.view, self.data.view, settings]
         for part in chosen:
             part.layout.flex, part.layout.min_width = "1 1 300px", "0"
@@ -78,27 +79,27 @@ class RunScreen(Screen):
     # ---- controls -------------------------------------------------------------------------------------------------
 
     def settings(self) -> Any:
-        """What the controls say now."""
+        """The settings in the controls."""
         raise NotImplementedError
 
     def problems(self) -> dict[str, str]:
-        """``{argument: what is wrong with it}``, as far as it can be told at once."""
+        """``{argument: what is wrong with it}``, as far as is known without computing the plan."""
         raise NotImplementedError
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
-        """Each problem beside the field it is about."""
+        """Show each problem beside its field."""
         raise NotImplementedError
 
     def _follow_problems(self) -> None:
-        """Show that nothing is known, as the controls have problems."""
+        """Show that the consequences are unknown, because the controls have problems."""
         raise NotImplementedError
 
     def _follow(self, settings: Any) -> None:
-        """Have the consequences of ``settings`` computed and shown."""
+        """Start to compute and show the consequences of ``settings``."""
         raise NotImplementedError
 
     def _controls_changed(self) -> None:
-        if not self._loud or self._closed:
+        if not self._is_complete or self._closed:
             return
         with self._showing:
             problems = self.problems()
@@ -109,7 +110,7 @@ class RunScreen(Screen):
                 self._follow_problems()
                 return
             settings, private_scores = self.settings(), self.run.evaluate_private
-            if settings.data.key != self._data_key:  # what was ticked was ticked for other records
+            if settings.data.key != self._data_key:  # the box was ticked for other records
                 self._data_key = settings.data.key
                 if private_scores.value:
                     private_scores.value = False  # which calls this again
@@ -119,11 +120,11 @@ class RunScreen(Screen):
             self._follow(settings)
 
     def _is_wanted(self, settings: Any) -> bool:
-        """Whether the controls still say what ``settings`` do."""
+        """Whether the controls still have these settings."""
         return not self._closed and settings.key == self._wanted
 
     def _show_refusal(self, error: Exception) -> None:
-        """Beside the field it is about, as far as that is known."""
+        """Show an error beside its field, if it has one."""
         if isinstance(error, ArgumentError):
             self._show_problems({error.argument: error.expectation})
         elif isinstance(error, PrivacyModelError):
@@ -134,18 +135,18 @@ class RunScreen(Screen):
         self.data.refresh()
         complete_for_voila(self._ahead.wait)
         display(self.view)
-        self._record.put(display(self._record.content, display_id=True))
+        self._output.add(display(self._output.content, display_id=True))
 
     # ---- running --------------------------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Resume what was stopped, as the Resume button does; returns at once."""
+        """Resume the stopped run, as the Resume button does; return at once."""
         session = self._session
         if session is not None and session.can_resume and self._takes_over():
             self._begin(session, resumed=True)
 
     def _takes_over(self) -> bool:
-        """Whether a run may begin now; if so, no other one may until it has ended."""
+        """Reserve the screen for a new run; return False if a run is active or the screen is closed."""
         with self._lock:
             may = not (self._is_running or self._closed)
             self._is_running = self._is_running or may
@@ -158,12 +159,12 @@ class RunScreen(Screen):
         self._presenter = background(functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop)
 
     def stop(self) -> None:
-        """Have the run end with what it has, as the Stop button does; returns at once."""
+        """End the run early and keep its results, as the Stop button does; return at once."""
         if self._session is not None:
             self._session.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing runs and the end is on the screen; False after ``timeout`` seconds."""
+        """Wait until the run has ended and its end is shown; return False after ``timeout`` seconds."""
         if self._presenter is not None:
             self._presenter.join(timeout)
             return not self._presenter.is_alive()
@@ -173,20 +174,20 @@ class RunScreen(Screen):
         raise NotImplementedError
 
     def _show_run(self, session: Any, resumed: bool) -> None:
-        """Show a run until it has ended; the only writer of these traits."""
+        """Show a run until it has ended. Nothing else may write the traits of these widgets."""
         raise NotImplementedError
 
     def _show_broken(self, trace: str) -> None:
         raise NotImplementedError
 
     def _show_ended(self, session: Any) -> None:
-        """The run has ended, and another one may begin."""
+        """Update the screen after the run has ended, when another may begin."""
         self._controls_changed()
 
     def _present(self, session: Any, resumed: bool) -> None:
         try:
             self._show_run(session, resumed)
-        except Exception:  # what cannot be shown must not lock the screen
+        except Exception:  # an error while showing a run must not lock the screen
             session.wait()
             self.result = session.result
             self._show_broken(traceback.format_exc())
@@ -201,17 +202,17 @@ class RunScreen(Screen):
     # ---- the end --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop a run, remove the view and forget data and runs; ``result`` stays."""
+        """Stop the run, remove the view and forget data and runs; ``result`` stays."""
         with self._lock:
             self._closed = True
             running = self._is_running
         self.stop()
         super().close()
-        if not running:  # else the presenter does when the run has ended
+        if not running:  # otherwise the presenter forgets them when the run has ended
             self._forget()
 
     def _forget(self) -> None:
         self._session = self._ready = None
         self._loader.close()
-        self._record.close()
+        self._output.close()
         give_back()

@@ -1,6 +1,6 @@
-"""The schema editor: a row of controls for each column of a user's table, for what is declared publicly about it.
+"""The schema editor: controls for what is publicly declared about each column of a user's table.
 
-Nothing here sees a record: the editor is made from the names of columns and from roles that follow from their types.
+The editor sees no record. It is made from the columns' names, and from roles that follow from their types.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.widgets.workbench.declarations import LABELS, ROLES, ColumnDeclar
 
 __all__ = ["SchemaEditor"]
 
-_MOST_ROWS = 60  # columns that are edited one by one
+_MOST_ROWS = 60  # columns that get a row of controls each
 _STYLE = {"description_width": "128px"}
 
 # what each role declares: (attribute, label, placeholder)
@@ -28,15 +28,15 @@ _CONTROLS = {
         ("whole", "whole numbers", ""),
     ],
     "category": [
-        ("values", "its values", "all that can occur: a, b, c"),
+        ("values", "all values", "all possible ones: a, b, c"),
         ("other", "other values allowed", ""),
     ],
     "target": [
         ("positive", "positive value", "optional: counts as 1"),
-        ("threshold", "or threshold", "optional: above it is 1"),
+        ("threshold", "or threshold", "optional: 1 above it"),
         ("classes", "or all classes", "optional: a, b, c"),
     ],
-    LABELS: [("classes", "all classes", "names: a, b, c; or how many")],
+    LABELS: [("classes", "all classes", "names: a, b, c; or number")],
     "group": [("groups", "all groups", "names: a, b, c")],
 }
 _OF_ROLE = {
@@ -51,12 +51,12 @@ _NO_PICK = ("none", "")
 
 
 class SchemaEditor:
-    """The controls for what is declared about one table; ``view`` is what to put on the screen.
+    """Controls for what is declared about one table; ``view`` is the widget to display.
 
     :param columns: of the table, with the roles that follow from their types; none for images.
-    :param roles: those that a column can have, by its name; all of ``ROLES`` by default.
+    :param roles: the roles that each column can have, by name; all of ``ROLES`` by default.
     :param on_change: called without arguments after every change.
-    :param declaration: an earlier one of the same columns, to go on from.
+    :param declaration: an earlier declaration of the same columns to start with.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SchemaEditor:
     ) -> None:
         self._roles, self._on_change = roles, on_change
         self._wide = len(columns) > _MOST_ROWS
-        if self._wide:  # no row of their own, in which their values could be declared
+        if self._wide:  # columns get no rows, so the values of categories cannot be declared
             columns = tuple(replace(each, role="leave out") if each.role == "category" else each for each in columns)
         start = TableDeclaration(columns, same_bounds=self._wide) if declaration is None else declaration
         self._initial = {column.name: column for column in columns}
@@ -77,7 +77,7 @@ class SchemaEditor:
         self._make_fields(start)
         self._row_box = widgets.VBox()
         self._pickers = {role: self._picker(role) for role in self._picked_roles()}
-        # a block in the place of a flexible box, in which rows would shrink
+        # display: block, because rows in a flexible box would shrink
         scrolled = widgets.Box([self._row_box], layout={"display": "block", "max_height": "420px", "overflow": "auto"})
         shown: list[Any] = [self.unit.view]
         if columns:
@@ -93,14 +93,14 @@ class SchemaEditor:
         self._arrange()
 
     def declaration(self) -> TableDeclaration:
-        """What the controls say now."""
+        """The declaration in the controls."""
         return TableDeclaration(
             tuple(self._columns.values()), self.same_bounds.value, self.low.value, self.high.value,
             self.private_scaling.value, self.unit.value, self.evaluation_fraction.value, self.evaluation_is_public.value,
         )  # fmt: skip
 
     def show(self, problems: Mapping[str, str]) -> dict[str, str]:
-        """Put each problem beside its control and take all others away; returns those that have no place here."""
+        """Show each problem beside its control and hide all others; return those that have no control here."""
         left: dict[str, str] = {}
         by_row: dict[str, list[str]] = {name: [] for name in self._rows}
         of_fields = {"bounds": ""} | dict.fromkeys(self._general, "")
@@ -124,11 +124,14 @@ class SchemaEditor:
         return left
 
     def row(self, column: str) -> Any:
-        """The box of a column's controls; ``KeyError`` where it has no row of its own."""
+        """The box of a column's controls.
+
+        :raises KeyError: if the column has no row.
+        """
         return self._rows[column].view
 
     def close(self) -> None:
-        """Take the controls away, in the browser too."""
+        """Close the controls, in the browser too."""
         fields.close_all(self.view)
 
     def _make_fields(self, start: TableDeclaration) -> None:
@@ -145,7 +148,7 @@ class SchemaEditor:
             "private_scaling",
             "scale by private mean and sd",
             start.private_scaling,
-            help="The private records' own, in the place of bounds: outside the guarantee.",
+            help="Uses the private records' own mean and sd instead of bounds: outside the guarantee.",
         )
         self._badge = widgets.HTML(markup.badge("outside the guarantee"))
         self.evaluation_fraction = fields.text(
@@ -165,13 +168,13 @@ class SchemaEditor:
 
     def _introduction(self) -> list[str]:
         if not self._wide:
-            return ["Declare what is publicly known of each column. Nothing is read off the records."]
+            return ["Declare what is publicly known about each column. Nothing is computed from the records."]
         texts = sum(column.role == "leave out" for column in self._initial.values())
         lines = [f"{len(self._initial)} columns, with the same publicly known bounds for all numbers."]
-        return lines + [f"{texts} of them hold no numbers and are left out."] * bool(texts)
+        return lines + [f"{texts} of them do not contain numbers and are left out."] * bool(texts)
 
     def _picked_roles(self) -> list[str]:
-        """The roles that a wide table gives to one column each, by menus of their names."""
+        """The roles for which a wide table has a menu of columns."""
         open_roles = [role for name in self._columns for role in self._roles.get(name, ROLES)]
         return [role for role in ("target", "group") if self._wide and open_roles.count(role) > 1]
 
@@ -194,7 +197,7 @@ class SchemaEditor:
         self._on_change()
 
     def _arrange(self) -> None:
-        """Show a row for each column (of a wide table: for target and group), and bounds where they are asked for."""
+        """Show a row for each column (for target and group in a wide table), and the fields for bounds that are needed."""
         wanted = {
             name: (column.role,) if self._wide else self._roles.get(name, ROLES)
             for name, column in self._columns.items()
@@ -226,7 +229,7 @@ class SchemaEditor:
 
 
 class _Row:
-    """The controls of one column: its role, what that role declares, and the place of its error."""
+    """The controls of one column: its role, the fields of that role, and a line for errors."""
 
     def __init__(
         self, declared: ColumnDeclaration, roles: tuple[str, ...], ranged: bool, on_edit: Callable[[ColumnDeclaration], None]
@@ -244,13 +247,13 @@ class _Row:
         self._fill()
 
     def arrange(self, ranged: bool) -> None:
-        """Ask for bounds, or no longer."""
+        """Show or hide the fields for bounds."""
         if ranged != self._ranged:
             self._ranged = ranged
             self._fill()
 
     def show(self, texts: list[str]) -> None:
-        """What is wrong with this column; nothing for none."""
+        """Show what is wrong with this column."""
         fields.say(self._error, "".join(map(markup.problem, texts)))
 
     def _fill(self) -> None:

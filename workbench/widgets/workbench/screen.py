@@ -1,7 +1,7 @@
-"""The workbench screen: choose a model and data, set the privacy, watch a private fit, read what is promised.
+"""The workbench screen: choose model, data and privacy, watch a private fit, and read its guarantee.
 
-What a plan would mean is computed beforehand, whenever the controls have stopped changing, and the fit is compiled, so
-that pressing Fit starts it.
+Whenever the controls have stopped changing, the consequences of the plan are computed and the fit is compiled, so that it
+starts as soon as Fit is pressed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.data import Dataset
 from workbench.plots import png
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
-from workbench.widgets.ledger.strip import PROBLEMS, LedgerStrip, Seen, prepare_saved
+from workbench.widgets.ledger.panel import PROBLEMS, LedgerPanel, Seen, prepare_saved
 from workbench.widgets.ledger.words import result_words
 from workbench.widgets.workbench.history_panel import HistoryPanel
 from workbench.widgets.workbench.live_panel import LivePanel
@@ -33,7 +33,7 @@ __all__ = ["Workbench"]
 
 
 class _Ready(NamedTuple):
-    """A fit that could start now, with what the screen says about it beforehand."""
+    """A fit that could start now, with what the screen shows about it beforehand."""
 
     settings: Settings
     prepared: Any
@@ -41,21 +41,23 @@ class _Ready(NamedTuple):
     diagram: tuple[bytes, str]
 
     def fits(self, settings: Settings) -> bool:
-        """Whether it is what ``settings`` ask for and has not begun: each run draws its own noise."""
+        """Whether it has these settings and has not begun, because each run must draw its own noise."""
         return self.settings.key == settings.key and not self.prepared.has_begun
 
 
 class Workbench(RunScreen):
     """The interactive workbench; display it in a notebook cell.
 
-    :param model: name of the model chosen first. :param options: its options that differ from their defaults.
-    :param data: name of an embedded data set, or a ``Dataset``.
-    :param epsilon: > 0. :param delta: None for the largest power of ten below 1/N.
-    :param iterations: planned steps; None for the rule of ``workbench.fitting.defaults``.
-    :param ledger: where fits of private records are entered, as ``workbench.fit`` takes it.
+    After a fit, ``result`` is its ``FitResult``. It is None before and during a fit, and after one that raised an error.
+    ``results`` has the results of all fits of this screen.
 
-    After a fit, ``result`` is its ``FitResult``; it is None before, during and after one that broke. ``results`` has those
-    of all fits of this screen.
+    :param model: name of the model chosen first.
+    :param data: name of a data set, or a ``Dataset``.
+    :param epsilon: > 0.
+    :param delta: None for the largest power of ten below 1/N.
+    :param iterations: planned steps; None for the rule of ``workbench.fitting.defaults``.
+    :param options: options of the model that differ from their defaults.
+    :param ledger: where fits of private records are entered, as ``workbench.fit`` takes it.
     """
 
     def __init__(
@@ -80,11 +82,11 @@ class Workbench(RunScreen):
         self._outlooks, self._compilations = Latest("dpvi-outlook"), Latest("dpvi-ahead")
         super().__init__(model, data, options or {}, self._outlooks, self._compilations)
         self._book = ledger_in_code(ledger)
-        self._last_ready: _Ready | None = None  # of the last fit, for another one of the same plan
-        self._newest: Any = None  # the fit prepared last, whose compiled steps the next may share
+        self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
+        self._newest: Any = None  # the fit prepared last; the next one may share its compiled steps
         self.privacy = PrivacyPanel(epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed)
         self.run = RunPanel(self._controls_changed)
-        self.ledger = LedgerStrip(self._controls_changed, self.resume_saved, self._look_again)
+        self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
         more = widgets.Tab(
@@ -103,7 +105,7 @@ class Workbench(RunScreen):
     # ---- controls -------------------------------------------------------------------------------------------------
 
     def settings(self) -> Settings:
-        """What the controls say now."""
+        """The settings in the controls."""
         source = self.data.source()
         return Settings(
             model=self.model.name,
@@ -118,11 +120,11 @@ class Workbench(RunScreen):
         )
 
     def problems(self) -> dict[str, str]:
-        """``{argument: what is wrong}``, as far as it can be told at once."""
+        """``{argument: what is wrong with it}``, as far as is known without computing the plan."""
         return {**self.model.problems(), **self.data.problems(), **self.privacy.problems()}
 
     def _follow_problems(self) -> None:
-        self.privacy.show_unknown("Mend what is marked, and the consequences are shown here.")
+        self.privacy.show_unknown("Fix the highlighted fields to see what this plan implies.")
         self.ledger.show_unknown()
 
     def _follow(self, settings: Settings) -> None:
@@ -136,7 +138,7 @@ class Workbench(RunScreen):
         self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
-        """Each problem beside the field it is about; what no panel knows beside the data."""
+        """Show each problem beside its field, or beside the data if it has none."""
         known = {*self.privacy.values(), "device"}
         mine = {name: text for name, text in problems.items() if name in known}
         options = {name: text for name, text in problems.items() if name == "model" or name in self.model.fields}
@@ -158,12 +160,12 @@ class Workbench(RunScreen):
             return last._replace(prepared=last.prepared.again())
         prepared = settings.prepare(self._loader.load(settings.data))
         if self._newest is not None:
-            prepared.share(self._newest)  # another epsilon, say, needs nothing compiled anew
+            prepared.share(self._newest)  # nothing is compiled again for another epsilon, for example
         self._newest = prepared
         try:
             figure = prepared.model.diagram(prepared.data)
             diagram = png(figure), figure.get_label()
-        except Exception:  # a picture of a model that cannot be drawn must not keep it from being fitted
+        except Exception:  # a model can be fitted even if its diagram cannot be drawn
             diagram = b"", ""
         return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram)
 
@@ -199,13 +201,13 @@ class Workbench(RunScreen):
             self._compilations.ask(prepared.compile, lambda _: None)
 
     def _look_up(self, ready: _Ready) -> Seen:
-        """What the ledger says of the records of ``ready``; it may take seconds."""
+        """Read what the ledger says about the records of ``ready``. This may take seconds."""
         session = self._session
         own = session.prepared.recording.folder if session is not None and session.can_resume else None
         return self.ledger.look(ready.prepared, ready.settings.over_cap, own)
 
     def _look_again(self) -> None:
-        """Have the ledger read again for what the screen shows, in the background."""
+        """Read the ledger again in the background."""
         ready = self._ready
         if ready is not None:
             self._outlooks.ask(lambda: self._look_up(ready), lambda seen: self._show_spent(ready, seen))
@@ -220,7 +222,7 @@ class Workbench(RunScreen):
     # ---- running --------------------------------------------------------------------------------------------------
 
     def fit(self) -> None:
-        """Start a fit of what the controls say, as the Fit button does; returns at once."""
+        """Start a fit with the settings in the controls, as the Fit button does; return at once."""
         problems = self.problems()
         if problems:
             self._show_problems(problems)
@@ -237,13 +239,13 @@ class Workbench(RunScreen):
         self._begin(session, resumed=False)
 
     def resume(self) -> None:
-        """Go on with a stopped fit, as the Resume button does; returns at once."""
+        """Resume a stopped fit, as the Resume button does; return at once."""
         if self._session is not None:
             self._session.compares = bool(self.run.baseline.value)
         super().resume()
 
     def resume_saved(self, run: Any) -> None:
-        """Go on with a fit whose process has ended, as the button beside it does; returns at once.
+        """Resume a fit whose process has ended, as the button beside it does; return at once.
 
         :param run: a ``resuming.SavedRun`` of the chosen records.
         """
@@ -268,9 +270,11 @@ class Workbench(RunScreen):
         self.ledger.enable(not running)
 
     def show_result(self, result: Any, dataset: Dataset) -> None:
-        """Show the result of a fit that was made elsewhere, as if it were this screen's last one; nothing is fitted.
+        """Show the result of a fit that ran elsewhere, as if it were this screen's last fit.
 
-        :param dataset: that it was fitted to. While a fit runs here, nothing happens.
+        Nothing is fitted. While a fit runs on this screen, nothing happens.
+
+        :param dataset: the data set of the fit.
         """
         if not self._takes_over():
             return
@@ -324,10 +328,10 @@ class Workbench(RunScreen):
         spent = result_words(result)
         self.outcome.show(result, dataset if session.prepared.shows_metrics else None, session.cautions, spent)
         self.history.add(result, continues=resumed)
-        self._leave_record(result, session.cautions, spent)
+        self._write_output(result, session.cautions, spent)
 
-    def _leave_record(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
-        """Ordinary static output under the widget, folded: it stays when the notebook is closed."""
-        run = f"{result.model} on {result.data['name']}, {result.state}, epsilon {result.guarantee.epsilon:g}"
+    def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
+        """Write folded static output under the widget, which stays when the notebook is closed."""
+        run = f"{result.model} on {result.data['name']}, {result.status}, epsilon {result.guarantee.epsilon:g}"
         picture = markup.image(bytes(self.live.picture.value), "ELBO and a score over steps", 700) if result.history else ""
-        self._record.leave(run, picture + guarantee_card(result, cautions, spent) + posterior_table(result))
+        self._output.write(run, picture + guarantee_card(result, cautions, spent) + posterior_table(result))

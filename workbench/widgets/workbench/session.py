@@ -1,4 +1,4 @@
-"""One fit in a background thread: what it last showed, how it ended, and flags to stop it and go on. No widgets here."""
+"""One fit in a background thread: its progress, its end, and flags to stop and resume it. No widgets here."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ __all__ = ["Progress", "Session", "clock", "warm_up"]
 
 @dataclass(frozen=True)
 class Progress:
-    """What a screen needs to know at one moment.
+    """The progress of a fit at one moment.
 
     :param stage: "preparing", "compiling", "fitting", "comparing" (the fit without privacy) or "ended".
-    :param snapshot: the newest, None before the first. :param history: metrics so far.
-    :param seconds_left: None while unknown. :param stage_seconds: how long this stage has lasted.
+    :param snapshot: the newest one; None before the first.
+    :param history: metrics so far.
+    :param seconds_left: None while unknown.
+    :param steps_per_second: None while unknown.
+    :param stage_seconds: how long this stage has lasted.
     """
 
     stage: str
@@ -38,10 +41,10 @@ class Progress:
 
 
 class Session(Stoppable):
-    """Runs one fit in a daemon thread; other threads read ``progress()`` and may call ``stop()``.
+    """One fit in a daemon thread. Other threads read ``progress()`` and may call ``stop()``.
 
-    :param prepare: makes the ``PreparedFit``, in the thread of the fit.
-    :param baseline: afterwards, also fit without privacy (``workbench.fitting.baseline``).
+    :param prepare: makes the ``PreparedFit``, in the fit's thread.
+    :param baseline: whether to fit without privacy afterwards (``workbench.fitting.baseline``).
     """
 
     def __init__(self, prepare: Callable[[], Any], *, baseline: bool = False) -> None:
@@ -50,7 +53,7 @@ class Session(Stoppable):
         self.result: FitResult | None = None
         self.baseline: dict[str, float] | None = None
         self.problem = ""
-        self.argument = self.expectation = ""  # of the argument that cannot be used
+        self.argument = self.expectation = ""  # the argument that was rejected, and why
         self.details = ""
         self.cautions: tuple[str, ...] = ()
         self._prepare = prepare
@@ -63,7 +66,7 @@ class Session(Stoppable):
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin, or go on after a stop where ``can_resume``; returns at once."""
+        """Begin the fit, or resume it if ``can_resume``; return at once."""
         with self._lock:
             self._enter("preparing")
             self._timed_from = None
@@ -72,7 +75,7 @@ class Session(Stoppable):
 
     @property
     def can_resume(self) -> bool:
-        """Whether ``start`` would go on where a stopped fit is."""
+        """Whether ``start`` would resume a stopped fit."""
         return self.ended and self.prepared is not None and bool(self.prepared.can_resume)
 
     @property
@@ -100,7 +103,7 @@ class Session(Stoppable):
         try:
             if self.prepared is None:
                 self.prepared = self._prepare()
-                if self.prepared.can_resume:  # of a process that has ended: its curves go on
+                if self.prepared.can_resume:  # its process has ended; continue its curves
                     self._history = self.prepared.result().history
             with self._lock:
                 self._enter("compiling")
@@ -110,13 +113,13 @@ class Session(Stoppable):
                 self._show(snapshot)
                 self.details = snapshot.details
             self.result = self.prepared.result()
-            if self.compares and self.baseline is None and self.result.state == "done":
+            if self.compares and self.baseline is None and self.result.status == "done":
                 self._compare()
         except (_validate.ArgumentError, LedgerError, PrivacyModelError) as error:
             self.argument, self.problem, self.expectation = getattr(error, "argument", "model"), str(error), str(error)
             if isinstance(error, _validate.ArgumentError):
                 self.problem, self.expectation = error.worded(REMEDIES), error.explained(REMEDIES)
-        except Exception as error:  # a thread has no caller to raise to: the screen tells, with the traceback folded
+        except Exception as error:  # a thread has no caller to raise to, so the screen shows the error
             self.problem = f"The fit ended with an error ({type(error).__name__}: {error})."
             if self._snapshot is not None and self._snapshot.step:
                 self.problem += f" Count epsilon = {self.prepared.privacy.epsilon:g} as spent."
@@ -132,11 +135,11 @@ class Session(Stoppable):
             self.baseline = without_privacy(self.prepared, self._stop.is_set)
             if self.baseline is None and not self.stopping:
                 self.problem = "There is no comparison without privacy: " + (
-                    "that fit did not stay finite."
+                    "its values became infinite or NaN."
                     if self.prepared.shows_metrics
-                    else "the evaluation records are private, and their curves were not asked for."
+                    else "the evaluation records are private, and their curves were not requested."
                 )
-        except Exception as error:  # the private fit is there, and must not be lost for a comparison
+        except Exception as error:  # a failed comparison must not lose the private fit
             self.problem = f"The comparison without privacy failed ({type(error).__name__}: {error})."
             self.details = traceback.format_exc()
 
@@ -152,7 +155,7 @@ class Session(Stoppable):
 
 
 def warm_up() -> threading.Thread:
-    """Import what a first fit needs in the background, so that the first click finds it there."""
+    """Import the modules for a first fit in the background, so that the first click is fast."""
 
     def load() -> None:
         from workbench.fitting import fits  # noqa: F401
@@ -161,7 +164,7 @@ def warm_up() -> threading.Thread:
 
 
 def clock(seconds: float) -> str:
-    """ "8 s", "2 min 05 s", "1 h 03 min"."""
+    """A duration such as "8 s", "2 min 05 s" or "1 h 03 min"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

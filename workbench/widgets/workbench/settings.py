@@ -1,4 +1,4 @@
-"""What the controls say, as a frozen dataclass: checked field by field, and printed as the code that repeats the run."""
+"""The settings in the Workbench's controls, as a frozen dataclass: checked field by field, and printed as code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.widgets.workbench.data_source import DataSource, Same
 
 __all__ = ["PRIVACY_FIELDS", "Settings", "ledger_in_code", "named_in_code", "problems_of"]
 
-# what the privacy panel decides, by the names that ``workbench.fit`` has for it
+# the fields of the privacy panel, by their names in ``workbench.fit``
 PRIVACY_FIELDS = (
     "epsilon", "delta", "iterations", "sampling_rate", "batch_size", "sampler", "relation", "clip", "clipping",
     "learning_rate", "average",
@@ -26,7 +26,7 @@ _DEFAULTS = {"sampler": "poisson", "clipping": "flat"}
 
 
 def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """``{argument: what is wrong with it}`` of the privacy fields, as far as it can be told without model and data."""
+    """``{argument: what is wrong with it}`` for the privacy fields, as far as is known without model and data."""
     sampler = values.get("sampler") or "poisson"
 
     def optional(name: str, check: Callable[..., Any], **limits: Any) -> Callable[[], Any]:
@@ -53,9 +53,9 @@ def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def ledger_in_code(ledger: Any) -> str | bool | None:
-    """``ledger`` of ``workbench.fit`` as code has it: None, False or the path of its file.
+    """The argument ``ledger`` of ``workbench.fit`` in code: None, False or the path of its file.
 
-    :raises ArgumentError: naming ``ledger``, if it is none of these and no ``Ledger``.
+    :raises ArgumentError: naming ``ledger``, if it is not one of these or a ``Ledger``.
     """
     check_ledger(ledger)
     if ledger is None or ledger is False:
@@ -64,7 +64,7 @@ def ledger_in_code(ledger: Any) -> str | bool | None:
 
 
 def named_in_code(model: str, options: Mapping[str, Any], data: DataSource) -> tuple[list[tuple[str, str]], str]:
-    """(what it does, statement) of each line that makes model and data, and the two as arguments of a call."""
+    """Lines (title, statement) that make model and data, and the two as arguments of a call."""
     lines = []
     model, records = repr(model), data.code
     if options:
@@ -81,13 +81,17 @@ def named_in_code(model: str, options: Mapping[str, Any], data: DataSource) -> t
 
 @dataclass(frozen=True)
 class Settings:
-    """One plan as the controls show it; None stands for what is chosen automatically.
+    """One plan as the controls show it. None means that a value is chosen automatically.
 
-    :param model: name in the gallery. :param options: of the model, where they are not the default.
-    :param data: where the records come from. :param privacy: values of ``PRIVACY_FIELDS``.
-    :param device: as ``workbench.fit`` takes it. :param evaluate_private: show curves of private evaluation records.
-    :param baseline: also fit without privacy, for comparison; it changes nothing about the private fit.
-    :param ledger: as ``ledger_in_code`` has it. :param over_cap: why the records' cap may be overrun; None to keep it.
+    :param model: name in the gallery.
+    :param data: the source of the records.
+    :param privacy: values of ``PRIVACY_FIELDS``.
+    :param options: options of the model that differ from their defaults.
+    :param device: as in ``workbench.fit``.
+    :param evaluate_private: whether to show curves of private evaluation records.
+    :param baseline: whether to fit without privacy too, for comparison; the private fit stays the same.
+    :param ledger: as ``ledger_in_code`` returns it.
+    :param over_cap: the reason to exceed the records' cap; None to respect it.
     """
 
     model: str
@@ -102,7 +106,7 @@ class Settings:
     _definition: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        """Note which model has the name now: a cell that is run again may register another one."""
+        """Remember the model that has this name now, because a cell may register another one later."""
         object.__setattr__(self, "_definition", Same(registry.definition(self.model)))
 
     @property
@@ -116,9 +120,10 @@ class Settings:
         )  # fmt: skip
 
     def prepare(self, dataset: Dataset) -> Any:
-        """The prepared fit.
+        """Prepare the fit.
 
-        :raises ArgumentError: naming the argument. :raises PrivacyModelError: naming the site.
+        :raises ArgumentError: naming the argument.
+        :raises PrivacyModelError: naming the site.
         """
         from workbench.fitting import fits
 
@@ -137,7 +142,7 @@ class Settings:
         return "\n".join(line for _, line in self._lines())
 
     def _lines(self) -> list[tuple[str, str]]:
-        """(what it does, statement)."""
+        """Lines (title, statement)."""
         lines, names = named_in_code(self.model, self.options, self.data)
         arguments: dict[str, Any] = self._given()
         if self.device is not None:
@@ -153,11 +158,11 @@ class Settings:
         return lines
 
     def as_cells(self) -> str:
-        """The same and what belongs to it, as notebook cells in the percent format (``# %%`` begins a cell)."""
+        """The run and what follows it as notebook cells, in the percent format (``# %%`` begins a cell)."""
         cells = [
             ("The DP-VI workbench", "import workbench as wb"),
             *self._lines(),
-            ("What is promised, to whom, on which conditions", "print(result.guarantee.statement())"),
+            ("The guarantee and its conditions", "print(result.guarantee.statement())"),
             ("The posterior", "result.summary()"),
             ("Curves on the evaluation records", "result.plot()"),
             ("All pictures that this result can draw", "list(result.pictures)"),

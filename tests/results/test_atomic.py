@@ -1,4 +1,4 @@
-"""Saving over an older result: a load gives the old one, the new one or a sentence, wherever a process died."""
+"""Saving over an older result: loading returns the old one, the new one or an error, wherever a process died."""
 
 import contextlib
 import dataclasses
@@ -15,17 +15,17 @@ import pytest
 
 import workbench as wb
 from workbench import plots
-from workbench.results import FitResult, _whole
+from workbench.results import FitResult, _atomic
 
 FOLLOWED = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}
 
 
 class Died(BaseException):
-    """The process ended here: whatever it would have done on the disk afterwards is not done."""
+    """The process ended here, and does nothing more on the disk."""
 
 
 class Disk:
-    """What Python does to files of a folder, counted by its audit events; from number ``last`` on nothing is done."""
+    """Counts what Python does to the files of a folder, by its audit events, and does nothing from number ``last`` on."""
 
     def __init__(self):
         self.folder, self.count, self.last = None, 0, None
@@ -56,7 +56,7 @@ def disk():
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Pictures and reports that say whose they are and take no time."""
+    """Quick pictures and reports that say which result they belong to."""
     monkeypatch.setattr(plots, "png", lambda _: b"a picture")
     monkeypatch.setattr(FitResult, "plot", lambda *_: None)
     monkeypatch.setattr(FitResult, "report", lambda self: f"epsilon = {self.guarantee.epsilon}")
@@ -64,7 +64,7 @@ def quick(monkeypatch):
 
 @pytest.fixture(scope="module")
 def result_of(done):
-    """A result whose every number is its epsilon."""
+    """A result in which every number is its epsilon."""
 
     def made(epsilon):
         return dataclasses.replace(
@@ -78,7 +78,7 @@ def result_of(done):
 
 
 def epsilon_of(folder):
-    """The one epsilon that a saved result, its parameters, its draws and its report are of."""
+    """The one epsilon in a saved result, its parameters, draws and report."""
     loaded = wb.load(folder)
     numbers = {float(each) for part in (loaded.params, loaded.draws) for value in part.values() for each in np.unique(value)}
     assert numbers == {loaded.guarantee.epsilon}
@@ -88,7 +88,7 @@ def epsilon_of(folder):
 
 
 def without_digests(folder):
-    """As versions before digests wrote it."""
+    """Rewrite a result as versions without digests did."""
     values = json.loads((folder / "result.json").read_text())
     del values["files"], values["digest"]
     (folder / "result.json").write_text(json.dumps(values))
@@ -228,7 +228,7 @@ print("alive")
 
 @pytest.mark.integration
 def test_a_disk_that_is_full_is_an_error_and_not_the_end_of_the_process(tmp_path):
-    """HDF5 ends the process by SIGSEGV when it cannot write what is left of a file of its own."""
+    """HDF5 crashes the process with SIGSEGV when it cannot write the rest of a file."""
     with contextlib.ExitStack() as mounted:
         for size in ("8k", "16k", "20k", "60k"):
             (tmp_path / size).mkdir()
@@ -249,17 +249,17 @@ def test_a_disk_that_is_full_is_an_error_and_not_the_end_of_the_process(tmp_path
 
 
 def test_another_process_that_writes_is_waited_for(quick, result_of, tmp_path, monkeypatch):
-    if _whole.fcntl is None:
+    if _atomic.fcntl is None:
         pytest.skip("no locks here")
     result_of(0.5).save(tmp_path)
-    monkeypatch.setattr(_whole, "_PATIENCE", 0.1)
-    with _whole._locked(tmp_path), pytest.raises(BlockingIOError):
+    monkeypatch.setattr(_atomic, "_LOCK_TIMEOUT", 0.1)
+    with _atomic._locked(tmp_path), pytest.raises(BlockingIOError):
         result_of(8.0).save(tmp_path)
     assert epsilon_of(tmp_path) == 0.5
 
 
 def test_without_locks_saving_goes_on(quick, result_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(_whole, "fcntl", None)
+    monkeypatch.setattr(_atomic, "fcntl", None)
     result_of(0.5).save(tmp_path)
     result_of(8.0).save(tmp_path)
     assert epsilon_of(tmp_path) == 8.0

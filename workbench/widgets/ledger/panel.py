@@ -1,6 +1,6 @@
-"""The ledger's lines below the Fit button: what is spent on the chosen records, what a cap leaves, what can be gone on with.
+"""The ledger below the Fit button: what was spent on the chosen records, what a cap leaves, and fits to resume.
 
-``LedgerStrip.look`` reads the ledger, off the main thread; ``show`` puts on the screen what it found.
+``LedgerPanel.look`` reads the ledger, off the main thread; ``show`` displays what it found.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from workbench.widgets.ledger import words
 if TYPE_CHECKING:
     from workbench.fitting.resuming import SavedRun
 
-__all__ = ["PROBLEMS", "LedgerStrip", "Seen", "prepare_saved"]
+__all__ = ["PROBLEMS", "LedgerPanel", "Seen", "prepare_saved"]
 
-PROBLEMS = ("ledger", "over_cap", "run")  # arguments whose problems stand here
+PROBLEMS = ("ledger", "over_cap", "run")  # arguments whose problems are shown here
 _MANY = 1_000_000
 _SHOWN_RUNS = 3
-_QUIET_SECONDS = 120  # after which a run that is in no ledger, and writes no checkpoint, is taken to have ended
+_QUIET_SECONDS = 120  # without a new checkpoint, after which a run that is in no ledger counts as ended
 _SHARED = {
     "records": "they have records in common",
     "columns": "they have values of columns in common",
-    NOT_COMPARED: "it was entered with another key, so that nobody can tell whether they share records",
+    NOT_COMPARED: "it was entered with another key, so it is unknown whether they share records",
 }
 
 
 class Seen(NamedTuple):
-    """What the ledger said of the records of a prepared fit, when it was looked at.
+    """What the ledger says about the records of a prepared fit.
 
-    :param said: HTML. :param fits: HTML of their table, "" for none.
-    :param problems: ``{argument: why}`` where a cap does not allow the fit and no reason to go over it is given.
+    :param said: as HTML.
+    :param fits: HTML of the table of fits, "" for none.
+    :param problems: ``{argument: why}`` if a cap does not allow the fit and no reason to exceed it is given.
     :param goes_over: whether the fit, or the rest of one of ``runs``, needs such a reason.
-    :param runs: of the same records, that can be gone on with. :param refused: those that need a reason.
+    :param runs: runs on the same records that can be resumed.
+    :param refused: those of ``runs`` that need a reason.
     """
 
     said: str
@@ -54,11 +56,14 @@ class Seen(NamedTuple):
     refused: tuple[SavedRun, ...] = ()
 
 
-class LedgerStrip:
-    """``view`` is what to put on the screen. ``reason`` is the field for why a cap is gone over, seen where one would be.
+class LedgerPanel:
+    """The ledger beside a fit; ``view`` is the widget to display.
 
-    :param on_change: called after a change of the reason. :param on_resume: called with the run whose button was pressed.
-    :param on_refresh: called when the ledger is to be looked at again.
+    ``reason`` is the field for the reason to exceed a cap, shown when a fit would exceed one.
+
+    :param on_change: called after a change of the reason.
+    :param on_resume: called with the run whose button was pressed.
+    :param on_refresh: called when the ledger is to be read again.
     """
 
     def __init__(
@@ -66,21 +71,21 @@ class LedgerStrip:
     ) -> None:
         self._on_resume = on_resume
         self._forgetting = False
-        self._key: Hashable = None  # of the data source that all this is about
+        self._key: Hashable = None  # of the data source that is shown
         self._source: tuple[Dataset, DatasetId, str] | None = None
         self._listed: tuple[Any, list[SavedRun]] = (None, [])
         self._enabled, self._closed = True, False
         self._refused_before = False
         self._said = widgets.HTML(layout=widgets.Layout(flex="1 1 300px", min_width="0"))
         self.refresh = widgets.Button(
-            description="Read again",
+            description="Refresh",
             icon="refresh",
-            tooltip="Look into the ledger again",
+            tooltip="Read the ledger again",
             layout=widgets.Layout(width="112px", flex="0 0 auto"),
         )
         self._problem = fields.line()
         self.reason = fields.text(
-            "over_cap", "reason to go over the cap", help="It is recorded, and counts for the next fit alone."
+            "over_cap", "reason to exceed the cap", help="The ledger keeps it. It holds only for the next fit."
         )
         self.reason.control.style.description_width = "176px"
         self.runs = widgets.VBox()
@@ -99,44 +104,45 @@ class LedgerStrip:
         self._clear("")
 
     def over_cap(self, key: Hashable) -> str | None:
-        """The reason that was written for the data source ``key``; None for none."""
+        """The reason to exceed the cap that was typed for the data source ``key``, or None."""
         return (self.reason.value.strip() or None) if key == self._key else None
 
-    # ---- looking --------------------------------------------------------------------------------------------------
+    # ---- reading --------------------------------------------------------------------------------------------------
 
     def look(self, prepared: Any, over_cap: str | None = None, own: Path | None = None) -> Seen:
-        """What the ledger says of the records of ``prepared``. It may take seconds: call it off the main thread.
+        """Read what the ledger says about the records of ``prepared``. This may take seconds: call it off the main thread.
 
-        :param over_cap: the reason that ``prepared`` was given. :param own: folder of a run that has a button elsewhere.
+        :param over_cap: the reason that ``prepared`` was given.
+        :param own: folder of a run that the Resume button resumes.
         """
         try:
             return self._look(prepared, over_cap, own)
         except ArgumentError as error:
-            return Seen(markup.problem(f"What is spent on these records is not known: {error}"))
-        except Exception as error:  # the rest of the screen works without; other errors' words may quote records
-            return Seen(markup.problem(f"What is spent on these records is not known ({type(error).__name__})."))
+            return Seen(markup.problem(f"The ledger cannot say what was spent on these records: {error}"))
+        except Exception as error:  # the rest of the screen works without the ledger; other messages may quote records
+            return Seen(markup.problem(f"The ledger cannot say what was spent on these records ({type(error).__name__})."))
 
     def _look(self, prepared: Any, over_cap: str | None, own: Path | None) -> Seen:
         dataset, account = prepared.spec.source, prepared.recording.account
         records, fingerprint = self._records(dataset)
-        standing = None if account.ledger is None else account.ledger.budget_status(records)
-        runs = self._runs(fingerprint, standing, own)
-        if standing is None:
+        budget = None if account.ledger is None else account.ledger.budget_status(records)
+        runs = self._runs(fingerprint, budget, own)
+        if budget is None:
             why = (
                 "These records are public: no privacy is spent."
                 if dataset.is_public
-                else "No ledger is kept (ledger=False)."
+                else "This fit is not entered in a ledger (ledger=False)."
             )
             return Seen(markup.quiet(why), runs=runs)
         fit, problems = prepared.guarantee(prepared.privacy.iterations), {}
         try:
-            standing.check([fit], prepared.privacy.seed)
+            budget.check([fit], prepared.privacy.seed)
         except CapError as error:
             problems = {error.argument: error.explained(words.REMEDIES)}
-        refused = tuple(run for run in runs if _is_refused(run, standing))
+        refused = tuple(run for run in runs if _is_refused(run, budget))
         return Seen(
-            _said(standing, fit, bool(problems), over_cap),
-            words.fits_table(standing) if standing.spends else "",
+            _said(budget, fit, bool(problems), over_cap),
+            words.fits_table(budget) if budget.spends else "",
             {} if over_cap else problems,
             bool(problems or refused),
             runs,
@@ -144,7 +150,7 @@ class LedgerStrip:
         )
 
     def _records(self, dataset: Dataset) -> tuple[DatasetId, str]:
-        """What a ledger is told about ``dataset``, and the user's own fingerprint of it; the last one's are kept."""
+        """The ledger's key of ``dataset`` and the user's own fingerprint of it; those of the last data set are kept."""
         from workbench.ledger.fingerprint import fingerprint
         from workbench.ledger.reservation import id_of
 
@@ -155,17 +161,17 @@ class LedgerStrip:
                 self._source = source
         return source[1:]
 
-    def _runs(self, fingerprint: str, standing: BudgetStatus | None, own: Path | None) -> tuple[SavedRun, ...]:
-        """Those of the same records that can be gone on with."""
-        with contextlib.suppress(OSError):  # one was deleted while it was looked at
+    def _runs(self, fingerprint: str, budget: BudgetStatus | None, own: Path | None) -> tuple[SavedRun, ...]:
+        """Saved runs of the same records that can be resumed."""
+        with contextlib.suppress(OSError):  # a run was deleted meanwhile
             runs = [run for run in self._saved_runs() if run.fingerprint == fingerprint and not run.is_finished]
-            ended = (run for run in runs if _has_ended(run, standing))
-            # the other button could give no reason to go over a cap
-            return tuple(run for run in ended if run.path != own or _is_refused(run, standing))
+            ended = (run for run in runs if _has_ended(run, budget))
+            # the Resume button resumes ``own``, but cannot give a reason to exceed a cap
+            return tuple(run for run in ended if run.path != own or _is_refused(run, budget))
         return ()
 
     def _saved_runs(self) -> list[SavedRun]:
-        """``resuming.saved_runs()``, which reads every checkpoint: only when one has changed."""
+        """``resuming.saved_runs()``. It reads every checkpoint, so it is called only when one has changed."""
         from workbench.fitting import checkpoints, resuming
 
         now = [(folder, folder.stat().st_mtime_ns) for folder in checkpoints.saved_runs()]
@@ -176,22 +182,22 @@ class LedgerStrip:
     # ---- showing --------------------------------------------------------------------------------------------------
 
     def computing(self, key: Hashable) -> None:
-        """The ledger is about to be looked at for the data source ``key``."""
-        if key != self._key:  # what was said, and a reason, were of other records
+        """Show that the ledger is being read for the data source ``key``."""
+        if key != self._key:  # the text and the reason are about other records
             self._key = key
             self._clear("reading the ledger…")
             self.forget_reason()
 
     def show_unknown(self) -> None:
-        """There is no plan, so it is not known what it would add."""
-        self._clear("What is spent on these records is shown with the consequences of the plan.")
+        """Show that there is no plan, so it is unknown what it would add."""
+        self._clear("What was spent on these records is shown together with the consequences of the plan.")
 
-    def _clear(self, said: str) -> None:
-        self._put(Seen(markup.quiet(said)))
+    def _clear(self, text: str) -> None:
+        self._put(Seen(markup.quiet(text)))
         self.refresh.layout.display = "none"
 
     def show(self, seen: Seen) -> bool:
-        """Show what ``look`` found; whether the problems beside other fields are to be shown anew."""
+        """Show what ``look`` found; return whether the problems beside other fields must be updated."""
         self._put(seen)
         self.refresh.layout.display = None
         if not seen.goes_over and self.reason.value:
@@ -210,43 +216,43 @@ class LedgerStrip:
             fields.close_all(row)
         more = len(seen.runs) - _SHOWN_RUNS
         if more > 0:
-            told = f"And {words.count(more, 'older fit')}: workbench resume, in a terminal, lists all."
-            self.runs.children = (*self.runs.children, widgets.HTML(markup.quiet(told)))
+            text = f"And {words.count(more, 'older fit')}: the command workbench resume lists all of them."
+            self.runs.children = (*self.runs.children, widgets.HTML(markup.quiet(text)))
 
     def _fill(self) -> None:
         self._table.value = self._fits if self.fold.is_open else ""
 
     def _row(self, run: SavedRun, refused: Sequence[SavedRun]) -> Any:
-        told = (
+        text = (
             f"A fit of these records stopped at step {run.step:,} of {run.steps:,} ({run.model}, epsilon {run.epsilon:g}, "
             f"{run.written[:16]})."
         )
         if run in refused:
-            told += " By now its rest would go over the cap."
+            text += " Its remaining steps would now exceed the cap."
         button = widgets.Button(
             description="Resume this fit", icon="forward", disabled=not self._enabled,
-            tooltip=f"Go on from step {run.step:,}; it spends no more than was reserved for it",
+            tooltip=f"Continue from step {run.step:,}; it spends no more than was reserved for it",
             layout=widgets.Layout(width="152px", flex="0 0 auto"),
         )  # fmt: skip
         button.on_click(lambda _: self._on_resume(run))
-        line = widgets.HTML(markup.sentence(told), layout=widgets.Layout(flex="1 1 260px", min_width="0"))
+        line = widgets.HTML(markup.sentence(text), layout=widgets.Layout(flex="1 1 260px", min_width="0"))
         return widgets.HBox([line, button], layout=widgets.Layout(flex_flow="row wrap", align_items="center"))
 
     def show_problems(self, problems: dict[str, str]) -> None:
-        """Say what is wrong with the ledger, the reason or a run to be gone on with."""
+        """Show what is wrong with the ledger, the reason or a run to resume."""
         self.reason.show_error(problems.get("over_cap", ""))
-        told = [f"{name}: {text}" for name, text in problems.items() if name != "over_cap"]
-        fields.say(self._problem, "".join(map(markup.problem, told)))
+        others = [f"{name}: {text}" for name, text in problems.items() if name != "over_cap"]
+        fields.say(self._problem, "".join(map(markup.problem, others)))
 
     def enable(self, enabled: bool) -> None:
-        """Let the buttons that go on with a fit be pressed, or not."""
+        """Enable or disable the buttons that resume a fit."""
         self._enabled = enabled
         for row in self.runs.children:
             if isinstance(row, widgets.HBox):
                 row.children[1].disabled = not enabled
 
     def forget_reason(self) -> None:
-        """A reason holds for one fit; not told as a change."""
+        """Empty the reason, which holds for one fit, without calling ``on_change``."""
         self._forgetting = True
         self.reason.value = ""
         self._forgetting = False
@@ -258,71 +264,69 @@ class LedgerStrip:
         self._listed = (None, [])
 
 
-def _said(standing: BudgetStatus, fit: Guarantee, is_refused: bool, over_cap: str | None) -> str:
-    """The lines of the ledger on private records."""
-    spent = f"Spent on these records: {words.spent_words(standing.total)} {words.counted(standing.total)}".strip()
-    running = len(standing.reserved) - len(standing.interrupted)
+def _said(budget: BudgetStatus, fit: Guarantee, is_refused: bool, over_cap: str | None) -> str:
+    """What the ledger says about private records, as HTML."""
+    spent = f"Spent on these records: {words.spent_words(budget.total)} {words.counted(budget.total)}".strip()
+    running = len(budget.reserved) - len(budget.interrupted)
     if running:
         spent += f"; {words.count(running, 'fit')} running, with all planned steps reserved"
-    lines = [markup.sentence(f"{spent}."), markup.sentence(_left(standing, fit, is_refused))]
+    lines = [markup.sentence(f"{spent}."), markup.sentence(_left(budget, fit, is_refused))]
     if is_refused:
         lines.append(
-            markup.sentence("A fit with these settings goes over the cap; the reason is recorded.")
+            markup.sentence("A fit with these settings exceeds the cap. The ledger keeps your reason.")
             if over_cap
-            else markup.problem("A fit with these settings would go over the cap, and is refused.")
+            else markup.problem("A fit with these settings is refused, because it would exceed the cap.")
         )
-    for entry, how in standing.relatives:
+    for entry, how in budget.relatives:
         shared = _SHARED.get(how, how)
         lines.append(markup.sentence(f"Related to data set {entry.number} ({entry.name}), whose fits count too: {shared}."))
-    return "".join([*lines, *map(markup.quiet, standing.cautions())])
+    return "".join([*lines, *map(markup.quiet, budget.cautions())])
 
 
-def _left(standing: BudgetStatus, fit: Guarantee, is_refused: bool) -> str:
-    caps = [entry.cap for entry in standing.caps if entry.cap is not None]
+def _left(budget: BudgetStatus, fit: Guarantee, is_refused: bool) -> str:
+    caps = [entry.cap for entry in budget.caps if entry.cap is not None]
     if not caps:
-        how = (
-            "wb.widgets.Ledger() sets one" if standing.entry else "wb.widgets.Ledger(data=...) sets one before the first fit"
-        )
+        how = "wb.widgets.Ledger() sets one" if budget.entry else "wb.widgets.Ledger(data=...) sets one before the first fit"
         return f"No cap is set; {how}."
-    told = f"Cap: {' and '.join(map(words.cap_words, caps))}"
-    parts = words.shares(standing)
+    text = f"Cap: {' and '.join(map(words.cap_words, caps))}"
+    parts = words.shares(budget)
     if parts is not None:
-        told += f"; {words.percent(parts[2])} of {'it' if len(caps) == 1 else 'the tightest'} is left"
+        text += f"; {words.percent(parts[2])} of {'it' if len(caps) == 1 else 'the tightest'} is left"
     if is_refused:
-        return f"{told}."
-    more = standing.how_many_more(fit) or 0
+        return f"{text}."
+    more = budget.how_many_more(fit) or 0
     many = f"more than {_MANY:,} more fits" if more > _MANY else words.count(more, "more fit")
-    return f"{told}: {many} like this."
+    return f"{text}: {many} like this."
 
 
-def _is_running(key: str, standing: BudgetStatus) -> bool:
-    """Whether a process that is there has the fit reserved."""
-    return any(spend.key == key for spend in standing.reserved if spend.number not in standing.interrupted)
+def _is_running(key: str, budget: BudgetStatus) -> bool:
+    """Whether a live process has reserved the fit."""
+    return any(spend.key == key for spend in budget.reserved if spend.number not in budget.interrupted)
 
 
-def _has_ended(run: SavedRun, standing: BudgetStatus | None) -> bool:
-    """Whether nobody runs ``run`` any more, as far as can be told."""
+def _has_ended(run: SavedRun, budget: BudgetStatus | None) -> bool:
+    """Whether ``run`` is no longer running, as far as is known."""
     if run.spend is None:
         return time.time() - run.path.stat().st_mtime > _QUIET_SECONDS
-    known = standing is not None and any(spend.key == run.spend for spend in standing.spends)
-    return known and standing is not None and not _is_running(run.spend, standing)
+    known = budget is not None and any(spend.key == run.spend for spend in budget.spends)
+    return known and budget is not None and not _is_running(run.spend, budget)
 
 
-def _is_refused(run: SavedRun, standing: BudgetStatus | None) -> bool:
-    """Whether a cap does not allow the rest of ``run``."""
-    if run.spend is None or standing is None:
+def _is_refused(run: SavedRun, budget: BudgetStatus | None) -> bool:
+    """Whether a cap does not allow the remaining steps of ``run``."""
+    if run.spend is None or budget is None:
         return False
     try:
-        standing.check_rest(next(spend for spend in standing.spends if spend.key == run.spend))
+        budget.check_rest(next(spend for spend in budget.spends if spend.key == run.spend))
     except CapError:
         return True
     return False
 
 
 def prepare_saved(run: SavedRun, dataset: Dataset, over_cap: str | None) -> Any:
-    """``resuming.prepare`` of a run that may have been taken up elsewhere meanwhile.
+    """Prepare to resume a run that may have been resumed elsewhere meanwhile.
 
-    :raises ArgumentError: naming ``run`` where it cannot be gone on with.
+    :raises ArgumentError: naming ``run``, if it cannot be resumed.
     """
     from workbench.fitting import resuming
 
@@ -332,7 +336,7 @@ def prepare_saved(run: SavedRun, dataset: Dataset, over_cap: str | None) -> Any:
         if error.argument != "path":
             raise
         raise ArgumentError("run", error.value, error.expectation) from None
-    standing = prepared.recording.account.budget_status()
-    if run.spend is not None and standing is not None and _is_running(run.spend, standing):
-        raise ArgumentError("run", str(run.path), "is running: stop it where it was started.")
+    budget = prepared.recording.account.budget_status()
+    if run.spend is not None and budget is not None and _is_running(run.spend, budget):
+        raise ArgumentError("run", str(run.path), "is running elsewhere: stop it there first.")
     return prepared

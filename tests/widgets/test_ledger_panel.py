@@ -1,4 +1,4 @@
-"""What the ledger says below the Fit button, and fits that go on after their process has ended."""
+"""The ledger below the Fit button, and fits that are resumed after their process has ended."""
 
 import dataclasses
 import html
@@ -18,7 +18,7 @@ from workbench.fitting import fits, resuming
 from workbench.ledger import ledger as books
 from workbench.ledger.reservation import id_of
 from workbench.widgets import Workbench
-from workbench.widgets.ledger.strip import LedgerStrip, prepare_saved
+from workbench.widgets.ledger.panel import LedgerPanel, prepare_saved
 from workbench.widgets.ledger.words import number, percent, result_words
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -28,7 +28,7 @@ PATIENCE = 180
 
 @pytest.fixture
 def book(tmp_path, monkeypatch):
-    """A ledger of this test's own, in the place of the user's."""
+    """This test's own ledger instead of the user's."""
     monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
     return books.Ledger()
 
@@ -52,11 +52,11 @@ def prepared(data, epsilon=1.0, **options):
 
 
 def looked(fit, *arguments, **options):
-    """What a strip finds, and the strip that shows it."""
-    strip = LedgerStrip(lambda: None, lambda run: None, lambda: None)
-    seen = strip.look(fit, *arguments, **options)
-    strip.show(seen)
-    return seen, strip
+    """What a panel finds, and the panel."""
+    panel = LedgerPanel(lambda: None, lambda run: None, lambda: None)
+    seen = panel.look(fit, *arguments, **options)
+    panel.show(seen)
+    return seen, panel
 
 
 def text(widget):
@@ -65,7 +65,7 @@ def text(widget):
 
 
 def settled(screen):
-    """Wait until everything that a change of the controls leads to is on the screen."""
+    """Wait until the consequences of a change are shown."""
     assert screen.wait(PATIENCE)
     for worker in (screen._outlooks, screen._compilations):
         assert worker.wait(PATIENCE)
@@ -85,7 +85,7 @@ def spend(book, data, *epsilons):
 
 
 def stopped(data, iterations=4000, **options):
-    """A fit that was stopped after some steps, as an earlier process leaves it."""
+    """A fit that an earlier process stopped after some steps."""
     fit = fits.prepare("logistic", data, epsilon=1.0, iterations=iterations, **options)
     steps = []
     for snapshot in fit.run(lambda: len(steps) > 1):
@@ -98,11 +98,11 @@ def stopped(data, iterations=4000, **options):
 
 
 def test_of_records_never_seen_nothing_is_spent(book, private_data):
-    seen, strip = looked(prepared(private_data))
+    seen, panel = looked(prepared(private_data))
     assert "Spent on these records: nothing." in seen.said
     assert "wb.widgets.Ledger(data=...) sets one before the first fit" in seen.said
     assert (seen.fits, seen.problems, seen.runs) == ("", {}, ())
-    assert not strip.reason.visible
+    assert not panel.reason.visible
     assert not book.path.exists()
 
 
@@ -113,7 +113,7 @@ def test_of_public_records_it_is_said_that_nothing_is_spent(book):
 
 
 def test_without_a_ledger_that_is_said(book, private_data):
-    assert "No ledger is kept" in looked(prepared(private_data, ledger=False))[0].said
+    assert "not entered in a ledger" in looked(prepared(private_data, ledger=False))[0].said
 
 
 def test_what_is_spent_reserved_and_left_is_said(book, private_data):
@@ -129,29 +129,29 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
     assert f"{percent(1 - standing.used())} of it is left: {more} more fits like this." in seen.said
     assert "set or changed after fits had begun" in seen.said
     book.reserve(id_of(private_data), [fit.guarantee(40)], model="logistic")
-    assert "in 3 fits, if their plans were settled beforehand; 1 fit running" in looked(fit)[0].said
+    assert "in 3 fits, if their plans were fixed beforehand; 1 fit running" in looked(fit)[0].said
 
 
 def test_a_fit_over_the_cap_is_told_with_what_would_fit_and_asks_for_a_reason(book, private_data):
     spend(book, private_data, 1.0)
     book.set_cap(1, 2.0, 1e-3)
-    seen, strip = looked(prepared(private_data, 5.0))
+    seen, panel = looked(prepared(private_data, 5.0))
     assert "is refused" in seen.said
     assert "would fit" in seen.problems["epsilon"]
     assert "write the reason below the Fit button" in seen.problems["epsilon"]
-    assert strip.reason.visible
-    seen, strip = looked(prepared(private_data, 5.0), "the board says so")
+    assert panel.reason.visible
+    seen, panel = looked(prepared(private_data, 5.0), "the board says so")
     assert seen.problems == {}
-    assert "the reason is recorded" in seen.said
-    assert strip.reason.visible
+    assert "keeps your reason" in seen.said
+    assert panel.reason.visible
 
 
 def test_a_reason_that_is_not_needed_any_more_is_taken_away(book, private_data):
     changes = []
-    strip = LedgerStrip(lambda: changes.append(1), lambda run: None, lambda: None)
-    strip.reason.value = "the board says so"
-    strip.show(strip.look(prepared(private_data)))
-    assert strip.reason.value == ""
+    panel = LedgerPanel(lambda: changes.append(1), lambda run: None, lambda: None)
+    panel.reason.value = "the board says so"
+    panel.show(panel.look(prepared(private_data)))
+    assert panel.reason.value == ""
     assert len(changes) == 2
 
 
@@ -175,16 +175,16 @@ def test_relatives_are_named(book, private_data, private_frame):
 def test_a_ledger_that_cannot_be_read_is_told(book, private_data):
     book.path.write_bytes(b"no ledger " * 1000)
     seen, _ = looked(prepared(private_data))
-    assert "is not known" in seen.said
+    assert "cannot say what was spent" in seen.said
     assert "damaged or not a ledger" in seen.said
 
 
 def test_the_table_of_fits_is_there_when_it_is_unfolded(book, private_data):
     spend(book, private_data, 1.0)
-    _, strip = looked(prepared(private_data))
-    assert "logistic" not in text(strip.fold.box)
-    strip.fold.is_open = True
-    assert "40 of 40" in text(strip.fold.box)
+    _, panel = looked(prepared(private_data))
+    assert "logistic" not in text(panel.fold.box)
+    panel.fold.is_open = True
+    assert "40 of 40" in text(panel.fold.box)
 
 
 def test_shares_and_epsilons_are_not_rounded_to_what_they_are_not():
@@ -203,9 +203,9 @@ def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(book, p
     bounds = {"dose": (0, 200), "age": (0, 100)}
     split = wb.data.from_frame(private_frame, target="ill", bounds=bounds, unit="patient", name="clinic", split_seed=5)
     assert looked(prepared(split))[0].runs == ()
-    seen, strip = looked(prepared(private_data))
+    seen, panel = looked(prepared(private_data))
     assert [run.path for run in seen.runs] == [fit.recording.folder]
-    assert f"stopped at step {seen.runs[0].step:,} of 4,000" in text(strip.runs)
+    assert f"stopped at step {seen.runs[0].step:,} of 4,000" in text(panel.runs)
     assert looked(prepared(private_data), own=fit.recording.folder)[0].runs == ()
 
 
@@ -235,22 +235,22 @@ def test_the_rest_of_a_fit_that_would_go_over_the_cap_asks_for_a_reason(book, pr
     fit = stopped(private_data)
     spend(book, private_data, 1.0)
     book.set_cap(1, 1.5, 1e-3)
-    seen, strip = looked(prepared(private_data, 0.05))
+    seen, panel = looked(prepared(private_data, 0.05))
     assert seen.problems == {}
     assert seen.refused == seen.runs != ()
-    assert strip.reason.visible
-    assert "its rest would go over the cap" in text(strip.runs)
+    assert panel.reason.visible
+    assert "remaining steps would now exceed the cap" in text(panel.runs)
     assert looked(prepared(private_data), own=fit.recording.folder)[0].runs == seen.runs
 
 
 def test_of_many_stopped_fits_the_newest_are_offered(book, private_data):
-    seen, strip = looked(prepared(private_data))
+    seen, panel = looked(prepared(private_data))
     run = resuming.SavedRun(book.path, "logistic", "clinic", 1.0, 10, 40, "2026-01-01 10:00:00", "", None, False)
-    strip.show(seen._replace(runs=tuple(dataclasses.replace(run, step=step) for step in range(5))))
-    assert [len(row.children) for row in strip.runs.children[:3]] == [2, 2, 2]
-    assert "And 2 older fits" in text(strip.runs)
-    strip.enable(False)
-    assert all(row.children[1].disabled for row in strip.runs.children[:3])
+    panel.show(seen._replace(runs=tuple(dataclasses.replace(run, step=step) for step in range(5))))
+    assert [len(row.children) for row in panel.runs.children[:3]] == [2, 2, 2]
+    assert "And 2 older fits" in text(panel.runs)
+    panel.enable(False)
+    assert all(row.children[1].disabled for row in panel.runs.children[:3])
 
 
 @pytest.mark.thorough
@@ -265,7 +265,7 @@ def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, 
     row.children[1].click()
     settled(screen)
     result = screen.result
-    assert (result.state, result.guarantee.steps_taken) == ("done", 4000)
+    assert (result.status, result.guarantee.steps_taken) == ("done", 4000)
     assert [point.step for point in result.history][: len(before)] == before
     assert [point.step for point in screen._session.progress().history][: len(before)] == before
     (entered,) = book.spends()
@@ -299,7 +299,7 @@ def test_a_fit_is_entered_and_the_guarantee_says_what_the_ledger_counts(book, sc
     fitted(screen)
     assert "Spent on these records: epsilon 1 at delta 0.001 in 1 fit." in text(screen.ledger.view)
     words = result_words(screen.result)
-    assert words == "On these records the ledger counts epsilon 1 at delta 0.001 in 1 fit."
+    assert words == "According to the ledger, epsilon 1 at delta 0.001 was spent on these records in 1 fit."
     assert words in html.unescape(screen.outcome.guarantee.value)
 
 
@@ -316,7 +316,7 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
     settled(screen)
     assert screen.privacy.epsilon.error == ""
     fitted(screen)
-    assert screen.result.state == "done"
+    assert screen.result.status == "done"
     assert [(each.rule, each.why) for each in book.spends()] == [("no cap", ""), ("override", "the board says so")]
     assert screen.ledger.reason.value == ""
     assert "over_cap" not in screen.outcome.code.value
@@ -335,7 +335,7 @@ def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_dat
     (epsilon,) = re.findall(r"The same with epsilon=([\d.]+) would fit", screen.privacy.epsilon.error)
     screen.privacy.epsilon.value = epsilon
     assert "1 more fit like this" in text(settled(screen).ledger.view)
-    assert fitted(screen).result.state == "done"
+    assert fitted(screen).result.status == "done"
     assert book.budget_status(1).used() <= 1
 
 
@@ -364,8 +364,8 @@ def test_another_ledger_is_used_and_printed(book, screens, private_data, tmp_pat
 
 def test_a_screen_may_keep_no_ledger(book, screens, private_data):
     screen = fitted(screens(data=private_data, iterations=40, ledger=False))
-    assert screen.result.state == "done"
-    assert "No ledger is kept" in text(screen.ledger.view)
+    assert screen.result.status == "done"
+    assert "not entered in a ledger" in text(screen.ledger.view)
     assert "ledger=False" in screen.outcome.code.value
     assert result_words(screen.result) == ""
     assert not book.path.exists()
