@@ -61,7 +61,7 @@ def finished(monkeypatch):
             self.cautions = cautions
             self.result = lambda: result
             self.privacy = types.SimpleNamespace(iterations=result.guarantee.steps)
-            self.recording = types.SimpleNamespace(folder=None)
+            self.run_log = types.SimpleNamespace(folder=None)
 
         def run(self, stop):
             return iter(())

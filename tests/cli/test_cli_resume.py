@@ -16,7 +16,7 @@ import pytest
 
 import workbench as wb
 from tests.conftest import refused, rewrite
-from workbench.cli import fit, main, shell
+from workbench.cli import fit, main
 from workbench.fitting import fits, prepared
 from workbench.ledger.ledger import Ledger
 from workbench.models import registry
@@ -320,7 +320,7 @@ def test_a_fit_of_records_in_memory_cannot_be_asked_for_again(command, place, pr
 
 def asked_for(*arguments):
     """The arguments of a fit as the command understands them."""
-    return shell.parser(main.COMMANDS).parse_args(["fit", *arguments])
+    return main.parser().parse_args(["fit", *arguments])
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def asked_for(*arguments):
 )
 def test_the_words_of_a_fit_give_its_arguments_again(options):
     asked = asked_for("--data", "adult", "--epsilon", "1", *options)
-    again = shell.fit_arguments(shell.fit_words(asked))
+    again = fit.fit_arguments(fit.fit_words(asked))
     assert vars(again) == {name: value for name, value in vars(asked).items() if name not in ("command", "run")}
 
 
@@ -345,7 +345,7 @@ def test_paths_in_the_words_are_absolute(place):
         "--schema", "schema.json", "--group-features", "groups.csv", "--ledger", "~/book.sqlite", "--path", "adult",
         "--target", "clinic.csv",
     )  # fmt: skip
-    found = vars(shell.fit_arguments(shell.fit_words(asked)))
+    found = vars(fit.fit_arguments(fit.fit_words(asked)))
     assert {name: found[name] for name in ("data", "model", "out", "schema", "group_features", "path")} == {
         "data": str(place / "clinic.csv"),
         "model": str(place / "my.py:one"),
@@ -362,5 +362,5 @@ def test_paths_in_the_words_are_absolute(place):
 @pytest.mark.parametrize("options", [["--data", "adult"], ["--model", "logistic"], ["--bounds", "dose=0:200", "age=0:1"]])
 def test_names_are_left_as_they_are(options):
     needed = [] if options[0] == "--data" else ["--data", "adult"]
-    found = shell.fit_words(asked_for(*needed, "--epsilon", "1", *options))
+    found = fit.fit_words(asked_for(*needed, "--epsilon", "1", *options))
     assert not any(os.sep in word for word in found)

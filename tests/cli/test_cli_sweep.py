@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from workbench.cli import main
+from workbench.sweeps import prepared as prepared_sweeps
 from workbench.sweeps import sweeping
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -65,7 +66,7 @@ def no_steps(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a fit was begun")
 
-    monkeypatch.setattr(sweeping, "run_group", refuse)
+    monkeypatch.setattr(prepared_sweeps, "run_group", refuse)
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_an_accepted_sweep_over_private_records_runs_and_goes_on_from_its_store(
     assert {fit["release_label"] for fit in answer["fits"]} == {"covered"}
     assert not {"auc", "elbo"}.intersection(answer["fits"][0])
     begun = []
-    monkeypatch.setattr(sweeping, "run_group", lambda group, **_: begun.append(group) or iter(()))
+    monkeypatch.setattr(prepared_sweeps, "run_group", lambda group, **_: begun.append(group) or iter(()))
     code, out, _ = command(*accepted)
     assert (code, begun) == (0, [])
     assert out.startswith("No held-out metrics: the evaluation records are private")

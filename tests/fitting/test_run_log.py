@@ -57,7 +57,7 @@ def stopped(data, after=100, **changes):
     prepared = fits.prepare("logistic", data, **{**SETTINGS, **changes})
     for snapshot in prepared.run(lambda: steps[-1] >= after):
         steps.append(snapshot.step)
-    return prepared.result(), prepared.recording.folder
+    return prepared.result(), prepared.run_log.folder
 
 
 def assert_equal(one, other):
@@ -250,7 +250,7 @@ def test_an_older_checkpoint_serves_where_the_newest_is_damaged(private_data, st
 def test_a_finished_fit_leaves_its_release_and_no_key(private_data, state, whole):
     prepared = fits.prepare("logistic", private_data, **SETTINGS)
     list(prepared.run())
-    folder = prepared.recording.folder
+    folder = prepared.run_log.folder
     assert [path.name for path in folder.iterdir()] == ["finished.npz"]
     again = wb.resume(folder, data=private_data)
     assert again.state == "done"
@@ -266,7 +266,7 @@ def test_a_fit_that_finished_and_could_not_say_so_is_settled_by_its_result(priva
         patched.setattr(Ledger, "settle", lambda *_: None)
         list(prepared.run())
     assert Ledger().spends()[0].state == "reserved"
-    wb.resume(prepared.recording.folder, data=private_data)
+    wb.resume(prepared.run_log.folder, data=private_data)
     assert [(spend.state, spend.counted) for spend in Ledger().spends()] == [("settled", 600)]
 
 
@@ -398,7 +398,7 @@ def test_no_step_is_taken_that_no_checkpoint_covers(private_data, state, often, 
     assert "No space left" in prepared.result().message
     (spend,) = Ledger().spends()
     assert snapshots[-1].step <= spend.reached < 600
-    assert not any(path.name.startswith(".") for path in prepared.recording.folder.iterdir())
+    assert not any(path.name.startswith(".") for path in prepared.run_log.folder.iterdir())
     assert prepared.can_resume
     assert list(prepared.run())[-1].status == "done"
 
@@ -409,7 +409,7 @@ def test_finished_runs_are_bounded_in_number(private_data, state, monkeypatch):
     folders = []
     for _ in range(4):
         list(prepared.run())
-        folders.append(prepared.recording.folder)
+        folders.append(prepared.run_log.folder)
         os.utime(folders[-1], (len(folders), len(folders)))
         prepared = prepared.again()
     kept = [folder for folder in folders if folder.exists()]

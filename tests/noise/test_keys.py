@@ -364,7 +364,7 @@ def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_dat
     def stopped():
         prepared, chunks = fits.prepare(model, private_data, **settings), iter(range(99))
         list(prepared.run(lambda: next(chunks) >= 1))
-        return prepared.recording.folder
+        return prepared.run_log.folder
 
     folder = stopped()
     monkeypatch.setitem(globals(), "SCALE", 3.0)
@@ -506,7 +506,7 @@ def test_a_shell_runs_no_file_that_an_edited_checkpoint_names(command, tmp_path)
 def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(command, private_data):
     prepared, chunks = fits.prepare("logistic", private_data, epsilon=1.0, delta=1e-4, iterations=400), iter(range(99))
     list(prepared.run(lambda: next(chunks) >= 1))
-    folder, taken = prepared.recording.folder, prepared.result().guarantee.steps_taken
+    folder, taken = prepared.run_log.folder, prepared.result().guarantee.steps_taken
     words = np.asarray(jax.random.key_data(prepared.key)).tobytes()
     assert words in b"".join(file.read_bytes() for file in folder.iterdir())
     said = f"The run's secret key stays in {folder} until it is resumed or forgotten"
@@ -565,8 +565,8 @@ def test_no_file_tells_a_private_number_of_records(private_data, monkeypatch, tm
         monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / f"cache-{place}"))
         prepared, chunks = fits.prepare("logistic", data, **settings), iter(range(99))
         list(prepared.run(lambda chunks=chunks: next(chunks) >= 0))
-        (file,) = prepared.recording.folder.iterdir()
-        facts = checkpoints.newest(prepared.recording.folder).facts
+        (file,) = prepared.run_log.folder.iterdir()
+        facts = checkpoints.newest(prepared.run_log.folder).facts
         plans.append((prepared, facts["plan"]))
         sizes.append(file.stat().st_size - len(json.dumps(facts)))
         written = [each for each in (tmp_path / f"cache-{place}").rglob("*") if each.is_file()]

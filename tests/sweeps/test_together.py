@@ -18,6 +18,7 @@ import pytest
 from workbench import ArgumentError
 from workbench.ledger.ledger import Ledger
 from workbench.sweeps import executors, sweeping
+from workbench.sweeps import prepared as prepared_sweeps
 from workbench.sweeps.executors import Processes, Workers
 from workbench.sweeps.running import Outcome
 from workbench.sweeps.store import LOST, Store
@@ -66,8 +67,8 @@ def quick(monkeypatch):
             quick.ran.append(run.key)
             yield [Outcome(run.key, "done")]
 
-    monkeypatch.setattr(sweeping, "run_group", run_group)
-    monkeypatch.setattr(sweeping, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(prepared_sweeps, "run_group", run_group)
+    monkeypatch.setattr(prepared_sweeps, "_POLL_SECONDS", 0.01)
     return quick
 
 
@@ -110,7 +111,7 @@ def test_a_sweep_runs_what_another_one_does_not(make, quick):
 
 
 def test_what_another_sweep_is_about_to_run_counts_in_the_total(make, quick):
-    make()._claim({}, sweeping._Report(lambda progress: None, 4, 4))  # and is not over
+    make()._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))  # and is not over
     assert make(epsilons=[2.0], seeds=1).total.fits == 5
     assert make().total.fits == 4  # the same ones
 
@@ -126,7 +127,7 @@ def test_what_a_stopped_sweep_gave_back_another_one_runs(make, quick):
 
 def test_waiting_for_another_sweep_ends_with_a_stop(make, quick, tmp_path):
     one, other = make(), make()
-    one._claim({}, sweeping._Report(lambda progress: None, 4, 4))
+    one._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))
     seen = []
     result = other.run(lambda: len(seen) > 3, lambda progress: seen.append(progress.elsewhere))
     assert (result.state, seen[1:4], quick.ran) == ("stopped", [4, 4, 4], [])
@@ -139,7 +140,7 @@ def test_waiting_for_another_sweep_ends_with_a_stop(make, quick, tmp_path):
 def leave(prepared, tmp_path, begun):
     """What a process leaves that was killed when ``begun`` of its four fits had begun and the first was done."""
     runs = list(prepared.runs)
-    prepared._claim({}, sweeping._Report(lambda progress: None, 4, 4))
+    prepared._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))
     prepared._reserve(runs)
     prepared._mark(runs[:begun])
     prepared._settle(runs[0].key, 30)
@@ -198,7 +199,7 @@ def test_under_a_cap_what_a_killed_sweep_had_reserved_and_not_begun_is_not_reser
 
 def test_a_sweep_whose_claims_were_taken_over_takes_no_further_step(make, quick, tmp_path):
     prepared = make()
-    prepared._claim({}, sweeping._Report(lambda progress: None, 4, 4))
+    prepared._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))
     prepared._reserve(prepared.runs)
     by_sqlite(tmp_path / "fits.sqlite", "UPDATE claims SET sweep = 'another'")
     with pytest.raises(OSError, match=r"fits\.sqlite: .*claims are gone"):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.widget_tree import inside
 from workbench import ArgumentError
-from workbench.sweeps import sweeping
+from workbench.sweeps import prepared as prepared_sweeps
 from workbench.widgets import Sweep
 from workbench.widgets.workbench import run_screen
 
@@ -285,14 +285,14 @@ def test_a_fit_opens_in_the_workbench_without_being_fitted_again(ended):
 @pytest.mark.thorough
 def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_path):
     screen = settle(screens(store=str(tmp_path / "fits.sqlite"), seeds=6))
-    run_group = sweeping.run_group
+    run_group = prepared_sweeps.run_group
 
     def stopped_after_a_batch(*given, **options):
         for outcomes in run_group(*given, **options):
             yield outcomes
             screen.run.stop.click()
 
-    monkeypatch.setattr(sweeping, "run_group", stopped_after_a_batch)
+    monkeypatch.setattr(prepared_sweeps, "run_group", stopped_after_a_batch)
     screen.run.fit.click()
     assert buttons(screen) == [False, True, False]
     assert screen.wait(PATIENCE)
@@ -313,7 +313,7 @@ def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_pa
 @pytest.mark.thorough
 def test_a_sweep_that_breaks_keeps_its_fits_and_can_go_on(screens, monkeypatch):
     screen = settle(screens())
-    monkeypatch.setattr(sweeping, "run_group", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(prepared_sweeps, "run_group", lambda *_, **__: 1 / 0)
     run(screen)
     assert "ZeroDivisionError" in screen.outcome.status.value
     assert "<summary>traceback</summary>" in screen.outcome.status.value

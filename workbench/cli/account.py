@@ -12,16 +12,35 @@ from pathlib import Path
 from typing import Any
 
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import (
-    DONE,
-)
+from workbench.cli.shell import DONE, add_json, add_settings, number
 
-__all__ = ["account"]
+__all__ = ["add"]
 
 _MANY_STEPS = 10**7  # beyond which a bound takes seconds, and a search many of them
 
 
-def account(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``account`` to the command."""
+    account = commands.add_parser(
+        "account",
+        help="epsilon of a plan; or the noise, the steps or the sampling rate that keep an epsilon",
+        description="Epsilon of a plan, with its curve over steps. With --epsilon, the one of --noise-multiplier, "
+        "--iterations and --sampling-rate that is left out is found.",
+    )
+    account.set_defaults(run=_account)
+    account.add_argument("--epsilon", type=number, help="the epsilon to keep")
+    account.add_argument("--noise-multiplier", type=number, metavar="SIGMA", help="noise standard deviation / clipping norm")
+    account.add_argument("--delta", type=number, required=True, help="the delta at which epsilon is stated")
+    account.add_argument("--iterations", type=number, metavar="T", help="number of steps")
+    account.add_argument("--sampling-rate", type=number, metavar="Q", help="probability with which a record enters a step")
+    add_settings(account, ["sampler", "relation"])
+    add_json(account)
+    account.add_argument("--accountant", default="pld", help="pld, rdp, rdp_classic or fourier (default: pld)")
+    account.add_argument("--compare", action="store_true", help="show the plan under every sampler and accountant")
+    account.add_argument("--figure", metavar="FILE.png", help="draw the curve, or the comparison, to this file")
+
+
+def _account(arguments: argparse.Namespace) -> int:
     """``workbench account``; the exit code."""
     from workbench.privacy import accounting
     from workbench.privacy.steps import SAMPLERS

@@ -6,11 +6,12 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,48 +21,160 @@ from workbench.cli.shell import (
     DONE,
     FAILED,
     STOPPED,
+    Parser,
+    add_json,
+    add_settings,
     bounds,
-    fit_arguments,
-    fit_words,
     model_options,
+    number,
     schema,
     stopped_by_interrupt,
 )
-from workbench.fitting import sources
+from workbench.fitting import settings, sources
 
-__all__ = ["fit", "resume"]
+__all__ = ["add", "fit_arguments", "fit_words"]
+
+_SETTINGS = [name for name in settings.names() if settings.about(name).is_text]
+_PATHS = ("path", "ledger", "schema", "group_features", "out")  # options that hold the path of a file or folder
 
 _FILES = ("report.html", "result.json", "posterior.nc", "curves.png")  # of a saved result, as they are named after a fit
 
 
-def fit(arguments: argparse.Namespace) -> int:
+# ---- options --------------------------------------------------------------------------------------------------------------
+
+
+def add(commands: Any) -> None:
+    """Add ``fit`` and ``resume`` to the command."""
+    fit = commands.add_parser("fit", help="fit a model to data under a privacy guarantee")
+    _add_fit_options(fit)
+    fit.set_defaults(run=_fit)
+    resume = commands.add_parser(
+        "resume",
+        help="continue a fit that was stopped or interrupted, or list those that can be continued",
+        description="The fit ends where it would have ended without the interruption, and its epsilon is spent once. Its "
+        "records and its model are read again from the same files; a model's file is run again. Of a finished run the "
+        "result is saved and printed.",
+    )
+    resume.add_argument("path", nargs="?", metavar="PATH", help="folder of the run; without one, all runs are listed")
+    resume.add_argument(
+        "--forget", action="store_true", help="delete the run's checkpoints and its secret key; it cannot be resumed then"
+    )
+    _add_run(resume)
+    add_json(resume)
+    resume.set_defaults(run=_resume)
+
+
+def _add_fit_options(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument(
+        "--model",
+        default="logistic",
+        help="a name (see workbench models), or a Python file that registers a model, as FILE.py or FILE.py:NAME; "
+        "the file is run, so name only files that you trust (default: logistic)",
+    )
+    fit.add_argument(
+        "--option", nargs="+", default=[], metavar="NAME=VALUE", help="options of the model, such as prior_scale=2"
+    )
+    fit.add_argument("--data", required=True, help="a name (see workbench data), or a CSV, Parquet or NumPy (.npz) file")
+    add_settings(fit, _SETTINGS)
+    add_json(fit)
+    _add_run(fit)
+    ledger = fit.add_mutually_exclusive_group()
+    ledger.add_argument(
+        "--ledger", metavar="FILE", help="ledger in which fits on private records are entered (default: your own)"
+    )
+    ledger.add_argument(
+        "--no-ledger", dest="ledger", action="store_const", const=False, help="enter the fit in no ledger; no cap is kept"
+    )
+    fit.add_argument(
+        "--no-checkpoint", dest="checkpoint", action="store_false", help="write no checkpoints; the fit cannot be resumed"
+    )
+    _add_data(fit)
+
+
+def _add_data(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument("--path", help="file or folder of a data set that has a name but is not part of the package")
+    fit.add_argument("--evaluation-fraction", type=number, default=0.2, help="share of rows held out (default: 0.2)")
+    fit.add_argument("--split-seed", type=number, default=0, help="public seed of the split (default: 0)")
+    file = fit.add_argument_group("data from a file")
+    file.add_argument("--target", help="name of the target column; none for models of whole records")
+    file.add_argument("--positive", help="target value that counts as 1; all other values form one class")
+    file.add_argument("--classes", nargs="+", metavar="NAME", help="all values that the target can have, public")
+    file.add_argument("--threshold", type=number, help="public number above which a numeric target counts as 1")
+    file.add_argument("--features", nargs="+", help="columns to use (default: all but target and group)")
+    file.add_argument(
+        "--bounds", nargs="+", metavar="FEATURE=LOW:HIGH", help="public ranges; LOW:HIGH for all features, or a .json file"
+    )
+    file.add_argument(
+        "--schema", metavar="FILE.json", help="types, ranges and categories of the columns, instead of --bounds"
+    )
+    file.add_argument("--group", help="name of the column of groups, for hierarchical models")
+    file.add_argument("--groups", nargs="+", metavar="NAME", help="all groups that there can be, public")
+    file.add_argument("--group-features", metavar="FILE.csv", help="public facts about groups: one row each, its name first")
+    file.add_argument(
+        "--private-scaling",
+        action="store_true",
+        help="scale by the mean and deviation of the private records instead, outside the guarantee",
+    )
+    file.add_argument("--evaluation-public", action="store_true", help="declare the evaluation records public")
+
+
+def _add_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--out", metavar="FOLDER", help="write report, draws, curves and JSON to this folder")
+    command.add_argument("--quiet", action="store_true", help="show no progress bar")
+    reason = settings.about("over_cap", settings.LedgerSettings)
+    command.add_argument("--over-cap", metavar="REASON", help=reason.help)
+
+
+def fit_words(arguments: argparse.Namespace) -> list[str]:
+    """The words that, after ``fit``, ask for the same fit from any folder: every option that is not at its default."""
+    form, words = _fit_form(), list[str]()
+    for name, value in vars(arguments).items():
+        if name in ("command", "run") or value == form.get_default(name):
+            continue
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+            continue
+        texts = [_from_anywhere(name, str(each)) for each in (value if isinstance(value, list) else [value])]
+        words += [f"--{option}={texts[0]}"] if len(texts) == 1 else [f"--{option}", *texts]
+    return words
+
+
+def fit_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments that ``fit_words`` wrote down."""
+    return _fit_form().parse_args(words)
+
+
+def _fit_form() -> argparse.ArgumentParser:
+    form = Parser(prog="workbench fit", add_help=False)
+    _add_fit_options(form)
+    return form
+
+
+def _from_anywhere(name: str, text: str) -> str:
+    """The value of an option; an absolute path where it is one."""
+    is_path = {
+        "data": sources.is_file(text),
+        "model": sources.is_file(text) or ":" in text,
+        "bounds": text.endswith(".json"),
+    }
+    return os.path.abspath(os.path.expanduser(text)) if name in _PATHS or is_path.get(name) else text
+
+
+# ---- actions --------------------------------------------------------------------------------------------------------------
+
+
+def _fit(arguments: argparse.Namespace) -> int:
     """``workbench fit``; the exit code."""
     from workbench.fitting import fits
     from workbench.results.storage import check_folder
 
-    # everything that can be refused is refused before a record is touched
+    # whatever can be refused is refused before a record is read
     folder = None if arguments.out is None else check_folder(arguments.out)
     prepared = fits.prepare(
         _model(arguments),
         _dataset(arguments),
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        iterations=arguments.iterations,
-        sampling_rate=arguments.sampling_rate,
-        batch_size=arguments.batch_size,
-        sampler=arguments.sampler,
-        relation=arguments.relation,
-        clip=arguments.clip,
-        clipping=arguments.clipping,
-        gradient=arguments.gradient,
-        learning_rate=arguments.learning_rate,
-        average=arguments.average,
-        strategy=arguments.strategy,
-        physical_size=arguments.physical_size,
-        num_records=arguments.num_records,
-        evaluate_private=arguments.evaluate_private,
-        device=arguments.device,
-        seed=arguments.seed,
+        **{name: getattr(arguments, name) for name in _SETTINGS},
         ledger=arguments.ledger,
         over_cap=arguments.over_cap,
         checkpoint=arguments.checkpoint,
@@ -70,16 +183,16 @@ def fit(arguments: argparse.Namespace) -> int:
     return _carry_out(prepared, arguments, folder)
 
 
-def resume(arguments: argparse.Namespace) -> int:
+def _resume(arguments: argparse.Namespace) -> int:
     """``workbench resume``; the exit code."""
     from workbench.fitting import checkpoints, resuming
     from workbench.results.storage import check_folder
 
     if arguments.path is None:
         if arguments.out is not None or arguments.over_cap is not None:
-            raise ArgumentError("path", None, "name the run to go on with; workbench resume alone lists them.")
+            raise ArgumentError("path", None, "name the run to resume; workbench resume alone lists all runs.")
         if arguments.forget:
-            raise ArgumentError("path", None, "name the run to forget; workbench resume alone lists them.")
+            raise ArgumentError("path", None, "name the run to forget; workbench resume alone lists all runs.")
         return ledger_commands.saved_runs(as_json=arguments.json)
     if arguments.forget:
         return ledger_commands.forget(arguments.path, as_json=arguments.json)
@@ -148,7 +261,7 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
         warnings.simplefilter("always", LedgerWarning)
         if not is_finished:
             _show_progress(prepared, stop, quiet=arguments.quiet)
-        result, run = prepared.result(), prepared.recording.folder
+        result, run = prepared.result(), prepared.run_log.folder
         is_empty = result.state == "cancelled" and result.guarantee.steps_taken == 0
         if is_empty:
             unsaved = "there is no result" if folder is None else f"nothing is saved in {folder}"

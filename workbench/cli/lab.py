@@ -11,10 +11,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from workbench import _validate
 
-__all__ = ["PAGES", "app", "lab"]
+__all__ = ["PAGES", "add"]
 
 _FAILED = 1
 
@@ -22,7 +23,22 @@ _FAILED = 1
 PAGES = {"workbench": "app.ipynb", "teaching": "teaching.ipynb"}
 
 
-def lab(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``lab`` and ``app`` to the command."""
+    lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
+    app = commands.add_parser("app", help="serve the workbench screen or the teaching pieces without a notebook, with Voilà")
+    app.add_argument("page", nargs="?", default="workbench", help="workbench or teaching (default: workbench)")
+    for command, run, server in ((lab, _lab, "jupyter"), (app, _app, "voila")):
+        command.add_argument(
+            "--no-browser", action="store_true", help="serve without opening a browser; as BROWSER=none or no display does"
+        )
+        command.add_argument(
+            server, nargs="*", help=f"further arguments for {'jupyter lab' if run is _lab else server}, after --"
+        )
+        command.set_defaults(run=run)
+
+
+def _lab(arguments: argparse.Namespace) -> int:
     """``workbench lab``: JupyterLab in the working folder, opened on the quickstart; its exit code."""
     if not _is_installed("jupyterlab", "workbench lab: JupyterLab is not installed; pip install jupyterlab."):
         return _FAILED
@@ -36,7 +52,7 @@ def lab(arguments: argparse.Namespace) -> int:
     return _become([*command, *arguments.jupyter])
 
 
-def app(arguments: argparse.Namespace) -> int:
+def _app(arguments: argparse.Namespace) -> int:
     """``workbench app``: a screen, or the teaching pieces, without a notebook around them, served by Voilà; its exit code.
 
     Whoever opens it works as the user who serves it, so the address carries a token.

@@ -16,19 +16,62 @@ from typing import TYPE_CHECKING, Any
 
 from workbench._csv import inert
 from workbench._validate import ArgumentError
-from workbench.cli.shell import DONE, check_out, printable, written
+from workbench.cli.shell import DONE, Parser, add_json, check_out, number, printable, written
 
 if TYPE_CHECKING:
     from workbench.ledger.ledger import BudgetStatus, Ledger, Spend
     from workbench.privacy.guarantee import Guarantee
     from workbench.results import FitResult
 
-__all__ = ["after_fit", "forget", "in_one_line", "ledger", "saved_runs"]
+__all__ = ["add", "after_fit", "forget", "in_one_line", "saved_runs"]
 
 Answer = tuple[dict[str, Any], list[str]]  # for --json, and lines for people
 
 
-def ledger(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``ledger`` to the command."""
+    ledger = commands.add_parser(
+        "ledger",
+        help="what was spent on which records, and caps on it",
+        description="Every fit on private records is entered in the ledger before its first step. DATASET is a number, a "
+        "name, or the beginning of a fingerprint.",
+    )
+    ledger.set_defaults(run=_ledger)
+    actions = ledger.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
+    actions.add_parser("list", help="all data sets, what was spent on them and their caps")
+    show = actions.add_parser("show", help="what was spent on a data set, fit by fit")
+    cap = actions.add_parser("cap", help="set, remove or show the cap on what all fits on a data set may spend")
+    relate = actions.add_parser("relate", help="count two data sets together because they share records")
+    separate = actions.add_parser("separate", help="count two data sets separately because they share no records")
+    actions.add_parser("recover", help="charge interrupted fits only the steps that they may have taken")
+    actions.add_parser("begin-anew", help="begin an empty ledger where the file is lost or damaged and there is no copy")
+    actions.add_parser("new-key", help="make a new key, by which records are recognised, where the old one is lost")
+    export = actions.add_parser("export", help="write everything as JSON, or the fits as CSV")
+    for action in (show, cap):
+        action.add_argument("dataset", metavar="DATASET")
+    chosen = cap.add_mutually_exclusive_group()
+    chosen.add_argument("--epsilon", type=number, metavar="E", help="the most that all fits together may spend")
+    chosen.add_argument("--remove", action="store_true", help="remove the cap; needs --why")
+    cap.add_argument("--delta", type=number, metavar="D", help="the delta at which epsilon is stated")
+    cap.add_argument(
+        "--relation", help="add_or_remove_one (default), replace_one, which counts all fits, or replace_special"
+    )
+    cap.add_argument(
+        "--order", type=number, metavar="A", help="order of the Renyi filter (default: one that suits most fits)"
+    )
+    for action in (relate, separate):
+        action.add_argument("one", metavar="ONE", help="a data set")
+        action.add_argument("other", metavar="OTHER", help="another data set")
+    for action in (cap, relate, separate):
+        action.add_argument("--why", default="", metavar="TEXT", help="the reason, which the ledger keeps")
+    export.add_argument("--out", metavar="FILE", help="a file that ends in .json or .csv (default: JSON on standard output)")
+    for name, action in actions.choices.items():
+        action.add_argument("--ledger", metavar="FILE", help="the ledger's file (default: your own)")
+        if name != "export":
+            add_json(action)
+
+
+def _ledger(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     from workbench.ledger.ledger import Ledger
 

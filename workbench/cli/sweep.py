@@ -14,20 +14,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import DONE, FAILED, STOPPED, stopped_by_interrupt
+from workbench.cli.shell import DONE, FAILED, STOPPED, add_json, number, stopped_by_interrupt
 
 if TYPE_CHECKING:
     from workbench.sweeps import SweepResult
     from workbench.sweeps.grid import Grid
     from workbench.sweeps.sweeping import PreparedSweep
 
-__all__ = ["sweep"]
+__all__ = ["add"]
 
 _MOST_WORKERS = 1024
 _SECONDS = 10  # that a scheduler has to answer
 
 
-def sweep(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``sweep`` to the command."""
+    sweep = commands.add_parser(
+        "sweep",
+        help="fit a model over a grid of settings, given by a plan in a file",
+        description="The plan is a YAML, TOML or JSON mapping of the arguments of workbench.sweep, such as model, data, "
+        "epsilons, seeds and iterations. Relative paths in it are relative to its folder. Data are a name, or a mapping: "
+        "{name: adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}} or {generate: "
+        "hierarchical, num_features: 5}. A sweep over private records says what epsilon it spends in total, and asks before "
+        "it begins.",
+    )
+    sweep.set_defaults(run=_sweep)
+    sweep.add_argument("plan", metavar="PLAN", help="a .yaml, .yml, .toml or .json file; model files that it names are run")
+    sweep.add_argument(
+        "--store", metavar="FILE.sqlite", help="file that keeps finished fits; fits that are in it are not run again"
+    )
+    sweep.add_argument("--out", metavar="FOLDER", help="folder for table.csv, figure.png and a copy of the plan")
+    sweep.add_argument(
+        "--accept-total-epsilon", type=number, metavar="X", help="run on private records if all fits spend at most this"
+    )
+    workers = sweep.add_mutually_exclusive_group()
+    workers.add_argument("--workers", type=number, metavar="N", help="fit in N processes on this machine's CPUs")
+    workers.add_argument("--scheduler", metavar="ADDRESS", help="fit on a dask cluster, such as tcp://host:8786")
+    sweep.add_argument(
+        "--max-lanes", type=number, metavar="L", help="most fits stepped together (default: as many as memory allows)"
+    )
+    sweep.add_argument("--dry-run", action="store_true", help="only check, calibrate and say what would be spent")
+    add_json(sweep)
+    sweep.add_argument("--quiet", action="store_true", help="show no progress bar")
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     from workbench.results.storage import check_folder
     from workbench.sweeps import plan_file, sweeping

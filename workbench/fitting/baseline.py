@@ -53,4 +53,4 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
             break
     if last.status != "done":
         return None
-    return Scores(prepared.evaluator(free.unconstrained(state, settings.average)), "outside the guarantee")
+    return Scores(prepared.evaluator(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee")

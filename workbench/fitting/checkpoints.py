@@ -37,7 +37,7 @@ import jax
 import numpy as np
 
 from workbench import __version__, _folders, _validate
-from workbench.fitting.settings import FitSpec
+from workbench.fitting.spec import FitSpec
 from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
 from workbench.inference.svi import DPVI, DPVIState
 from workbench.ledger import _owners
@@ -109,7 +109,7 @@ def plan_digest(spec: FitSpec, plan: PrivacyPlan, dpvi: DPVI, program: str, star
         "sampler": repr(plan.sampler),
         "mechanism": repr(plan.mechanism),
         "noise_size": dpvi.noise_size,
-        "settings": {name: value for name, value in asdict(spec.settings).items() if name not in _NOT_OF_THE_STEPS},
+        "settings": {name: value for name, value in spec.run_settings().items() if name not in _NOT_OF_THE_STEPS},
     }
     return _keyed(facts, b"plan")
 

@@ -27,11 +27,11 @@ _RULE = {"clip": 1.0, "average": True}
 
 
 def complete(given: Mapping[str, Any], advice: Mapping[str, Any], num_records: int) -> dict[str, Any]:
-    """``given`` with every None replaced, except ``batch_size`` where a sampling rate stands.
+    """Choose iterations, sampling_rate or batch_size, clip, learning_rate and average where ``given`` has None.
 
-    :param given: iterations, sampling_rate, batch_size, clip, learning_rate, average.
-    :param advice: of the model: the same names, or ``epochs`` in the place of iterations.
-    :param num_records: N, public.
+    :param given: these settings, and any others, which are returned as they are.
+    :param advice: the model's advice: the same names, or ``epochs`` instead of ``iterations``.
+    :param num_records: N, which is public.
     """
     advice = dict(advice)
     settings = dict(given)

@@ -4,8 +4,41 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["DeviceInfo", "devices"]
+from workbench._validate import ArgumentError
+
+if TYPE_CHECKING:
+    import jax
+
+__all__ = ["DeviceInfo", "checked_device", "device_named", "devices"]
+
+
+def device_named(name: Any) -> jax.Device:
+    """The device called "cpu", "gpu" or "gpu:1"; None stands for JAX's first one.
+
+    :raises ArgumentError: naming ``device``.
+    """
+    import jax
+
+    if isinstance(name, jax.Device):
+        return name
+    if name is None:
+        return jax.devices()[0]
+    kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
+    try:
+        if not kind:  # which JAX takes for its first one
+            raise ValueError
+        return {device.id: device for device in jax.devices(kind)}[int(number or 0)]
+    except (RuntimeError, KeyError, ValueError):
+        known = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
+        raise ArgumentError("device", name, f"no such device; JAX sees {known}.") from None
+
+
+def checked_device(argument: str, name: Any) -> Any:
+    """``name`` itself, if there is such a device; ``device_named`` raises if there is none."""
+    device_named(name)
+    return name
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, plan_digest
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.run_log import RunLog
-from workbench.fitting.settings import FitSpec, RunSettings
+from workbench.fitting.settings import Settings
+from workbench.fitting.spec import FitSpec
 from workbench.inference.checkpoint import state_of
 from workbench.inference.svi import DPVI, DPVIState
 from workbench.inference.training import Compiling, Snapshot, compile_ahead, lower
@@ -72,7 +73,7 @@ class PreparedFit:
     dpvi: DPVI
     state: DPVIState
     key: jax.Array
-    recording: RunLog
+    run_log: RunLog
     _program: Program
     _last: Snapshot | None = None
     _end: DPVIState | None = None
@@ -93,8 +94,8 @@ class PreparedFit:
         return self.spec.data
 
     @property
-    def settings(self) -> RunSettings:
-        """The settings that do not change the guarantee."""
+    def settings(self) -> Settings:
+        """All settings, checked and chosen."""
         return self.spec.settings
 
     @property
@@ -151,7 +152,7 @@ class PreparedFit:
             compiled = compile_ahead(self.dpvi, state, records, self.privacy.iterations)
             if self.evaluator is not None:
                 with contextlib.suppress(Exception):  # a score that fails is told by ``run``, which goes on without it
-                    self.evaluator(self.dpvi.unconstrained(state, self.settings.average))
+                    self.evaluator(self.dpvi.unconstrained(state, self.spec.averages))
             compiled.compiled.result()
             program.steps = compiled
 
@@ -174,7 +175,7 @@ class PreparedFit:
         dpvi.optim = copy.copy(dpvi.optim)  # ``init`` writes to both, and this fit may be going on
         dpvi.guide = self.model.new_guide()  # an automatic guide keeps its starting values
         other = dataclasses.replace(
-            self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, recording=self.recording.of(dpvi),
+            self, dpvi=dpvi, state=dpvi.init(key, *self.data.train), key=key, run_log=self.run_log.of(dpvi),
             _last=None, _end=None, _history=[],
         )  # fmt: skip
         vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
@@ -206,7 +207,7 @@ class PreparedFit:
             raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
         records, start = self.on_device
         compiling = self._compiling()
-        self.recording.begin(self._digest)
+        self.run_log.begin(self._digest)
         taken: int | None = 0  # None: as many as were marked
         try:
             before = 0.0
@@ -220,9 +221,9 @@ class PreparedFit:
                 stop=stop,
                 evaluate=self.evaluator,
                 epsilon_at=self.plan.epsilon_so_far(),
-                averaged=self.settings.average,
+                averaged=self.spec.averages,
                 compiled=compiling,
-                before_chunk=lambda state, limit: self.recording.before_chunk(state, limit, self._progress),
+                before_chunk=lambda state, limit: self.run_log.before_chunk(state, limit, self._progress),
             )
             while True:
                 try:
@@ -278,7 +279,7 @@ class PreparedFit:
             found["params"] = by_name(last.params)
         elif last is not None and last.status == "cancelled":
             found["state"] = self._end
-        problem = self.recording.end(taken, self._progress(), **found)
+        problem = self.run_log.end(taken, self._progress(), **found)
         if last is not None and problem:
             self._last = dataclasses.replace(last, message=f"{last.message} {problem}".strip())
 
@@ -289,7 +290,7 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run; prepare another one.")
-        self.recording.adopt(checkpoint, functools.partial(self._digest, to_run=not checkpoint.is_finished))
+        self.run_log.adopt(checkpoint, functools.partial(self._digest, to_run=not checkpoint.is_finished))
         facts = checkpoint.facts
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
@@ -300,7 +301,7 @@ class PreparedFit:
         state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
         self.key, self.state, self._end = state.key, state, jax.device_put(state, self.device)
         vars(self).pop("on_device", None)
-        params = jax.tree.map(np.asarray, self.dpvi.get_params(state, averaged=self.settings.average))
+        params = jax.tree.map(np.asarray, self.dpvi.get_params(state, averaged=self.spec.averages))
         step, metrics = int(state.step), history[-1].metrics if history else {}
         self._history = history
         self._last = Snapshot(
@@ -361,7 +362,7 @@ class PreparedFit:
             settings={
                 **dataclasses.asdict(self.privacy),
                 "sampling_rate": self.dpvi.sampler.sampling_rate,
-                **dataclasses.asdict(self.settings),
+                **self.spec.run_settings(),
             },
             params=by_name(last.params),
             draws={name: np.asarray(value) for name, value in latents.items()},
@@ -376,8 +377,8 @@ class PreparedFit:
             released=split.shared,
             definition=self.model,
             public_records=self.data.evaluation if self.data.evaluation_is_public else None,
-            spend=next(iter(self.recording.account.keys), ""),
-            ledger=self.recording.account.ledger,
+            spend=next(iter(self.run_log.account.keys), ""),
+            ledger=self.run_log.account.ledger,
         )
 
     def _data_facts(self) -> dict[str, Any]:

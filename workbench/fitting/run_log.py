@@ -25,7 +25,7 @@ from workbench.fitting.checkpoints import (
     repeats_exactly,
     runs,
 )
-from workbench.fitting.settings import FitSpec
+from workbench.fitting.spec import FitSpec
 from workbench.inference.svi import DPVI, DPVIState
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import LedgerWarning, Reservation, ledger_for, records_of
@@ -156,10 +156,10 @@ class RunLog:
             "data": spec.source.name,
             "settings": {
                 **dataclasses.asdict(self._plan.settings),
-                **dataclasses.asdict(spec.settings),
-                "device": f"{spec.device.platform}:{spec.device.id}",
+                **spec.run_settings(),
+                "device": spec.settings.device,
             },
-            "has_optimizer": spec.optimizer is not None,
+            "has_optimizer": spec.settings.optimizer is not None,
             "origin": self._origin,
         }
 

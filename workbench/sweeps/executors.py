@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 
 from workbench import _validate, _workers
-from workbench.fitting.settings import device_named
+from workbench.fitting.devices import device_named
 from workbench.models import registry
 from workbench.sweeps.running import Outcome, Run, run_group
 from workbench.sweeps.store import LOST

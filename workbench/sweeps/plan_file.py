@@ -22,7 +22,8 @@ import yaml
 from workbench import _validate
 from workbench import data as data_sets
 from workbench.fitting import sources
-from workbench.sweeps import sweeping
+from workbench.fitting.settings import names
+from workbench.sweeps.plan import SweepPlan
 
 __all__ = ["read"]
 
@@ -39,8 +40,7 @@ def read(path: str | Path) -> dict[str, Any]:
     """
     file = Path(path).expanduser()
     plan = _mapping("plan", file)
-    arguments = {*_parameters(sweeping.prepare), *sweeping._SHARED}
-    _check_known("plan", plan, arguments)
+    _check_known("plan", plan, names(SweepPlan))
     if "epsilons" not in plan:
         raise _validate.ArgumentError("epsilons", None, f"{file.name} must list one or more.")
     forms: dict[str, Callable[[Any, Path], Any]] = {

@@ -11,7 +11,8 @@ import pandas as pd
 
 from workbench import _csv, _validate
 from workbench.ledger.composition import TotalPrivacy
-from workbench.sweeps.grid import DP, Cell, Grid
+from workbench.sweeps.grid import Cell, Grid
+from workbench.sweeps.plan import DP
 from workbench.sweeps.store import COLUMNS, Store
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from numpyro.infer.autoguide import AutoGuide
 
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
-from workbench.fitting.settings import FitSpec, is_array
+from workbench.fitting.spec import FitSpec, is_array
 from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
 from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.svi import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
-from workbench.sweeps.grid import DP, NON_PRIVATE, POOLED
+from workbench.sweeps.plan import DP, NON_PRIVATE, POOLED
 
 __all__ = ["Outcome", "Run", "groups_of", "plan_of", "run_group"]
 
@@ -186,7 +186,7 @@ class _Group:
         numbers = stacked([self._numbers(run) for run in runs])
         starts = self._starts(runs, keys, numbers.constants)
         evaluate = functools.partial(self._outputs, runs, keys, numbers.constants)
-        first = unconstrained(self.dpvi, starts, spec.settings.average)
+        first = unconstrained(self.dpvi, starts, spec.averages)
         with ThreadPoolExecutor(1, thread_name_prefix="dpvi-evaluation") as other:
             # what comes after the steps is compiled beside them, on the starting values, which are public
             compiling = other.submit(lambda: (self._constrained(first), spec.shows_metrics and evaluate(first)))
@@ -194,7 +194,7 @@ class _Group:
             compiling.result()
         if not ended.finished:
             return None
-        params = unconstrained(self.dpvi, ended.state, spec.settings.average)
+        params = unconstrained(self.dpvi, ended.state, spec.averages)
         constrained = self._constrained(params)
         found = jax.device_get(params)
         finite = [all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], found)) for lane in range(len(runs))]
@@ -228,7 +228,7 @@ class _Group:
             jnp.float32(mechanism.clip if private else math.inf),
             jnp.float32(mechanism.standard_deviation if private else 0.0),
             None if settings.learning_rate is None else jnp.float32(settings.learning_rate),
-            jnp.int32(privacy.iterations // 2) if settings.average else None,
+            jnp.int32(privacy.iterations // 2) if run.spec.averages else None,
             {name: jnp.asarray(run.spec.constants[name]) for name in self._differing},
         )
 
