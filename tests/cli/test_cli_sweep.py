@@ -75,7 +75,7 @@ def ends(monkeypatch):
 
     def put(state, message=""):
         def run(prepared, *_, **__):
-            prepared.state, prepared.message = state, message
+            prepared.status, prepared.message = state, message
             return prepared.result()
 
         monkeypatch.setattr(sweeping.PreparedSweep, "run", run)

@@ -223,10 +223,10 @@ def test_a_stop_keeps_what_is_finished_and_the_rest_goes_on(six):
         fits.append(progress.fits)
 
     result = six.run(lambda: fits[-1] >= 2, note, max_lanes=2)
-    assert (result.state, len(result.table)) == ("stopped", 2)
+    assert (result.status, len(result.table)) == ("stopped", 2)
     assert fits[0] == 0
     result = six.run(on_progress=note)
-    assert (result.state, len(result.table)) == ("done", 6)
+    assert (result.status, len(result.table)) == ("done", 6)
     assert fits[-1] == 6
 
 
@@ -235,7 +235,7 @@ def test_a_stop_within_a_batch_forgets_it():
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=2_000_000)
     steps = []
     result = prepared.run(lambda: bool(steps) and steps[-1] > 0, lambda progress: steps.append(progress.step))
-    assert (result.state, len(result.table)) == ("stopped", 0)
+    assert (result.status, len(result.table)) == ("stopped", 0)
     assert repr(result) == "SweepResult(0 of 1 fits done, stopped)"
     with pytest.raises(ArgumentError, match="no finished fit has any"):
         result.plot()
@@ -246,7 +246,7 @@ def test_an_interrupt_is_a_stop(six, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BatchedProgram, "run", interrupt)
-    assert six.run().state == "stopped"
+    assert six.run().status == "stopped"
 
 
 def test_a_cell_that_cannot_be_calibrated_says_why_and_the_others_run():

@@ -148,9 +148,9 @@ def _accepted(prepared: PreparedSweep, total_epsilon: float | None, *, is_kept: 
 
 
 def _exit_code(result: SweepResult) -> int:
-    if result.state == "done":
+    if result.status == "done":
         return DONE if (result.table["state"] == "done").all() else FAILED
-    return STOPPED if result.state == "stopped" else FAILED
+    return STOPPED if result.status == "stopped" else FAILED
 
 
 # ---- what is shown --------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def _say(result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep
     if as_json:
         print(json.dumps(_answer(result, counts), allow_nan=False))
         return
-    if result.state == "planned":
+    if result.status == "planned":
         stored, to_run = counts["stored"], len(prepared.runs)
         unusable = counts["planned"] - stored - to_run
         print(f"{counts['planned']} fits: {stored} in the store, {to_run} to run, {unusable} that cannot be run as asked.")
@@ -182,20 +182,20 @@ def _say(result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep
         states = result.table["state"]
         print(f"{(states == 'done').sum()} of {counts['planned']} fits are done. {result.message}".rstrip())
     others = [(row["state"], row["message"]) for row in result.table.to_dict("records") if row["state"] != "done"]
-    if result.state == "planned":
+    if result.status == "planned":
         others = [(row["state"], row["message"]) for row in prepared.refused]
     for (state, message), count in Counter(others).items():
         print(f"{count} {state}: {message}")
-    print(result.statement)
+    print(result.statusment)
 
 
 def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
     table = result.table.replace([math.inf, -math.inf], math.nan)
     total = None if result.total is None else dataclasses.asdict(result.total)
     return {
-        "state": result.state,
+        "state": result.status,
         "message": result.message,
-        "statement": result.statement,
+        "statement": result.statusment,
         "total": total and {name: None if value == math.inf else value for name, value in total.items()},
         **counts,
         "fits": table.astype(object).where(table.notna(), None).to_dict(orient="records"),

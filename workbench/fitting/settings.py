@@ -16,7 +16,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
 
 from workbench import _validate
 
@@ -111,6 +111,11 @@ def _by(place: str) -> Check:
 def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"workbench.{module}"), name)
+
+
+def _check_relation(relation: str | None, sampler: str) -> None:
+    if relation is not None:
+        _validate.choice("relation", relation, _imported("privacy.steps:SAMPLERS")[sampler])
 
 
 def _strategy(name: str, value: Any) -> str:
@@ -237,6 +242,7 @@ class Settings(Shared):
         :raises ArgumentError: naming the argument and its value.
         """
         super().__post_init__()
+        _check_relation(self.relation, self.sampler)
         if self.optimizer is not None and self.learning_rate is not None:
             raise _validate.ArgumentError(
                 "learning_rate", self.learning_rate, "is Adam's: set the learning rate of the optimizer itself."
@@ -278,16 +284,20 @@ def default_of(name: str, table: type = Settings) -> Any:
 
 
 def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """``{setting: what is wrong with it}`` of some values, each by itself."""
+    """``{setting: what is wrong with it}`` of some values, as far as is known without model and data."""
     found = {}
     for name, value in values.items():
-        each = _field(name, Settings)
-        check = _about(each).check
-        if check is not None and not (value is None and each.default is None):
+        check = about(name).check
+        if check is not None and not (value is None and default_of(name) is None):
             try:
                 check(name, value)
             except _validate.ArgumentError as error:
                 found[name] = error.expectation
+    if "relation" in values and not {"relation", "sampler"} & found.keys():
+        try:
+            _check_relation(values["relation"], values.get("sampler", default_of("sampler")))
+        except _validate.ArgumentError as error:
+            found["relation"] = error.expectation
     return found
 
 
@@ -308,12 +318,13 @@ def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P,
             return function(arguments(*positional, **named))
 
         table: Any = arguments
-        parameters = inspect.signature(arguments).parameters
-        shown = [parameters[name] for name in names(table) if name in parameters]
+        parameters, types = inspect.signature(arguments).parameters, get_type_hints(table)
+        shown = [parameters[name].replace(annotation=types[name]) for name in names(table)]
         shown.sort(key=lambda parameter: parameter.kind)  # stable: what may be given by place comes first
-        signature = inspect.Signature(shown, return_annotation=function.__annotations__["return"])
+        returned = get_type_hints(function)["return"]
+        signature = inspect.Signature(shown, return_annotation=returned)
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__annotations__ = {each.name: each.annotation for each in shown} | {"return": signature.return_annotation}
+        call.__annotations__ = {each.name: each.annotation for each in shown} | {"return": returned}
         lines = [_documented(each.name, table) for each in shown]
         call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), *lines])
         return call

@@ -86,7 +86,7 @@ class PreparedSweep:
     _account_of: Callable[[Sequence[Run]], Reservation] = field(repr=False)
     _facts: Mapping[str, Mapping[str, Any]] = field(repr=False)
     refused: Sequence[Mapping[str, Any]] = field(repr=False)
-    state: str = "planned"
+    status: str = "planned"
     message: str = ""
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class PreparedSweep:
     def _ledger_says(self, unit: str) -> list[str]:
         """What is known of fits beyond this sweep and its store, and whether a cap allows those to be done."""
         planned = [fit for fit in (self._guarantee(run) for run in self.runs) if fit is not None]
-        standing = self.account.standing() if planned and self.state == "planned" else None
+        standing = self.account.standing() if planned and self.status == "planned" else None
         if standing is None:
             return []
         words = []
@@ -146,7 +146,7 @@ class PreparedSweep:
         if total_epsilon is not None:
             total_epsilon = _validate.number("accept_total_epsilon", total_epsilon, above=0)
         if self.total is not None and self.runs and not self.total.epsilon <= (total_epsilon or 0.0):
-            raise BudgetError(total_epsilon, self.total, self.statement())
+            raise BudgetError(total_epsilon, self.total, self.statusment())
 
     def run(
         self,
@@ -171,7 +171,7 @@ class PreparedSweep:
         _validate.function("on_progress", on_progress)
         workers = None if executor is None else executors.as_workers(executor)
         report = _Report(on_progress, len(self.cells), len(self.runs))
-        self.state, self.message = "running", ""
+        self.status, self.message = "running", ""
         report.tell()
         try:
             self.store.add(self.refused)
@@ -185,16 +185,16 @@ class PreparedSweep:
                 if not mine and self.runs:
                     report.tell(elsewhere=len(self.runs))
                     time.sleep(_POLL_SECONDS)
-            self.state = "stopped" if self.runs else "done"
+            self.status = "stopped" if self.runs else "done"
         except executors.LostExecutorError as error:
-            self.state = "interrupted"
+            self.status = "interrupted"
             self.message = (
                 f"the executor was lost when {report.over} of {report.planned} fits were done ({error}); they are kept."
             )
         except KeyboardInterrupt:
-            self.state = "stopped"
+            self.status = "stopped"
         except BaseException as error:
-            self.state, self.message = "failed", f"{type(error).__name__}: {error}"
+            self.status, self.message = "failed", f"{type(error).__name__}: {error}"
             raise
         finally:
             for key in list(self._reserved):
@@ -238,7 +238,7 @@ class PreparedSweep:
         for outcomes in batches:
             for outcome in outcomes:  # before anybody can read what came of them
                 planned_steps = by_key[outcome.key].spec.privacy.iterations
-                self._settle(outcome.key, 0 if outcome.state == "refused" else planned_steps)
+                self._settle(outcome.key, 0 if outcome.status == "refused" else planned_steps)
             self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
             self._end([outcome.key for outcome in outcomes], report)
         return by_key.keys().isdisjoint(run.key for run in self.runs)
@@ -317,12 +317,12 @@ class PreparedSweep:
 
     def result(self) -> SweepResult:
         """The table so far."""
-        return SweepResult(self.grid, self.cells, self.store, self.total, self.statement(), self.state, self.message)
+        return SweepResult(self.grid, self.cells, self.store, self.total, self.statusment(), self.status, self.message)
 
     def _row(self, run: Run, outcome: Outcome) -> dict[str, Any]:
         return {
-            **self._facts[run.key], "state": outcome.state, "message": outcome.message, "metrics": outcome.metrics,
-            "seconds": outcome.seconds, "attempts": int(outcome.state != "refused"),
+            **self._facts[run.key], "state": outcome.status, "message": outcome.message, "metrics": outcome.metrics,
+            "seconds": outcome.seconds, "attempts": int(outcome.status != "refused"),
             "parameters": outcome.params, "finished": now(),
         }  # fmt: skip
 

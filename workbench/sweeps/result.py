@@ -35,7 +35,7 @@ class SweepResult:
     """What a sweep found, finished or not.
 
     :ivar total: what all its fits spend together on private records; None where the records are public.
-    :ivar statement: that in plain words. :ivar state: "done", "stopped", "interrupted" or "planned".
+    :ivar statement: that in plain words. :ivar status: "done", "stopped", "interrupted" or "planned".
     :ivar message: why it was interrupted.
     """
 
@@ -46,22 +46,22 @@ class SweepResult:
         store: Store,
         total: TotalPrivacy | None,
         statement: str,
-        state: str,
+        status: str,
         message: str,
     ) -> None:
         self._grid, self._cells, self._store = grid, cells, store
-        self.total, self.statement, self.state, self.message = total, statement, state, message
+        self.total, self.statusment, self.status, self.message = total, statement, status, message
         self._rows = store.rows(list(cells))
 
     def __repr__(self) -> str:
         done = sum(row["state"] == "done" for row in self._rows)
-        return f"SweepResult({done} of {len(self._cells)} fits done, {self.state})"
+        return f"SweepResult({done} of {len(self._cells)} fits done, {self.status})"
 
     def _repr_html_(self) -> str:
         """For notebooks: figure, table and what the sweep spent."""
         from workbench.plots.style import png_tag
 
-        parts = [f"<p>{html.escape(self.statement)}</p>"]
+        parts = [f"<p>{html.escape(self.statusment)}</p>"]
         if any(row["method"] == DP and row["metrics"] for row in self._rows):
             parts.insert(0, png_tag(self.plot(), "metric of the sweep's fits"))
         return "".join([*parts, self.table.to_html(max_rows=12)])

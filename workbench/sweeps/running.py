@@ -52,13 +52,13 @@ class Run:
 class Outcome:
     """What came of a run; functions of the release and of evaluation records alone.
 
-    :param key: of the cell. :param state: "done", "failed" or "refused". :param message: why.
+    :param key: of the cell. :param status: "done", "failed" or "refused". :param message: why.
     :param metrics: as ``FitSpec.shows_metrics`` allows. :param params: constrained parameters by name, where they are kept.
     :param seconds: its share of the time that stepping took.
     """
 
     key: str
-    state: str
+    status: str
     message: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     params: Mapping[str, np.ndarray] | None = None

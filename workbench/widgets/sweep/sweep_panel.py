@@ -107,7 +107,7 @@ class SweepPanel:
     def finish(self, session: SweepSession, result: SweepResult) -> None:
         """Show how it ended, with all that can be done now."""
         now = session.now()
-        first, style = _ENDS.get(result.state, ("Ended early.", "danger"))
+        first, style = _ENDS.get(result.status, ("Ended early.", "danger"))
         states = result.table["state"].value_counts()
         others = [f"{count} {state}" for state, count in states.items() if state != "done"]
         kept = "" if now.fits == now.planned else "Resume runs the others"
