@@ -116,7 +116,7 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
     assert (spend["state"], spend["interrupted"], spend["taken"]) == ("reserved", True, None)
     assert 0 < spend["reached"] <= spend["planned"] == 100_000
     shown = command("ledger", "show", "clinic")[1]
-    assert f"To go on with it: workbench resume {shlex.quote(spend['run'])}\n" in shown
+    assert f"To continue it: workbench resume {shlex.quote(spend['run'])}\n" in shown
     assert "1 fit ended without a word" in shown
     (run,) = json.loads(command("resume", "--json")[1])["runs"]
     assert (run["path"], run["is_finished"]) == (spend["run"], False)
@@ -140,7 +140,7 @@ def test_a_stopped_fit_says_how_to_go_on(command, place, monkeypatch):
     code, out, _ = command(*FIT, *BOUNDS, "--iterations", "400")
     (run,) = (place / "state" / "runs").iterdir()
     assert code == 130
-    assert f"To go on within the same promise: workbench resume {run}\n" in out
+    assert f"To continue within the same promise: workbench resume {run}\n" in out
     assert out.splitlines()[-1] == "Ledger: on 'clinic' one fit spent nothing."
 
 
@@ -224,7 +224,7 @@ def test_runs_are_listed(command, place, paused):
 def test_without_runs_there_is_nothing_to_list(command, place):
     assert command("resume") == (0, "No run has left checkpoints.\n", "")
     assert json.loads(command("resume", "--json")[1]) == {"runs": [], "unusable": []}
-    assert "path=None: name the run to go on with" in refused(command("resume", "--out", "run"))
+    assert "path=None: name the run" in refused(command("resume", "--out", "run"))
 
 
 # ---- refusals -------------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_without_runs_there_is_nothing_to_list(command, place):
 
 def test_other_records_are_refused(command, place, paused, no_steps, private_frame):
     private_frame.head(200).assign(age=50).to_csv("clinic.csv", index=False)
-    assert "is of other records" in refused(command("resume", paused))
+    assert "other records" in refused(command("resume", paused))
     (place / "clinic.csv").unlink()
     assert f"path={str(place / 'clinic.csv')!r}: no such file." in refused(command("resume", paused))
 
@@ -241,7 +241,7 @@ def test_another_version_is_refused(command, paused, no_steps, monkeypatch):
     from workbench.fitting import checkpoints
 
     monkeypatch.setattr(checkpoints, "__version__", "0.0.0")
-    assert "is of another plan, version, model or kind of machine" in refused(command("resume", paused))
+    assert "another plan, version, model or kind of machine" in refused(command("resume", paused))
 
 
 def test_a_damaged_run_is_refused(command, paused, no_steps):

@@ -274,7 +274,7 @@ def test_a_store_that_fails_is_one_line(command, public, monkeypatch):
         (["--workers", "two"], "argument --workers: 'two' is not a number."),
         (["--workers", "2", "--scheduler", "tcp://here:1"], "argument --scheduler: not allowed with argument --workers"),
         (["--scheduler", "here"], "scheduler='here': cannot be reached (missing port number in address 'here')."),
-        (["--accept-total-epsilon", "-1"], "accept_total_epsilon=-1.0: must be a finite number greater than 0."),
+        (["--accept-total-epsilon", "-1"], "accept_total_epsilon=-1: must be a finite number greater than 0."),
         (["--store", "/no/such/fits.sqlite"], "store='/no/such/fits.sqlite': cannot be used"),
         (["--out", "/dev/null/out"], "out='/dev/null/out': cannot write there"),
         (["--colour"], "unrecognized arguments: --colour"),

@@ -290,7 +290,7 @@ def test_a_checkpoint_is_resumed_with_no_other_records(private_data, state):
     changed = x.copy()
     changed[0, 0] += 0.01
     for other in (dataclasses.replace(private_data, train=(changed, y)), private_data.subset(150)):
-        with pytest.raises(ArgumentError, match="is of other records, for which its noise must not be drawn again"):
+        with pytest.raises(ArgumentError, match=r"path=.* other records, to which the same noise must not be added"):
             wb.resume(folder, data=other)
     assert len(Ledger().spends()) == 1
 
@@ -320,7 +320,7 @@ def rewritten(folder, *, sealed=True, settings=None, **changes):
 def test_a_checkpoint_of_another_plan_is_refused(private_data, state, change):
     _, folder = stopped(private_data, after=20)
     rewritten(folder, settings=change)
-    with pytest.raises(ArgumentError, match=r"path=.*is of another plan, version, model or kind of machine"):
+    with pytest.raises(ArgumentError, match=r"path=.* another plan, version, model or kind of machine"):
         wb.resume(folder, data=private_data)
 
 
@@ -358,7 +358,7 @@ def test_steps_that_a_crash_may_have_shown_count_however_the_fit_goes_on(private
 
 
 def test_what_cannot_be_resumed_is_said(private_data, state, tmp_path):
-    with pytest.raises(ArgumentError, match=r"path=.*nowhere.*: holds no checkpoint"):
+    with pytest.raises(ArgumentError, match=r"path=.*nowhere.*: contains no checkpoint"):
         wb.resume(tmp_path / "nowhere")
     (tmp_path / "step-000000000001.npz").write_text("no archive")
     with pytest.raises(ArgumentError, match="holds no saved state"):

@@ -368,7 +368,7 @@ def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_dat
 
     folder = stopped()
     monkeypatch.setitem(globals(), "SCALE", 3.0)
-    with pytest.raises(ArgumentError, match="is of another plan, version, model or kind of machine"):
+    with pytest.raises(ArgumentError, match="another plan, version, model or kind of machine"):
         wb.resume(folder, model=model, data=private_data)
     assert not Ledger().standing("clinic").repeated_seeds
     stopped()
@@ -481,7 +481,7 @@ def test_an_edited_checkpoint_is_not_opened(part, monkeypatch, tmp_path):
 
 def test_a_checkpoint_of_an_earlier_version_is_refused_with_what_to_do():
     folder = a_run(format=1)
-    with pytest.raises(ArgumentError, match=r"earlier version.*begin a new fit, and delete this one's key with .* --forget"):
+    with pytest.raises(ArgumentError, match=r"earlier version.*start a new fit, and delete this one's key with .* --forget"):
         wb.resume(folder)
 
 
@@ -509,7 +509,7 @@ def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(comma
     folder, taken = prepared.run_log.folder, prepared.result().guarantee.steps_taken
     words = np.asarray(jax.random.key_data(prepared.key)).tobytes()
     assert words in b"".join(file.read_bytes() for file in folder.iterdir())
-    said = f"The run's secret key stays in {folder} until it is resumed or forgotten"
+    said = f"The run's secret key stays in {folder}: "
     assert said in prepared.result().message
     rewrite(Ledger().path, state="reserved", owner="gone", taken=None, reached=300)  # as after a crash further on
     assert Ledger().spends()[0].counted == 400
@@ -531,7 +531,7 @@ def test_a_run_that_is_going_on_is_not_forgotten(private_data):
     fit = dpvi._plan.guarantee(steps_taken=20, unit="record", dimension=8, caveats=())
     (spend,) = book.reserve(records_of(private_data), [fit], model="logistic")
     folder = a_run(public=False, spend=spend, ledger=str(book.path))
-    with pytest.raises(ArgumentError, match="is of a fit that is running: stop it first"):
+    with pytest.raises(ArgumentError, match="belongs to a fit that is running: stop it first"):
         wb.forget(folder)
     assert checkpoints.holds_key(folder)
 
@@ -546,7 +546,7 @@ def test_a_run_without_a_ledger_that_is_going_on_is_not_forgotten(private_data):
     for _ in range(2):
         next(running)
     (folder,) = checkpoints.saved_runs()
-    with pytest.raises(ArgumentError, match="is of a fit that is running"):
+    with pytest.raises(ArgumentError, match="belongs to a fit that is running"):
         wb.forget(folder)
     running.close()
     list(steps)

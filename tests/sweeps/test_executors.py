@@ -107,7 +107,7 @@ def test_what_had_finished_is_kept_when_the_executor_is_lost(here, tmp_path):
     pool.outcomes.append(BrokenProcessPool("a process died"))
     result = prepared.run(executor=pool, max_lanes=2)
     assert (result.status, len(result.table)) == ("interrupted", 2)
-    assert "the executor was lost when 2 of 4 fits were done (BrokenProcessPool: a process died)" in result.message
+    assert "the executor was lost after 2 of 4 fits (BrokenProcessPool: a process died)" in result.message
     again = sweeping.prepare("logistic", "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
     assert len(again.runs) == 2
     assert scores(again.run().table) == scores(here)

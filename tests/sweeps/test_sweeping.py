@@ -213,7 +213,7 @@ def test_a_fit_that_diverges_fails_alone():
     result = quietly(wb.sweep, "logistic", "breast_cancer", learning_rates=[0.1, 1e38], **sizes)
     states = result.table.set_index("learning_rate")["state"].to_dict()
     assert states == {0.1: "done", 1e38: "failed"}
-    assert "no longer finite" in result.table["message"].iloc[1]
+    assert "parameters are not finite" in result.table["message"].iloc[1]
 
 
 def test_a_stop_keeps_what_is_finished_and_the_rest_goes_on(six):

@@ -285,7 +285,7 @@ def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, scr
     screen.ledger.runs.children[0].children[1].click()
     settled(screen)
     assert "Failed." in screen.live.status.value
-    assert "is of another plan" in text(screen.ledger.view)
+    assert "belongs to another plan" in text(screen.ledger.view)
     assert screen.result is None
     assert not screen.run.fit.disabled
 

@@ -1,4 +1,4 @@
-"""``workbench fit`` and ``workbench resume``: one private fit from the shell."""
+"""``workbench fit`` and ``workbench resume``: one private fit."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def _dataset(arguments: argparse.Namespace) -> Any:
         raise ArgumentError(
             "bounds",
             None,
-            "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or name a --schema FILE.json.",
+            "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or give --schema FILE.json.",
         )
     return data.from_file(
         arguments.data,
@@ -248,7 +248,7 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None, *, is_finished: bool = False) -> int:
-    """Take the steps of a prepared fit that are left, save its result in ``folder``, print it; the exit code."""
+    """Run a prepared fit to its end, save its result in ``folder`` and print it; the exit code."""
     from workbench.ledger.reservation import LedgerWarning
 
     name = f"workbench {arguments.command}"
@@ -279,9 +279,10 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
 
 
 def _saved(result: Any, folder: Path, run: Path | None) -> str:
-    """Save a result on which epsilon was spent; what went wrong and how to get it back, "" where nothing did.
+    """Save a result on which epsilon was spent.
 
     :param run: folder of its checkpoints.
+    :return: what went wrong and where the release is then; "" if nothing went wrong.
     """
     from workbench.fitting import checkpoints
 
@@ -296,11 +297,11 @@ def _saved(result: Any, folder: Path, run: Path | None) -> str:
     try:
         return f"{failed} It was saved in {result.save(tempfile.mkdtemp(prefix='workbench-result-'))} instead."
     except Exception as error:
-        return f"{failed} Nor anywhere else ({error}): it is lost when this process ends."
+        return f"{failed} Nor can it be saved elsewhere ({error}). It is lost when this process ends."
 
 
 def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_json: bool) -> None:
-    """The answer of a fit on standard output."""
+    """Print the result of a fit on standard output."""
     run = run if result.state == "cancelled" else None
     if as_json:
         answer = {
@@ -324,13 +325,13 @@ def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> N
     from tqdm import tqdm
 
     with contextlib.ExitStack() as shown:
-        bar = None  # until the run has begun: what refuses it has a line to itself
+        bar = None  # an error before the run begins has a line to itself
         for snapshot in prepared.run(stop):
             if bar is None:
                 total, first = prepared.privacy.iterations, snapshot.step
                 bar = tqdm(
                     total=total, initial=first, unit="step", desc="compiling", file=sys.stderr, disable=quiet,
-                    mininterval=0.2 if sys.stderr.isatty() else 10.0,  # a log file wants a line now and then
+                    mininterval=0.2 if sys.stderr.isatty() else 10.0,  # few lines in a log file
                 )  # fmt: skip
                 shown.enter_context(bar)
             if snapshot.step > first:
@@ -346,12 +347,12 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     guarantee = result.guarantee
     if result.state == "cancelled":
         print(
-            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. Spent: the promise stays epsilon = "
-            f"{guarantee.epsilon:g}; the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was "
-            "not decided by the outputs.\n"
+            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The promise stays epsilon = "
+            f"{guarantee.epsilon:g}. The steps taken spend epsilon = {guarantee.epsilon_taken:g}, if the outputs did not "
+            "decide when to stop.\n"
         )
     if run is not None:
-        print(f"To go on within the same promise: workbench resume {shlex.quote(str(run))}\n")
+        print(f"To continue within the same promise: workbench resume {shlex.quote(str(run))}\n")
     if result.message:
         print(f"{'Failed' if result.state == 'failed' else 'Note'}: {result.message}\n")
     print(guarantee.statement())

@@ -1,7 +1,7 @@
 """The ``workbench`` command: fit, resume, ledger, sweep, predict, sample, account, audit, models, data, lab, app.
 
-Standard output carries results (with ``--json`` one object and nothing else), standard error progress and errors.
-Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
+Results go to standard output (with ``--json`` as one object), progress and errors to standard error. Exit codes: 0 done,
+1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         _interrupt.leave_at_once()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that has no letter for something shows its number
+        if hasattr(stream, "reconfigure"):  # a terminal shows the number of a letter that it does not have
             stream.reconfigure(errors="backslashreplace")
     words, further = _apart(list(sys.argv[1:] if arguments is None else arguments))
     parsed = parser().parse_args(words)

@@ -1,4 +1,4 @@
-"""``workbench sweep``: the fits of a plan, here or on other processes or machines, once what they spend is accepted."""
+"""``workbench sweep``: run the fits of a plan, here or on other processes or machines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 _MOST_WORKERS = 1024
-_SECONDS = 10  # that a scheduler has to answer
+_SECONDS = 10  # time that a scheduler has to answer
 
 
 def add(commands: Any) -> None:
@@ -64,7 +64,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from workbench.sweeps import plan_file, sweeping
     from workbench.sweeps.store import Store, key_path
 
-    # everything that can be refused is refused before a record is touched
+    # whatever can be refused is refused before a record is read
     folder = None if arguments.out is None else check_folder(arguments.out)
     lanes = None if arguments.max_lanes is None else integer("max_lanes", arguments.max_lanes, at_least=1)
     plan = plan_file.read(arguments.plan)
@@ -72,7 +72,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     if arguments.store is not None:
         file = Path(arguments.store).expanduser()
     if arguments.dry_run and file is not None and not file.exists() and not key_path(file).exists():
-        file = None  # an empty one would be left behind
+        file = None  # a dry run leaves no empty file
     with _executor(arguments) as executor, contextlib.closing(Store(file)) as store:
         prepared = sweeping.prepare(**plan, store=store)
         for caution in prepared.cautions:
@@ -100,7 +100,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _executor(arguments: argparse.Namespace) -> Iterator[Any]:
-    """What does the work: processes or a dask cluster, None for this process."""
+    """The executor of the fits: processes or a dask cluster, None for this process."""
     if arguments.workers is not None:
         from workbench.sweeps.executors import Processes
 
@@ -118,7 +118,7 @@ def _client(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise ArgumentError("scheduler", address, 'dask needs a package: pip install "dpvi-workbench[cluster]".') from None
+        raise ArgumentError("scheduler", address, 'dask is not installed: pip install "dpvi-workbench[cluster]".') from None
     try:
         return Client(address, timeout=_SECONDS)
     except (OSError, ValueError) as error:
@@ -126,14 +126,15 @@ def _client(address: str) -> Any:
 
 
 def _accepted(prepared: PreparedSweep, total_epsilon: float | None, *, is_kept: bool) -> bool:
-    """Whether what the sweep spends is accepted, by ``total_epsilon`` or by whoever sits at the terminal.
+    """Whether what the sweep spends is accepted, by ``total_epsilon`` or by the user at the terminal.
 
-    :param is_kept: whether a store keeps what the fits release. :raises ArgumentError: where nobody can be asked.
+    :param is_kept: whether a store keeps what the fits release.
+    :raises ArgumentError: if it is not accepted and there is no terminal to ask at.
     """
     from workbench.sweeps import BudgetError
 
     if prepared.total is not None and not is_kept:
-        caution = "without --store the released parameters are lost at the end, and the table alone is left."
+        caution = "without --store only the table is kept; the released parameters are lost when the command ends."
         print(f"workbench sweep: warning: {caution}", file=sys.stderr)
     try:
         prepared.accept(total_epsilon)
@@ -176,7 +177,7 @@ def _say(result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep
     if result.status == "planned":
         stored, to_run = counts["stored"], len(prepared.runs)
         unusable = counts["planned"] - stored - to_run
-        print(f"{counts['planned']} fits: {stored} in the store, {to_run} to run, {unusable} that cannot be run as asked.")
+        print(f"{counts['planned']} fits: {stored} in the store, {to_run} to run, {unusable} that cannot be run.")
     else:
         _print_metrics(result, prepared.grid)
         states = result.table["state"]
@@ -186,7 +187,7 @@ def _say(result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep
         others = [(row["state"], row["message"]) for row in prepared.refused]
     for (state, message), count in Counter(others).items():
         print(f"{count} {state}: {message}")
-    print(result.statusment)
+    print(result.statement)
 
 
 def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
@@ -195,7 +196,7 @@ def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
     return {
         "state": result.status,
         "message": result.message,
-        "statement": result.statusment,
+        "statement": result.statement,
         "total": total and {name: None if value == math.inf else value for name, value in total.items()},
         **counts,
         "fits": table.astype(object).where(table.notna(), None).to_dict(orient="records"),
@@ -203,7 +204,7 @@ def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _print_metrics(result: SweepResult, grid: Grid) -> None:
-    """Mean and deviation of the first metric over fits that differ in randomness alone."""
+    """Print mean and deviation of the first metric over fits that differ only in randomness."""
     table = result.table[lambda table: table["state"] == "done"]
     if not result.metrics:
         if len(table):

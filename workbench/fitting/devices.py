@@ -27,7 +27,7 @@ def device_named(name: Any) -> jax.Device:
         return jax.devices()[0]
     kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
     try:
-        if not kind:  # which JAX takes for its first one
+        if not kind:  # JAX would take "" for its first device
             raise ValueError
         return {device.id: device for device in jax.devices(kind)}[int(number or 0)]
     except (RuntimeError, KeyError, ValueError):
@@ -45,8 +45,9 @@ def checked_device(argument: str, name: Any) -> Any:
 class DeviceInfo:
     """One device.
 
-    :param name: what ``fit(device=)`` takes, such as "cpu:0" or "gpu:1". :param kind: the maker's name of it.
-    :param memory: in bytes; None where it is not known.
+    :param name: the value for ``fit(device=)``, such as "cpu:0" or "gpu:1".
+    :param kind: its maker's name for it.
+    :param memory: in bytes; None if it is not known.
     """
 
     name: str
@@ -54,7 +55,7 @@ class DeviceInfo:
     memory: int | None
 
     def __str__(self) -> str:
-        """As in "gpu:0 (NVIDIA H200, 139.8 GiB)"."""
+        """Name, kind and memory, as in "gpu:0 (NVIDIA H200, 139.8 GiB)"."""
         known = f", {self.memory / 2**30:.1f} GiB" if self.memory else ""
         return f"{self.name} ({self.kind}{known})"
 
@@ -62,12 +63,12 @@ class DeviceInfo:
 def _system_memory() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on every system
+    except (AttributeError, ValueError, OSError):  # not every system knows
         return None
 
 
 def devices() -> list[DeviceInfo]:
-    """All devices, JAX's default first and the CPU last. The first call starts JAX's backends (a second or more on GPUs)."""
+    """List all devices, JAX's default first and the CPU last. The first call starts JAX: a second or more with GPUs."""
     import jax
 
     found = list(jax.devices())

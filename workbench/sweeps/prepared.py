@@ -23,11 +23,11 @@ from workbench.sweeps.store import LOST, Claim, Store
 
 __all__ = ["BudgetError", "PreparedSweep", "Progress", "now", "total_spent"]
 
-_POLL_SECONDS = 0.5  # how often the store is asked for fits that another sweep runs
+_POLL_SECONDS = 0.5  # between two looks at fits that another sweep runs
 
 
 class BudgetError(_validate.ArgumentError):
-    """A sweep over private records was not confirmed. ``total`` says what it would spend."""
+    """A sweep over private records was not accepted. ``total`` says what it would spend."""
 
     def __init__(self, given: float | None, total: TotalPrivacy, statement: str) -> None:
         self.total = total
@@ -37,12 +37,15 @@ class BudgetError(_validate.ArgumentError):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a sweep is.
+    """How far a sweep is.
 
-    :param fits: that are over, those found in the store included. :param planned: fits in all.
-    :param step: steps taken by the fits under way, of ``steps``; 0 between batches, and where others do the work.
-    :param seconds: since the run began. :param newest: keys of fits that ended since the last one of these.
-    :param elsewhere: fits that another sweep with the same store runs, which are waited for.
+    :param fits: number of fits that have ended, including those found in the store.
+    :param planned: number of all fits.
+    :param step: steps that each running fit has taken; 0 between batches, and if an executor does the work.
+    :param steps: steps that each running fit will take.
+    :param seconds: time since the run began.
+    :param newest: keys of the fits that ended since the last report.
+    :param elsewhere: number of fits that this sweep waits for, because another sweep with the same store runs them.
     """
 
     fits: int
@@ -55,26 +58,29 @@ class Progress:
 
 
 class _Report:
-    """Tells how far a run is: ``over`` fits of ``planned``."""
+    """Reports how far a run is: ``ended`` of ``planned`` fits."""
 
     def __init__(self, on_progress: Callable[[Progress], None], planned: int, left: int) -> None:
         self._on_progress, self._began = on_progress, time.perf_counter()
-        self.planned, self.over = planned, planned - left
+        self.planned, self.ended = planned, planned - left
 
-    def tell(self, step: int = 0, steps: int = 0, newest: Iterable[str] = (), elsewhere: int = 0) -> None:
+    def show(self, step: int = 0, steps: int = 0, newest: Iterable[str] = (), elsewhere: int = 0) -> None:
         seconds = time.perf_counter() - self._began
-        self._on_progress(Progress(self.over, self.planned, step, steps, seconds, tuple(newest), elsewhere))
+        self._on_progress(Progress(self.ended, self.planned, step, steps, seconds, tuple(newest), elsewhere))
 
 
 @dataclass
 class PreparedSweep:
-    """A checked and calibrated sweep. ``run`` fits what the store does not have; ``result`` is there at any time.
+    """A checked and calibrated sweep. ``run`` fits what the store does not have; ``result`` can be called at any time.
 
-    :param grid: what was asked for. :param cells: by key, all of them. :param runs: those still to be done.
-    :param refused: rows of those that cannot be run as asked; ``run`` writes them.
-    :param total: what all fits over private records spend together, those of the same records in the store included; None
-        for public records. Once the sweep ran, that is what was spent, and what the fits still to be done will.
-    :param account: of the fits to be done, in the ledger; it only looks. :param _account_of: makes that of some of them.
+    :param grid: what was asked for.
+    :param cells: all cells, by key.
+    :param runs: the fits that are still to be run.
+    :param store: where finished fits are kept.
+    :param total: what all fits of private records spend together, including fits of the same records in the store; None for
+        public records. After a run it is what was spent, and what the fits still to be run will spend.
+    :param reservation: of the fits to be run, only to look at the ledger.
+    :param refused: rows of the fits that cannot be run as asked; ``run`` writes them.
     """
 
     grid: Grid
@@ -82,26 +88,26 @@ class PreparedSweep:
     runs: Sequence[Run]
     store: Store
     total: TotalPrivacy | None
-    account: Reservation
-    _account_of: Callable[[Sequence[Run]], Reservation] = field(repr=False)
+    reservation: Reservation
+    _reservation_of: Callable[[Sequence[Run]], Reservation] = field(repr=False)
     _facts: Mapping[str, Mapping[str, Any]] = field(repr=False)
     refused: Sequence[Mapping[str, Any]] = field(repr=False)
     status: str = "planned"
     message: str = ""
 
     def __post_init__(self) -> None:
-        """Name this sweep among those with the same store."""
+        """Give this sweep a name among those with the same store."""
         self._name = uuid.uuid4().hex
-        self._entries: dict[str, tuple[Reservation, str]] = {}  # of private fits in the ledger, by the keys of their cells
-        self._reserved: set[str] = set()  # those of them that are reserved now
+        self._entries: dict[str, tuple[Reservation, str]] = {}  # of private fits in the ledger, by key of the cell
+        self._reserved: set[str] = set()  # keys of the fits that are reserved now
 
     def statement(self) -> str:
-        """In plain words what the sweep spends, and what looking for its best fit means."""
+        """What the sweep spends, and what it means to choose its best fit, in words."""
         data = self.grid.records_of(next(iter(self.cells.values())))
         if self.grid.is_public:
             return f"The {_plural(data.unit)} are public or made up: no privacy is spent."
         if self.total is None:
-            return "No private fit is planned, and none of these records was found."
+            return "No private fit of these records is planned or in the store."
         words = [self.total.statement(data.unit), *self._ledger_says(data.unit)]
         if self.grid.baselines:
             words.append("Baselines without privacy are exact functions of the records, outside any guarantee.")
@@ -113,15 +119,15 @@ class PreparedSweep:
         return " ".join(words)
 
     def _ledger_says(self, unit: str) -> list[str]:
-        """What is known of fits beyond this sweep and its store, and whether a cap allows those to be done."""
+        """What the ledger knows of other fits of these records, and whether a cap allows the fits to be run."""
         planned = [fit for fit in (self._guarantee(run) for run in self.runs) if fit is not None]
-        standing = self.account.standing() if planned and self.status == "planned" else None
+        standing = self.reservation.standing() if planned and self.status == "planned" else None
         if standing is None:
             return []
         words = []
         if standing.parts:
             whole = total([*standing.parts, *planned])
-            words.append(f"With what the ledger has of these records: {whole.statement(unit)}")
+            words.append(f"Together with other fits of these records in the ledger: {whole.statement(unit)}")
         try:
             standing.check(planned)
         except CapError as error:
@@ -129,24 +135,24 @@ class PreparedSweep:
         return words
 
     def _guarantee(self, run: Run) -> Guarantee | None:
-        """What a run promises, None for a baseline."""
+        """The guarantee of a run; None for a baseline."""
         promised = self._facts[run.key]["guarantee"]
         return None if promised is None else Guarantee.from_dict(promised)
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Sentences about settings that are allowed but unwise; ``sweep`` raises them as warnings."""
+        """Sentences about settings that are allowed but unwise; ``sweep`` shows them as warnings."""
         return tuple(dict.fromkeys(text for run in self.runs for text in run.spec.privacy.cautions()))
 
     def accept(self, total_epsilon: float | None) -> None:
-        """Confirm what the sweep spends on private records; nothing to do where there is nothing left to run.
+        """Accept what the sweep spends on private records. If no fit is left to run, there is nothing to accept.
 
         :raises BudgetError: unless the total is at most ``total_epsilon``.
         """
         if total_epsilon is not None:
             total_epsilon = _validate.number("accept_total_epsilon", total_epsilon, above=0)
         if self.total is not None and self.runs and not self.total.epsilon <= (total_epsilon or 0.0):
-            raise BudgetError(total_epsilon, self.total, self.statusment())
+            raise BudgetError(total_epsilon, self.total, self.statement())
 
     def run(
         self,
@@ -156,14 +162,15 @@ class PreparedSweep:
         executor: Any = None,
         max_lanes: int | None = None,
     ) -> SweepResult:
-        """Fit what is still to be done, writing rows as they finish; a stopped run goes on when called again.
+        """Run the fits that are left, and write each row when its fit ends. A stopped run continues when called again.
 
-        :param stop: asked about twice a second; True ends the run. Fits under way are then forgotten unseen, finished ones
-            are kept.
-        :param on_progress: called in this thread. :param executor: see ``sweep``.
-        :param max_lanes: fits stepped together at most.
-        :raises CapError: if a cap on what is spent on the records does not allow the fits. :raises LedgerError: if they
-            cannot be entered in the ledger.
+        :param stop: called about twice a second; True ends the run. Running fits are then discarded unseen, and finished
+            fits are kept.
+        :param on_progress: called with ``Progress`` in this thread.
+        :param executor: as for ``sweep``.
+        :param max_lanes: the most fits that are stepped together.
+        :raises CapError: if a cap on what may be spent on the records does not allow the fits.
+        :raises LedgerError: if they cannot be entered in the ledger.
         """
         if max_lanes is not None:
             max_lanes = _validate.integer("max_lanes", max_lanes, at_least=1)
@@ -172,25 +179,23 @@ class PreparedSweep:
         workers = None if executor is None else executors.as_workers(executor)
         report = _Report(on_progress, len(self.cells), len(self.runs))
         self.status, self.message = "running", ""
-        report.tell()
+        report.show()
         try:
             self.store.add(self.refused)
-            if self.account.ledger is not None:
-                self.account.ledger.recover()  # sweeps that were killed leave reservations
+            if self.reservation.ledger is not None:
+                self.reservation.ledger.recover()  # of killed sweeps
             attempts = {key: row["attempts"] for key, row in self._rows_left().items()}
             while self.runs and not stop():
                 mine = self._claim(attempts, report)
                 if mine and not self._run_claimed(mine, stop, report, workers, max_lanes):
                     break
                 if not mine and self.runs:
-                    report.tell(elsewhere=len(self.runs))
+                    report.show(elsewhere=len(self.runs))
                     time.sleep(_POLL_SECONDS)
             self.status = "stopped" if self.runs else "done"
         except executors.LostExecutorError as error:
             self.status = "interrupted"
-            self.message = (
-                f"the executor was lost when {report.over} of {report.planned} fits were done ({error}); they are kept."
-            )
+            self.message = f"the executor was lost after {report.ended} of {report.planned} fits ({error}); these are kept."
         except KeyboardInterrupt:
             self.status = "stopped"
         except BaseException as error:
@@ -198,16 +203,16 @@ class PreparedSweep:
             raise
         finally:
             for key in list(self._reserved):
-                self._settle(key, 0)  # forgotten unseen
+                self._end_reservation(key, 0)  # discarded unseen
             self.store.release(self._name)
         self.total = None if self.grid.is_public else self._spent()
-        report.tell()
+        report.show()
         return self.result()
 
     def _claim(self, attempts: dict[str, int], report: _Report) -> list[Run]:
-        """The fits to be done that no other sweep has; those that others have ended since are over here too.
+        """Claim the fits to be run that no other sweep has. Fits that other sweeps ended meanwhile have ended here too.
 
-        :param attempts: how often fits had been run when this run began; is written to.
+        :param attempts: how often fits had been run when this run began; updated here.
         """
         mine, former = self.store.claim(self._name, [self._row(run, Outcome(run.key, "failed", LOST)) for run in self.runs])
         self._adopt([claim for claim in former if not claim.begun])
@@ -219,13 +224,13 @@ class PreparedSweep:
         return [run for run in self.runs if run.key in mine]
 
     def _rows_left(self) -> dict[str, dict[str, Any]]:
-        """What the store has of the fits to be done, by key."""
+        """The store's rows of the fits to be run, by key."""
         return {row["key"]: row for row in self.store.rows([run.key for run in self.runs])}
 
     def _run_claimed(
         self, runs: Sequence[Run], stop: Callable[[], bool], report: _Report, workers: Any, max_lanes: int | None
     ) -> bool:
-        """Reserve fits and run them; whether all of them are over."""
+        """Reserve fits and run them; whether all of them have ended."""
         by_key, groups = {run.key: run for run in runs}, groups_of(runs)
         self._reserve(runs)
         if workers is None:
@@ -236,9 +241,9 @@ class PreparedSweep:
                 workers, groups, max_lanes=max_lanes, stop=stop, device=device, before=self._mark, lost=self._lose
             )
         for outcomes in batches:
-            for outcome in outcomes:  # before anybody can read what came of them
+            for outcome in outcomes:  # before anyone can read the outcomes
                 planned_steps = by_key[outcome.key].spec.privacy.iterations
-                self._settle(outcome.key, 0 if outcome.status == "refused" else planned_steps)
+                self._end_reservation(outcome.key, 0 if outcome.status == "refused" else planned_steps)
             self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
             self._end([outcome.key for outcome in outcomes], report)
         return by_key.keys().isdisjoint(run.key for run in self.runs)
@@ -247,64 +252,64 @@ class PreparedSweep:
         self, groups: Sequence[Sequence[Run]], stop: Callable[[], bool], report: _Report, max_lanes: int | None
     ) -> Iterator[list[Outcome]]:
         for group in groups:
-            steps = functools.partial(report.tell, steps=group[0].spec.privacy.iterations)
+            steps = functools.partial(report.show, steps=group[0].spec.privacy.iterations)
             yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=steps, before=self._mark)
 
     def _end(self, keys: Collection[str], report: _Report) -> None:
-        """Fits are over."""
+        """Note that fits have ended."""
         if keys:
             self.runs = [run for run in self.runs if run.key not in keys]
-            report.over += len(keys)
-            report.tell(newest=keys)
+            report.ended += len(keys)
+            report.show(newest=keys)
 
     # ---- the ledger -----------------------------------------------------------------------------------------------------
 
     def _adopt(self, former: Sequence[Claim]) -> None:
-        """Take over what a sweep that is gone had reserved for fits that it had not begun, which a cap may count already."""
+        """Take over what an ended sweep had reserved for fits that it had not begun: a cap may count them already."""
         left = {run.key: run for run in self.runs}
         reserved = {claim.entry: left[claim.key] for claim in former if claim.entry}
-        for spend in [] if self.account.ledger is None or not reserved else self.account.ledger.spends():
+        for spend in [] if self.reservation.ledger is None or not reserved else self.reservation.ledger.spends():
             run = reserved.get(spend.key)
             if run is not None and not spend.reached and spend.guarantee == self._guarantee(run):
-                account = self._account_of([run])
-                account.adopt(spend.key)
-                self._entries[run.key] = account, spend.key
+                reservation = self._reservation_of([run])
+                reservation.adopt(spend.key)
+                self._entries[run.key] = reservation, spend.key
 
     def _reserve(self, runs: Sequence[Run]) -> None:
-        """Reserve private fits, all or none; of those that were reserved before and forgotten unseen, the same ones."""
+        """Reserve private fits, all or none. Fits that were reserved before and discarded unseen keep their reservation."""
         private = [run for run in runs if self._guarantee(run) is not None]
         new = [run for run in private if run.key not in self._entries]
         known: dict[Reservation, list[str]] = {}
-        for account, entry in (self._entries[run.key] for run in private if run.key in self._entries):
-            known.setdefault(account, []).append(entry)
-        for account, entries in known.items():
-            account.begin(entries)
+        for reservation, entry in (self._entries[run.key] for run in private if run.key in self._entries):
+            known.setdefault(reservation, []).append(entry)
+        for reservation, entries in known.items():
+            reservation.begin(entries)
         self._reserved.update(run.key for run in private if run.key in self._entries)
         if new:
-            account = self._account_of(new)
-            account.begin()
-            self._entries |= {run.key: (account, entry) for run, entry in zip(new, account.keys, strict=False)}
+            reservation = self._reservation_of(new)
+            reservation.begin()
+            self._entries |= {run.key: (reservation, entry) for run, entry in zip(new, reservation.keys, strict=False)}
         self._reserved.update(run.key for run in new if run.key in self._entries)
         self.store.note(self._name, {run.key: self._entries[run.key][1] for run in private if run.key in self._entries})
 
     def _mark(self, runs: Sequence[Run]) -> None:
-        """The first steps of fits are about to be taken."""
+        """Note that the first steps of fits are about to be taken."""
         self._reserve([run for run in runs if run.key not in self._reserved])
-        self.store.begin(self._name, [run.key for run in runs])  # first: who has not begun has marked nothing
-        for account, entry in (self._entries[run.key] for run in runs if run.key in self._reserved):
-            account.mark(keys=[entry])
+        self.store.begin(self._name, [run.key for run in runs])  # first, so that a fit that has not begun has marked nothing
+        for reservation, entry in (self._entries[run.key] for run in runs if run.key in self._reserved):
+            reservation.mark(keys=[entry])
 
     def _lose(self, runs: Sequence[Run]) -> None:
-        """The worker is gone that had begun with fits: what it may have taken is spent, and they are begun anew."""
+        """Charge the fits of a lost worker for all their steps, and make them ready to run again."""
         for run in runs:
-            self._settle(run.key, run.spec.privacy.iterations)
+            self._end_reservation(run.key, run.spec.privacy.iterations)
             self._entries.pop(run.key, None)
         self.store.add([self._row(run, Outcome(run.key, "failed", LOST)) for run in runs], again=True)
 
-    def _settle(self, key: str, taken: int) -> None:
+    def _end_reservation(self, key: str, taken: int) -> None:
         if key in self._reserved:
-            account, entry = self._entries[key]
-            problem = account.end(taken, entry)
+            reservation, entry = self._entries[key]
+            problem = reservation.end(taken, entry)
             self.message = self.message or problem
             self._reserved.discard(key)
 
@@ -316,8 +321,8 @@ class PreparedSweep:
         )
 
     def result(self) -> SweepResult:
-        """The table so far."""
-        return SweepResult(self.grid, self.cells, self.store, self.total, self.statusment(), self.status, self.message)
+        """The result so far."""
+        return SweepResult(self.grid, self.cells, self.store, self.total, self.statement(), self.status, self.message)
 
     def _row(self, run: Run, outcome: Outcome) -> dict[str, Any]:
         return {
@@ -328,10 +333,10 @@ class PreparedSweep:
 
 
 def total_spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str, Mapping[str, Any]]) -> TotalPrivacy | None:
-    """What ``planned`` fits and all that the store has of the same private records spend together; None for no fit.
+    """What ``planned`` fits and all fits of the same private records in the store spend together; None for no fit.
 
-    Of other sweeps with this store, what they are about to run, and what they had begun when their process ended. What
-    may be of these records counts too.
+    It counts the fits that other sweeps with this store are about to run, those that had begun when their process ended, and
+    those that may be of these records.
     """
     records = {*fingerprints, *store.unknown()}
     found = [row for row in store.rows() for _ in range(row["attempts"])]
@@ -340,7 +345,7 @@ def total_spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str,
         spent = [row for row in (*found, *(claim.row for claim in claimed)) if row["fingerprint"] in records]
         promises = [Guarantee.from_dict(row["guarantee"]) for row in (*spent, *planned.values()) if row["guarantee"]]
         return total(promises) if promises else None
-    except (TypeError, KeyError, ValueError) as error:  # the planned ones were made here
+    except (TypeError, KeyError, ValueError) as error:  # it comes from the store: the planned ones were made here
         raise store.damaged(error) from error
 
 

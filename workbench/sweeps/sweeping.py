@@ -54,7 +54,7 @@ def prepare(plan: SweepPlan) -> PreparedSweep:
     grid = Grid(plan)
     kept = plan.store if isinstance(plan.store, Store) else Store(plan.store)
     if not grid.is_public:
-        records = grid.records_of(grid.cells()[0])  # the same of all cells
+        records = grid.records_of(grid.cells()[0])  # the same for all cells
         grid.key = kept.key(lambda key: fingerprint(records, key))
     cells = {grid.key_of(cell): cell for cell in grid.cells()}
     done = {row["key"] for row in kept.rows(list(cells)) if row["state"] == "done"}
@@ -75,10 +75,10 @@ def prepare(plan: SweepPlan) -> PreparedSweep:
             first_error = first_error or error
             refused.append(_refused(grid, key, cell, str(error)))
     if first_error is not None and not runs and not done:
-        raise first_error  # nothing of the sweep can be run
+        raise first_error  # no fit of the sweep can be run
     spent = None if grid.is_public else total_spent(kept, map(grid.fingerprint_of, cells.values()), facts)
-    account_of = functools.partial(_account, grid, facts, plan.ledger, plan.over_cap)
-    return PreparedSweep(grid, cells, runs, kept, spent, account_of(runs), account_of, facts, refused)
+    reservation_of = functools.partial(_reservation, grid, facts, plan.ledger, plan.over_cap)
+    return PreparedSweep(grid, cells, runs, kept, spent, reservation_of(runs), reservation_of, facts, refused)
 
 
 def _resolved(grid: Grid, cell: Cell, plans: dict) -> tuple[FitSpec, Any]:
@@ -95,10 +95,10 @@ def _resolved_at(grid: Grid, cell: Cell, epsilon: float, plans: dict) -> tuple[F
     return spec, None if cell.method == POOLED else plan_of(spec, plans)
 
 
-def _account(
+def _reservation(
     grid: Grid, facts: Mapping[str, Mapping[str, Any]], ledger: Any, over_cap: str | None, runs: Sequence[Run]
 ) -> Reservation:
-    """What ``runs`` would spend. All fits of private records are on one data set."""
+    """The ledger reservation for ``runs``. All fits of private records are on one data set."""
     source = grid.records_of(grid.cells()[0])
     private = [facts[run.key]["guarantee"] for run in runs if facts[run.key]["guarantee"] is not None]
     return Reservation(
@@ -191,7 +191,7 @@ def sweep(asked: _Sweep) -> SweepResult:
 
 @contextlib.contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error, in notebooks a widget, to be called with ``Progress``."""
+    """A function that shows ``Progress`` as a bar on standard error, or as a widget in notebooks."""
     from tqdm.auto import tqdm
 
     with tqdm(unit="fit", desc="sweep", file=sys.stderr, mininterval=0.2, disable=quiet) as bar:

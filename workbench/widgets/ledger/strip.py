@@ -117,7 +117,7 @@ class LedgerStrip:
             return Seen(markup.problem(f"What is spent on these records is not known ({type(error).__name__})."))
 
     def _look(self, prepared: Any, over_cap: str | None, own: Path | None) -> Seen:
-        dataset, account = prepared.spec.source, prepared.run_log.account
+        dataset, account = prepared.spec.source, prepared.run_log.reservation
         records, fingerprint = self._records(dataset)
         standing = None if account.ledger is None else account.ledger.standing(records)
         runs = self._runs(fingerprint, standing, own)
@@ -332,7 +332,7 @@ def prepare_saved(run: SavedRun, dataset: Dataset, over_cap: str | None) -> Any:
         if error.argument != "path":
             raise
         raise ArgumentError("run", error.value, error.expectation) from None
-    standing = prepared.run_log.account.standing()
+    standing = prepared.run_log.reservation.standing()
     if run.spend is not None and standing is not None and _is_running(run.spend, standing):
         raise ArgumentError("run", str(run.path), "is running: stop it where it was started.")
     return prepared
