@@ -41,7 +41,7 @@ def ledger(command, place):
 
 
 def test_nothing_is_made_by_looking(ledger, command, place):
-    assert ledger("list") == f"Nothing has been entered in {place / 'book.sqlite'}.\n"
+    assert ledger("list") == f"{place / 'book.sqlite'} has no entries.\n"
     assert ledger("list", "--json") == {"ledger": str(place / "book.sqlite"), "datasets": []}
     assert ledger("recover") == "No fit was interrupted.\n"
     assert json.loads(ledger("export")) == {"datasets": [], "relatives": [], "caps": [], "spends": []}
@@ -82,7 +82,7 @@ def test_a_fit_is_entered_and_says_what_was_spent(fit, ledger, place):
 def test_without_a_ledger_nothing_is_entered(fit, ledger, place):
     code, out, _ = fit("--no-checkpoint", "--json", ledger=["--no-ledger"])
     assert (code, json.loads(out)["ledger"]) == (0, None)
-    assert "Nothing has been entered" in ledger("list")
+    assert "has no entries" in ledger("list")
     assert not (place / "state" / "runs").exists()
     assert not (place / "state" / "ledger.sqlite").exists()
 
@@ -123,7 +123,7 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
     facts = ledger("cap", "1", "--json")
     (cap,) = facts["caps"]
     assert (cap["epsilon"], cap["delta"], cap["relation"], cap["why"]) == (3.0, 0.001, "add_or_remove_one", "the board")
-    assert f"A Renyi filter of order {cap['order']} keeps it." in lines[0]
+    assert f"A Renyi filter of order {cap['order']} enforces it." in lines[0]
     assert lines[1] == f"Used: {100 * facts['used']:.3g} %."
     assert ledger("list").splitlines()[1].split()[-3:] == [*lines[1].rstrip(".").split()[1:], "-"]
 
@@ -322,9 +322,9 @@ def test_a_lost_ledger_is_refused_until_it_is_begun_anew(command, hostile, place
     assert "workbench ledger begin-anew" in line
     code, out, _ = command("ledger", "begin-anew", "--ledger", "book.sqlite")
     assert code == 0
-    assert "An empty ledger begins in" in out
+    assert "is a new, empty ledger" in out
     assert "The damaged file was moved to" in out
-    assert "Nothing has been entered" in command("ledger", "list", "--ledger", "book.sqlite")[1]
+    assert "has no entries" in command("ledger", "list", "--ledger", "book.sqlite")[1]
     assert "is in order" in refused(command("ledger", "begin-anew", "--ledger", "book.sqlite"))
 
 

@@ -155,7 +155,7 @@ def test_what_a_stopped_fit_spent_is_said_with_its_condition(command, paused, mo
     chunks = itertools.count()
     monkeypatch.setattr(fit, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(chunks) >= 2))
     out = command("resume", paused, "--quiet")[1]
-    assert out.splitlines()[-1].endswith(" at delta = 0.001 (if no stop was decided by outputs).")
+    assert out.splitlines()[-1].endswith(" at delta = 0.001 (if outputs did not decide when to stop).")
 
 
 @pytest.mark.thorough
@@ -222,7 +222,7 @@ def test_runs_are_listed(command, place, paused):
 
 
 def test_without_runs_there_is_nothing_to_list(command, place):
-    assert command("resume") == (0, "No run has left checkpoints.\n", "")
+    assert command("resume") == (0, "No run has checkpoints.\n", "")
     assert json.loads(command("resume", "--json")[1]) == {"runs": [], "unusable": []}
     assert "path=None: name the run" in refused(command("resume", "--out", "run"))
 
@@ -249,11 +249,11 @@ def test_a_damaged_run_is_refused(command, paused, no_steps):
         file.write_bytes(b"no checkpoint any more")
     assert "holds no saved state" in refused(command("resume", paused))
     lines = command("resume")[1].splitlines()
-    assert (lines[0], lines[-1]) == ("No run has left checkpoints.", paused)  # its files may hold the key all the same
+    assert (lines[0], lines[-1]) == ("No run has checkpoints.", paused)  # its files may hold the key all the same
     for file in pathlib.Path(paused).iterdir():
         file.unlink()
-    assert command("resume")[1] == "No run has left checkpoints.\n"
-    assert f"workbench resume: path={paused!r}: holds no checkpoint of a fit.\n" == refused(command("resume", paused))
+    assert command("resume")[1] == "No run has checkpoints.\n"
+    assert f"workbench resume: path={paused!r}: contains no checkpoint of a fit.\n" == refused(command("resume", paused))
 
 
 def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
@@ -312,7 +312,7 @@ def test_a_fit_of_a_call_goes_on(command, place):
 
 def test_a_fit_of_records_in_memory_cannot_be_asked_for_again(command, place, private_data):
     stopped_call(private_data, place / "run", delta=1e-3)
-    assert "data=None: the records of 'clinic' are in no checkpoint" in refused(command("resume", place / "run"))
+    assert "data=None: checkpoints do not contain the records of 'clinic'" in refused(command("resume", place / "run"))
 
 
 # ---- the words of a fit ---------------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_a_dry_run_says_what_there_is_to_do(command, public, no_steps, tmp_path)
     (folder / "more.yaml").write_text(PUBLIC.replace("[1, 4]", "[1, 2, 4]").replace("20", "[20, 30]"))
     code, out, err = command("sweep", folder / "more.yaml", "--dry-run")
     assert (code, err) == (0, "")
-    assert out.startswith("13 fits: 5 in the store, 8 to run, 0 that cannot be run as asked.\nThe tumours are public")
+    assert out.startswith("13 fits: 5 in the store, 8 to run, 0 that cannot be run.\nThe tumours are public")
     code, out, _ = command("sweep", folder / "more.yaml", "--dry-run", "--json", "--store", tmp_path / "none.sqlite")
     answer = json.loads(out)
     assert (code, answer["state"], answer["planned"], answer["stored"]) == (0, "planned", 13, 0)
@@ -179,7 +179,7 @@ def test_fits_that_cannot_be_run_are_told_and_the_others_kept(command, public):
     *_, folder = public
     (folder / "large.yaml").write_text(PUBLIC.replace("delta", "batch_sizes: [null, 1000]\ndelta"))
     _, out, _ = command("sweep", folder / "large.yaml", "--dry-run")
-    assert out.startswith("9 fits: 5 in the store, 0 to run, 4 that cannot be run as asked.\n4 refused: batch_size=1000: ")
+    assert out.startswith("9 fits: 5 in the store, 0 to run, 4 that cannot be run.\n4 refused: batch_size=1000: ")
     code, out, _ = command("sweep", folder / "large.yaml", "--quiet")
     assert code == 1
     assert "5 of 9 fits are done.\n4 refused: batch_size=1000: " in out
@@ -231,7 +231,7 @@ def test_at_a_terminal_the_total_is_asked_for(command, private, at_terminal, end
     assert found == code
     assert "All 4 fits together, on the same records, satisfy" in err
     assert "Spend this? [y/N] " in err
-    assert "without --store the released parameters are lost" in err
+    assert "without --store only the table is kept" in err
     assert err.endswith("not accepted; no epsilon spent.\n") == (code == 130)
     assert (out == "") == (code == 130)
 

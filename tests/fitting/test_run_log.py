@@ -188,7 +188,7 @@ def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path)
     assert len(Ledger().spends()) == 2
     more = {"epsilons": [0.5, 1.0, 2.0], "iterations": 60, "delta": 1e-4}
     prepared = sweeping.prepare("logistic", private_data, store=store, **more)
-    assert "With what the ledger has of these records: All 3 fits together" in prepared.statement()
+    assert "Together with other fits of these records in the ledger: All 3 fits together" in prepared.statement()
 
 
 def test_a_sweep_above_the_cap_is_refused_whole(private_data, state):
@@ -202,13 +202,13 @@ def test_a_sweep_above_the_cap_is_refused_whole(private_data, state):
 def test_fits_of_a_stopped_sweep_that_nobody_saw_are_not_counted(private_data, state):
     before_they_are_entered = iter([False])
     result = sweep(private_data, stop=lambda: next(before_they_are_entered, True))
-    assert result.state == "stopped"
+    assert result.status == "stopped"
     assert [spend.counted for spend in Ledger().spends()] == [0, 0]
     assert Ledger().standing("clinic").total is None
 
 
 def test_a_sweep_stopped_at_once_enters_nothing(private_data, state):
-    assert sweep(private_data, stop=lambda: True).state == "stopped"
+    assert sweep(private_data, stop=lambda: True).status == "stopped"
     assert Ledger().spends() == []
 
 
@@ -331,7 +331,7 @@ def test_a_checkpoint_of_another_version_is_refused(private_data, state, monkeyp
         with pytest.raises(ArgumentError, match="another plan, version"):
             wb.resume(folder, data=private_data)
     rewritten(folder, format=99)
-    with pytest.raises(ArgumentError, match="is no checkpoint of format"):
+    with pytest.raises(ArgumentError, match="must be a checkpoint of format"):
         wb.resume(folder, data=private_data)
 
 
@@ -342,7 +342,7 @@ def test_steps_that_may_have_been_seen_are_repeated_on_processors_that_repeat_ex
     monkeypatch.setattr(run_log, "repeats_exactly", lambda device: False)
     resuming.prepare(folder, data=private_data)  # nothing was taken after it was stopped
     rewritten(folder, reached=300)
-    with pytest.raises(ArgumentError, match=r"ended without a stop on .* may not repeat steps to the last bit"):
+    with pytest.raises(ArgumentError, match=r"interrupted on .* may not repeat steps to the last bit"):
         wb.resume(folder, data=private_data)
 
 
@@ -364,7 +364,9 @@ def test_what_cannot_be_resumed_is_said(private_data, state, tmp_path):
     with pytest.raises(ArgumentError, match="holds no saved state"):
         wb.resume(tmp_path)
     _, folder = stopped(private_data, after=20)
-    with pytest.raises(ArgumentError, match=r"data=None: the records of 'clinic' are in no checkpoint: give them again"):
+    with pytest.raises(
+        ArgumentError, match=r"data=None: checkpoints do not contain the records of 'clinic': give them again"
+    ):
         wb.resume(folder)
 
 

@@ -29,7 +29,7 @@ from workbench.cli.shell import (
     number,
     schema,
     stopped_by_interrupt,
-)
+)  # fmt: skip
 from workbench.fitting import settings, sources
 
 __all__ = ["add", "fit_arguments", "fit_words"]
@@ -91,31 +91,34 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     _add_data(fit)
 
 
+_MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
+_FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
+    "--target": ("name of the target column; none for models of whole records", {}),
+    "--positive": ("target value that counts as 1; all other values form one class", {}),
+    "--classes": ("all values that the target can have, public", _MANY),
+    "--threshold": ("public number above which a numeric target counts as 1", {"type": number}),
+    "--features": ("columns to use (default: all but target and group)", _MANY),
+    "--bounds": (
+        "public ranges; LOW:HIGH for all features, or a .json file", {"nargs": "+", "metavar": "FEATURE=LOW:HIGH"},
+    ),
+    "--schema": ("types, ranges and categories of the columns, instead of --bounds", {"metavar": "FILE.json"}),
+    "--group": ("name of the column of groups, for hierarchical models", {}),
+    "--groups": ("all groups that there can be, public", _MANY),
+    "--group-features": ("public facts about groups: one row each, its name first", {"metavar": "FILE.csv"}),
+    "--private-scaling": (
+        "scale by the mean and deviation of the private records instead, outside the guarantee", {"action": "store_true"},
+    ),
+    "--evaluation-public": ("declare the evaluation records public", {"action": "store_true"}),
+}  # fmt: skip
+
+
 def _add_data(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("--path", help="file or folder of a data set that has a name but is not part of the package")
     fit.add_argument("--evaluation-fraction", type=number, default=0.2, help="share of rows held out (default: 0.2)")
     fit.add_argument("--split-seed", type=number, default=0, help="public seed of the split (default: 0)")
     file = fit.add_argument_group("data from a file")
-    file.add_argument("--target", help="name of the target column; none for models of whole records")
-    file.add_argument("--positive", help="target value that counts as 1; all other values form one class")
-    file.add_argument("--classes", nargs="+", metavar="NAME", help="all values that the target can have, public")
-    file.add_argument("--threshold", type=number, help="public number above which a numeric target counts as 1")
-    file.add_argument("--features", nargs="+", help="columns to use (default: all but target and group)")
-    file.add_argument(
-        "--bounds", nargs="+", metavar="FEATURE=LOW:HIGH", help="public ranges; LOW:HIGH for all features, or a .json file"
-    )
-    file.add_argument(
-        "--schema", metavar="FILE.json", help="types, ranges and categories of the columns, instead of --bounds"
-    )
-    file.add_argument("--group", help="name of the column of groups, for hierarchical models")
-    file.add_argument("--groups", nargs="+", metavar="NAME", help="all groups that there can be, public")
-    file.add_argument("--group-features", metavar="FILE.csv", help="public facts about groups: one row each, its name first")
-    file.add_argument(
-        "--private-scaling",
-        action="store_true",
-        help="scale by the mean and deviation of the private records instead, outside the guarantee",
-    )
-    file.add_argument("--evaluation-public", action="store_true", help="declare the evaluation records public")
+    for option, (words, kind) in _FROM_A_FILE.items():
+        file.add_argument(option, help=words, **kind)
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
@@ -225,20 +228,14 @@ def _dataset(arguments: argparse.Namespace) -> Any:
             None,
             "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or give --schema FILE.json.",
         )
+    plain = ("target", "features", "positive", "classes", "threshold", "group", "groups", "private_scaling")
     return data.from_file(
         arguments.data,
-        target=arguments.target,
+        **{name: getattr(arguments, name) for name in plain},
         bounds=bounds(arguments.bounds) if arguments.bounds else None,
         schema=schema(arguments.schema) if arguments.schema else None,
-        features=arguments.features,
-        positive=arguments.positive,
-        classes=arguments.classes,
-        threshold=arguments.threshold,
-        group=arguments.group,
-        groups=arguments.groups,
         group_features=None if arguments.group_features is None else sources.group_features(arguments.group_features),
         evaluation_is_public=arguments.evaluation_public,
-        private_scaling=arguments.private_scaling,
         **split,
     )
 

@@ -44,20 +44,9 @@ from workbench.ledger.fingerprint import key_file, secret_key
 from workbench.privacy.plan import PrivacyPlan
 
 __all__ = [
-    "Checkpoint",
-    "Checkpoints",
-    "forget",
-    "holds_fit",
-    "holds_key",
-    "is_running",
-    "new_folder",
-    "newest",
-    "plan_digest",
-    "repeats_exactly",
-    "runs",
-    "saved_runs",
-    "spend_of",
-]
+    "Checkpoint", "Checkpoints", "forget", "holds_fit", "holds_key", "is_running", "new_folder", "newest", "plan_digest",
+    "repeats_exactly", "runs", "saved_runs", "spend_of",
+]  # fmt: skip
 
 FORMAT = 2
 
@@ -161,13 +150,7 @@ class Checkpoints:
     :param mark: called with the step up to which the run may go now, when a checkpoint is on the disk.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        facts: Mapping[str, Any],
-        iterations: int,
-        mark: Callable[[int], None],
-    ) -> None:
+    def __init__(self, folder: Path, facts: Mapping[str, Any], iterations: int, mark: Callable[[int], None]) -> None:
         self.folder = folder
         self._facts, self._iterations, self._mark = dict(facts), iterations, mark
         self._seen = int(facts.get("reached", 0))  # before the run was resumed

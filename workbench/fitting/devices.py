@@ -11,7 +11,7 @@ from workbench._validate import ArgumentError
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["DeviceInfo", "checked_device", "device_named", "devices"]
+__all__ = ["DeviceInfo", "check_device", "device_named", "devices"]
 
 
 def device_named(name: Any) -> jax.Device:
@@ -35,10 +35,9 @@ def device_named(name: Any) -> jax.Device:
         raise ArgumentError("device", name, f"no such device; JAX sees {known}.") from None
 
 
-def checked_device(argument: str, name: Any) -> Any:
-    """``name`` itself, if there is such a device; ``device_named`` raises if there is none."""
+def check_device(argument: str, name: Any) -> None:
+    """:raises ArgumentError: naming ``device``, if there is no such device."""
     device_named(name)
-    return name
 
 
 @dataclass(frozen=True)

@@ -388,25 +388,19 @@ class PreparedFit:
 
     def _data_facts(self) -> dict[str, Any]:
         """Public facts about the data, for the result."""
+        data = self.data
+        plain = ("name", "description", "unit", "vocabulary_size", "licence", "source")
+        lists = ("classes", "arrays", "feature_names", "groups", "image_shape")
         return {
-            "name": self.data.name,
-            "description": self.data.description,
-            "unit": self.data.unit,
-            "num_evaluation": self.data.num_evaluation if self.shows_metrics else None,
-            "target": self.data.target_name,
-            "classes": list(self.data.classes),
-            "declarations": self.data.declarations(),
-            "arrays": list(self.data.arrays),
-            "record_shapes": [list(array.shape[1:]) for array in self.data.train],
-            "record_types": [str(array.dtype) for array in self.data.train],
-            "schema": None if self.data.schema is None else self.data.schema.to_dict(),
-            "feature_names": list(self.data.feature_names),
-            "group": self.data.group_name,
-            "groups": list(self.data.groups),
-            "image_shape": list(self.data.image_shape),
-            "vocabulary_size": self.data.vocabulary_size,
-            "licence": self.data.licence,
-            "source": self.data.source,
+            **{name: getattr(data, name) for name in plain},
+            **{name: list(getattr(data, name)) for name in lists},
+            "num_evaluation": data.num_evaluation if self.shows_metrics else None,
+            "target": data.target_name,
+            "group": data.group_name,
+            "declarations": data.declarations(),
+            "record_shapes": [list(array.shape[1:]) for array in data.train],
+            "record_types": [str(array.dtype) for array in data.train],
+            "schema": None if data.schema is None else data.schema.to_dict(),
         }
 
 

@@ -59,20 +59,11 @@ def saved_runs() -> list[SavedRun]:
             continue
         facts, settings = checkpoint.facts, checkpoint.facts["settings"]
         written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(checkpoint.path.stat().st_mtime))
-        found.append(
-            SavedRun(
-                folder,
-                facts["model"]["name"],
-                facts["data"],
-                settings["epsilon"],
-                facts["step"],
-                settings["iterations"],
-                written,
-                facts["fingerprint"],
-                facts["spend"],
-                checkpoint.is_finished,
-            )
-        )
+        run = SavedRun(
+            folder, facts["model"]["name"], facts["data"], settings["epsilon"], facts["step"], settings["iterations"],
+            written, facts["fingerprint"], facts["spend"], checkpoint.is_finished,
+        )  # fmt: skip
+        found.append(run)
     return found
 
 

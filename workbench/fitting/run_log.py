@@ -14,17 +14,8 @@ from typing import Any
 import numpy as np
 
 from workbench._validate import ArgumentError, location
-from workbench.fitting.checkpoints import (
-    FORMAT,
-    Checkpoint,
-    Checkpoints,
-    forget,
-    holds_fit,
-    holds_key,
-    new_folder,
-    repeats_exactly,
-    runs,
-)
+from workbench.fitting import checkpoints
+from workbench.fitting.checkpoints import Checkpoint, Checkpoints, repeats_exactly
 from workbench.fitting.spec import FitSpec
 from workbench.inference.svi import DPVI, DPVIState
 from workbench.ledger.fingerprint import secret_key
@@ -97,7 +88,7 @@ class RunLog:
 
     def _folder(self, key: str | None) -> Path:
         chosen = self._checkpoint
-        return new_folder(key) if isinstance(chosen, bool) else chosen.absolute()
+        return checkpoints.new_folder(key) if isinstance(chosen, bool) else chosen.absolute()
 
     def begin(self, digest: Callable[[], str]) -> None:
         """Reserve what the run spends, or the rest of it, before its first step.
@@ -108,7 +99,7 @@ class RunLog:
         :raises ArgumentError: naming ``checkpoint``, if the folder holds another fit; or ``key file``, if the key that
             checkpoints in a chosen folder are sealed with cannot be used.
         """
-        if self._keeper is None and not isinstance(self._checkpoint, bool) and holds_fit(self._folder(None)):
+        if self._keeper is None and not isinstance(self._checkpoint, bool) and checkpoints.holds_fit(self._folder(None)):
             raise ArgumentError(
                 "checkpoint", str(self._checkpoint), "holds another fit: name another folder, or resume or delete that fit."
             )  # fmt: skip
@@ -132,9 +123,9 @@ class RunLog:
         try:
             secret_key()  # seals them
             if self._checkpoint is True:
-                runs().mkdir(mode=0o700, parents=True, exist_ok=True)
-                if not os.access(runs(), os.W_OK):
-                    raise PermissionError(f"{runs()} cannot be written")
+                checkpoints.runs().mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not os.access(checkpoints.runs(), os.W_OK):
+                    raise PermissionError(f"{checkpoints.runs()} cannot be written")
         except (OSError, ArgumentError) as error:
             if self._checkpoint is not True:
                 raise
@@ -146,7 +137,7 @@ class RunLog:
         spec, ledger = self._spec, self.reservation.ledger
         file = source_file(spec.model)
         return {
-            "format": FORMAT,
+            "format": checkpoints.FORMAT,
             "plan": self._digest,
             "fingerprint": spec.fingerprint,
             "is_public": spec.source.is_public,
@@ -208,7 +199,7 @@ class RunLog:
         problems.append(self.reservation.end(taken))
         spec = self._spec
         is_secret = spec.privacy.seed is None and not spec.source.is_public
-        if is_secret and self.folder is not None and params is None and holds_key(self.folder):
+        if is_secret and self.folder is not None and params is None and checkpoints.holds_key(self.folder):
             problems.append(
                 f"The run's secret key stays in {self.folder}: resume the run, or delete it with workbench resume --forget."
             )
@@ -220,29 +211,25 @@ class RunLog:
         :param digest: as for ``begin``.
         :raises ArgumentError: naming ``path``, if it belongs to other records or another plan.
         """
+        if mismatch := self._mismatch(checkpoint, digest):
+            raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}; start a new fit.")
         facts = checkpoint.facts
-        if facts["fingerprint"] != self._spec.fingerprint:
-            raise ArgumentError(
-                "path",
-                str(checkpoint.path),
-                "belongs to a fit of other records, to which the same noise must not be added; start a new fit.",
-            )
-        self._digest = digest()
-        if facts["plan"] != self._digest:
-            raise ArgumentError(
-                "path",
-                str(checkpoint.path),
-                "belongs to another plan, version, model or kind of machine, which gives other numbers; start a new fit.",
-            )
-        if checkpoint.repeats and not repeats_exactly(self._spec.device):
-            raise ArgumentError(
-                "path",
-                str(checkpoint.path),
-                f"belongs to a fit that was interrupted on {self._spec.device}. That device may not repeat steps to the "
-                "last bit, so the same noise could be added to other sums; start a new fit.",
-            )
         if checkpoint.is_finished:
-            forget(checkpoint.path.parent)  # a kill may have come between the release and this
+            checkpoints.forget(checkpoint.path.parent)  # a kill may have come between the release and this
         if facts["spend"] is not None:
             self.reservation.adopt(facts["spend"], facts["step"] if checkpoint.is_finished else None)
         self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.reservation.mark)
+
+    def _mismatch(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> str:
+        """Why ``checkpoint`` cannot be continued by this fit; "" if it can."""
+        if checkpoint.facts["fingerprint"] != self._spec.fingerprint:
+            return "a fit of other records, to which the same noise must not be added"
+        self._digest = digest()
+        if checkpoint.facts["plan"] != self._digest:
+            return "another plan, version, model or kind of machine, which gives other numbers"
+        if checkpoint.repeats and not repeats_exactly(self._spec.device):
+            return (
+                f"a fit that was interrupted on {self._spec.device}, which may not repeat steps to the last bit, so the "
+                "same noise could be added to other sums"
+            )
+        return ""

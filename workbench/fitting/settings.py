@@ -86,36 +86,23 @@ def described(help: str, check: Check | None = None, **facts: Any) -> dict[str, 
 # ---- checks ---------------------------------------------------------------------------------------------------------------
 
 
-def _number(**limits: Any) -> Check:
-    return functools.partial(_validate.number, **limits)
-
-
-def _whole(**limits: Any) -> Check:
-    return functools.partial(_validate.integer, **limits)
-
-
-def _one_of(place: str) -> Check:
-    """One of the names in ``module:OBJECT`` of the workbench."""
-
-    def check(name: str, value: Any) -> str:
-        return _validate.choice(name, value, _imported(place))
-
-    return check
-
-
-def _by(place: str) -> Check:
-    """What the function ``module:function`` of the workbench makes of name and value."""
-    return lambda name, value: _imported(place)(name, value)
+_number = functools.partial(functools.partial, _validate.number)  # with limits
+_whole = functools.partial(functools.partial, _validate.integer)
 
 
 def _imported(place: str) -> Any:
+    """The object called ``module:name`` in the workbench."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"workbench.{module}"), name)
 
 
-def _check_relation(relation: str | None, sampler: str) -> None:
-    if relation is not None:
-        _validate.choice("relation", relation, _imported("privacy.steps:SAMPLERS")[sampler])
+def _one_of(place: str) -> Check:
+    return lambda name, value: _validate.choice(name, value, _imported(place))
+
+
+def _accepted_by(place: str) -> Check:
+    """The value itself, if a function of name and value raises nothing."""
+    return lambda name, value: (_imported(place)(name, value), value)[1]
 
 
 def _strategy(name: str, value: Any) -> str:
@@ -123,9 +110,9 @@ def _strategy(name: str, value: Any) -> str:
     return str(value)
 
 
-def _optimizer(name: str, value: Any) -> Any:
-    _imported("inference._optimizers:check_optimizer")(name, value)
-    return value
+def _check_relation(relation: str | None, sampler: str) -> None:
+    if relation is not None:
+        _validate.choice("relation", relation, _imported("privacy.steps:SAMPLERS")[sampler])
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------------
@@ -172,7 +159,7 @@ class Shared:
         False, "also compute metrics on private evaluation records, outside the guarantee", _validate.flag
     )
     device: Any = setting(
-        None, "where to run: cpu, gpu or gpu:1", _by("fitting.devices:checked_device"), rule="JAX's first device"
+        None, "where to run: cpu, gpu or gpu:1", _accepted_by("fitting.devices:check_device"), rule="JAX's first device"
     )
 
     def __post_init__(self) -> None:
@@ -233,7 +220,10 @@ class Settings(Shared):
     learning_rate: float | None = setting(
         None, "learning rate of Adam", _number(above=0), rule="the model's advice, else 1 / sqrt(T)"
     )
-    optimizer: Any = setting(None, "optimiser of numpyro.optim or optax", _optimizer, rule="Adam", is_text=False)
+    optimizer: Any = setting(
+        None, "optimiser of numpyro.optim or optax", _accepted_by("inference._optimizers:check_optimizer"), rule="Adam",
+        is_text=False,
+    )  # fmt: skip
     draws: int = setting(1000, "number of posterior draws to keep", _whole(at_least=2, at_most=_MOST_DRAWS), unit="draws")
 
     def __post_init__(self) -> None:
