@@ -145,7 +145,7 @@ def test_a_cluster_without_workers_is_lost_and_not_waited_for(monkeypatch):
     left.append(2)
     result = sweeping.prepare("logistic", "breast_cancer", **PLAN).run(executor=Client())
     assert (result.status, len(result.table)) == ("interrupted", 0)
-    assert "no worker has been there" in result.message
+    assert "there was no worker" in result.message
 
 
 @pytest.mark.integration

@@ -199,7 +199,7 @@ def test_a_missing_plan_is_refused(tmp_path):
 
 
 def test_epsilons_are_asked_for(plan):
-    assert refused(plan, "{model: logistic}") == "epsilons=None: plan.yaml must list one or more."
+    assert refused(plan, "{model: logistic}") == "epsilons=None: plan.yaml must have one or more."
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_what_cannot_be_used_is_named_with_what_is_nearest(plan, table, argument
 )
 def test_a_plan_that_is_nested_too_deep_is_one_sentence(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    with pytest.raises(ArgumentError, match=r"^plan=.*: (is nested more than 50 times\.|cannot be read as)") as error:
+    with pytest.raises(ArgumentError, match=r"^plan=.*: (is nested more than 50 levels deep\.|cannot be read as)") as error:
         plan_file.read(tmp_path / name)
     assert len(str(error.value)) < 1000
 

@@ -134,7 +134,7 @@ def test_public_records_spend_nothing(hierarchical):
 
 def test_a_fit_that_is_not_private_has_no_result(hierarchical):
     (number, _) = hierarchical.numbers(method="scikit-learn")
-    with pytest.raises(ArgumentError, match=f"number={number}: .*no finished private fit"):
+    with pytest.raises(ArgumentError, match=f"number={number}: .*not a finished private fit"):
         hierarchical.fit(number)
     with pytest.raises(ArgumentError, match="number=99"):
         hierarchical.fit(99)
