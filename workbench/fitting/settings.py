@@ -301,6 +301,8 @@ def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P,
     def decorate(function: Callable[[S], R]) -> Callable[P, R]:
         @functools.wraps(function)
         def call(*positional: P.args, **named: P.kwargs) -> R:
+            if unknown := sorted(named.keys() - signature.parameters.keys()):
+                raise _validate.unknown_name("settings", unknown[0], signature.parameters)
             try:
                 signature.bind(*positional, **named)
             except TypeError as error:
