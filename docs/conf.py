@@ -45,7 +45,7 @@ nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
         "fitting.checkpoints.Checkpoint", "fitting.prepared.Program", "fitting.run_log.RunLog",
-        "fitting.settings.FitSpec", "inference.record_model.RecordModel", "inference.training.Compilation",
+        "fitting.spec.FitSpec", "inference.record_model.RecordModel", "inference.training.Compilation",
         "inference.training.Compiling", "plots.curves.Point", "results.fit_result.Scores", "sweeps.grid.Cell",
         "sweeps.grid.Grid", "sweeps.store.Store", "widgets.sweep.settings.SweepSettings",
         "widgets.workbench.settings.Settings",

@@ -16,10 +16,11 @@ import pytest
 import workbench as wb
 from workbench import ArgumentError, _validate, auditing
 from workbench.data import Boolean, Categorical, Dataset, Numeric
-from workbench.fitting import fits, settings
+from workbench.fitting import fits, spec
 from workbench.fitting.run_log import RunLog
 from workbench.inference import DPVI
 from workbench.ledger import reservation
+from workbench.sweeps import prepared as prepared_sweeps
 from workbench.sweeps import sweeping
 from workbench.sweeps.store import Store
 
@@ -82,21 +83,21 @@ FIT = {
 def test_the_settings_of_a_fit(published):
     def call(name, value):
         given = {"model": "logistic", "data": published, "epsilon": 1.0, "iterations": 20, name: value}
-        settings.resolve(**given)
+        spec.resolve(**given)
 
-    assert_refuses_all_but(FIT, call, table(settings.resolve))
+    assert_refuses_all_but(FIT, call, table(spec.resolve))
 
 
 def test_every_argument_of_a_fit_is_in_a_table():
     further = {"ledger", "over_cap", "checkpoint", "on_snapshot", "stop"}
-    assert set(table(fits.fit)) == set(table(settings.resolve)) | further
+    assert set(table(fits.fit)) == set(table(spec.resolve)) | further
 
 
 def test_what_a_fit_writes_down(published):
-    spec = settings.resolve("logistic", published, epsilon=1.0, iterations=20)
+    asked = spec.resolve("logistic", published, epsilon=1.0, iterations=20)
 
     def call(name, value):
-        RunLog(spec, types.SimpleNamespace(settings=spec.privacy), None, **{name: value})
+        RunLog(asked, types.SimpleNamespace(settings=asked.privacy), None, **{name: value})
 
     taken = {"ledger": OTHERS, "over_cap": OTHERS, "checkpoint": {"True"}, "origin": {"{}"} | OTHERS}
     assert_refuses_all_but(taken, call, taken)
@@ -109,7 +110,7 @@ def test_functions_are_asked_for_before_anything_is_spent(published, monkeypatch
         raise AssertionError("a fit was begun")
 
     monkeypatch.setattr(fits, "prepare", nothing)
-    monkeypatch.setattr(sweeping, "run_group", nothing)
+    monkeypatch.setattr(prepared_sweeps, "run_group", nothing)
     given = {"epsilon": 1.0} if run is fits.fit else {"epsilons": 1.0, "iterations": 20}
     names = ["stop", "on_snapshot"] if run is fits.fit else ["stop", "on_progress"]
     for name in names:
@@ -131,8 +132,7 @@ def test_the_axes_and_settings_of_a_sweep(published, monkeypatch):
         "sampling_rates": RATE | OTHERS, "batch_sizes": WHOLE | OTHERS, "iterations": WHOLE | OTHERS,
         "models": empty, "baselines": empty, "store": OTHERS, "ledger": OTHERS, "over_cap": OTHERS,
     }  # fmt: skip
-    names = [*table(sweeping.prepare, {"settings"}), *sorted(sweeping._SHARED)]
-    assert_refuses_all_but(taken, call, names)
+    assert_refuses_all_but(taken, call, table(sweeping.prepare))
 
 
 def test_a_sweep_run(published):

@@ -25,7 +25,7 @@ import workbench as wb
 from tests import zoo
 from tests.conftest import training_rows
 from tests.widget_tree import inside
-from workbench.fitting import settings as fit_settings
+from workbench.fitting import spec as fit_spec
 from workbench.inference import DPVI
 from workbench.inference.step import Draws
 from workbench.noise.chacha20 import key_from_seed
@@ -289,7 +289,7 @@ def panels_of(frame, monkeypatch, state):
     output = Output()
     monkeypatch.setenv("WORKBENCH_STATE", str(state))
     monkeypatch.setattr(run_screen, "display", output)
-    monkeypatch.setattr(fit_settings, "new_key", lambda: key_from_seed(1))
+    monkeypatch.setattr(fit_spec, "new_key", lambda: key_from_seed(1))
     screen = Workbench(data=dataset_of(frame), epsilon=20.0, iterations=30)
     screen._ipython_display_()
     for worker in (screen._outlooks, screen._compilations):

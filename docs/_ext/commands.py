@@ -11,13 +11,12 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
 
-from workbench.cli.main import COMMANDS
-from workbench.cli.shell import parser
+from workbench.cli.main import parser
 
 
 def command_parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
     """Every command that can be called, inner ones after those around them, with its one line of help."""
-    yield from _below(parser(COMMANDS))
+    yield from _below(parser())
 
 
 def _below(above: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentParser, str]]:
@@ -66,7 +65,7 @@ class Commands(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """The sections."""
         lines = [line for command, help_line in command_parsers() for line in _described(command, help_line)]
-        source = StringList(lines, source="workbench/cli/shell.py")
+        source = StringList(lines, source="workbench/cli/main.py")
         holder = nodes.section()
         holder.document = self.state.document
         nested_parse_with_titles(self.state, source, holder)

@@ -61,7 +61,7 @@ def finished(monkeypatch):
             self.cautions = cautions
             self.result = lambda: result
             self.privacy = types.SimpleNamespace(iterations=result.guarantee.steps)
-            self.recording = types.SimpleNamespace(folder=None)
+            self.run_log = types.SimpleNamespace(folder=None)
 
         def run(self, stop):
             return iter(())
@@ -193,7 +193,7 @@ def test_a_stopped_fit_exits_with_130_and_says_what_was_spent(command, finished,
     code, out, _ = command(*FIT, "--quiet")
     assert code == 130
     assert out.startswith(f"Stopped after {cancelled.guarantee.steps_taken} of 300 steps.")
-    assert "the promise stays epsilon = 1;" in out
+    assert "The promise stays epsilon = 1." in out
 
 
 def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):
@@ -206,14 +206,14 @@ def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--epsilon", "-1"], "epsilon=-1.0: "),
+        (["--epsilon", "-1"], "epsilon=-1: "),
         (["--epsilon", "nan"], "epsilon=nan: "),
         (["--epsilon", "1e400"], "epsilon=inf: "),
-        (["--delta", "1"], "delta=1.0: "),
+        (["--delta", "1"], "delta=1: "),
         (["--iterations", "2.5"], "iterations=2.5: "),
-        (["--iterations", "0"], "iterations=0.0: "),
+        (["--iterations", "0"], "iterations=0: "),
         (["--sampling-rate", "1.5"], "sampling_rate=1.5: "),
-        (["--clip", "0"], "clip=0.0: "),
+        (["--clip", "0"], "clip=0: "),
         (["--seed", "-1"], "seed=-1: "),
         (["--sampler", "bernoulli"], "sampler='bernoulli': "),
         (["--gradient", "exact"], "gradient='exact': "),
@@ -221,8 +221,8 @@ def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):
         (["--data", "brest_cancer"], "data='brest_cancer': unknown name; did you mean 'breast_cancer'"),
         (["--device", "abacus"], "device='abacus': "),
         (["--num-records", "1"], "num_records=1: "),
-        (["--learning-rate", "0"], "learning_rate=0.0: "),
-        (["--evaluation-fraction", "1"], "evaluation_fraction=1.0: "),
+        (["--learning-rate", "0"], "learning_rate=0: "),
+        (["--evaluation-fraction", "1"], "evaluation_fraction=1: "),
         (["--split-seed", "-1"], "split_seed=-1: "),
         (["--epsilon", "one"], "argument --epsilon: 'one' is not a number."),
         (["--delta", "1/0"], "argument --delta: '1/0' is not a number."),
@@ -252,18 +252,18 @@ def test_every_option_reaches_the_fit(prepared):
         "--device", "cpu", "--seed", "9", "--evaluation-fraction", ".5", "--evaluate-private", "--average",
         "--strategy", "vmap", "--physical-size", "40", "--sampler", "shuffle", "--relation", "replace_special",
         "--clipping", "per_leaf",
-        "--batch-size", "30", "--ledger", "book.sqlite", "--over-cap", "approved", "--no-checkpoint",
+        "--batch-size", "30", "--draws", "40", "--ledger", "book.sqlite", "--over-cap", "approved", "--no-checkpoint",
     )  # fmt: skip
     assert model == "logistic"
     assert data.num_evaluation > 200
     words = settings.pop("origin")["arguments"]
-    assert words[:3] == ["--data=breast_cancer", "--epsilon=2.0", "--delta=1e-05"]
+    assert words[:3] == ["--data=breast_cancer", "--epsilon=2", "--delta=1e-05"]
     assert settings == {
         "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "shuffle", "clip": 3,
         "gradient": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
         "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "physical_size": 40,
         "relation": "replace_special", "clipping": "per_leaf", "batch_size": 30, "ledger": "book.sqlite",
-        "over_cap": "approved", "checkpoint": False,
+        "over_cap": "approved", "checkpoint": False, "draws": 40,
     }  # fmt: skip
 
 
@@ -434,7 +434,7 @@ def test_account_says_that_a_search_takes_long_before_it_begins(command, monkeyp
 
     monkeypatch.setattr(calibration, "max_sampling_rate", find)
     _, _, err = command("account", "--epsilon", 1, "--delta", 1e-5, "--noise-multiplier", 2, "--iterations", steps)
-    assert ("1,000,000,000 steps: this may take some minutes." in err) == is_said
+    assert ("1,000,000,000 steps may take some minutes." in err) == is_said
 
 
 def test_account_finds_the_largest_sampling_rate(command):
@@ -477,18 +477,18 @@ def test_account_draws_the_curve(command, tmp_path):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--epsilon", "-1"], "epsilon=-1.0: "),
-        (["--noise-multiplier", "0"], "noise_multiplier=0.0: "),
-        (["--noise-multiplier", "2", "--epsilon", "1", "--sampling-rate", ".1"], "leave one out of"),
+        (["--epsilon", "-1"], "epsilon=-1: "),
+        (["--noise-multiplier", "0"], "noise_multiplier=0: "),
+        (["--noise-multiplier", "2", "--epsilon", "1", "--sampling-rate", ".1"], "leave out one of"),
         (["--noise-multiplier", "2", "--relation", "replace_one"], "relation='replace_one': "),
         (["--noise-multiplier", "2", "--accountant", "moments"], "accountant='moments': "),
         (["--noise-multiplier", "2", "--accountant", "fourier", "--sampling-rate", "1"], "not defined at q = 1"),
         (["--noise-multiplier", "2", "--figure", "curve.pdf"], "figure='curve.pdf': must end in .png"),
         (["--noise-multiplier", "2", "--figure", "/no/such/curve.png"], "cannot write there"),
-        ([], "epsilon=None: give --epsilon, or --noise-multiplier as well"),
-        (["--noise-multiplier", "2", "--sampling-rate", "0"], "sampling_rate=0.0: "),
-        (["--noise-multiplier", "2", "--delta", "2"], "delta=2.0: "),
-        (["--noise-multiplier", "2", "--iterations", "0"], "iterations=0.0: "),
+        ([], "epsilon=None: give --epsilon, or --noise-multiplier too"),
+        (["--noise-multiplier", "2", "--sampling-rate", "0"], "sampling_rate=0: "),
+        (["--noise-multiplier", "2", "--delta", "2"], "delta=2: "),
+        (["--noise-multiplier", "2", "--iterations", "0"], "iterations=0: "),
         (["--noise-multiplier", "2", "--sampler", "bernoulli"], "sampler='bernoulli': "),
     ],
 )
@@ -560,7 +560,7 @@ def test_planted_bugs_and_parts_are_named_in_the_help(command):
         (["--parts", "typo"], "parts='typo': "),
         (["--mode", "often"], "mode='often': "),
         (["--trials", "5"], "trials=5: "),
-        (["--epsilon", "0"], "epsilon=0.0: "),
+        (["--epsilon", "0"], "epsilon=0: "),
         (["--sampler", "shuffle", "--planted-bug", "realised_size"], "changes nothing where"),
     ],
 )

@@ -42,9 +42,9 @@ def ledger(command, place):
 
 
 def test_nothing_is_made_by_looking(ledger, command, place):
-    assert ledger("list") == f"Nothing has been entered in {place / 'book.sqlite'}.\n"
+    assert ledger("list") == f"{place / 'book.sqlite'} has no entries.\n"
     assert ledger("list", "--json") == {"ledger": str(place / "book.sqlite"), "datasets": []}
-    assert ledger("recover") == "No fit has ended without a word.\n"
+    assert ledger("recover") == "No fit was interrupted.\n"
     assert json.loads(ledger("export")) == {"datasets": [], "relatives": [], "caps": [], "spends": []}
     for action in (["show", "1"], ["cap", "1"], ["separate", "1", "2", "--why", "x"]):
         assert "no such file" in refused(command("ledger", *action, "--ledger", "book.sqlite"))
@@ -83,7 +83,7 @@ def test_a_fit_is_entered_and_says_what_was_spent(fit, ledger, place):
 def test_without_a_ledger_nothing_is_entered(fit, ledger, place):
     code, out, _ = fit("--no-checkpoint", "--json", ledger=["--no-ledger"])
     assert (code, json.loads(out)["ledger"]) == (0, None)
-    assert "Nothing has been entered" in ledger("list")
+    assert "has no entries" in ledger("list")
     assert not (place / "state" / "runs").exists()
     assert not (place / "state" / "ledger.sqlite").exists()
 
@@ -124,13 +124,13 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
     facts = ledger("cap", "1", "--json")
     (cap,) = facts["caps"]
     assert (cap["epsilon"], cap["delta"], cap["relation"], cap["why"]) == (3.0, 0.001, "add_or_remove_one", "the board")
-    assert f"A Renyi filter of order {cap['order']} keeps it." in lines[0]
+    assert f"A Renyi filter of order {cap['order']} enforces it." in lines[0]
     assert lines[1] == f"Used: {100 * facts['used']:.3g} %."
     assert ledger("list").splitlines()[1].split()[-3:] == [*lines[1].rstrip(".").split()[1:], "-"]
 
     last = fit(seed="4")[1].splitlines()[-1]
-    assert " at delta = 0.001 (if plans were settled beforehand); of the cap " in last
-    assert last.endswith("more like this would keep it.")
+    assert " at delta = 0.001 (if plans did not depend on results); " in last
+    assert last.endswith("more fits like this.")
     refusal = refused(fit(epsilon="3", seed="5"))
     assert refusal.startswith("workbench fit: epsilon=3.0: this fit would raise what is spent on 'clinic' above its cap")
     assert "would fit" in refusal
@@ -144,7 +144,7 @@ def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
     assert "over_cap=' ': must say why" in refused(fit("--over-cap", " ", epsilon="3", seed="4"))
     code, out, _ = fit("--over-cap", "approved by the board", epsilon="3", seed="4")
     assert code == 0
-    assert out.splitlines()[-1].endswith(" is used, and 0 more like this would keep it.")
+    assert out.splitlines()[-1].endswith(" of the cap is used, which leaves room for 0 more fits like this.")
     shown = ledger("show", "1")
     assert "override: approved by the board" in shown
     assert "1 fit went over a cap on purpose: 'approved by the board'." in shown
@@ -168,7 +168,7 @@ def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, comman
         (["cap", "1", "--epsilon", "2"], "delta=None: "),
         (["cap", "1", "--delta", "1e-3"], "epsilon=None: "),
         (["cap", "1", "--why", "because"], "epsilon=None: "),
-        (["cap", "1", "--epsilon", "-1", "--delta", "1e-3"], "epsilon=-1.0: "),
+        (["cap", "1", "--epsilon", "-1", "--delta", "1e-3"], "epsilon=-1: "),
         (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--order", "1"], "order=1: "),
         (["cap", "1", "--epsilon", "1", "--delta", "1e-3", "--relation", "neighbours"], "relation='neighbours': "),
         (["cap", "1", "--epsilon", "1", "--remove"], "not allowed with argument"),
@@ -211,9 +211,9 @@ def test_a_part_of_the_records_is_a_relative_until_it_is_separated(fit, ledger, 
     private_frame.head(150).to_csv("part.csv", index=False)
     assert "2 fits together" in fit(data="part.csv", seed="4")[1].splitlines()[-1]
     assert [line.split()[-1] for line in ledger("list").splitlines()[1:]] == ["2", "1"]
-    assert "Fits on 1 (clinic) count too: the two have " in ledger("show", "part")
+    assert "Fits on 1 (clinic) count too: they have " in ledger("show", "part")
     assert ledger("separate", "clinic", "part", "--why", "another hospital") == (
-        "1 (clinic) and 2 (part) are counted apart.\n"
+        "1 (clinic) and 2 (part) are counted separately.\n"
     )
     assert [each["fits"] for each in ledger("list", "--json")["datasets"]] == [1, 1]
     assert json.loads(ledger("export"))["relatives"][0]["why"] == "another hospital"
@@ -236,7 +236,7 @@ def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, l
     gone("book.sqlite", reached=10)
     assert "1 (1 interrupted)" in ledger("list")
     shown = ledger("show", "1")
-    assert "Fit 1 was interrupted, at step 10 at most. It left no checkpoint" in shown
+    assert "Fit 1 was interrupted at step 10 or earlier. It has no checkpoint" in shown
     assert "1 fit was interrupted" in shown
     answer = ledger("recover")
     assert answer == "Fit 1 (logistic): 10 of 40 steps may have been taken and count.\n"
@@ -334,9 +334,9 @@ def test_a_lost_ledger_is_refused_until_it_is_begun_anew(command, hostile, place
     assert "workbench ledger begin-anew" in line
     code, out, _ = command("ledger", "begin-anew", "--ledger", "book.sqlite")
     assert code == 0
-    assert "An empty ledger begins in" in out
+    assert "is a new, empty ledger" in out
     assert "The damaged file was moved to" in out
-    assert "Nothing has been entered" in command("ledger", "list", "--ledger", "book.sqlite")[1]
+    assert "has no entries" in command("ledger", "list", "--ledger", "book.sqlite")[1]
     assert "is in order" in refused(command("ledger", "begin-anew", "--ledger", "book.sqlite"))
 
 

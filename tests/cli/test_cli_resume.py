@@ -16,7 +16,7 @@ import pytest
 
 import workbench as wb
 from tests.conftest import refused, rewrite
-from workbench.cli import fit, main, shell
+from workbench.cli import fit, main
 from workbench.fitting import fits, prepared
 from workbench.ledger.ledger import Ledger
 from workbench.models import registry
@@ -117,7 +117,7 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
     assert (spend["state"], spend["interrupted"], spend["taken"]) == ("reserved", True, None)
     assert 0 < spend["reached"] <= spend["planned"] == 100_000
     shown = command("ledger", "show", "clinic")[1]
-    assert f"To go on with it: workbench resume {shlex.quote(spend['run'])}\n" in shown
+    assert f"To continue it: workbench resume {shlex.quote(spend['run'])}\n" in shown
     assert "1 fit was interrupted" in shown
     (run,) = json.loads(command("resume", "--json")[1])["runs"]
     assert (run["path"], run["is_finished"]) == (spend["run"], False)
@@ -141,7 +141,7 @@ def test_a_stopped_fit_says_how_to_go_on(command, place, monkeypatch):
     code, out, _ = command(*FIT, *BOUNDS, "--iterations", "400")
     (run,) = (place / "state" / "runs").iterdir()
     assert code == 130
-    assert f"To go on within the same promise: workbench resume {run}\n" in out
+    assert f"To continue within the same promise: workbench resume {run}\n" in out
     assert out.splitlines()[-1] == "Ledger: on 'clinic' one fit spent nothing."
 
 
@@ -156,7 +156,7 @@ def test_what_a_stopped_fit_spent_is_said_with_its_condition(command, paused, mo
     chunks = itertools.count()
     monkeypatch.setattr(fit, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: next(chunks) >= 2))
     out = command("resume", paused, "--quiet")[1]
-    assert out.splitlines()[-1].endswith(" at delta = 0.001 (if no stop was decided by outputs).")
+    assert out.splitlines()[-1].endswith(" at delta = 0.001 (if outputs did not decide when to stop).")
 
 
 @pytest.mark.thorough
@@ -223,9 +223,9 @@ def test_runs_are_listed(command, place, paused):
 
 
 def test_without_runs_there_is_nothing_to_list(command, place):
-    assert command("resume") == (0, "No run has left checkpoints.\n", "")
+    assert command("resume") == (0, "No run has checkpoints.\n", "")
     assert json.loads(command("resume", "--json")[1]) == {"runs": [], "unusable": []}
-    assert "path=None: name the run to go on with" in refused(command("resume", "--out", "run"))
+    assert "path=None: name the run" in refused(command("resume", "--out", "run"))
 
 
 # ---- refusals -------------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_without_runs_there_is_nothing_to_list(command, place):
 
 def test_other_records_are_refused(command, place, paused, no_steps, private_frame):
     private_frame.head(200).assign(age=50).to_csv("clinic.csv", index=False)
-    assert "is of other records" in refused(command("resume", paused))
+    assert "other records" in refused(command("resume", paused))
     (place / "clinic.csv").unlink()
     assert f"path={str(place / 'clinic.csv')!r}: no such file." in refused(command("resume", paused))
 
@@ -242,7 +242,7 @@ def test_another_version_is_refused(command, paused, no_steps, monkeypatch):
     from workbench.fitting import checkpoints
 
     monkeypatch.setattr(checkpoints, "__version__", "0.0.0")
-    assert "is of another plan, version, model or kind of machine" in refused(command("resume", paused))
+    assert "another plan, version, model or kind of machine" in refused(command("resume", paused))
 
 
 def test_a_damaged_run_is_refused(command, paused, no_steps):
@@ -250,11 +250,11 @@ def test_a_damaged_run_is_refused(command, paused, no_steps):
         file.write_bytes(b"no checkpoint any more")
     assert "holds no saved state" in refused(command("resume", paused))
     lines = command("resume")[1].splitlines()
-    assert (lines[0], lines[-1]) == ("No run has left checkpoints.", paused)  # its files may hold the key all the same
+    assert (lines[0], lines[-1]) == ("No run has checkpoints.", paused)  # its files may hold the key all the same
     for file in pathlib.Path(paused).iterdir():
         file.unlink()
-    assert command("resume")[1] == "No run has left checkpoints.\n"
-    assert f"workbench resume: path={paused!r}: holds no checkpoint of a fit.\n" == refused(command("resume", paused))
+    assert command("resume")[1] == "No run has checkpoints.\n"
+    assert f"workbench resume: path={paused!r}: contains no checkpoint of a fit.\n" == refused(command("resume", paused))
 
 
 def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
@@ -313,7 +313,7 @@ def test_a_fit_of_a_call_goes_on(command, place):
 
 def test_a_fit_of_records_in_memory_cannot_be_asked_for_again(command, place, private_data):
     stopped_call(private_data, place / "run", delta=1e-3)
-    assert "data=None: the records of 'clinic' are in no checkpoint" in refused(command("resume", place / "run"))
+    assert "data=None: checkpoints do not contain the records of 'clinic'" in refused(command("resume", place / "run"))
 
 
 # ---- the words of a fit ---------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def test_a_fit_of_records_in_memory_cannot_be_asked_for_again(command, place, pr
 
 def asked_for(*arguments):
     """The arguments of a fit as the command understands them."""
-    return shell.parser(main.COMMANDS).parse_args(["fit", *arguments])
+    return main.parser().parse_args(["fit", *arguments])
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def asked_for(*arguments):
 )
 def test_the_words_of_a_fit_give_its_arguments_again(options):
     asked = asked_for("--data", "adult", "--epsilon", "1", *options)
-    again = shell.fit_arguments(shell.fit_words(asked))
+    again = fit.fit_arguments(fit.fit_words(asked))
     assert vars(again) == {name: value for name, value in vars(asked).items() if name not in ("command", "run")}
 
 
@@ -346,7 +346,7 @@ def test_paths_in_the_words_are_absolute(place):
         "--schema", "schema.json", "--group-features", "groups.csv", "--ledger", "~/book.sqlite", "--path", "adult",
         "--target", "clinic.csv",
     )  # fmt: skip
-    found = vars(shell.fit_arguments(shell.fit_words(asked)))
+    found = vars(fit.fit_arguments(fit.fit_words(asked)))
     assert {name: found[name] for name in ("data", "model", "out", "schema", "group_features", "path")} == {
         "data": str(place / "clinic.csv"),
         "model": str(place / "my.py:one"),
@@ -363,5 +363,5 @@ def test_paths_in_the_words_are_absolute(place):
 @pytest.mark.parametrize("options", [["--data", "adult"], ["--model", "logistic"], ["--bounds", "dose=0:200", "age=0:1"]])
 def test_names_are_left_as_they_are(options):
     needed = [] if options[0] == "--data" else ["--data", "adult"]
-    found = shell.fit_words(asked_for(*needed, "--epsilon", "1", *options))
+    found = fit.fit_words(asked_for(*needed, "--epsilon", "1", *options))
     assert not any(os.sep in word for word in found)

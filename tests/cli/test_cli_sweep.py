@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from workbench.cli import main
+from workbench.sweeps import prepared as prepared_sweeps
 from workbench.sweeps import sweeping
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -67,7 +68,7 @@ def no_steps(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a fit was begun")
 
-    monkeypatch.setattr(sweeping, "run_group", refuse)
+    monkeypatch.setattr(prepared_sweeps, "run_group", refuse)
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def ends(monkeypatch):
 
     def put(state, message=""):
         def run(prepared, *_, **__):
-            prepared.state, prepared.message = state, message
+            prepared.status, prepared.message = state, message
             return prepared.result()
 
         monkeypatch.setattr(sweeping.PreparedSweep, "run", run)
@@ -168,7 +169,7 @@ def test_a_dry_run_says_what_there_is_to_do(command, public, no_steps, tmp_path)
     (folder / "more.yaml").write_text(PUBLIC.replace("[1, 4]", "[1, 2, 4]").replace("20", "[20, 30]"))
     code, out, err = command("sweep", folder / "more.yaml", "--dry-run")
     assert (code, err) == (0, "")
-    assert out.startswith("13 fits: 5 in the store, 8 to run, 0 that cannot be run as asked.\nThe tumours are public")
+    assert out.startswith("13 fits: 5 in the store, 8 to run, 0 that cannot be run.\nThe tumours are public")
     code, out, _ = command("sweep", folder / "more.yaml", "--dry-run", "--json", "--store", tmp_path / "none.sqlite")
     answer = json.loads(out)
     assert (code, answer["state"], answer["planned"], answer["stored"]) == (0, "planned", 13, 0)
@@ -180,7 +181,7 @@ def test_fits_that_cannot_be_run_are_told_and_the_others_kept(command, public):
     *_, folder = public
     (folder / "large.yaml").write_text(PUBLIC.replace("delta", "batch_sizes: [null, 1000]\ndelta"))
     _, out, _ = command("sweep", folder / "large.yaml", "--dry-run")
-    assert out.startswith("9 fits: 5 in the store, 0 to run, 4 that cannot be run as asked.\n4 refused: batch_size=1000: ")
+    assert out.startswith("9 fits: 5 in the store, 0 to run, 4 that cannot be run.\n4 refused: batch_size=1000: ")
     code, out, _ = command("sweep", folder / "large.yaml", "--quiet")
     assert code == 1
     assert "5 of 9 fits are done.\n4 refused: batch_size=1000: " in out
@@ -218,7 +219,7 @@ def test_an_accepted_sweep_over_private_records_runs_and_goes_on_from_its_store(
     assert {fit["release_label"] for fit in answer["fits"]} == {"covered"}
     assert not {"auc", "elbo"}.intersection(answer["fits"][0])
     begun = []
-    monkeypatch.setattr(sweeping, "run_group", lambda group, **_: begun.append(group) or iter(()))
+    monkeypatch.setattr(prepared_sweeps, "run_group", lambda group, **_: begun.append(group) or iter(()))
     code, out, _ = command(*accepted)
     assert (code, begun) == (0, [])
     assert out.startswith("No held-out metrics: the evaluation records are private")
@@ -232,7 +233,7 @@ def test_at_a_terminal_the_total_is_asked_for(command, private, at_terminal, end
     assert found == code
     assert "All 4 fits together, on the same records, satisfy" in err
     assert "Spend this? [y/N] " in err
-    assert "without --store the released parameters are lost" in err
+    assert "without --store only the table is kept" in err
     assert err.endswith("not accepted; no epsilon spent.\n") == (code == 130)
     assert (out == "") == (code == 130)
 
@@ -275,7 +276,7 @@ def test_a_store_that_fails_is_one_line(command, public, monkeypatch):
         (["--workers", "two"], "argument --workers: 'two' is not a number."),
         (["--workers", "2", "--scheduler", "tcp://here:1"], "argument --scheduler: not allowed with argument --workers"),
         (["--scheduler", "here"], "scheduler='here': cannot be reached (missing port number in address 'here')."),
-        (["--accept-total-epsilon", "-1"], "accept_total_epsilon=-1.0: must be a finite number greater than 0."),
+        (["--accept-total-epsilon", "-1"], "accept_total_epsilon=-1: must be a finite number greater than 0."),
         (["--store", "/no/such/fits.sqlite"], "store='/no/such/fits.sqlite': cannot be used"),
         (["--out", "/dev/null/out"], "out='/dev/null/out': cannot write there"),
         (["--colour"], "unrecognized arguments: --colour"),

@@ -427,7 +427,7 @@ def test_compiling_beforehand_takes_no_step_and_is_not_repeated(done, monkeypatc
 
 
 def test_there_is_no_result_before_the_run():
-    with pytest.raises(RuntimeError, match="when run"):
+    with pytest.raises(RuntimeError, match="no result yet"):
         prepare(iterations=10).result()
 
 

@@ -57,7 +57,7 @@ def stopped(data, after=100, **changes):
     prepared = fits.prepare("logistic", data, **{**SETTINGS, **changes})
     for snapshot in prepared.run(lambda: steps[-1] >= after):
         steps.append(snapshot.step)
-    return prepared.result(), prepared.recording.folder
+    return prepared.result(), prepared.run_log.folder
 
 
 def assert_equal(one, other):
@@ -189,7 +189,7 @@ def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path)
     assert len(Ledger().spends()) == 2
     more = {"epsilons": [0.5, 1.0, 2.0], "iterations": 60, "delta": 1e-4}
     prepared = sweeping.prepare("logistic", private_data, store=store, **more)
-    assert "With what the ledger has of these records: All 3 fits together" in prepared.statement()
+    assert "Together with other fits of these records in the ledger: All 3 fits together" in prepared.statement()
 
 
 def test_a_sweep_above_the_cap_is_refused_whole(private_data, state):
@@ -203,13 +203,13 @@ def test_a_sweep_above_the_cap_is_refused_whole(private_data, state):
 def test_fits_of_a_stopped_sweep_that_nobody_saw_are_not_counted(private_data, state):
     before_they_are_entered = iter([False])
     result = sweep(private_data, stop=lambda: next(before_they_are_entered, True))
-    assert result.state == "stopped"
+    assert result.status == "stopped"
     assert [spend.counted for spend in Ledger().spends()] == [0, 0]
     assert Ledger().budget_status("clinic").total is None
 
 
 def test_a_sweep_stopped_at_once_enters_nothing(private_data, state):
-    assert sweep(private_data, stop=lambda: True).state == "stopped"
+    assert sweep(private_data, stop=lambda: True).status == "stopped"
     assert Ledger().spends() == []
 
 
@@ -251,7 +251,7 @@ def test_an_older_checkpoint_serves_where_the_newest_is_damaged(private_data, st
 def test_a_finished_fit_leaves_its_release_and_no_key(private_data, state, whole):
     prepared = fits.prepare("logistic", private_data, **SETTINGS)
     list(prepared.run())
-    folder = prepared.recording.folder
+    folder = prepared.run_log.folder
     assert [path.name for path in folder.iterdir()] == ["finished.npz"]
     again = wb.resume(folder, data=private_data)
     assert again.status == "done"
@@ -267,7 +267,7 @@ def test_a_fit_that_finished_and_could_not_say_so_is_settled_by_its_result(priva
         patched.setattr(Ledger, "settle", lambda *_: None)
         list(prepared.run())
     assert Ledger().spends()[0].status == "reserved"
-    wb.resume(prepared.recording.folder, data=private_data)
+    wb.resume(prepared.run_log.folder, data=private_data)
     assert [(spend.status, spend.counted) for spend in Ledger().spends()] == [("settled", 600)]
 
 
@@ -291,7 +291,7 @@ def test_a_checkpoint_is_resumed_with_no_other_records(private_data, state):
     changed = x.copy()
     changed[0, 0] += 0.01
     for other in (dataclasses.replace(private_data, train=(changed, y)), private_data.subset(150)):
-        with pytest.raises(ArgumentError, match="is of other records, for which its noise must not be drawn again"):
+        with pytest.raises(ArgumentError, match=r"path=.* other records, to which the same noise must not be added"):
             wb.resume(folder, data=other)
     assert len(Ledger().spends()) == 1
 
@@ -321,7 +321,7 @@ def rewritten(folder, *, sealed=True, settings=None, **changes):
 def test_a_checkpoint_of_another_plan_is_refused(private_data, state, change):
     _, folder = stopped(private_data, after=20)
     rewritten(folder, settings=change)
-    with pytest.raises(ArgumentError, match=r"path=.*is of another plan, version, model or kind of machine"):
+    with pytest.raises(ArgumentError, match=r"path=.* another plan, version, model or kind of machine"):
         wb.resume(folder, data=private_data)
 
 
@@ -332,7 +332,7 @@ def test_a_checkpoint_of_another_version_is_refused(private_data, state, monkeyp
         with pytest.raises(ArgumentError, match="another plan, version"):
             wb.resume(folder, data=private_data)
     rewritten(folder, format=99)
-    with pytest.raises(ArgumentError, match="is no checkpoint of format"):
+    with pytest.raises(ArgumentError, match="must be a checkpoint of format"):
         wb.resume(folder, data=private_data)
 
 
@@ -343,7 +343,7 @@ def test_steps_that_may_have_been_seen_are_repeated_on_processors_that_repeat_ex
     monkeypatch.setattr(run_log, "repeats_exactly", lambda device: False)
     resuming.prepare(folder, data=private_data)  # nothing was taken after it was stopped
     rewritten(folder, reached=300)
-    with pytest.raises(ArgumentError, match=r"ended without a stop on .* may not repeat steps to the last bit"):
+    with pytest.raises(ArgumentError, match=r"interrupted on .* may not repeat steps to the last bit"):
         wb.resume(folder, data=private_data)
 
 
@@ -359,13 +359,13 @@ def test_steps_that_a_crash_may_have_shown_count_however_the_fit_goes_on(private
 
 
 def test_what_cannot_be_resumed_is_said(private_data, state, tmp_path):
-    with pytest.raises(ArgumentError, match=r"path=.*nowhere.*: holds no checkpoint"):
+    with pytest.raises(ArgumentError, match=r"path=.*nowhere.*: contains no checkpoint"):
         wb.resume(tmp_path / "nowhere")
     (tmp_path / "step-000000000001.npz").write_text("no archive")
     with pytest.raises(ArgumentError, match="holds no saved state"):
         wb.resume(tmp_path)
     _, folder = stopped(private_data, after=20)
-    with pytest.raises(ArgumentError, match=r"data=None: the records of 'clinic' are in no checkpoint: give them again"):
+    with pytest.raises(ArgumentError, match="data=None: checkpoints do not contain the records of 'clinic'"):
         wb.resume(folder)
 
 
@@ -399,7 +399,7 @@ def test_no_step_is_taken_that_no_checkpoint_covers(private_data, state, often, 
     assert "No space left" in prepared.result().message
     (spend,) = Ledger().spends()
     assert snapshots[-1].step <= spend.reached < 600
-    assert not any(path.name.startswith(".") for path in prepared.recording.folder.iterdir())
+    assert not any(path.name.startswith(".") for path in prepared.run_log.folder.iterdir())
     assert prepared.can_resume
     assert list(prepared.run())[-1].status == "done"
 
@@ -410,7 +410,7 @@ def test_finished_runs_are_bounded_in_number(private_data, state, monkeypatch):
     folders = []
     for _ in range(4):
         list(prepared.run())
-        folders.append(prepared.recording.folder)
+        folders.append(prepared.run_log.folder)
         os.utime(folders[-1], (len(folders), len(folders)))
         prepared = prepared.again()
     kept = [folder for folder in folders if folder.exists()]

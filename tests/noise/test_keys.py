@@ -371,11 +371,11 @@ def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_dat
     def stopped():
         prepared, chunks = fits.prepare(model, private_data, **settings), iter(range(99))
         list(prepared.run(lambda: next(chunks) >= 1))
-        return prepared.recording.folder
+        return prepared.run_log.folder
 
     folder = stopped()
     monkeypatch.setitem(globals(), "SCALE", 3.0)
-    with pytest.raises(ArgumentError, match="is of another plan, version, model or kind of machine"):
+    with pytest.raises(ArgumentError, match="another plan, version, model or kind of machine"):
         wb.resume(folder, model=model, data=private_data)
     assert not Ledger().budget_status("clinic").repeated_seeds
     stopped()
@@ -488,7 +488,7 @@ def test_an_edited_checkpoint_is_not_opened(part, monkeypatch, tmp_path):
 
 def test_a_checkpoint_of_an_earlier_version_is_refused_with_what_to_do():
     folder = a_run(format=1)
-    with pytest.raises(ArgumentError, match=r"earlier version.*begin a new fit, and delete this one's key with .* --forget"):
+    with pytest.raises(ArgumentError, match=r"earlier version.*start a new fit, and delete this one's key with .* --forget"):
         wb.resume(folder)
 
 
@@ -514,10 +514,10 @@ def test_a_shell_runs_no_file_that_an_edited_checkpoint_names(command, tmp_path)
 def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(command, private_data):
     prepared, chunks = fits.prepare("logistic", private_data, epsilon=1.0, delta=1e-4, iterations=400), iter(range(99))
     list(prepared.run(lambda: next(chunks) >= 1))
-    folder, taken = prepared.recording.folder, prepared.result().guarantee.steps_taken
+    folder, taken = prepared.run_log.folder, prepared.result().guarantee.steps_taken
     words = np.asarray(jax.random.key_data(prepared.key)).tobytes()
     assert words in b"".join(file.read_bytes() for file in folder.iterdir())
-    said = f"The run's secret key stays in {folder} until it is resumed or forgotten"
+    said = f"The run's secret key stays in {folder}: "
     assert said in prepared.result().message
     rewrite(Ledger().path, state="reserved", owner="gone", taken=None, reached=300)  # as after a crash further on
     assert Ledger().spends()[0].counted == 400
@@ -539,7 +539,7 @@ def test_a_run_that_is_going_on_is_not_forgotten(private_data):
     fit = dpvi.plan.guarantee(steps_taken=20, unit="record", dimension=8, caveats=())
     (spend,) = book.reserve(id_of(private_data), [fit], model="logistic")
     folder = a_run(public=False, spend=spend, ledger=str(book.path))
-    with pytest.raises(ArgumentError, match="is of a fit that is running: stop it first"):
+    with pytest.raises(ArgumentError, match="belongs to a fit that is running: stop it first"):
         wb.forget(folder)
     assert checkpoints.holds_key(folder)
 
@@ -555,7 +555,7 @@ def test_a_run_without_a_ledger_that_is_going_on_is_not_forgotten(private_data):
     for _ in range(2):
         next(running)
     (folder,) = checkpoints.saved_runs()
-    with pytest.raises(ArgumentError, match="is of a fit that is running"):
+    with pytest.raises(ArgumentError, match="belongs to a fit that is running"):
         wb.forget(folder)
     running.close()
     list(steps)
@@ -575,8 +575,8 @@ def test_no_file_tells_a_private_number_of_records(private_data, monkeypatch, tm
         monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / f"cache-{place}"))
         prepared, chunks = fits.prepare("logistic", data, **settings), iter(range(99))
         list(prepared.run(lambda chunks=chunks: next(chunks) >= 0))
-        (file,) = prepared.recording.folder.iterdir()
-        facts = checkpoints.newest(prepared.recording.folder).facts
+        (file,) = prepared.run_log.folder.iterdir()
+        facts = checkpoints.newest(prepared.run_log.folder).facts
         plans.append((prepared, facts["plan"]))
         sizes.append(file.stat().st_size - len(json.dumps(facts)))
         written = [each for each in (tmp_path / f"cache-{place}").rglob("*") if each.is_file()]

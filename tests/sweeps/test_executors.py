@@ -71,7 +71,7 @@ def scores(table):
 def test_an_executor_gives_the_same_table(here):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         result = sweeping.prepare("logistic", "breast_cancer", **PLAN).run(executor=pool)
-    assert result.state == "done"
+    assert result.status == "done"
     assert scores(result.table) == scores(here)
 
 
@@ -106,8 +106,8 @@ def test_what_had_finished_is_kept_when_the_executor_is_lost(here, tmp_path):
     pool = Fragile(None, BrokenProcessPool("a process died"))
     pool.outcomes.append(BrokenProcessPool("a process died"))
     result = prepared.run(executor=pool, max_lanes=2)
-    assert (result.state, len(result.table)) == ("interrupted", 2)
-    assert "the executor was lost when 2 of 4 fits were done (BrokenProcessPool: a process died)" in result.message
+    assert (result.status, len(result.table)) == ("interrupted", 2)
+    assert "the executor was lost after 2 of 4 fits (BrokenProcessPool: a process died)" in result.message
     again = sweeping.prepare("logistic", "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
     assert len(again.runs) == 2
     assert scores(again.run().table) == scores(here)
@@ -118,7 +118,7 @@ def test_a_stop_ends_the_wait_for_others():
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         pool.submit(time.sleep, 1.0)  # so that nothing has begun
         result = prepared.run(lambda: True, executor=pool)
-    assert (result.state, len(result.table)) == ("stopped", 0)
+    assert (result.status, len(result.table)) == ("stopped", 0)
 
 
 def test_a_model_that_cannot_be_sent_is_told():
@@ -144,8 +144,8 @@ def test_a_cluster_without_workers_is_lost_and_not_waited_for(monkeypatch):
 
     left.append(2)
     result = sweeping.prepare("logistic", "breast_cancer", **PLAN).run(executor=Client())
-    assert (result.state, len(result.table)) == ("interrupted", 0)
-    assert "no worker has been there" in result.message
+    assert (result.status, len(result.table)) == ("interrupted", 0)
+    assert "there was no worker" in result.message
 
 
 @pytest.mark.integration
@@ -182,7 +182,7 @@ def test_a_pool_of_processes_that_loses_one_keeps_the_rest(tmp_path):
     prepared = sweeping.prepare(scored_by(dies), "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
     with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         result = prepared.run(executor=pool)
-    assert result.state == "interrupted"
+    assert result.status == "interrupted"
     assert "BrokenProcessPool" in result.message
 
 
@@ -210,6 +210,6 @@ def test_a_cluster_of_two_processes_of_which_one_is_killed(tmp_path, here):
         prepared = sweeping.prepare(model, "breast_cancer", store=tmp_path / "fits.sqlite", **PLAN)
         result = prepared.run(on_progress=lambda progress: fits.append(progress.fits), executor=client)
     assert flag.exists()
-    assert result.state == "done"
+    assert result.status == "done"
     assert fits[-1] == 4
     assert scores(result.table) == scores(here)

@@ -12,6 +12,7 @@ from workbench import ArgumentError
 from workbench.models import Model
 from workbench.sweeps import plan_file, sweeping
 from workbench.sweeps.grid import Grid
+from workbench.sweeps.plan import SweepPlan
 
 YAML = """
 model: logistic
@@ -198,7 +199,7 @@ def test_a_missing_plan_is_refused(tmp_path):
 
 
 def test_epsilons_are_asked_for(plan):
-    assert refused(plan, "{model: logistic}") == "epsilons=None: plan.yaml must list one or more."
+    assert refused(plan, "{model: logistic}") == "epsilons=None: plan.yaml must have one or more."
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,7 @@ def test_what_cannot_be_used_is_named_with_what_is_nearest(plan, table, argument
 )
 def test_a_plan_that_is_nested_too_deep_is_one_sentence(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    with pytest.raises(ArgumentError, match=r"^plan=.*: (is nested more than 50 times\.|cannot be read as)") as error:
+    with pytest.raises(ArgumentError, match=r"^plan=.*: (is nested more than 50 levels deep\.|cannot be read as)") as error:
         plan_file.read(tmp_path / name)
     assert len(str(error.value)) < 1000
 
@@ -304,5 +305,5 @@ def test_the_number_of_fits_is_found_before_any_is_made(settings, message, monke
 @pytest.mark.parametrize("seeds", [3, [4, 5]])
 def test_fits_are_counted_as_they_are_made(data, baselines, seeds):
     axes = {"iterations": [10, 20], "clips": [1, 2, 3], "num_records": [50, None], "gradients": ["aligned", "vanilla"]}
-    grid = Grid(["hierarchical_logistic"], data, [1.0, 2.0], seeds=seeds, baselines=baselines, **axes)
+    grid = Grid(SweepPlan("hierarchical_logistic", data, epsilons=[1.0, 2.0], seeds=seeds, baselines=baselines, **axes))
     assert grid.number == len(grid.cells())

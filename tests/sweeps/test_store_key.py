@@ -78,7 +78,7 @@ def test_another_user_finds_the_fits_and_their_cost(users, tmp_path):
     ("harm", "says"),
     [
         (lambda key: key.unlink(), "is missing"),
-        (lambda key: key.write_bytes(bytes(32)), "is that of another store"),
+        (lambda key: key.write_bytes(bytes(32)), "belongs to another store"),
         (lambda key: key.write_bytes(b"short"), "holds 5 bytes instead of 32"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_store_of_a_former_version_takes_the_key_of_the_user_who_made_it(users
     users("A")
     fill_as_before(store)
     users("B")
-    with pytest.raises(ArgumentError, match=r"made by a former version.*name another store"):
+    with pytest.raises(ArgumentError, match=r"made by an earlier version.*name another store"):
         prepared(store)
     assert not (tmp_path / "s.sqlite.key").exists()
     users("A")

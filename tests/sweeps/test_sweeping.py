@@ -137,7 +137,7 @@ def test_public_records_spend_nothing(hierarchical):
 
 def test_a_fit_that_is_not_private_has_no_result(hierarchical):
     (number, _) = hierarchical.numbers(method="scikit-learn")
-    with pytest.raises(ArgumentError, match=f"number={number}: .*no finished private fit"):
+    with pytest.raises(ArgumentError, match=f"number={number}: .*not a finished private fit"):
         hierarchical.fit(number)
     with pytest.raises(ArgumentError, match="number=99"):
         hierarchical.fit(99)
@@ -221,7 +221,7 @@ def test_a_fit_that_diverges_fails_alone():
     result = quietly(wb.sweep, "logistic", "breast_cancer", learning_rates=[0.1, 1e38], **sizes)
     states = result.table.set_index("learning_rate")["state"].to_dict()
     assert states == {0.1: "done", 1e38: "failed"}
-    assert "no longer finite" in result.table["message"].iloc[1]
+    assert "parameters are not finite" in result.table["message"].iloc[1]
 
 
 def test_a_stop_keeps_what_is_finished_and_the_rest_goes_on(six):
@@ -231,10 +231,10 @@ def test_a_stop_keeps_what_is_finished_and_the_rest_goes_on(six):
         fits.append(progress.fits)
 
     result = six.run(lambda: fits[-1] >= 2, note, max_lanes=2)
-    assert (result.state, len(result.table)) == ("stopped", 2)
+    assert (result.status, len(result.table)) == ("stopped", 2)
     assert fits[0] == 0
     result = six.run(on_progress=note)
-    assert (result.state, len(result.table)) == ("done", 6)
+    assert (result.status, len(result.table)) == ("done", 6)
     assert fits[-1] == 6
 
 
@@ -244,7 +244,7 @@ def test_a_stop_within_a_batch_forgets_it():
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, seeds=[0], iterations=2_000_000)
     steps = []
     result = prepared.run(lambda: bool(steps) and steps[-1] > 0, lambda progress: steps.append(progress.step))
-    assert (result.state, len(result.table)) == ("stopped", 0)
+    assert (result.status, len(result.table)) == ("stopped", 0)
     assert repr(result) == "SweepResult(0 of 1 fits done, stopped)"
     with pytest.raises(ArgumentError, match="no finished fit has any"):
         result.plot()
@@ -255,7 +255,7 @@ def test_an_interrupt_is_a_stop(six, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BatchedProgram, "run", interrupt)
-    assert six.run().state == "stopped"
+    assert six.run().status == "stopped"
 
 
 def test_a_cell_that_cannot_be_calibrated_says_why_and_the_others_run():

@@ -18,6 +18,7 @@ import pytest
 from workbench import ArgumentError
 from workbench.ledger.ledger import Ledger
 from workbench.sweeps import executors, sweeping
+from workbench.sweeps import prepared as prepared_sweeps
 from workbench.sweeps.executors import Processes, Workers
 from workbench.sweeps.running import Outcome
 from workbench.sweeps.store import LOST, Store
@@ -66,8 +67,8 @@ def quick(monkeypatch):
             quick.ran.append(run.key)
             yield [Outcome(run.key, "done")]
 
-    monkeypatch.setattr(sweeping, "run_group", run_group)
-    monkeypatch.setattr(sweeping, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(prepared_sweeps, "run_group", run_group)
+    monkeypatch.setattr(prepared_sweeps, "_POLL_SECONDS", 0.01)
     return quick
 
 
@@ -87,7 +88,7 @@ def test_two_sweeps_pay_once_and_both_report_what_was_spent(make, quick, tmp_pat
         results = first.result(PATIENCE), second.result(PATIENCE)
     assert sorted(quick.ran) == sorted(one.cells)
     for result in results:
-        assert (result.state, len(result.table)) == ("done", 4)
+        assert (result.status, len(result.table)) == ("done", 4)
         assert set(result.table["attempts"]) == {1}
         assert result.total.fits == 4
     spends = Ledger(tmp_path / "book.sqlite").spends()
@@ -110,26 +111,26 @@ def test_a_sweep_runs_what_another_one_does_not(make, quick):
 
 
 def test_what_another_sweep_is_about_to_run_counts_in_the_total(make, quick):
-    make()._claim({}, sweeping._Report(lambda progress: None, 4, 4))  # and is not over
+    make()._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))  # and is not over
     assert make(epsilons=[2.0], seeds=1).total.fits == 5
     assert make().total.fits == 4  # the same ones
 
 
 def test_what_a_stopped_sweep_gave_back_another_one_runs(make, quick):
     one, other = make(), make()
-    assert one.run(lambda: len(quick.ran) >= 1).state == "stopped"
+    assert one.run(lambda: len(quick.ran) >= 1).status == "stopped"
     assert len(quick.ran) == 1
     result = other.run()
-    assert (result.state, len(quick.ran), set(result.table["attempts"])) == ("done", 4, {1})
+    assert (result.status, len(quick.ran), set(result.table["attempts"])) == ("done", 4, {1})
     assert one.run().total.fits == result.total.fits == 4
 
 
 def test_waiting_for_another_sweep_ends_with_a_stop(make, quick, tmp_path):
     one, other = make(), make()
-    one._claim({}, sweeping._Report(lambda progress: None, 4, 4))
+    one._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))
     seen = []
     result = other.run(lambda: len(seen) > 3, lambda progress: seen.append(progress.elsewhere))
-    assert (result.state, seen[1:4], quick.ran) == ("stopped", [4, 4, 4], [])
+    assert (result.status, seen[1:4], quick.ran) == ("stopped", [4, 4, 4], [])
     assert Ledger(tmp_path / "book.sqlite").spends() == []
 
 
@@ -139,10 +140,10 @@ def test_waiting_for_another_sweep_ends_with_a_stop(make, quick, tmp_path):
 def leave(prepared, tmp_path, begun):
     """What a process leaves that was killed when ``begun`` of its four fits had begun and the first was done."""
     runs = list(prepared.runs)
-    prepared._claim({}, sweeping._Report(lambda progress: None, 4, 4))
+    prepared._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))
     prepared._reserve(runs)
     prepared._mark(runs[:begun])
-    prepared._settle(runs[0].key, 30)
+    prepared._end_reservation(runs[0].key, 30)
     prepared.store.add([prepared._row(runs[0], Outcome(runs[0].key, "done"))])
     by_sqlite(tmp_path / "fits.sqlite", "UPDATE claims SET owner = 'gone'")
     by_sqlite(tmp_path / "book.sqlite", "UPDATE spends SET owner = 'gone'")
@@ -160,7 +161,7 @@ def test_a_fit_that_a_killed_sweep_had_begun_counts_and_is_run_again(make, quick
     again = make()
     assert (again.total.fits, len(again.runs)) == (5, 3)
     result = again.run()
-    assert (result.state, result.total.fits) == ("done", 5)
+    assert (result.status, result.total.fits) == ("done", 5)
     attempts = {row["key"]: row["attempts"] for row in again.store.rows()}
     assert attempts == {key: 1 + (key == lost) for key in again.cells}
     assert done not in quick.ran
@@ -191,14 +192,14 @@ def test_under_a_cap_what_a_killed_sweep_had_reserved_and_not_begun_is_not_reser
         with pytest.raises(ArgumentError, match="above its cap"):
             again.run()
     else:
-        assert (again.run().state, len(quick.ran)) == ("done", 3)
+        assert (again.run().status, len(quick.ran)) == ("done", 3)
     assert not [spend for spend in book.spends() if spend.status == "reserved"]
     assert book.budget_status(1).total.fits == (2 if begun == 2 else 4)
 
 
 def test_a_sweep_whose_claims_were_taken_over_takes_no_further_step(make, quick, tmp_path):
     prepared = make()
-    prepared._claim({}, sweeping._Report(lambda progress: None, 4, 4))
+    prepared._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))
     prepared._reserve(prepared.runs)
     by_sqlite(tmp_path / "fits.sqlite", "UPDATE claims SET sweep = 'another'")
     with pytest.raises(OSError, match=r"fits\.sqlite: .*claims are gone"):
@@ -210,7 +211,7 @@ def test_a_store_of_a_former_version_gets_claims(make, quick, tmp_path):
     by_sqlite(tmp_path / "fits.sqlite", "DROP TABLE claims")
     again = make()
     assert len(again.runs) == 2
-    assert again.run().state == "done"
+    assert again.run().status == "done"
 
 
 # --- workers ------------------------------------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ def test_a_task_that_was_lost_with_its_worker_is_run_again_and_counts(make, monk
     pool = Fragile(deaths)
     monkeypatch.setattr(executors, "as_workers", lambda executor: Workers(executor, lambda: 2, heals=True))
     result = make().run(executor=pool, max_lanes=1)
-    assert result.state == "done"
+    assert result.status == "done"
     assert set(result.table["state"]) == states
     assert result.table["attempts"].sum() == result.total.fits == pool.submitted == fits
     spends = Ledger(tmp_path / "book.sqlite").spends()
@@ -252,7 +253,7 @@ def test_a_cap_that_does_not_allow_a_lost_fit_again_says_so_in_its_row(make, mon
     book.set_cap(book.add(id_of(private_data)).number, prepared.total.epsilon, 1e-3)
     monkeypatch.setattr(executors, "as_workers", lambda executor: Workers(executor, lambda: 1, heals=True))
     result = prepared.run(executor=Fragile([0]), max_lanes=1)
-    assert result.state == "done"
+    assert result.status == "done"
     assert sorted(result.table["state"]) == ["done", "done", "done", "refused"]
     (message,) = set(result.table["message"]) - {""}
     assert message.startswith(LOST)
@@ -264,7 +265,7 @@ def test_an_executor_that_is_lost_costs_what_its_workers_had(make, monkeypatch):
     monkeypatch.setattr(executors, "as_workers", lambda executor: Workers(executor, lambda: 1))
     prepared = make()
     result = prepared.run(executor=Fragile([1]), max_lanes=1)
-    assert result.state == "interrupted"
+    assert result.status == "interrupted"
     assert result.table["state"].tolist() == ["done", "failed"]
     assert LOST in set(result.table["message"])
     assert result.total.fits == 5  # one is run again

@@ -204,9 +204,9 @@ def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(book, p
     split = wb.data.from_frame(private_frame, target="ill", bounds=bounds, unit="patient", name="clinic", split_seed=5)
     assert looked(prepared(split))[0].runs == ()
     seen, panel = looked(prepared(private_data))
-    assert [run.path for run in seen.runs] == [fit.recording.folder]
+    assert [run.path for run in seen.runs] == [fit.run_log.folder]
     assert f"stopped at step {seen.runs[0].step:,} of 4,000" in text(panel.runs)
-    assert looked(prepared(private_data), own=fit.recording.folder)[0].runs == ()
+    assert looked(prepared(private_data), own=fit.run_log.folder)[0].runs == ()
 
 
 def test_a_fit_that_a_process_runs_is_not_offered_but_one_whose_process_is_gone(book, private_data):
@@ -227,8 +227,8 @@ def test_a_fit_in_no_ledger_is_offered_when_it_has_been_quiet(book):
     another = fits.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=40)
     assert looked(another)[0].runs == ()
     before = time.time() - 1000
-    os.utime(fit.recording.folder, (before, before))
-    assert [run.path for run in looked(another)[0].runs] == [fit.recording.folder]
+    os.utime(fit.run_log.folder, (before, before))
+    assert [run.path for run in looked(another)[0].runs] == [fit.run_log.folder]
 
 
 def test_the_rest_of_a_fit_that_would_go_over_the_cap_asks_for_a_reason(book, private_data):
@@ -240,7 +240,7 @@ def test_the_rest_of_a_fit_that_would_go_over_the_cap_asks_for_a_reason(book, pr
     assert seen.refused == seen.runs != ()
     assert panel.reason.visible
     assert "remaining steps would now exceed the cap" in text(panel.runs)
-    assert looked(prepared(private_data), own=fit.recording.folder)[0].runs == seen.runs
+    assert looked(prepared(private_data), own=fit.run_log.folder)[0].runs == seen.runs
 
 
 def test_of_many_stopped_fits_the_newest_are_offered(book, private_data):
@@ -285,7 +285,7 @@ def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, scr
     screen.ledger.runs.children[0].children[1].click()
     settled(screen)
     assert "Failed." in screen.live.status.value
-    assert "is of another plan" in text(screen.ledger.view)
+    assert "belongs to another plan" in text(screen.ledger.view)
     assert screen.result is None
     assert not screen.run.fit.disabled
 

@@ -174,9 +174,9 @@ def test_ledger_and_reason_are_passed_on_and_printed_where_they_are_not_the_defa
     assert "ledger" not in chosen.as_code()
     elsewhere = dataclasses.replace(chosen, ledger=str(tmp_path / "ledger.sqlite"), over_cap="agreed")
     assert elsewhere.key != chosen.key
-    account = elsewhere.prepare(private_data).recording.account
+    account = elsewhere.prepare(private_data).run_log.reservation
     assert str(account.ledger.path) == elsewhere.ledger
     assert f"ledger={elsewhere.ledger!r}, over_cap='agreed')" in elsewhere.as_code()
     nowhere = dataclasses.replace(chosen, ledger=False)
-    assert nowhere.prepare(private_data).recording.account.ledger is None
+    assert nowhere.prepare(private_data).run_log.reservation.ledger is None
     assert "ledger=False" in nowhere.as_code()

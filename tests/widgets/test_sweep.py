@@ -15,7 +15,7 @@ from tests import fakes
 from tests.conftest import EITHER_STEPS
 from tests.widget_tree import inside
 from workbench import ArgumentError
-from workbench.sweeps import sweeping
+from workbench.sweeps import prepared as prepared_sweeps
 from workbench.widgets import Sweep
 from workbench.widgets.workbench import run_screen
 
@@ -211,7 +211,7 @@ def test_every_control_is_described(screens):
 
 def test_a_sweep_ends_with_its_result(ended):
     result = ended.screen.result
-    assert (result.state, len(result.table), result.total) == ("done", 13, None)
+    assert (result.status, len(result.table), result.total) == ("done", 13, None)
     assert set(result.table["method"]) == {"dp-vi", "scikit-learn"}
     assert sorted(set(result.table["seed"])) == list(range(6))
     assert "13 of 13 fits" in text(ended.screen.outcome.live)
@@ -292,26 +292,26 @@ def test_a_fit_opens_in_the_workbench_without_being_fitted_again(ended):
 @pytest.mark.thorough
 def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_path):
     screen = settle(screens(store=str(tmp_path / "fits.sqlite"), seeds=6))
-    run_group = sweeping.run_group
+    run_group = prepared_sweeps.run_group
 
     def stopped_after_a_batch(*given, **options):
         for outcomes in run_group(*given, **options):
             yield outcomes
             screen.run.stop.click()
 
-    monkeypatch.setattr(sweeping, "run_group", stopped_after_a_batch)
+    monkeypatch.setattr(prepared_sweeps, "run_group", stopped_after_a_batch)
     screen.run.fit.click()
     assert buttons(screen) == [False, True, False]
     assert screen.wait(PATIENCE)
     monkeypatch.undo()
     settle(screen)
-    assert (screen.result.state, len(screen.result.table)) == ("stopped", 2)
+    assert (screen.result.status, len(screen.result.table)) == ("stopped", 2)
     assert "Stopped." in screen.outcome.status.value
     assert "2 of 12 fits" in screen.outcome.status.value
     assert buttons(screen) == [False, False, True]
     screen.run.resume.click()
     assert screen.wait(PATIENCE)
-    assert (screen.result.state, len(screen.result.table)) == ("done", 12)
+    assert (screen.result.status, len(screen.result.table)) == ("done", 12)
     again = settle(screens(store=str(tmp_path / "fits.sqlite"), seeds=6))
     assert "All 12 fits are done." in text(again.spending.view)
     assert f"store='{tmp_path / 'fits.sqlite'}'" in text(again.outcome.export)
@@ -320,7 +320,7 @@ def test_a_stopped_sweep_keeps_its_fits_and_goes_on(screens, monkeypatch, tmp_pa
 @pytest.mark.thorough
 def test_a_sweep_that_breaks_keeps_its_fits_and_can_go_on(screens, monkeypatch):
     screen = settle(screens())
-    monkeypatch.setattr(sweeping, "run_group", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(prepared_sweeps, "run_group", lambda *_, **__: 1 / 0)
     run(screen)
     assert "ZeroDivisionError" in screen.outcome.status.value
     assert "<summary>traceback</summary>" in screen.outcome.status.value
@@ -328,7 +328,7 @@ def test_a_sweep_that_breaks_keeps_its_fits_and_can_go_on(screens, monkeypatch):
     assert buttons(screen) == [False, False, True]
     screen.run.resume.click()
     assert screen.wait(PATIENCE)
-    assert screen.result.state == "done"
+    assert screen.result.status == "done"
 
 
 @pytest.mark.thorough
@@ -373,7 +373,7 @@ def test_private_records_are_spent_on_only_when_that_is_accepted(screens, privat
 
 def test_fits_of_private_records_have_secret_randomness_and_no_scores(ended_private):
     result = ended_private.result
-    assert (result.state, result.metrics, len(result.table)) == ("done", (), 4)
+    assert (result.status, result.metrics, len(result.table)) == ("done", (), 4)
     assert result.table["seed"].isna().all()
     assert "No figure: the evaluation records are private" in text(ended_private.outcome.live)
     assert dict(ended_private.outcome.fit.control.options) == {
@@ -431,7 +431,7 @@ def test_closing_stops_the_sweep_and_ends_its_threads():
         time.sleep(0.02)
     screen.close()
     assert screen.wait(PATIENCE)
-    assert screen.result.state == "stopped"
+    assert screen.result.status == "stopped"
     screen.start()
     while left := [thread.name for thread in set(threading.enumerate()) - threads if thread.name.startswith("dpvi-")]:
         assert time.monotonic() < deadline, left

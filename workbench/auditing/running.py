@@ -22,7 +22,7 @@ from workbench.auditing.canaries import Canaries, Rows, arrays_of, blank, made_t
 from workbench.auditing.claims import Claim
 from workbench.auditing.result import PARTS, AuditResult, Check
 from workbench.data import Dataset
-from workbench.fitting.settings import data_named, model_named
+from workbench.fitting.spec import data_named, model_named
 from workbench.inference.assemble import assemble
 from workbench.inference.step import Performance, PrivateStep
 from workbench.models import Model

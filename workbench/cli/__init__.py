@@ -1,1 +1,1 @@
-"""The `workbench` command: one module for each command or family of commands."""
+"""The `workbench` command: one module for each command or group of commands."""

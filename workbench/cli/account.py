@@ -1,4 +1,4 @@
-"""``workbench account``: what a plan costs, and what a budget allows."""
+"""``workbench account``: the epsilon of a plan, and the plan that an epsilon allows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,35 @@ from pathlib import Path
 from typing import Any
 
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import (
-    DONE,
-)
+from workbench.cli.shell import DONE, add_json, add_settings, number
 
-__all__ = ["account"]
+__all__ = ["add"]
 
-_MANY_STEPS = 10**7  # beyond which a bound takes seconds, and a search many of them
+_MANY_STEPS = 10**7  # above this one bound takes seconds, and a search minutes
 
 
-def account(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``account`` to the command."""
+    account = commands.add_parser(
+        "account",
+        help="epsilon of a plan; or the noise, the steps or the sampling rate that keep an epsilon",
+        description="Epsilon of a plan, with its curve over steps. With --epsilon, the one of --noise-multiplier, "
+        "--iterations and --sampling-rate that is left out is found.",
+    )
+    account.set_defaults(run=_account)
+    account.add_argument("--epsilon", type=number, help="the epsilon to keep")
+    account.add_argument("--noise-multiplier", type=number, metavar="SIGMA", help="noise standard deviation / clipping norm")
+    account.add_argument("--delta", type=number, required=True, help="the delta at which epsilon is stated")
+    account.add_argument("--iterations", type=number, metavar="T", help="number of steps")
+    account.add_argument("--sampling-rate", type=number, metavar="Q", help="probability with which a record enters a step")
+    add_settings(account, ["sampler", "relation"])
+    add_json(account)
+    account.add_argument("--accountant", default="pld", help="pld, rdp, rdp_classic or fourier (default: pld)")
+    account.add_argument("--compare", action="store_true", help="show the plan under every sampler and accountant")
+    account.add_argument("--figure", metavar="FILE.png", help="draw the curve, or the comparison, to this file")
+
+
+def _account(arguments: argparse.Namespace) -> int:
     """``workbench account``; the exit code."""
     from workbench.privacy import accounting
     from workbench.privacy.steps import SAMPLERS
@@ -41,8 +60,8 @@ def account(arguments: argparse.Namespace) -> int:
         "delta": plan["delta"],
         "relation": plan["relation"] or SAMPLERS[plan["sampler"]][0],
         "sampler": plan["sampler"],
-        "sampling_rate": plan["sampling_rate"],
-        "noise_multiplier": plan["noise_multiplier"],
+        "sampling_rate": float(plan["sampling_rate"]),
+        "noise_multiplier": float(plan["noise_multiplier"]),
         "steps": plan["steps"],
         "accountant": arguments.accountant,
         "true_positive_rate_at_1_percent": accounting.round_up(rates[0], 4),
@@ -67,7 +86,7 @@ def account(arguments: argparse.Namespace) -> int:
 
 
 def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What is accounted for: the one of noise, steps and sampling rate that was left out follows from epsilon."""
+    """The plan that is accounted for. The one of noise, steps and sampling rate that is left out follows from epsilon."""
     from workbench.privacy import calibration
 
     plan: dict[str, Any] = {
@@ -85,11 +104,11 @@ def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
     options = {"noise_multiplier": "--noise-multiplier", "steps": "--iterations", "sampling_rate": "--sampling-rate"}
     if arguments.epsilon is None:
         if missing:
-            raise ArgumentError("epsilon", None, f"give --epsilon, or {options[missing[0]]} as well.")
+            raise ArgumentError("epsilon", None, f"give --epsilon, or {options[missing[0]]} too.")
         return plan
     if len(missing) != 1:
-        given = "leave one out of" if not missing else f"give {options[missing[-1]]}; one is found from epsilon:"
-        raise ArgumentError("epsilon", arguments.epsilon, f"{given} --noise-multiplier, --iterations, --sampling-rate.")
+        remedy = "leave out one" if not missing else f"give {options[missing[-1]]}: epsilon determines only one"
+        raise ArgumentError("epsilon", arguments.epsilon, f"{remedy} of --noise-multiplier, --iterations, --sampling-rate.")
     find: dict[str, Callable[..., float]] = {
         "noise_multiplier": calibration.noise_multiplier,
         "steps": calibration.max_steps,
@@ -97,7 +116,7 @@ def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
     }
     known = {name: value for name, value in plan.items() if name != missing[0]}
     if (plan["steps"] or 0) >= _MANY_STEPS:
-        print(f"workbench account: {plan['steps']:,} steps: this may take some minutes.", file=sys.stderr)
+        print(f"workbench account: {plan['steps']:,} steps may take some minutes.", file=sys.stderr)
     plan[missing[0]] = find[missing[0]](epsilon=arguments.epsilon, **known)
     return plan
 
@@ -128,7 +147,7 @@ def _compare(plan: dict[str, Any], arguments: argparse.Namespace, figure: Path |
 
 
 def _writable_file(argument: str, text: str) -> Path:
-    """The path of a PNG file that can be written; nothing is left behind by the check."""
+    """The path of a PNG file, checked without writing to it."""
     path = Path(text).expanduser()
     if path.suffix != ".png":
         raise ArgumentError(argument, text, "must end in .png.")

@@ -1,21 +1,61 @@
-"""``workbench audit``: the core is run on canaries and attacked."""
+"""``workbench audit``: run the core on canaries and attack it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from typing import Any
 
-from workbench.cli.shell import (
-    DONE,
-    FAILED,
-)
+from workbench.cli.shell import DONE, FAILED, add_json, add_settings, number
 from workbench.fitting import sources
 
-__all__ = ["audit"]
+__all__ = ["add"]
+
+# settings of a fit that an audit takes, in its own words and with its own defaults
+_SETTINGS = (
+    "epsilon", "delta", "relation", "clipping", "iterations", "sampling_rate", "sampler", "clip", "seed", "gradient",
+    "strategy",
+)  # fmt: skip
+_DEFAULTS = {"epsilon": 1.0, "delta": 0.01, "iterations": 20, "sampling_rate": 0.5, "clip": 1.0}
 
 
-def audit(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``audit`` to the command."""
+    audit = commands.add_parser(
+        "audit",
+        help="attack the core with canaries: a lower bound on epsilon to compare with the promise",
+        description="Runs the steps of a fit on made-up records and attacks them. Compares chunks, checkpoints and lanes "
+        "with single steps. Looks for a record that moves a sum too far, record arrays of a wrong size, noise that is "
+        "reused after a crash, and a promise below what an independent bound allows. The exit code is 1 if the promise is "
+        "refuted, as a planted bug does. Without the part attack no run of --iterations steps is needed.",
+    )
+    audit.set_defaults(run=_audit)
+    audit.add_argument("--model", default="logistic", help="a name, or a Python file, as for fit (default: logistic)")
+    audit.add_argument("--data", help="a data set whose training records are public (default: made-up records)")
+    add_settings(audit, _SETTINGS, **_DEFAULTS)
+    add_json(audit)
+    audit.add_argument(
+        "--mode", default="many_runs", help="many_runs, or one_run with many canaries: quicker, weaker (default: many_runs)"
+    )
+    audit.add_argument(
+        "--trials", type=number, default=10_000, help="runs with and without the canary, for many_runs (default: 10000)"
+    )
+    audit.add_argument("--canaries", type=number, default=1000, help="canaries in the run, for one_run (default: 1000)")
+    audit.add_argument("--confidence", type=number, default=0.95, help="confidence of the lower bound (default: 0.95)")
+    audit.add_argument(
+        "--parts", nargs="+", metavar="PART",
+        help="parts of the audit: attack paths sensitivity arrays accountant resume (default: all)",
+    )  # fmt: skip
+    audit.add_argument(
+        "--planted-bug",
+        metavar="BUG",
+        help="break the audited code on purpose: half_noise, no_clipping, realised_size, short_norms, clamped_indices, "
+        "shared_key, repeated_noise or lenient_accountant",
+    )
+
+
+def _audit(arguments: argparse.Namespace) -> int:
     """``workbench audit``; the exit code."""
     from workbench.auditing import PARTS, audit
 
@@ -23,21 +63,11 @@ def audit(arguments: argparse.Namespace) -> int:
     result = audit(
         sources.model(arguments.model, {}),
         arguments.data,
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        iterations=arguments.iterations,
-        sampling_rate=0.5 if arguments.sampling_rate is None else arguments.sampling_rate,
-        sampler=arguments.sampler,
-        relation=arguments.relation,
-        clip=arguments.clip,
-        clipping=arguments.clipping,
-        gradient=arguments.gradient,
-        strategy=arguments.strategy,
+        **{name: getattr(arguments, name) for name in _SETTINGS},
         mode=arguments.mode,
         trials=arguments.trials,
         num_canaries=arguments.canaries,
         confidence=arguments.confidence,
-        seed=arguments.seed,
         bug=arguments.planted_bug,
         parts=arguments.parts or PARTS,
     )

@@ -1,4 +1,4 @@
-"""``workbench models`` and ``workbench data``: what there is by name."""
+"""``workbench models`` and ``workbench data``: lists of what has a name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ import warnings
 from typing import Any
 
 from workbench._validate import ArgumentError
-from workbench.cli.shell import (
-    DONE,
-)
+from workbench.cli.shell import DONE, add_json
 
-__all__ = ["data", "models"]
+__all__ = ["add"]
 
 
-def models(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``models`` and ``data`` to the command."""
+    for name, text, run in (("models", "list the models", _models), ("data", "list the data sets", _data)):
+        listing = commands.add_parser(name, help=text)
+        add_json(listing)
+        listing.set_defaults(run=run)
+
+
+def _models(arguments: argparse.Namespace) -> int:
     """``workbench models``; the exit code."""
     from workbench import models
 
@@ -36,7 +42,7 @@ def models(arguments: argparse.Namespace) -> int:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    """What a listing says about a model; one that cannot be made has its error in place of summary and options."""
+    """What a listing says about a model; of one that cannot be made, the error instead of summary and options."""
     from workbench import models
 
     try:
@@ -53,7 +59,7 @@ def _model_line(entry: dict[str, Any]) -> str:
     return f"{entry['summary']} " + (f"Options: {options}. " if options else "") + f"Origin: {entry['origin']}."
 
 
-def data(arguments: argparse.Namespace) -> int:
+def _data(arguments: argparse.Namespace) -> int:
     """``workbench data``; the exit code."""
     from workbench import data
 

@@ -1,4 +1,4 @@
-"""``workbench fit`` and ``workbench resume``: one private fit from the shell."""
+"""``workbench fit`` and ``workbench resume``: one private fit."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,48 +21,163 @@ from workbench.cli.shell import (
     DONE,
     FAILED,
     STOPPED,
+    Parser,
+    add_json,
+    add_settings,
     bounds,
-    fit_arguments,
-    fit_words,
     model_options,
+    number,
     schema,
     stopped_by_interrupt,
-)
-from workbench.fitting import sources
+)  # fmt: skip
+from workbench.fitting import settings, sources
 
-__all__ = ["fit", "resume"]
+__all__ = ["add", "fit_arguments", "fit_words"]
+
+_SETTINGS = [name for name in settings.names() if settings.about(name).is_text]
+_PATHS = ("path", "ledger", "schema", "group_features", "out")  # options that hold the path of a file or folder
 
 _FILES = ("report.html", "result.json", "posterior.nc", "curves.png")  # of a saved result, as they are named after a fit
 
 
-def fit(arguments: argparse.Namespace) -> int:
+# ---- options --------------------------------------------------------------------------------------------------------------
+
+
+def add(commands: Any) -> None:
+    """Add ``fit`` and ``resume`` to the command."""
+    fit = commands.add_parser("fit", help="fit a model to data under a privacy guarantee")
+    _add_fit_options(fit)
+    fit.set_defaults(run=_fit)
+    resume = commands.add_parser(
+        "resume",
+        help="continue a fit that was stopped or interrupted, or list those that can be continued",
+        description="The fit ends where it would have ended without the interruption, and its epsilon is spent once. Its "
+        "records and its model are read again from the same files; a model's file is run again. Of a finished run the "
+        "result is saved and printed.",
+    )
+    resume.add_argument("path", nargs="?", metavar="PATH", help="folder of the run; without one, all runs are listed")
+    resume.add_argument(
+        "--forget", action="store_true", help="delete the run's checkpoints and its secret key; it cannot be resumed then"
+    )
+    _add_run(resume)
+    add_json(resume)
+    resume.set_defaults(run=_resume)
+
+
+def _add_fit_options(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument(
+        "--model",
+        default="logistic",
+        help="a name (see workbench models), or a Python file that registers a model, as FILE.py or FILE.py:NAME; "
+        "the file is run, so name only files that you trust (default: logistic)",
+    )
+    fit.add_argument(
+        "--option", nargs="+", default=[], metavar="NAME=VALUE", help="options of the model, such as prior_scale=2"
+    )
+    fit.add_argument("--data", required=True, help="a name (see workbench data), or a CSV, Parquet or NumPy (.npz) file")
+    add_settings(fit, _SETTINGS)
+    add_json(fit)
+    _add_run(fit)
+    ledger = fit.add_mutually_exclusive_group()
+    ledger.add_argument(
+        "--ledger", metavar="FILE", help="ledger in which fits on private records are entered (default: your own)"
+    )
+    ledger.add_argument(
+        "--no-ledger", dest="ledger", action="store_const", const=False, help="enter the fit in no ledger; no cap is kept"
+    )
+    fit.add_argument(
+        "--no-checkpoint", dest="checkpoint", action="store_false", help="write no checkpoints; the fit cannot be resumed"
+    )
+    _add_data(fit)
+
+
+_MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
+_FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
+    "--target": ("name of the target column; none for models of whole records", {}),
+    "--positive": ("target value that counts as 1; all other values form one class", {}),
+    "--classes": ("all values that the target can have, public", _MANY),
+    "--threshold": ("public number above which a numeric target counts as 1", {"type": number}),
+    "--features": ("columns to use (default: all but target and group)", _MANY),
+    "--bounds": (
+        "public ranges; LOW:HIGH for all features, or a .json file", {"nargs": "+", "metavar": "FEATURE=LOW:HIGH"},
+    ),
+    "--schema": ("types, ranges and categories of the columns, instead of --bounds", {"metavar": "FILE.json"}),
+    "--group": ("name of the column of groups, for hierarchical models", {}),
+    "--groups": ("all groups that there can be, public", _MANY),
+    "--group-features": ("public facts about groups: one row each, its name first", {"metavar": "FILE.csv"}),
+    "--private-scaling": (
+        "scale by the mean and deviation of the private records instead, outside the guarantee", {"action": "store_true"},
+    ),
+    "--evaluation-public": ("declare the evaluation records public", {"action": "store_true"}),
+}  # fmt: skip
+
+
+def _add_data(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument("--path", help="file or folder of a data set that has a name but is not part of the package")
+    fit.add_argument("--evaluation-fraction", type=number, default=0.2, help="share of rows held out (default: 0.2)")
+    fit.add_argument("--split-seed", type=number, default=0, help="public seed of the split (default: 0)")
+    file = fit.add_argument_group("data from a file")
+    for option, (words, kind) in _FROM_A_FILE.items():
+        file.add_argument(option, help=words, **kind)
+
+
+def _add_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--out", metavar="FOLDER", help="write report, draws, curves and JSON to this folder")
+    command.add_argument("--quiet", action="store_true", help="show no progress bar")
+    reason = settings.about("over_cap", settings.LedgerSettings)
+    command.add_argument("--over-cap", metavar="REASON", help=reason.help)
+
+
+def fit_words(arguments: argparse.Namespace) -> list[str]:
+    """The words that, after ``fit``, ask for the same fit from any folder: every option that is not at its default."""
+    form, words = _fit_form(), list[str]()
+    for name, value in vars(arguments).items():
+        if name in ("command", "run") or value == form.get_default(name):
+            continue
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+            continue
+        texts = [_from_anywhere(name, str(each)) for each in (value if isinstance(value, list) else [value])]
+        words += [f"--{option}={texts[0]}"] if len(texts) == 1 else [f"--{option}", *texts]
+    return words
+
+
+def fit_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments that ``fit_words`` wrote down."""
+    return _fit_form().parse_args(words)
+
+
+def _fit_form() -> argparse.ArgumentParser:
+    form = Parser(prog="workbench fit", add_help=False)
+    _add_fit_options(form)
+    return form
+
+
+def _from_anywhere(name: str, text: str) -> str:
+    """The value of an option; an absolute path where it is one."""
+    is_path = {
+        "data": sources.is_file(text),
+        "model": sources.is_file(text) or ":" in text,
+        "bounds": text.endswith(".json"),
+    }
+    return os.path.abspath(os.path.expanduser(text)) if name in _PATHS or is_path.get(name) else text
+
+
+# ---- actions --------------------------------------------------------------------------------------------------------------
+
+
+def _fit(arguments: argparse.Namespace) -> int:
     """``workbench fit``; the exit code."""
     from workbench.fitting import fits
     from workbench.results.storage import check_folder
 
-    # everything that can be refused is refused before a record is touched
+    # whatever can be refused is refused before a record is read
     folder = None if arguments.out is None else check_folder(arguments.out)
     prepared = fits.prepare(
         _model(arguments),
         _dataset(arguments),
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        iterations=arguments.iterations,
-        sampling_rate=arguments.sampling_rate,
-        batch_size=arguments.batch_size,
-        sampler=arguments.sampler,
-        relation=arguments.relation,
-        clip=arguments.clip,
-        clipping=arguments.clipping,
-        gradient=arguments.gradient,
-        learning_rate=arguments.learning_rate,
-        average=arguments.average,
-        strategy=arguments.strategy,
-        physical_size=arguments.physical_size,
-        num_records=arguments.num_records,
-        evaluate_private=arguments.evaluate_private,
-        device=arguments.device,
-        seed=arguments.seed,
+        **{name: getattr(arguments, name) for name in _SETTINGS},
         ledger=arguments.ledger,
         over_cap=arguments.over_cap,
         checkpoint=arguments.checkpoint,
@@ -70,16 +186,16 @@ def fit(arguments: argparse.Namespace) -> int:
     return _carry_out(prepared, arguments, folder)
 
 
-def resume(arguments: argparse.Namespace) -> int:
+def _resume(arguments: argparse.Namespace) -> int:
     """``workbench resume``; the exit code."""
     from workbench.fitting import checkpoints, resuming
     from workbench.results.storage import check_folder
 
     if arguments.path is None:
         if arguments.out is not None or arguments.over_cap is not None:
-            raise ArgumentError("path", None, "name the run to go on with; workbench resume alone lists them.")
+            raise ArgumentError("path", None, "name the run to resume; workbench resume alone lists all runs.")
         if arguments.forget:
-            raise ArgumentError("path", None, "name the run to forget; workbench resume alone lists them.")
+            raise ArgumentError("path", None, "name the run to forget; workbench resume alone lists all runs.")
         return ledger_commands.saved_runs(as_json=arguments.json)
     if arguments.forget:
         return ledger_commands.forget(arguments.path, as_json=arguments.json)
@@ -110,22 +226,16 @@ def _dataset(arguments: argparse.Namespace) -> Any:
         raise ArgumentError(
             "bounds",
             None,
-            "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or name a --schema FILE.json.",
+            "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or give --schema FILE.json.",
         )
+    plain = ("target", "features", "positive", "classes", "threshold", "group", "groups", "private_scaling")
     return data.from_file(
         arguments.data,
-        target=arguments.target,
+        **{name: getattr(arguments, name) for name in plain},
         bounds=bounds(arguments.bounds) if arguments.bounds else None,
         schema=schema(arguments.schema) if arguments.schema else None,
-        features=arguments.features,
-        positive=arguments.positive,
-        classes=arguments.classes,
-        threshold=arguments.threshold,
-        group=arguments.group,
-        groups=arguments.groups,
         group_features=None if arguments.group_features is None else sources.group_features(arguments.group_features),
         evaluation_is_public=arguments.evaluation_public,
-        private_scaling=arguments.private_scaling,
         **split,
     )
 
@@ -135,7 +245,7 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
 
 
 def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None, *, is_finished: bool = False) -> int:
-    """Take the steps of a prepared fit that are left, save its result in ``folder``, print it; the exit code."""
+    """Run a prepared fit to its end, save its result in ``folder`` and print it; the exit code."""
     from workbench.ledger.reservation import LedgerWarning
 
     name = f"workbench {arguments.command}"
@@ -148,7 +258,7 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
         warnings.simplefilter("always", LedgerWarning)
         if not is_finished:
             _show_progress(prepared, stop, quiet=arguments.quiet)
-        result, run = prepared.result(), prepared.recording.folder
+        result, run = prepared.result(), prepared.run_log.folder
         is_empty = result.status == "cancelled" and result.guarantee.steps_taken == 0
         if is_empty:
             unsaved = "there is no result" if folder is None else f"nothing is saved in {folder}"
@@ -166,9 +276,10 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
 
 
 def _saved(result: Any, folder: Path, run: Path | None) -> str:
-    """Save a result on which epsilon was spent; what went wrong and how to get it back, "" where nothing did.
+    """Save a result on which epsilon was spent.
 
     :param run: folder of its checkpoints.
+    :return: what went wrong and where the release is then; "" if nothing went wrong.
     """
     from workbench.fitting import checkpoints
 
@@ -183,11 +294,11 @@ def _saved(result: Any, folder: Path, run: Path | None) -> str:
     try:
         return f"{failed} It was saved in {result.save(tempfile.mkdtemp(prefix='workbench-result-'))} instead."
     except Exception as error:
-        return f"{failed} Nor anywhere else ({error}): it is lost when this process ends."
+        return f"{failed} Nor can it be saved elsewhere ({error}). It is lost when this process ends."
 
 
 def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_json: bool) -> None:
-    """The answer of a fit on standard output."""
+    """Print the result of a fit on standard output."""
     run = run if result.status == "cancelled" else None
     if as_json:
         answer = {
@@ -211,13 +322,13 @@ def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> N
     from tqdm import tqdm
 
     with contextlib.ExitStack() as shown:
-        bar = None  # until the run has begun: what refuses it has a line to itself
+        bar = None  # an error before the run begins has a line to itself
         for snapshot in prepared.run(stop):
             if bar is None:
                 total, first = prepared.privacy.iterations, snapshot.step
                 bar = tqdm(
                     total=total, initial=first, unit="step", desc="compiling", file=sys.stderr, disable=quiet,
-                    mininterval=0.2 if sys.stderr.isatty() else 10.0,  # a log file wants a line now and then
+                    mininterval=0.2 if sys.stderr.isatty() else 10.0,  # few lines in a log file
                 )  # fmt: skip
                 shown.enter_context(bar)
             if snapshot.step > first:
@@ -233,12 +344,12 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     guarantee = result.guarantee
     if result.status == "cancelled":
         print(
-            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. Spent: the promise stays epsilon = "
-            f"{guarantee.epsilon:g}; the steps taken alone come to epsilon = {guarantee.epsilon_taken:g}, if the stop was "
-            "not decided by the outputs.\n"
+            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The promise stays epsilon = "
+            f"{guarantee.epsilon:g}. The steps taken spend epsilon = {guarantee.epsilon_taken:g}, if the outputs did not "
+            "decide when to stop.\n"
         )
     if run is not None:
-        print(f"To go on within the same promise: workbench resume {shlex.quote(str(run))}\n")
+        print(f"To continue within the same promise: workbench resume {shlex.quote(str(run))}\n")
     if result.message:
         print(f"{'Failed' if result.status == 'failed' else 'Note'}: {result.message}\n")
     print(guarantee.statement())

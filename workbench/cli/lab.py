@@ -1,4 +1,4 @@
-"""Serving the notebooks: JupyterLab on the quickstart, and the screen or the teaching pieces alone with Voilà."""
+"""``workbench lab`` and ``workbench app``: serve the notebooks with JupyterLab, or a screen alone with Voilà."""
 
 from __future__ import annotations
 
@@ -11,19 +11,35 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from workbench import _validate
 
-__all__ = ["PAGES", "app", "lab"]
+__all__ = ["PAGES", "add"]
 
 _FAILED = 1
 
-# what ``workbench app`` serves: the notebook that has the page
+# the notebooks that ``workbench app`` serves, by page
 PAGES = {"workbench": "app.ipynb", "teaching": "teaching.ipynb"}
 
 
-def lab(arguments: argparse.Namespace) -> int:
-    """``workbench lab``: JupyterLab in the working folder, opened on the quickstart; its exit code."""
+def add(commands: Any) -> None:
+    """Add ``lab`` and ``app`` to the command."""
+    lab = commands.add_parser("lab", help="open JupyterLab on the quickstart notebook")
+    app = commands.add_parser("app", help="serve the workbench screen or the teaching pieces without a notebook, with Voilà")
+    app.add_argument("page", nargs="?", default="workbench", help="workbench or teaching (default: workbench)")
+    for command, run, server in ((lab, _lab, "jupyter"), (app, _app, "voila")):
+        command.add_argument(
+            "--no-browser", action="store_true", help="serve without opening a browser; as BROWSER=none or no display does"
+        )
+        command.add_argument(
+            server, nargs="*", help=f"further arguments for {'jupyter lab' if run is _lab else server}, after --"
+        )
+        command.set_defaults(run=run)
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    """``workbench lab``: open JupyterLab in the working folder on the quickstart; its exit code."""
     if not _is_installed("jupyterlab", "workbench lab: JupyterLab is not installed; pip install jupyterlab."):
         return _FAILED
     notebook = _notebook("quickstart.ipynb")
@@ -36,14 +52,13 @@ def lab(arguments: argparse.Namespace) -> int:
     return _become([*command, *arguments.jupyter])
 
 
-def app(arguments: argparse.Namespace) -> int:
-    """``workbench app``: a screen, or the teaching pieces, without a notebook around them, served by Voilà; its exit code.
+def _app(arguments: argparse.Namespace) -> int:
+    """``workbench app``: serve a screen or the teaching pieces without a notebook, with Voilà; its exit code.
 
-    Whoever opens it works as the user who serves it, so the address carries a token.
+    Everyone who opens the page acts as the user who serves it, so its address contains a token. By default Voilà serves
+    pictures in its folder without the token; here it serves no file at all.
 
-    Voilà serves pictures in its folder to everybody, without the token; here it serves no file at all.
-
-    :raises ArgumentError: for a page that is none of ``PAGES``, or naming ``token`` where there would be none.
+    :raises ArgumentError: naming ``page``, if it is not in ``PAGES``; or ``token``, if there would be none.
     """
     page, further = _validate.choice("page", arguments.page, PAGES), arguments.voila
     _check_token(further)
@@ -61,7 +76,7 @@ def app(arguments: argparse.Namespace) -> int:
 
 
 def _given(further: Sequence[str], option: str) -> str | None:
-    """The value of ``--option`` or ``--Class.option``, after = or as the next word; None where there is none."""
+    """The value of ``--option`` or ``--Class.option``, after = or as the next word; None if there is none."""
     found = None
     for place, argument in enumerate(further):
         name, equals, value = argument.partition("=")
@@ -75,17 +90,17 @@ def _check_token(further: Sequence[str]) -> None:
     token, automatic = _given(further, "token"), _given(further, "auto_token")
     if (token is not None and not token.strip("'\"")) or (token is None and (automatic or "true").lower() in ("false", "0")):
         raise _validate.ArgumentError(
-            "token", "", "must not be empty: whoever opens the page works as you. Leave it out to have one made."
+            "token", "", "must not be empty, because everyone who opens the page acts as you. Leave it out to get one."
         )
 
 
 def _warn_of_exposure(further: Sequence[str]) -> None:
-    """Say what it means where the page can be opened from other machines, or files are served."""
+    """Warn if other machines can open the page, or if files are served."""
     address = _given(further, "ip")
     if address is not None and not (address in ("localhost", "::1") or address.startswith("127.")):
         sys.stderr.write(
-            f"workbench app: warning: ip={address!r}: other machines can open the page, without encryption: who reads "
-            "the token on its way works as you. Safer: leave it out, and forward the port with ssh -L.\n"
+            f"workbench app: warning: ip={address!r}: other machines can open the page, without encryption. Everyone who "
+            "reads the token on its way can act as you. It is safer to leave ip out and forward the port with ssh -L.\n"
         )
     files = _given(further, "file_allowlist")
     if files is not None:
@@ -100,7 +115,7 @@ def _is_installed(package: str, otherwise: str) -> bool:
 
 
 def _notebook(name: str) -> Path:
-    """The notebook here, or a copy of the package's own: kernels work in the folder that their notebook is in."""
+    """The notebook in this folder, or a new copy of the package's own. Kernels work in the folder of their notebook."""
     for path in (Path("notebooks", name), Path(name)):
         if path.is_file():
             return path
@@ -114,7 +129,7 @@ def _has_no_display() -> bool:
 
 
 def _become(command: list[str]) -> int:
-    """Run ``command``, where possible in this process's place, so that whoever ends it ends the server."""
+    """Run ``command``, if possible instead of this process, so that ending the process ends the server."""
     if os.name == "posix":
         os.execv(command[0], command)
     return subprocess.call(command)

@@ -1,4 +1,4 @@
-"""``workbench ledger``: what was spent on which records, and caps on it; what ``fit`` and ``resume`` say of both."""
+"""``workbench ledger``: what was spent on which records, and caps on it; and what ``fit`` and ``resume`` say about it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,62 @@ from typing import TYPE_CHECKING, Any
 
 from workbench._csv import inert
 from workbench._validate import ArgumentError
-from workbench.cli.shell import DONE, check_out, printable, written
+from workbench.cli.shell import DONE, Parser, add_json, check_out, number, printable, written
 
 if TYPE_CHECKING:
     from workbench.ledger.ledger import BudgetStatus, Ledger, Spend
     from workbench.privacy.guarantee import Guarantee
     from workbench.results import FitResult
 
-__all__ = ["after_fit", "forget", "in_one_line", "ledger", "saved_runs"]
+__all__ = ["add", "after_fit", "forget", "in_one_line", "saved_runs"]
 
 Answer = tuple[dict[str, Any], list[str]]  # for --json, and lines for people
 
 
-def ledger(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``ledger`` to the command."""
+    ledger = commands.add_parser(
+        "ledger",
+        help="what was spent on which records, and caps on it",
+        description="Every fit on private records is entered in the ledger before its first step. DATASET is a number, a "
+        "name, or the beginning of a fingerprint.",
+    )
+    ledger.set_defaults(run=_ledger)
+    actions = ledger.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
+    actions.add_parser("list", help="all data sets, what was spent on them and their caps")
+    show = actions.add_parser("show", help="what was spent on a data set, fit by fit")
+    cap = actions.add_parser("cap", help="set, remove or show the cap on what all fits on a data set may spend")
+    relate = actions.add_parser("relate", help="count two data sets together because they share records")
+    separate = actions.add_parser("separate", help="count two data sets separately because they share no records")
+    actions.add_parser("recover", help="charge interrupted fits only the steps that they may have taken")
+    actions.add_parser("begin-anew", help="begin an empty ledger where the file is lost or damaged and there is no copy")
+    actions.add_parser("new-key", help="make a new key, by which records are recognised, where the old one is lost")
+    export = actions.add_parser("export", help="write everything as JSON, or the fits as CSV")
+    for action in (show, cap):
+        action.add_argument("dataset", metavar="DATASET")
+    chosen = cap.add_mutually_exclusive_group()
+    chosen.add_argument("--epsilon", type=number, metavar="E", help="the most that all fits together may spend")
+    chosen.add_argument("--remove", action="store_true", help="remove the cap; needs --why")
+    cap.add_argument("--delta", type=number, metavar="D", help="the delta at which epsilon is stated")
+    cap.add_argument(
+        "--relation", help="add_or_remove_one (default), replace_one, which counts all fits, or replace_special"
+    )
+    cap.add_argument(
+        "--order", type=number, metavar="A", help="order of the Renyi filter (default: one that suits most fits)"
+    )
+    for action in (relate, separate):
+        action.add_argument("one", metavar="ONE", help="a data set")
+        action.add_argument("other", metavar="OTHER", help="another data set")
+    for action in (cap, relate, separate):
+        action.add_argument("--why", default="", metavar="TEXT", help="the reason, which the ledger keeps")
+    export.add_argument("--out", metavar="FILE", help="a file that ends in .json or .csv (default: JSON on standard output)")
+    for name, action in actions.choices.items():
+        action.add_argument("--ledger", metavar="FILE", help="the ledger's file (default: your own)")
+        if name != "export":
+            add_json(action)
+
+
+def _ledger(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     from workbench.ledger.ledger import Ledger
 
@@ -37,7 +80,7 @@ def ledger(arguments: argparse.Namespace) -> int:
         _export(book, arguments.out)
         return DONE
     if arguments.action in ("show", "cap", "relate", "separate") and not book.exists():
-        raise ArgumentError("ledger", str(book.path), "no such file; the first fit on private records makes it.")
+        raise ArgumentError("ledger", str(book.path), "no such file; the first fit on private records creates it.")
     _say(_ACTIONS[arguments.action](book, arguments), as_json=arguments.json)
     return DONE
 
@@ -51,7 +94,7 @@ def _say(answer: Answer, *, as_json: bool) -> None:
 def _list(book: Ledger, arguments: argparse.Namespace) -> Answer:
     found = [_facts(book.budget_status(entry.number)) | {"fingerprint": entry.fingerprint} for entry in book.datasets()]
     header = ("number", "name", "fits", "spent", "reserved", "cap", "used", "relatives")
-    lines = _table(header, map(_listed, found)) if found else [f"Nothing has been entered in {book.path}."]
+    lines = _table(header, map(_listed, found)) if found else [f"{book.path} has no entries."]
     return {"ledger": str(book.path), "datasets": found}, lines
 
 
@@ -78,9 +121,9 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
     if fits:
         header = ("fit", "data", "model", "epsilon", "delta", "steps", "state", "rule", "began", "who", "result")
         lines += ["", *_table(header, map(_row, fits)), ""]
-        lines.append("Epsilon and delta are of the steps that count: all that are planned, until a fit has ended.")
+        lines.append("Epsilon and delta are for the steps that count. Until a fit has ended, all its planned steps count.")
     lines += [
-        f"Fit {fit['number']} was interrupted, at step {fit['reached']:,} at most. {_how_to_go_on(fit['run'])}"
+        f"Fit {fit['number']} was interrupted at step {fit['reached']:,} or earlier. {_remedy(fit['run'])}"
         for fit in fits
         if fit["interrupted"]
     ]
@@ -102,9 +145,9 @@ def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
 def _cap_lines(facts: Mapping[str, Any]) -> list[str]:
     """What each cap means, its filter's order, and what is used."""
     lines = [
-        f"Cap of {_called(cap)}: all fits on these records and on those that share some with them spend at most "
-        f"{_promised(cap['epsilon'], cap['delta'])} under {cap['relation']}, also where each was chosen after seeing the "
-        f"results of others. A Renyi filter of order {cap['order']} keeps it."
+        f"Cap of {_called(cap)}: all fits on these records, and on records that overlap with them, spend at most "
+        f"{_promised(cap['epsilon'], cap['delta'])} under {cap['relation']}, even if each is chosen after seeing the "
+        f"results of the others. A Renyi filter of order {cap['order']} enforces it."
         for cap in facts["caps"]
     ]
     return [*lines, f"Used: {_used(facts)}{' of the tightest' if len(lines) > 1 else ''}."] if lines else []
@@ -114,9 +157,9 @@ def _separate(book: Ledger, arguments: argparse.Namespace) -> Answer:
     book.separate(arguments.one, arguments.other, arguments.why)
     facts, other = _facts(book.budget_status(arguments.one)), _facts(book.budget_status(arguments.other))
     still = other["number"] in [relative["number"] for relative in facts["relatives"]]
-    lines = [f"{_called(facts)} and {_called(other)} are counted apart."]
+    lines = [f"{_called(facts)} and {_called(other)} are counted separately."]
     if still:
-        lines.append("Their fits still count together, because both share records with others.")
+        lines.append("Their fits still count together, because both share records with other data sets.")
     return {"separated": [facts["number"], other["number"]], "count_together": still}, lines
 
 
@@ -133,19 +176,19 @@ def _recover(book: Ledger, arguments: argparse.Namespace) -> Answer:
         f"Fit {spend.number} ({spend.model}): {spend.taken:,} of {spend.planned:,} steps may have been taken and count."
         for spend in found
     ]
-    return {"recovered": [_fit_facts(spend) for spend in found]}, lines or ["No fit has ended without a word."]
+    return {"recovered": [_fit_facts(spend) for spend in found]}, lines or ["No fit was interrupted."]
 
 
 def _begin_anew(book: Ledger, arguments: argparse.Namespace) -> Answer:
     moved = book.begin_anew()
-    lines = [f"An empty ledger begins in {book.path}: what was spent before, and every cap, is not known to it."]
+    lines = [f"{book.path} is a new, empty ledger: it knows no earlier fit and no cap."]
     lines += [] if moved is None else [f"The damaged file was moved to {moved}."]
     return {"ledger": str(book.path), "moved": None if moved is None else str(moved)}, lines
 
 
 def _new_key(book: Ledger, arguments: argparse.Namespace) -> Answer:
     book.new_key()
-    lines = [f"{book.path} has another key. Data sets entered before count with all others, until they are separated."]
+    lines = [f"{book.path} has a new key. Data sets entered before count together with all others until you separate them."]
     return {"ledger": str(book.path)}, lines
 
 
@@ -159,7 +202,7 @@ def _export(book: Ledger, out: str | None) -> None:
 
 
 def _as_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """The spends, each with the name of its data set and the epsilon and delta that it promised."""
+    """The fits, each with the name of its data set and the epsilon and delta that it promised."""
     names = {row["number"]: row["name"] for row in tables["datasets"]}
     rows = []
     for spend in tables["spends"]:
@@ -184,7 +227,7 @@ _ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], Answer]] = {
 
 
 def after_fit(result: FitResult) -> dict[str, Any] | None:
-    """What the ledger says now of a fit's records; None where none is kept, and with a warning where it cannot be read."""
+    """What the ledger says about a fit's records; None if there is no ledger, or, with a warning, if it cannot be read."""
     from workbench.ledger.ledger import LedgerError
     from workbench.ledger.reservation import LedgerWarning
 
@@ -197,20 +240,23 @@ def after_fit(result: FitResult) -> dict[str, Any] | None:
 
 
 def in_one_line(facts: Mapping[str, Any]) -> str:
-    """What ``after_fit`` found."""
+    """What ``after_fit`` returned, in one line."""
     many = "one fit" if facts["fits"] == 1 else f"{facts['fits']} fits together"
     spent = "spent " if facts["epsilon"] is not None else ""
     line = f"Ledger: on {facts['name']!r} {many} {spent}{_promised(facts['epsilon'], facts['delta'])}"
-    conditions = {"plans were settled beforehand": facts["fits"] > 1, "no stop was decided by outputs": facts["stopped"]}
+    conditions = {
+        "plans did not depend on results": facts["fits"] > 1,
+        "outputs did not decide when to stop": facts["stopped"],
+    }
     if facts["epsilon"] and any(conditions.values()):
         line += f" (if {' and '.join(words for words, holds in conditions.items() if holds)})"
     if facts["caps"]:
-        line += f"; of the cap {_used(facts)} is used, and {facts['how_many_more']:,} more like this would keep it"
+        line += f"; {_used(facts)} of the cap is used, which leaves room for {facts['how_many_more']:,} more fits like this"
     return printable(f"{line}.")
 
 
 def saved_runs(*, as_json: bool) -> int:
-    """``workbench resume`` without a path: the runs that have left checkpoints."""
+    """``workbench resume`` without a path: list the runs that have checkpoints."""
     from workbench.fitting import resuming
 
     found = [{**dataclasses.asdict(run), "path": str(run.path)} for run in resuming.saved_runs()]
@@ -220,9 +266,9 @@ def saved_runs(*, as_json: bool) -> int:
         rows.append((run["model"], run["data"], f"{run['epsilon']:g}", steps, run["written"], shlex.quote(run["path"])))
     lines = _table(("model", "data", "epsilon", "steps", "written", "path"), rows)
     unusable = [str(folder) for folder in resuming.unusable_runs()]
-    lines = lines if found else ["No run has left checkpoints."]
+    lines = lines if found else ["No run has checkpoints."]
     if unusable:
-        lines += ["", "Damaged, edited or of another version; to delete the keys in them: workbench resume --forget PATH"]
+        lines += ["", "Damaged, edited or from another version. To delete the keys in them: workbench resume --forget PATH"]
         lines += map(shlex.quote, unusable)
     _say(({"runs": found, "unusable": unusable}, lines), as_json=as_json)
     return DONE
@@ -233,7 +279,7 @@ def forget(path: str, *, as_json: bool) -> int:
     from workbench.fitting import resuming
 
     spend = resuming.forget(path)
-    lines = ["Deleted: its checkpoints and the secret key in them. It cannot be resumed."]
+    lines = ["The checkpoints and the secret key in them are deleted. The fit cannot be resumed."]
     if spend is not None:
         lines.append(f"Ledger: fit {spend.number} counts {spend.counted:,} of {spend.planned:,} planned steps.")
     _say(({"forgotten": path, "fit": None if spend is None else _fit_facts(spend)}, lines), as_json=as_json)
@@ -244,9 +290,10 @@ def forget(path: str, *, as_json: bool) -> int:
 
 
 def _facts(standing: BudgetStatus, like: Guarantee | None = None) -> dict[str, Any]:
-    """The standing of a data set in the ledger, JSON-ready.
+    """What the ledger says about a data set, JSON-ready.
 
-    ``epsilon`` is None where the fits together promise nothing, ``used`` where there is no cap, or none that counts them.
+    ``epsilon`` is None if the fits together promise nothing; ``used`` if there is no cap, or none that counts them.
+
     :param like: a fit, for ``how_many_more``.
     """
     entry, total = standing.entry, standing.total
@@ -275,7 +322,7 @@ def _facts(standing: BudgetStatus, like: Guarantee | None = None) -> dict[str, A
 
 
 def _fit_facts(spend: Spend) -> dict[str, Any]:
-    """One fit, JSON-ready; ``epsilon`` and ``delta`` are of the steps that count."""
+    """One fit, JSON-ready; ``epsilon`` and ``delta`` are for the steps that count."""
     part = spend.part
     plain = ("number", "key", "dataset", "model", "relation", "planned", "reached", "taken", "rule", "why", "seed")
     return {
@@ -298,16 +345,16 @@ def _row(fit: Mapping[str, Any]) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _how_to_go_on(run: str | None) -> str:
+def _remedy(run: str | None) -> str:
     if run is None or not Path(run).is_dir():
-        return "It left no checkpoint; to count only the steps that it may have taken: workbench ledger recover"
-    return f"To go on with it: workbench resume {shlex.quote(run)}"
+        return "It has no checkpoint. To charge only the steps that it may have taken: workbench ledger recover"
+    return f"To continue it: workbench resume {shlex.quote(run)}"
 
 
 def _shared(how: str) -> str:
     from workbench.ledger.budget import NOT_COMPARED
 
-    return f"the two were entered with {how}" if how == NOT_COMPARED else f"the two have {how} in common"
+    return f"they were entered with {how}" if how == NOT_COMPARED else f"they have {how} in common"
 
 
 def _called(facts: Mapping[str, Any]) -> str:
@@ -321,7 +368,7 @@ def _promised(epsilon: float | None, delta: float) -> str:
 
 
 def _used(facts: Mapping[str, Any]) -> str:
-    """The share of the tightest cap; "" without one."""
+    """The used share of the tightest cap; "" if there is none."""
     if not facts["caps"]:
         return ""
     return "more than can be counted" if facts["used"] is None else f"{100 * facts['used']:.3g} %"

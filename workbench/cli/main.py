@@ -1,7 +1,7 @@
 """The ``workbench`` command: fit, resume, ledger, sweep, predict, sample, account, audit, models, data, lab, app.
 
-Standard output carries results (with ``--json`` one object and nothing else), standard error progress and errors.
-Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
+Results go to standard output (with ``--json`` as one object), progress and errors to standard error. Exit codes: 0 done,
+1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
 """
 
 from __future__ import annotations
@@ -9,39 +9,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from workbench import _interrupt
+from workbench import __version__, _interrupt
 from workbench._validate import ArgumentError
-from workbench.cli import account, audit, catalogue, fit, lab, release, sweep
-from workbench.cli import ledger as ledger_commands
-from workbench.cli.shell import (
-    FAILED,
-    STOPPED,
-    UNUSABLE,
-    in_options,
-    parser,
-    printable,
-)
+from workbench.cli import account, audit, catalogue, fit, lab, ledger, release, sweep
+from workbench.cli.shell import FAILED, STOPPED, UNUSABLE, Parser, in_options, printable
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
-COMMANDS = {
-    "fit": fit.fit,
-    "resume": fit.resume,
-    "ledger": ledger_commands.ledger,
-    "sweep": sweep.sweep,
-    "account": account.account,
-    "audit": audit.audit,
-    "models": catalogue.models,
-    "data": catalogue.data,
-    "predict": release.predict,
-    "sample": release.sample,
-    "lab": lab.lab,
-    "app": lab.app,
-}
+
+def parser() -> Parser:
+    """The parser of the command line; the action of a command is its argument ``run``."""
+    top = Parser(prog="workbench", description="Differentially private variational inference.")
+    top.add_argument("--version", action="version", version=f"workbench {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    for module in (fit, ledger, sweep, account, audit, release, catalogue, lab):
+        module.add(commands)
+    return top
 
 
 def _apart(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words of ``workbench app`` and what stands after its --, which argparse would take for the name of a page."""
+    """The words of ``workbench app``, and those after its --, which argparse would take for the name of a page."""
     if words[:1] == ["app"] and "--" in words:
         place = words.index("--")
         return words[:place], words[place + 1 :]
@@ -53,10 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         _interrupt.leave_at_once()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that has no letter for something shows its number
+        if hasattr(stream, "reconfigure"):  # a terminal shows the number of a letter that it does not have
             stream.reconfigure(errors="backslashreplace")
     words, further = _apart(list(sys.argv[1:] if arguments is None else arguments))
-    parsed = parser(COMMANDS).parse_args(words)
+    parsed = parser().parse_args(words)
     if parsed.command == "app":
         parsed.voila = [*parsed.voila, *further]
     try:

@@ -1,26 +1,44 @@
-"""``workbench predict`` and ``workbench sample``: what a saved release gives without the records."""
+"""``workbench predict`` and ``workbench sample``: what can be computed from a saved release without the records."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from workbench._csv import to_csv
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import (
-    DONE,
-    check_out,
-    written,
-)
+from workbench.cli.shell import DONE, check_out, number, written
 from workbench.fitting import sources
 
-__all__ = ["predict", "sample"]
+__all__ = ["add"]
 
 _QUICKLY_DRAWN = 100_000  # records, within seconds
 
 
-def predict(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``predict`` and ``sample`` to the command."""
+    predict = commands.add_parser("predict", help="predictions of a saved result for new records")
+    predict.add_argument("result", help="folder that fit --out wrote")
+    predict.add_argument("records", help="CSV file with the columns of the fitted table, in their own units")
+    predict.add_argument("--out", metavar="FILE.csv", help="file to write (default: standard output)")
+    predict.set_defaults(run=_predict)
+    sample = commands.add_parser(
+        "sample",
+        help="synthetic records from a saved result: a private twin of the data",
+        description="Draws records from the private posterior predictive. They are computed from the release and cost no "
+        "further privacy.",
+    )
+    sample.add_argument("result", help="folder that fit --out wrote")
+    sample.add_argument("--count", type=number, default=1000, help="number of records (default: 1000)")
+    sample.add_argument("--given", metavar="FILE.csv", help="inputs, for models that predict a target")
+    sample.add_argument("--seed", type=number, help="seed that gives the same records again")
+    sample.add_argument("--out", metavar="FILE", help="file to write, CSV or .npy for images (default: standard output)")
+    sample.set_defaults(run=_sample)
+
+
+def _predict(arguments: argparse.Namespace) -> int:
     """``workbench predict``; the exit code."""
     from workbench import results
 
@@ -37,7 +55,7 @@ def predict(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def sample(arguments: argparse.Namespace) -> int:
+def _sample(arguments: argparse.Namespace) -> int:
     """``workbench sample``; the exit code."""
     from tqdm import tqdm
 

@@ -1,4 +1,4 @@
-"""``workbench sweep``: the fits of a plan, here or on other processes or machines, once what they spend is accepted."""
+"""``workbench sweep``: run the fits of a plan, here or on other processes or machines."""
 
 from __future__ import annotations
 
@@ -14,26 +14,57 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import DONE, FAILED, STOPPED, stopped_by_interrupt
+from workbench.cli.shell import DONE, FAILED, STOPPED, add_json, number, stopped_by_interrupt
 
 if TYPE_CHECKING:
     from workbench.sweeps import SweepResult
     from workbench.sweeps.grid import Grid
     from workbench.sweeps.sweeping import PreparedSweep
 
-__all__ = ["sweep"]
+__all__ = ["add"]
 
 _MOST_WORKERS = 1024
-_SECONDS = 10  # that a scheduler has to answer
+_SECONDS = 10  # time that a scheduler has to answer
 
 
-def sweep(arguments: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add ``sweep`` to the command."""
+    sweep = commands.add_parser(
+        "sweep",
+        help="fit a model over a grid of settings, given by a plan in a file",
+        description="The plan is a YAML, TOML or JSON mapping of the arguments of workbench.sweep, such as model, data, "
+        "epsilons, seeds and iterations. Relative paths in it are relative to its folder. Data are a name, or a mapping: "
+        "{name: adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}} or {generate: "
+        "hierarchical, num_features: 5}. A sweep over private records says what epsilon it spends in total, and asks before "
+        "it begins.",
+    )
+    sweep.set_defaults(run=_sweep)
+    sweep.add_argument("plan", metavar="PLAN", help="a .yaml, .yml, .toml or .json file; model files that it names are run")
+    sweep.add_argument(
+        "--store", metavar="FILE.sqlite", help="file that keeps finished fits; fits that are in it are not run again"
+    )
+    sweep.add_argument("--out", metavar="FOLDER", help="folder for table.csv, figure.png and a copy of the plan")
+    sweep.add_argument(
+        "--accept-total-epsilon", type=number, metavar="X", help="run on private records if all fits spend at most this"
+    )
+    workers = sweep.add_mutually_exclusive_group()
+    workers.add_argument("--workers", type=number, metavar="N", help="fit in N processes on this machine's CPUs")
+    workers.add_argument("--scheduler", metavar="ADDRESS", help="fit on a dask cluster, such as tcp://host:8786")
+    sweep.add_argument(
+        "--max-lanes", type=number, metavar="L", help="most fits stepped together (default: as many as memory allows)"
+    )
+    sweep.add_argument("--dry-run", action="store_true", help="only check, calibrate and say what would be spent")
+    add_json(sweep)
+    sweep.add_argument("--quiet", action="store_true", help="show no progress bar")
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     from workbench.results.storage import check_folder
     from workbench.sweeps import plan_file, sweeping
     from workbench.sweeps.store import Store, key_path
 
-    # everything that can be refused is refused before a record is touched
+    # whatever can be refused is refused before a record is read
     folder = None if arguments.out is None else check_folder(arguments.out)
     lanes = None if arguments.max_lanes is None else integer("max_lanes", arguments.max_lanes, at_least=1)
     plan = plan_file.read(arguments.plan)
@@ -41,7 +72,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     if arguments.store is not None:
         file = Path(arguments.store).expanduser()
     if arguments.dry_run and file is not None and not file.exists() and not key_path(file).exists():
-        file = None  # an empty one would be left behind
+        file = None  # a dry run leaves no empty file
     with _executor(arguments) as executor, contextlib.closing(Store(file)) as store:
         prepared = sweeping.prepare(**plan, store=store)
         for caution in prepared.cautions:
@@ -69,7 +100,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _executor(arguments: argparse.Namespace) -> Iterator[Any]:
-    """What does the work: processes or a dask cluster, None for this process."""
+    """The executor of the fits: processes or a dask cluster, None for this process."""
     if arguments.workers is not None:
         from workbench.sweeps.executors import Processes
 
@@ -87,7 +118,7 @@ def _client(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise ArgumentError("scheduler", address, 'dask needs a package: pip install "dpvi-workbench[cluster]".') from None
+        raise ArgumentError("scheduler", address, 'dask is not installed: pip install "dpvi-workbench[cluster]".') from None
     try:
         return Client(address, timeout=_SECONDS)
     except (OSError, ValueError) as error:
@@ -95,14 +126,15 @@ def _client(address: str) -> Any:
 
 
 def _accepted(prepared: PreparedSweep, total_epsilon: float | None, *, is_kept: bool) -> bool:
-    """Whether what the sweep spends is accepted, by ``total_epsilon`` or by whoever sits at the terminal.
+    """Whether what the sweep spends is accepted, by ``total_epsilon`` or by the user at the terminal.
 
-    :param is_kept: whether a store keeps what the fits release. :raises ArgumentError: where nobody can be asked.
+    :param is_kept: whether a store keeps what the fits release.
+    :raises ArgumentError: if it is not accepted and there is no terminal to ask at.
     """
     from workbench.sweeps import BudgetError
 
     if prepared.total is not None and not is_kept:
-        caution = "without --store the released parameters are lost at the end, and the table alone is left."
+        caution = "without --store only the table is kept; the released parameters are lost when the command ends."
         print(f"workbench sweep: warning: {caution}", file=sys.stderr)
     try:
         prepared.accept(total_epsilon)
@@ -117,9 +149,9 @@ def _accepted(prepared: PreparedSweep, total_epsilon: float | None, *, is_kept: 
 
 
 def _exit_code(result: SweepResult) -> int:
-    if result.state == "done":
+    if result.status == "done":
         return DONE if (result.table["state"] == "done").all() else FAILED
-    return STOPPED if result.state == "stopped" else FAILED
+    return STOPPED if result.status == "stopped" else FAILED
 
 
 # ---- what is shown --------------------------------------------------------------------------------------------------------
@@ -142,16 +174,16 @@ def _say(result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep
     if as_json:
         print(json.dumps(_answer(result, counts), allow_nan=False))
         return
-    if result.state == "planned":
+    if result.status == "planned":
         stored, to_run = counts["stored"], len(prepared.runs)
         unusable = counts["planned"] - stored - to_run
-        print(f"{counts['planned']} fits: {stored} in the store, {to_run} to run, {unusable} that cannot be run as asked.")
+        print(f"{counts['planned']} fits: {stored} in the store, {to_run} to run, {unusable} that cannot be run.")
     else:
         _print_metrics(result, prepared.grid)
         states = result.table["state"]
         print(f"{(states == 'done').sum()} of {counts['planned']} fits are done. {result.message}".rstrip())
     others = [(row["state"], row["message"]) for row in result.table.to_dict("records") if row["state"] != "done"]
-    if result.state == "planned":
+    if result.status == "planned":
         others = [(row["state"], row["message"]) for row in prepared.refused]
     for (state, message), count in Counter(others).items():
         print(f"{count} {state}: {message}")
@@ -162,7 +194,7 @@ def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
     table = result.table.replace([math.inf, -math.inf], math.nan)
     total = None if result.total is None else dataclasses.asdict(result.total)
     return {
-        "state": result.state,
+        "state": result.status,
         "message": result.message,
         "statement": result.statement,
         "total": total and {name: None if value == math.inf else value for name, value in total.items()},
@@ -172,7 +204,7 @@ def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _print_metrics(result: SweepResult, grid: Grid) -> None:
-    """Mean and deviation of the first metric over fits that differ in randomness alone."""
+    """Print mean and deviation of the first metric over fits that differ only in randomness."""
     table = result.table[lambda table: table["state"] == "done"]
     if not result.metrics:
         if len(table):

@@ -1,4 +1,4 @@
-"""From a request to a result: settings, checkpoints, the run and what is written about it."""
+"""One fit from request to result: settings, run, checkpoints and ledger entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model reaches without privacy: the line that private curves are compared with."""
+"""The scores of a model without privacy, with which private curves are compared."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["without_privacy"]
 
 
 def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: False) -> Scores | None:
-    """Metrics of the same fit with neither clipping nor noise: same model, optimiser, minibatch sizes and steps.
+    """Compute the metrics of the same fit without clipping and noise: same model, optimiser, minibatch sizes and steps.
 
-    The numbers are exact functions of the private training records, so they are labelled "outside the guarantee": look at
-    them, and do not publish them unless the records are public.
+    The numbers are exact functions of the private training records and labelled "outside the guarantee". Do not publish
+    them unless the records are public.
 
-    :param stop: asked between chunks.
-    :return: None if it was stopped or failed, or where the evaluation records may not be looked at.
+    :param stop: called between chunks of steps; True ends the run.
+    :return: None if the run was stopped or failed, or if no metrics may be computed on the evaluation records.
     """
     if prepared.evaluator is None:
         return None
@@ -43,4 +43,4 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
             break
     if last.status != "done":
         return None
-    return Scores(prepared.evaluator(free.unconstrained(state, prepared.settings.average)), "outside the guarantee")
+    return Scores(prepared.evaluator(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee")

@@ -1,17 +1,16 @@
-"""Checkpoints of fits: written while they run, so that what was computed is not lost, and found again.
+"""Checkpoints of fits: written while a fit runs, so that a crash does not lose it.
 
-Each fit has a folder of its own under ``runs()``. Every some seconds it gets a file with the state (parameters, optimiser,
-key, step), the plan's digest and how far the fit may go before the next one; the two newest are kept. At the end of all
-steps the released parameters replace them, without the key.
+Each fit has its own folder under ``runs()``. Every few seconds a file is written there with the state (parameters,
+optimiser, key, step), the plan's digest, and the step up to which the fit may go before the next file. The two newest are
+kept. After all steps the released parameters replace them, without the key.
 
-*Randomness is never used for other data.* The noise of a step follows from the run's key and the step's number alone, and
-steps between the last checkpoint and a crash may have been seen. They are repeated bit for bit, which shows nothing new, and
-only so: a run is resumed only with the same records (by their keyed fingerprint), the same plan and the same program
-on the same kind of machine (``plan_digest``), and after a crash only on a processor that repeats exactly. With anything else
-the same noise would be added to other sums, and their difference would show what the noise hides. After a stop nothing needs
-to be repeated.
+*Noise is never added to other data.* The noise of a step follows from the run's key and the step's number alone, and steps
+between the last checkpoint and a crash may have been seen. Repeating them bit for bit shows nothing new, but adding the same
+noise to other sums would: their difference shows what the noise hides. So a run is resumed only with the same records (by
+their keyed fingerprint), the same plan and the same program on the same kind of machine (``plan_digest``), and after a crash
+only on a processor that repeats exactly. After a stop no step is repeated.
 
-Files are sealed with this user's secret key: one that was edited is not opened, so what it says may be acted upon.
+Files are sealed with this user's secret key. A file that was edited is not opened, so what a file says can be trusted.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ import jax
 import numpy as np
 
 from workbench import __version__, _folders, _validate
-from workbench.fitting.settings import FitSpec
+from workbench.fitting.spec import FitSpec
 from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
 from workbench.inference.step import DPVIState
 from workbench.ledger import _owners
@@ -45,37 +44,26 @@ from workbench.ledger.fingerprint import key_file, secret_key
 from workbench.privacy.plan import PrivacyPlan
 
 __all__ = [
-    "Checkpoint",
-    "Checkpoints",
-    "forget",
-    "holds_fit",
-    "holds_key",
-    "is_running",
-    "new_folder",
-    "newest",
-    "plan_digest",
-    "repeats_exactly",
-    "runs",
-    "saved_runs",
-    "spend_of",
-]
+    "Checkpoint", "Checkpoints", "forget", "holds_fit", "holds_key", "is_running", "new_folder", "newest", "plan_digest",
+    "repeats_exactly", "runs", "saved_runs", "spend_of",
+]  # fmt: skip
 
 FORMAT = 2
 
 SECONDS = 10.0  # between two checkpoints,
-_SHARE = 0.02  # or longer, so that writing takes no more of the time than this
+_SHARE = 0.02  # or more, so that writing takes at most this share of the time
 _KEPT = 2  # checkpoints of a run
-_RUNS_KEPT = 20  # finished runs, and as many unfinished ones of public records
+_RUNS_KEPT = 20  # finished runs, and the same number of unfinished runs of public records
 _FIRST_SHARE = 20  # the first checkpoint covers a twentieth of the steps
-_AHEAD = 2.0  # times the steps that are expected until the next one
+_AHEAD = 2.0  # a checkpoint covers this many times the steps expected until the next one
 _FINISHED = "finished.npz"
 _STATES = "step-*.npz"  # with the key,
-_PARTIAL = ".*.partial"  # as these may be, which a kill leaves behind
-_NOT_OF_THE_STEPS = ("draws", "evaluate_private")  # settings
+_PARTIAL = ".*.partial"  # files that a killed process leaves behind, maybe with the key
+_NOT_OF_THE_STEPS = ("draws", "evaluate_private")  # settings that are used after the steps
 
 
 def runs() -> Path:
-    """Where the folders of fits are, unless another folder is given."""
+    """The folder of all runs that are given no other folder."""
     return _folders.state() / "runs"
 
 
@@ -83,15 +71,17 @@ def runs() -> Path:
 
 
 def plan_digest(spec: FitSpec, plan: PrivacyPlan, noise_size: int, program: str, start: DPVIState) -> str:
-    """32 hexadecimal digits: equal for fits that, from one key and the same records, give the same numbers bit for bit.
+    """32 hexadecimal digits, equal for fits that give the same numbers bit for bit from the same key and records.
 
-    It covers the program, which is what model, guide, optimiser and sampler came to, with every constant that they read; the
+    It covers the program, which results from model, guide, optimiser and sampler with every constant that they read; the
     records as the model sees them, which may be some of the data set's arrays; the settings and the calibrated noise, which
-    the program takes as arguments; the versions of all that computes, and the kind of machine. It is keyed with the user's
-    secret: a plain hash would let whoever reads it test guesses of the number of records, which may be private.
+    the program takes as arguments; the versions of the libraries that compute; and the kind of machine. It is keyed with the
+    user's secret, because a plain hash would let its readers test guesses of the number of records, which may be private.
 
-    :param program: ``compiling.Lowered.digest``. :param start: the state before the first step. It counts where there is a
-        seed, with which other fits may begin; a secret key and what followed from it are in the checkpoint.
+    :param noise_size: coordinates that get noise.
+    :param program: ``compiling.Lowered.digest``.
+    :param start: the state before the first step. It counts only if there is a seed, with which other fits may begin; a
+        secret key and what followed from it are in the checkpoint.
     """
     facts = {
         "format": FORMAT,
@@ -109,19 +99,19 @@ def plan_digest(spec: FitSpec, plan: PrivacyPlan, noise_size: int, program: str,
         "sampler": repr(plan.sampler),
         "mechanism": repr(plan.mechanism),
         "noise_size": noise_size,
-        "settings": {name: value for name, value in asdict(spec.settings).items() if name not in _NOT_OF_THE_STEPS},
+        "settings": {name: value for name, value in spec.run_settings().items() if name not in _NOT_OF_THE_STEPS},
     }
     return _keyed(facts, b"plan")
 
 
 def _keyed(facts: Any, purpose: bytes) -> str:
-    """32 hexadecimal digits of JSON-ready facts, which nobody computes without this user's secret key."""
+    """32 hexadecimal digits of JSON-ready facts, which cannot be computed without this user's secret key."""
     text = json.dumps(facts, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=16, key=secret_key(), person=purpose).hexdigest()
 
 
 def _content(arrays: Mapping[str, np.ndarray]) -> str:
-    """The same of arrays."""
+    """32 hexadecimal digits of arrays, which cannot be computed without this user's secret key."""
     digest = hashlib.blake2b(digest_size=16, key=secret_key(), person=b"arrays")
     for name, array in sorted(arrays.items()):
         digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
@@ -131,7 +121,7 @@ def _content(arrays: Mapping[str, np.ndarray]) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """The processor's name where it can be told: another one may round differently."""
+    """The processor's name, if it can be found: another processor may round differently."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("model name", "CPU part")):
@@ -140,12 +130,12 @@ def _processor() -> str:
 
 
 def _cores() -> int:
-    """Those that this process may use: sums are split among them."""
+    """The number of cores that this process may use; sums are split among them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def repeats_exactly(device: jax.Device) -> bool:
-    """Whether the same program gives the same numbers in another process, to the last bit; GPUs choose kernels by speed."""
+    """Whether the same program gives the same bits in another process. GPUs do not: they choose kernels by speed."""
     return bool(device.platform == "cpu")
 
 
@@ -155,28 +145,24 @@ def repeats_exactly(device: jax.Device) -> bool:
 class Checkpoints:
     """Writes the checkpoints of one run.
 
-    :param folder: of the run. :param facts: JSON-ready, what ``resuming`` needs beside the state.
-    :param mark: called with the step up to which the run may go from here on, when a checkpoint is on the disk.
+    :param folder: of the run.
+    :param facts: JSON-ready facts that ``resuming`` needs besides the state.
+    :param iterations: number of planned steps.
+    :param mark: called with the step up to which the run may go now, when a checkpoint is on the disk.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        facts: Mapping[str, Any],
-        iterations: int,
-        mark: Callable[[int], None],
-    ) -> None:
+    def __init__(self, folder: Path, facts: Mapping[str, Any], iterations: int, mark: Callable[[int], None]) -> None:
         self.folder = folder
         self._facts, self._iterations, self._mark = dict(facts), iterations, mark
-        self._seen = int(facts.get("reached", 0))  # before the run was taken up again
+        self._seen = int(facts.get("reached", 0))  # before the run was resumed
         self._reached = 0  # the step up to which the newest checkpoint lets the run go
         self._began: tuple[int, float] | None = None
         self._due = -math.inf
 
     def before(self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]) -> None:
-        """Called before each chunk, which goes to step ``limit``; writes a checkpoint where one is due.
+        """Write a checkpoint if one is due before the chunk that goes to step ``limit``.
 
-        :param progress: facts about the run so far, JSON-ready.
+        :param progress: returns JSON-ready facts about the run so far.
         :raises OSError: if it cannot be written; the chunk must not run then.
         """
         now = time.perf_counter()
@@ -198,7 +184,7 @@ class Checkpoints:
         self._due = after + max(SECONDS, (after - now) / _SHARE)
 
     def write(self, state: DPVIState, reached: int, progress: Mapping[str, Any]) -> None:
-        """A checkpoint of ``state``, from which the run goes no further than ``reached``."""
+        """Write a checkpoint of ``state``, from which the run goes no further than step ``reached``."""
         step = int(state.step)
         facts = {**progress, "step": step, "reached": max(reached, self._seen)}
         try:
@@ -209,11 +195,11 @@ class Checkpoints:
             old.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """The run takes no more steps."""
+        """Note that the run takes no more steps."""
         _running.discard(self.folder)
 
     def finish(self, params: Mapping[str, np.ndarray], progress: Mapping[str, Any]) -> None:
-        """All steps are taken: keep the release, and delete the states with their key.
+        """Keep the release after all steps, and delete the states with their key.
 
         :raises OSError: if it cannot be written; the states are kept then.
         """
@@ -230,7 +216,7 @@ class Checkpoints:
         save_arrays(self.folder / name, arrays, {**plain, "seal": _keyed(plain, b"checkpoint")})
 
 
-_running: set[Path] = set()  # folders of this process's runs
+_running: set[Path] = set()  # folders of runs of this process
 
 
 def _owners_folder() -> Path:
@@ -253,7 +239,7 @@ def _drop_states(run: Path) -> None:
 
 
 def _facts_in(run: Path) -> dict[str, Any]:
-    """Of a run's newest file that can be read, unchecked; empty where there is none."""
+    """The facts in a run's newest readable file, unchecked; empty if there is none."""
     for file in _files(run):
         with contextlib.suppress(_validate.ArgumentError):
             return load_facts(file)
@@ -261,12 +247,12 @@ def _facts_in(run: Path) -> dict[str, Any]:
 
 
 def _files(run: Path) -> list[Path]:
-    """The newest first."""
+    """The files of a run, newest first."""
     return [run / _FINISHED, *sorted(run.glob(_STATES), reverse=True)]
 
 
 def _order(facts: Mapping[str, Any]) -> int | None:
-    """The place of a finished run among those in ``runs()``, which no clock decides; None of an unfinished one."""
+    """The place of a finished run among those in ``runs()``, which needs no clock; None if the run is unfinished."""
     order = facts.get("order")
     return order if isinstance(order, int) else None
 
@@ -274,8 +260,8 @@ def _order(facts: Mapping[str, Any]) -> int | None:
 def _prune(newest: Path) -> None:
     """Delete all but the newest finished runs in ``runs()``, and old unfinished ones of public records.
 
-    Unfinished runs of private records have spent what nobody gets back: they stay until they are resumed or forgotten. A
-    folder of the user's own choice is left as it is.
+    Unfinished runs of private records have spent epsilon, so they stay until they are resumed or forgotten. Folders that
+    users chose are left as they are.
     """
     if newest.parent != runs():
         return
@@ -294,14 +280,14 @@ def _prune(newest: Path) -> None:
 
 
 def forget(run: Path) -> None:
-    """Delete the states of a run that is in ``run``, with its key; a release stays."""
+    """Delete the states in a run's folder, with the key; a release stays."""
     _drop_states(run)
-    with contextlib.suppress(OSError):  # it is not empty, or was not there
+    with contextlib.suppress(OSError):  # it is not empty, or does not exist
         run.rmdir()
 
 
 def new_folder(key: str | None = None) -> Path:
-    """The folder of a fit with this key, or of a new one."""
+    """The folder for a fit with this key in the ledger, or for one without."""
     return runs() / (key or uuid.uuid4().hex)
 
 
@@ -312,16 +298,17 @@ def new_folder(key: str | None = None) -> Path:
 class Checkpoint:
     """The newest file of a run.
 
-    :param path: of the file. :param facts: as written.
+    :param path: the file.
+    :param facts: what it says.
     """
 
     path: Path
     facts: dict[str, Any]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Of a state, or released parameters by name.
+        """The arrays of a state, or the released parameters by name.
 
-        :raises ArgumentError: naming ``path``, if they are not those that were written.
+        :raises ArgumentError: naming ``path``, if they are not the arrays that were written.
         """
         arrays = load_arrays(self.path)
         if _content(arrays) != self.facts["arrays"]:
@@ -335,14 +322,14 @@ class Checkpoint:
 
     @property
     def repeats(self) -> bool:
-        """Whether steps may have been taken after it was written, which going on from it would repeat."""
+        """Whether steps may have been taken after it was written, which resuming would repeat."""
         return bool(self.facts["reached"] > self.facts["step"])
 
 
 def newest(path: str | Path) -> Checkpoint:
-    """The newest checkpoint of a run's folder that is whole; or the one in the file ``path``.
+    """Read the newest intact checkpoint in a run's folder, or the one in the file ``path``.
 
-    :raises ArgumentError: naming ``path``, if there is none, it was edited, or it was written by another version.
+    :raises ArgumentError: naming ``path``, if there is none, it was edited, or another version wrote it.
     """
     place = Path(path).expanduser()
     problem: _validate.ArgumentError | None = None
@@ -356,27 +343,27 @@ def newest(path: str | Path) -> Checkpoint:
             continue
         if facts.get("format") == 1:
             raise _validate.ArgumentError(
-                "path", str(path), "was written by an earlier version, which did not note all of its program, so that its "
-                "noise might be drawn for other sums: begin a new fit, and delete this one's key with workbench resume "
-                "--forget. Parameters of a finished fit are read by numpy.load."
+                "path", str(path), "was written by an earlier version, which did not note its whole program, so the same "
+                "noise might be added to other sums: start a new fit, and delete this one's key with workbench resume "
+                "--forget. Parameters of a finished fit can be read with numpy.load."
             )  # fmt: skip
         if facts.get("format") != FORMAT:
-            raise _validate.ArgumentError("path", str(path), f"is no checkpoint of format {FORMAT}, which is read here.")
+            raise _validate.ArgumentError("path", str(path), f"must be a checkpoint of format {FORMAT}.")
         seal = facts.pop("seal", None)
         if seal != _keyed(facts, b"checkpoint"):
             raise _edited(file)
         return Checkpoint(file, facts)
-    raise problem or _validate.ArgumentError("path", str(path), "holds no checkpoint of a fit.")
+    raise problem or _validate.ArgumentError("path", str(path), "contains no checkpoint of a fit.")
 
 
 def _edited(path: Path) -> _validate.ArgumentError:
     return _validate.ArgumentError(
-        "path", str(path), f"was edited, or was not written with the secret key in {key_file()}: begin a new fit."
+        "path", str(path), f"was edited, or was not written with the secret key in {key_file()}: start a new fit."
     )
 
 
 def saved_runs() -> list[Path]:
-    """Folders of runs in ``runs()``, oldest first."""
+    """The folders of runs in ``runs()``, oldest first."""
     found = []
     for folder in runs().iterdir() if runs().is_dir() else ():
         with contextlib.suppress(FileNotFoundError):  # another process may delete old ones
@@ -385,7 +372,7 @@ def saved_runs() -> list[Path]:
 
 
 def holds_fit(run: Path) -> bool:
-    """Whether there are checkpoints or a release in a folder."""
+    """Whether a folder holds checkpoints or a release."""
     return any(file.exists() for file in _files(run))
 
 
@@ -395,7 +382,7 @@ def holds_key(run: Path) -> bool:
 
 
 def spend_of(run: Path) -> tuple[str, str] | None:
-    """(path of the ledger, key in it) of a run, from whatever file of it can be read; None where it is in no ledger."""
+    """(path of the ledger, key in it) of a run, from any of its files that can be read; None if it is in no ledger."""
     facts = _facts_in(run)
     spend, ledger = facts.get("spend"), facts.get("ledger")
     return (ledger, spend) if isinstance(ledger, str) and isinstance(spend, str) else None

@@ -1,15 +1,16 @@
-"""The settings of a fit that the caller leaves out, by one rule for all data sets.
+"""Default values of the settings that a caller leaves out, by one rule for all data sets.
 
-1. What the model's file advises (``Model.defaults``) goes first: a model knows the scale of its gradients.
-2. T is 100 times the cube root of N, rounded up to hundreds: 1000 steps for 1000 records, 3400 for 39 000. More steps cost
-   noise about as they bring progress; many records bear more of them, and have rare features that need them.
-3. A minibatch is a tenth of the records, but no more than 1000: the noise for a given epsilon hardly depends on it.
-4. The clipping norm C is 1, for models that do not know better.
-5. The learning rate of Adam is 1 / sqrt(T): calibrated noise grows as sqrt(T), and their product is what counts.
+1. The advice of the model's file (``Model.defaults``) comes first: a model knows the scale of its gradients.
+2. T is 100 times the cube root of N, rounded up to hundreds: 1000 steps for 1000 records, 3400 for 39 000. More steps need
+   more noise, which about cancels their progress. Large data sets tolerate more noise, and have rare features that need
+   more steps.
+3. A minibatch is a tenth of the records, but at most 1000. The noise for a given epsilon hardly depends on its size.
+4. The clipping norm C is 1.
+5. The learning rate of Adam is 1 / sqrt(T): calibrated noise grows as sqrt(T), and what matters is their product.
 6. The result is the mean of the iterates of the second half, which averages noise away.
 
-The rule looks at N, which is a public constant, and at the public shape of the data. It was chosen on synthetic tables
-(tests/experiments/rule.py), and its steps also on Adult, which is public: so it costs no privacy.
+The rule uses N, which is a public constant, and the public shape of the data. It was chosen on synthetic tables
+(tests/experiments/rule.py), and T also on Adult, which is public. So it costs no privacy.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _RULE = {"clip": 1.0, "average": True}
 
 
 def complete(given: Mapping[str, Any], advice: Mapping[str, Any], num_records: int) -> dict[str, Any]:
-    """``given`` with every None replaced, except ``batch_size`` where a sampling rate stands.
+    """Choose iterations, sampling_rate or batch_size, clip, learning_rate and average where ``given`` has None.
 
-    :param given: iterations, sampling_rate, batch_size, clip, learning_rate, average.
-    :param advice: of the model: the same names, or ``epochs`` in the place of iterations.
-    :param num_records: N, public.
+    :param given: these settings, and any others, which are returned as they are.
+    :param advice: the model's advice: the same names, or ``epochs`` instead of ``iterations``.
+    :param num_records: N, which is public.
     """
     advice = dict(advice)
     settings = dict(given)

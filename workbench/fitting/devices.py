@@ -4,16 +4,49 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["DeviceInfo", "devices"]
+from workbench._validate import ArgumentError
+
+if TYPE_CHECKING:
+    import jax
+
+__all__ = ["DeviceInfo", "check_device", "device_named", "devices"]
+
+
+def device_named(name: Any) -> jax.Device:
+    """The device called "cpu", "gpu" or "gpu:1"; None stands for JAX's first one.
+
+    :raises ArgumentError: naming ``device``.
+    """
+    import jax
+
+    if isinstance(name, jax.Device):
+        return name
+    if name is None:
+        return jax.devices()[0]
+    kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
+    try:
+        if not kind:  # JAX would take "" for its first device
+            raise ValueError
+        return {device.id: device for device in jax.devices(kind)}[int(number or 0)]
+    except (RuntimeError, KeyError, ValueError):
+        known = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
+        raise ArgumentError("device", name, f"no such device; JAX sees {known}.") from None
+
+
+def check_device(argument: str, name: Any) -> None:
+    """:raises ArgumentError: naming ``device``, if there is no such device."""
+    device_named(name)
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
     """One device.
 
-    :param name: what ``fit(device=)`` takes, such as "cpu:0" or "gpu:1". :param kind: the maker's name of it.
-    :param memory: in bytes; None where it is not known.
+    :param name: the value for ``fit(device=)``, such as "cpu:0" or "gpu:1".
+    :param kind: its maker's name for it.
+    :param memory: in bytes; None if it is not known.
     """
 
     name: str
@@ -21,7 +54,7 @@ class DeviceInfo:
     memory: int | None
 
     def __str__(self) -> str:
-        """As in "gpu:0 (NVIDIA H200, 139.8 GiB)"."""
+        """Name, kind and memory, as in "gpu:0 (NVIDIA H200, 139.8 GiB)"."""
         known = f", {self.memory / 2**30:.1f} GiB" if self.memory else ""
         return f"{self.name} ({self.kind}{known})"
 
@@ -29,12 +62,12 @@ class DeviceInfo:
 def _system_memory() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on every system
+    except (AttributeError, ValueError, OSError):  # not every system knows
         return None
 
 
 def devices() -> list[DeviceInfo]:
-    """All devices, JAX's default first and the CPU last. The first call starts JAX's backends (a second or more on GPUs)."""
+    """List all devices, JAX's default first and the CPU last. The first call starts JAX: a second or more with GPUs."""
     import jax
 
     found = list(jax.devices())

@@ -1,4 +1,4 @@
-"""A fit that is checked and calibrated: it trains step by step, keeps checkpoints, evaluates, and ends as a result."""
+"""A checked and calibrated fit: it trains step by step, writes checkpoints, evaluates, and gives a result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, plan_digest
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.run_log import RunLog
-from workbench.fitting.settings import FitSpec, RunSettings
+from workbench.fitting.settings import Settings
+from workbench.fitting.spec import FitSpec
 from workbench.inference.checkpoint import state_of
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
@@ -34,13 +35,13 @@ from workbench.results import FitResult, HistoryPoint
 
 __all__ = ["PreparedFit", "by_name"]
 
-_POSTERIOR = 102  # purpose of a key, apart from those of inference.svi and of evaluation
+_POSTERIOR = 102  # purpose of a key, other than those in inference.svi and evaluation
 
 
 class Program:
-    """What fits of one program compile, once for all of them, by whichever needs it first.
+    """The compiled functions that fits of one program share. The fit that needs one first compiles it.
 
-    ``steps`` are those of ``compiling.compile_ahead``, None until ``lock``'s holder has begun with them.
+    ``steps`` come from ``compiling.compile_ahead``; they are None until the holder of ``lock`` compiles them.
     """
 
     def __init__(self, step: PrivateStep, model: Model, num_evaluation: int) -> None:
@@ -67,9 +68,9 @@ class Program:
 
 @dataclass(repr=False)
 class PreparedFit:
-    """A checked and calibrated fit. ``run`` trains; afterwards ``result`` is there, however the run ended.
+    """A checked and calibrated fit. ``run`` trains it, and then ``result`` returns the result, however the run ended.
 
-    It holds private records and a secret key: show and store its ``result``, not itself.
+    It holds private records and a secret key: show and store its ``result``, not the object itself.
     """
 
     spec: FitSpec
@@ -77,19 +78,19 @@ class PreparedFit:
     step: PrivateStep
     state: DPVIState
     key: jax.Array
-    recording: RunLog
+    run_log: RunLog
     _program: Program
     _last: Snapshot | None = None
     _end: DPVIState | None = None
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
-        """Neither records nor the secret key, which a notebook would print and keep."""
+        """Show neither records nor the secret key, which a notebook would print and keep."""
         return f"PreparedFit({self.model.name} on {self.data.name}, {self.privacy}, {self.plan.mechanism})"
 
     @property
     def model(self) -> Model:
-        """What is fitted."""
+        """The model that is fitted."""
         return self.spec.model
 
     @property
@@ -98,13 +99,13 @@ class PreparedFit:
         return self.spec.data
 
     @property
-    def settings(self) -> RunSettings:
-        """The settings that do not change the guarantee."""
+    def settings(self) -> Settings:
+        """All settings, checked and chosen."""
         return self.spec.settings
 
     @property
     def device(self) -> jax.Device:
-        """Where it runs."""
+        """The device that it runs on."""
         return self.spec.device
 
     @property
@@ -114,7 +115,7 @@ class PreparedFit:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Sentences about settings that are allowed but unwise; ``fit`` raises them as warnings."""
+        """Sentences about settings that are allowed but unwise; ``fit`` shows them as warnings."""
         return self.privacy.cautions()
 
     @property
@@ -133,7 +134,7 @@ class PreparedFit:
 
     @functools.cached_property
     def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
-        """Metrics on the evaluation records as a function of unconstrained parameters; None where they may not be shown."""
+        """The function from unconstrained parameters to metrics on the evaluation records; None if they may not be shown."""
         if not self.shows_metrics:
             return None
         key = evaluation_key(self.key)
@@ -150,9 +151,9 @@ class PreparedFit:
 
     @_compiled.keeping
     def compile(self) -> None:
-        """Compile what ``run`` needs, so that it can begin at once; returns when everything is compiled.
+        """Compile what ``run`` needs, so that it can begin at once, and return when everything is compiled.
 
-        No step is taken and no privacy is spent: records lend their shapes alone. A second thread that calls it waits.
+        No step is taken and no privacy is spent: only the shapes of records are used. A second thread that calls it waits.
         """
         program = self._program
         with program.lock:
@@ -161,15 +162,15 @@ class PreparedFit:
             records, state = self.on_device
             compiled = compile_ahead(self.step, self.hyper, state, records, self.privacy.iterations)
             if self.evaluator is not None:
-                with contextlib.suppress(Exception):  # a score that fails is told by ``run``, which goes on without it
-                    self.evaluator(self.step.unconstrained(state, self.settings.average))
+                with contextlib.suppress(Exception):  # ``run`` reports a score that fails, and continues without it
+                    self.evaluator(self.step.unconstrained(state, self.spec.averages))
             compiled.compiled.result()
             program.steps = compiled
 
     def share(self, other: PreparedFit) -> None:
-        """Compile nothing that ``other`` compiles, if one program does for both; to be called before anything is compiled.
+        """Use the compiled program of ``other``, if one program serves both. Call it before anything is compiled.
 
-        It does where they differ in epsilon, delta, C, learning rate or randomness alone.
+        One program serves fits that differ only in epsilon, delta, C, learning rate or randomness.
         """
         same = self.spec.program(self.plan) == other.spec.program(other.plan)
         constants = self.spec.constants
@@ -177,47 +178,47 @@ class PreparedFit:
             self._program = other._program
 
     def again(self) -> PreparedFit:
-        """Another fit of the same plan, with randomness of its own (a seed gives the same), with all that is compiled.
+        """Prepare another fit of the same plan, with new randomness (a seed gives the same) and everything compiled.
 
         It spends its own epsilon.
         """
         key = self.spec.new_key()
         step, state = self.spec.begin(self.plan, key)  # anew: an automatic guide keeps its starting values
         other = dataclasses.replace(
-            self, step=step, state=state, key=key, recording=self.recording.again(), _last=None, _end=None, _history=[]
+            self, step=step, state=state, key=key, run_log=self.run_log.again(), _last=None, _end=None, _history=[]
         )
         vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
         return other
 
     @property
     def has_begun(self) -> bool:
-        """Whether ``run`` has taken place or is under way: its noise is this run's own."""
+        """Whether ``run`` has been called: the noise belongs to that run."""
         return self._last is not None
 
     @property
     def can_resume(self) -> bool:
-        """Whether ``run`` would go on: the run was cancelled between two steps."""
+        """Whether ``run`` can be called again, because the run was cancelled between two steps."""
         return self._last is not None and self._last.status == "cancelled" and self._end is not None
 
     @_compiled.keeping
     def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Snapshot]:
-        """Train, yielding snapshots; the last one's status is "done", "cancelled" or "failed".
+        """Train, and yield snapshots. The last one's status is "done", "cancelled" or "failed".
 
-        A cancelled run goes on where it was when called again, up to the planned steps, and ends exactly where it would have
-        without the pause: the guarantee is for all planned steps, so a pause costs nothing.
+        A cancelled run that is called again continues where it was, up to the planned steps, and ends exactly where it would
+        have ended without the pause. The guarantee is for all planned steps, so a pause costs nothing.
 
-        :param stop: asked between chunks (about every .3 s); True ends the run as "cancelled" with what it has.
-        :raises RuntimeError: if the run is over, or was interrupted within a step.
-        :raises CapError: if a cap on what is spent on the records does not allow it. :raises LedgerError: if the ledger
-            cannot be written.
+        :param stop: called between chunks of steps (about every 0.3 s); True ends the run as "cancelled".
+        :raises RuntimeError: if the run has ended, or was interrupted within a step.
+        :raises CapError: if a cap on what may be spent on the records does not allow it.
+        :raises LedgerError: if the ledger cannot be written.
         """
         _validate.function("stop", stop)
         if self._last is not None and not self.can_resume:
-            raise RuntimeError("this fit has run; prepare another one (every run spends its own epsilon).")
+            raise RuntimeError("this fit has run already: prepare another one (every run spends its own epsilon).")
         records, start = self.on_device
         compiling = self._compiling()
-        self.recording.begin(self._digest)
-        taken: int | None = 0  # None: as many as were marked
+        self.run_log.begin(self._digest)
+        taken: int | None = 0  # None for all steps that were marked
         try:
             before = 0.0
             if self._last is not None and self._end is not None:
@@ -231,9 +232,9 @@ class PreparedFit:
                 stop=stop,
                 evaluate=self.evaluator,
                 epsilon_at=self.plan.epsilon_so_far(),
-                averaged=self.settings.average,
+                averaged=self.spec.averages,
                 compiled=compiling,
-                before_chunk=lambda state, limit: self.recording.before_chunk(state, limit, self._progress),
+                before_chunk=lambda state, limit: self.run_log.before_chunk(state, limit, self._progress),
             )
             while True:
                 try:
@@ -258,16 +259,18 @@ class PreparedFit:
             self._write_end(taken)
 
     def _compiling(self) -> Compiling:
-        """The steps, which somebody has begun to compile."""
+        """The steps, whose compilation has begun."""
         if self._program.steps is None:
             records, start = self.on_device
             self._program.steps = compile_ahead(self.step, self.hyper, start, records, self.privacy.iterations)
         return self._program.steps
 
     def _digest(self, *, to_run: bool = True) -> str:
-        """Of all that decides the result but records and a secret key; to be asked for while ``state`` is the first one.
+        """The digest of everything that decides the result except records and a secret key.
 
-        :param to_run: whether the steps are to be compiled too.
+        It depends on ``state`` before the first step, so it must be asked for while that is there.
+
+        :param to_run: whether to compile the steps too.
         """
         records, start = self.on_device
         if to_run:
@@ -277,7 +280,7 @@ class PreparedFit:
         return plan_digest(self.spec, self.plan, self.step.noise_size, steps.digest, self.state)
 
     def _progress(self) -> dict[str, Any]:
-        """What a checkpoint says about the run so far; metrics with their label."""
+        """What checkpoints say about the run so far, with the label of its metrics."""
         return {
             "history": [[point.step, point.metrics] for point in self._history],
             "seconds": 0.0 if self._last is None else self._last.seconds,
@@ -285,25 +288,25 @@ class PreparedFit:
         }
 
     def _write_end(self, taken: int | None) -> None:
-        """Write the end of a run down, whatever its end; what cannot be written is said on the result."""
+        """Write down that the run ended; the result's message says what could not be written."""
         last = self._last
         found: dict[str, Any] = {}
         if last is not None and last.status == "done":
             found["params"] = by_name(last.params)
         elif last is not None and last.status == "cancelled":
             found["state"] = self._end
-        problem = self.recording.end(taken, self._progress(), **found)
+        problem = self.run_log.end(taken, self._progress(), **found)
         if last is not None and problem:
             self._last = dataclasses.replace(last, message=f"{last.message} {problem}".strip())
 
-    def go_on_from(self, checkpoint: Checkpoint) -> None:
-        """Take a checkpoint of this very fit for what ``run`` goes on from; of a finished one, ``result`` is there then.
+    def resume_from(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint of this fit when ``run`` is called; if it is finished, ``result`` can be called.
 
-        :raises ArgumentError: if the checkpoint is of another fit, saying in what it differs.
+        :raises ArgumentError: if the checkpoint belongs to another fit, saying how it differs.
         """
         if self.has_begun:
-            raise RuntimeError("this fit has run; prepare another one.")
-        self.recording.adopt(checkpoint, functools.partial(self._digest, to_run=not checkpoint.is_finished))
+            raise RuntimeError("this fit has run already: prepare another one.")
+        self.run_log.adopt(checkpoint, functools.partial(self._digest, to_run=not checkpoint.is_finished))
         facts = checkpoint.facts
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
@@ -314,7 +317,7 @@ class PreparedFit:
         state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
         self.key, self.state, self._end = state.key, state, jax.device_put(state, self.device)
         vars(self).pop("on_device", None)
-        params = jax.tree.map(np.asarray, self.step.get_params(state, averaged=self.settings.average))
+        params = jax.tree.map(np.asarray, self.step.get_params(state, averaged=self.spec.averages))
         step, metrics = int(state.step), history[-1].metrics if history else {}
         self._history = history
         self._last = Snapshot(
@@ -323,13 +326,15 @@ class PreparedFit:
         )  # fmt: skip
 
     def adopt(self, params: Mapping[str, np.ndarray], metrics: Mapping[str, float], seconds: float) -> None:
-        """Take what a run of this plan elsewhere released for the end of a run here; ``result`` is there then.
+        """Take the release of a run of this plan elsewhere as the end of the run here, so that ``result`` can be called.
 
-        :param params: constrained parameters as ``by_name`` calls them. :param metrics: of the evaluation records.
-        :raises ArgumentError: if the parameters are not those of this model.
+        :param params: constrained parameters, named as by ``by_name``.
+        :param metrics: of the evaluation records.
+        :param seconds: the time that the run took.
+        :raises ArgumentError: if the parameters do not belong to this model.
         """
         if self.has_begun:
-            raise RuntimeError("this fit has run; prepare another one.")
+            raise RuntimeError("this fit has run already: prepare another one.")
         like = self.step.get_params(self.state)
         shapes = {name: array.shape for name, array in by_name(like).items()}
         given = {name: np.shape(array) for name, array in params.items()}
@@ -348,13 +353,14 @@ class PreparedFit:
 
     @_compiled.keeping
     def result(self, *, last_iterate: bool = False) -> FitResult:
-        """The result of the run that ended, partial or whole.
+        """The result of the run that ended, partial or complete.
 
-        :param last_iterate: of a run that averages iterates, give the last one instead. Both are covered by the guarantee.
+        :param last_iterate: return the last iterate instead of the mean, for a run that averages iterates. Both are covered
+            by the guarantee.
         """
         last = self._last
         if last is None or last.status == "running":
-            raise RuntimeError("result() is there when run() has ended.")
+            raise RuntimeError("there is no result yet: call run() and take all its snapshots first.")
         if _validate.flag("last_iterate", last_iterate) and self._end is not None and last.status != "failed":
             evaluate = self.evaluator
             last = dataclasses.replace(
@@ -373,7 +379,7 @@ class PreparedFit:
             settings={
                 **dataclasses.asdict(self.privacy),
                 "sampling_rate": self.step.sampler.sampling_rate,
-                **dataclasses.asdict(self.settings),
+                **self.spec.run_settings(),
             },
             params=by_name(last.params),
             draws={name: np.asarray(value) for name, value in latents.items()},
@@ -388,36 +394,30 @@ class PreparedFit:
             released=self.step.model.shared,
             definition=self.model,
             public_records=self.data.evaluation if self.data.evaluation_is_public else None,
-            spend=next(iter(self.recording.account.keys), ""),
-            ledger=self.recording.account.ledger,
+            spend=next(iter(self.run_log.reservation.keys), ""),
+            ledger=self.run_log.reservation.ledger,
         )
 
     def _data_facts(self) -> dict[str, Any]:
-        """What a result may say about its data: public facts only."""
+        """Public facts about the data, for the result."""
+        data = self.data
+        plain = ("name", "description", "unit", "vocabulary_size", "licence", "source")
+        lists = ("classes", "arrays", "feature_names", "groups", "image_shape")
         return {
-            "name": self.data.name,
-            "description": self.data.description,
-            "unit": self.data.unit,
-            "num_evaluation": self.data.num_evaluation if self.shows_metrics else None,
-            "target": self.data.target_name,
-            "classes": list(self.data.classes),
-            "declarations": self.data.declarations(),
-            "arrays": list(self.data.arrays),
-            "record_shapes": [list(array.shape[1:]) for array in self.data.train],
-            "record_types": [str(array.dtype) for array in self.data.train],
-            "schema": None if self.data.schema is None else self.data.schema.to_dict(),
-            "feature_names": list(self.data.feature_names),
-            "group": self.data.group_name,
-            "groups": list(self.data.groups),
-            "image_shape": list(self.data.image_shape),
-            "vocabulary_size": self.data.vocabulary_size,
-            "licence": self.data.licence,
-            "source": self.data.source,
+            **{name: getattr(data, name) for name in plain},
+            **{name: list(getattr(data, name)) for name in lists},
+            "num_evaluation": data.num_evaluation if self.shows_metrics else None,
+            "target": data.target_name,
+            "group": data.group_name,
+            "declarations": data.declarations(),
+            "record_shapes": [list(array.shape[1:]) for array in data.train],
+            "record_types": [str(array.dtype) for array in data.train],
+            "schema": None if data.schema is None else data.schema.to_dict(),
         }
 
 
 def by_name(params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Parameters as ``{name: array}``, those of networks called after their place in the network."""
+    """Parameters as ``{name: array}``; those of networks are named after their place in the network."""
     return {
         name + jax.tree_util.keystr(path): leaf
         for name, value in params.items()

@@ -1,4 +1,4 @@
-"""Fits whose process has ended: ``resume`` of a checkpoint, the list of what can be resumed, and ``forget``."""
+"""Fits whose process has ended: resume one, list them, or forget one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ __all__ = ["SavedRun", "forget", "prepare", "resume", "saved_runs", "unusable_ru
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run of which there are checkpoints.
+    """A run that has checkpoints.
 
-    :param path: of its folder, for ``resume``. :param step: of the newest checkpoint, of ``steps``.
-    :param written: local time. :param fingerprint: of its records. :param spend: key in the ledger, None for public ones.
+    :param path: its folder, for ``resume``.
+    :param step: the step of its newest checkpoint.
+    :param steps: the number of planned steps.
+    :param written: when that checkpoint was written, in local time.
+    :param fingerprint: of its records.
+    :param spend: its key in the ledger; None for public records.
     """
 
     path: Path
@@ -46,7 +50,7 @@ class SavedRun:
 
 
 def saved_runs() -> list[SavedRun]:
-    """Runs with checkpoints in the workbench's own folder, the newest first; damaged ones are left out."""
+    """List the runs with checkpoints in the workbench's own folder, newest first. Damaged ones are left out."""
     found = []
     for folder in reversed(checkpoints.saved_runs()):
         try:
@@ -55,52 +59,43 @@ def saved_runs() -> list[SavedRun]:
             continue
         facts, settings = checkpoint.facts, checkpoint.facts["settings"]
         written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(checkpoint.path.stat().st_mtime))
-        found.append(
-            SavedRun(
-                folder,
-                facts["model"]["name"],
-                facts["data"],
-                settings["epsilon"],
-                facts["step"],
-                settings["iterations"],
-                written,
-                facts["fingerprint"],
-                facts["spend"],
-                checkpoint.is_finished,
-            )
-        )
+        run = SavedRun(
+            folder, facts["model"]["name"], facts["data"], settings["epsilon"], facts["step"], settings["iterations"],
+            written, facts["fingerprint"], facts["spend"], checkpoint.is_finished,
+        )  # fmt: skip
+        found.append(run)
     return found
 
 
 def unusable_runs() -> list[Path]:
-    """Folders of runs in the workbench's own folder that may hold a secret key, but no checkpoint that can be resumed."""
+    """List folders of runs that may hold a secret key but have no checkpoint that can be resumed."""
     usable = {run.path for run in saved_runs()}
     return [folder for folder in checkpoints.saved_runs() if folder not in usable and checkpoints.holds_key(folder)]
 
 
 def forget(path: str | Path) -> Spend | None:
-    """Delete the checkpoints of a fit that is not to be resumed, with its secret key; what it released stays.
+    """Delete the checkpoints and the secret key of a fit that will not be resumed. A finished fit's release stays.
 
-    In the ledger the fit counts the steps that it may have taken, instead of all that were planned.
+    The ledger then charges the fit only the steps that it may have taken, instead of all planned steps.
 
-    :param path: of the run's folder.
-    :return: what the ledger says of the fit; None where it is in none.
+    :param path: the run's folder.
+    :return: the fit's entry in the ledger; None if it has none.
     :raises ArgumentError: naming ``path``, if it is no such folder, or the fit is running.
     :raises LedgerError: if its ledger cannot be used; nothing is deleted then.
     """
     folder = Path(path).expanduser().absolute()
     if not checkpoints.holds_key(folder):
-        raise ArgumentError("path", str(path), "is no folder of a fit with checkpoints that hold a key.")
+        raise ArgumentError("path", str(path), "must be the folder of a fit with checkpoints that hold a key.")
     spend = None
     entered = checkpoints.spend_of(folder)
     if entered is None and checkpoints.is_running(folder):
-        raise ArgumentError("path", str(path), "is of a fit that is running: stop it, or end its process, first.")
+        raise ArgumentError("path", str(path), "belongs to a fit that is running: stop it or end its process first.")
     if entered is not None:
         ledger, key = Ledger(entered[0]), entered[1]
         ledger.recover([key])
         spend = ledger.spend(key)
         if spend is not None and spend.status == "reserved":
-            raise ArgumentError("path", str(path), "is of a fit that is running: stop it first.")
+            raise ArgumentError("path", str(path), "belongs to a fit that is running: stop it first.")
     checkpoints.forget(folder)
     return spend
 
@@ -113,13 +108,13 @@ def prepare(
     optimizer: Any = None,
     over_cap: str | None = None,
 ) -> PreparedFit:
-    """The fit that a checkpoint is of, to be run to its end; the arguments are those of ``resume``."""
+    """Prepare the fit of a checkpoint to be run to its end. The arguments are those of ``resume``."""
     checkpoint = checkpoints.newest(path)
     facts = checkpoint.facts
     if facts["has_optimizer"] and optimizer is None:
-        raise ArgumentError("optimizer", None, "the fit had an optimiser of its own: give the same one.")
+        raise ArgumentError("optimizer", None, "the fit had its own optimiser: give the same one.")
     if data is None and facts["data"] not in data_room.names():
-        raise ArgumentError("data", None, f"the records of {facts['data']!r} are in no checkpoint: give them again.")
+        raise ArgumentError("data", None, f"checkpoints do not contain the records of {facts['data']!r}: give them again.")
     prepared = fits.prepare(
         _model(checkpoint) if model is None else model,
         data_room.load(facts["data"]) if data is None else data,
@@ -129,20 +124,20 @@ def prepare(
         origin=facts["origin"],
         **facts["settings"],
     )
-    prepared.go_on_from(checkpoint)
+    prepared.resume_from(checkpoint)
     return prepared
 
 
 def _model(checkpoint: Checkpoint) -> Model:
-    """The model of the gallery that the fit was of.
+    """The fit's model from the gallery.
 
-    :raises ArgumentError: naming ``model``, for one that was made elsewhere.
+    :raises ArgumentError: naming ``model``, if it is not in the gallery.
     """
     name, options = (checkpoint.facts["model"][part] for part in ("name", "options"))
     if name not in models_room.names():
         file = checkpoint.facts["model"]["file"]
-        where = f"run {file}, where it was registered, or give it" if file else "register it again, or give it"
-        raise ArgumentError("model", name, f"is not in the gallery here: {where}.")
+        remedy = f"run {file}, which registered it" if file else "register it again"
+        raise ArgumentError("model", name, f"is not in the gallery: {remedy}, or pass the model itself.")
     return models_room.get(name, **options)
 
 
@@ -156,16 +151,21 @@ def resume(
     on_snapshot: Callable[[Snapshot], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> FitResult:
-    """Go on with a fit that was stopped or interrupted, to the end it would have come to; or give a finished one's result.
+    """Resume a fit that was stopped or interrupted, and run it to its end; return the result if it is finished already.
 
-    It is the same fit: its epsilon is spent once. Its noise is drawn again for no other records, plan or program: those are
-    refused.
+        result = wb.resume("runs/mine", data=data)
 
-    :param path: of the run's folder (``workbench resume`` lists them), or of one of its files.
-    :param model: where it was not from the gallery. :param data: the same records; by default those of the name it had.
-    :param optimizer: the same one, where the fit had one of its own. :param over_cap: see ``workbench.fit``.
-    :param on_snapshot: called with every ``Snapshot``. :param stop: asked between chunks; True keeps the partial result.
-    :raises ArgumentError: naming the argument; ``path`` where the checkpoint is of another fit.
+    It is the same fit, so its epsilon is spent once. Other records, another plan or another program are refused, because
+    the same noise must not be added to other sums.
+
+    :param path: the run's folder (``workbench resume`` lists them), or one of its files.
+    :param model: the same model, if it is not from the gallery.
+    :param data: the same records; by default the data set of the same name.
+    :param optimizer: the same optimiser, if the fit had its own.
+    :param over_cap: as for ``workbench.fit``.
+    :param on_snapshot: called with every ``Snapshot``.
+    :param stop: called between chunks of steps; True ends the run and keeps the partial result.
+    :raises ArgumentError: naming the argument; ``path`` if the checkpoint belongs to another fit.
     """
     if on_snapshot is not None:
         _validate.function("on_snapshot", on_snapshot)

@@ -1,4 +1,4 @@
-"""What is written down of one fit while it runs: its spend in the ledger, and checkpoints to go on from."""
+"""What is written about one fit while it runs: its entry in the ledger, and checkpoints to resume from."""
 
 from __future__ import annotations
 
@@ -14,18 +14,9 @@ from typing import Any
 import numpy as np
 
 from workbench._validate import ArgumentError, location
-from workbench.fitting.checkpoints import (
-    FORMAT,
-    Checkpoint,
-    Checkpoints,
-    forget,
-    holds_fit,
-    holds_key,
-    new_folder,
-    repeats_exactly,
-    runs,
-)
-from workbench.fitting.settings import FitSpec
+from workbench.fitting import checkpoints
+from workbench.fitting.checkpoints import Checkpoint, Checkpoints, repeats_exactly
+from workbench.fitting.spec import FitSpec
 from workbench.inference.step import DPVIState
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import LedgerWarning, Reservation, id_of, ledger_for
@@ -36,13 +27,16 @@ __all__ = ["RunLog"]
 
 
 class RunLog:
-    """The ledger's entry and the checkpoints of one fit.
+    """The ledger entry and the checkpoints of one fit.
 
-    :param spec: what is fitted. :param plan: its noise. :param noise_size: coordinates that get it.
-    :param ledger: see ``spending.ledger_for``. :param over_cap: why caps are not kept, None to keep them.
+    :param spec: what is fitted.
+    :param plan: its sampler and noise.
+    :param noise_size: coordinates that get noise.
+    :param ledger: as ``ledger.reservation.ledger_for`` takes it.
+    :param over_cap: the reason to exceed a cap; None to keep caps.
     :param checkpoint: True for a folder under ``checkpoints.runs()``, False for none, or a folder.
-    :param origin: JSON-ready, how whoever asked for the fit can ask for it again.
-    :raises ArgumentError: naming ``ledger`` or ``checkpoint``.
+    :param origin: JSON-ready facts by which the caller can ask for the fit again.
+    :raises ArgumentError: naming ``ledger``, ``checkpoint`` or ``origin``.
     """
 
     def __init__(
@@ -63,12 +57,12 @@ class RunLog:
         self._spec, self._plan = spec, plan
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
-        self._digest = ""  # of the plan (``checkpoints.plan_digest``), from ``begin`` or ``adopt`` on
+        self._digest = ""  # of the plan (``checkpoints.plan_digest``), once ``begin`` or ``adopt`` was called
         book = ledger_for(spec.source, ledger)
         self._again = functools.partial(
             RunLog, spec, plan, noise_size, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
         )
-        self.account = Reservation(
+        self.reservation = Reservation(
             book,
             lambda: id_of(spec.source),
             lambda: [spec.guarantee(plan, plan.settings.iterations, noise_size)],
@@ -84,27 +78,28 @@ class RunLog:
         return self._again()
 
     def _entered_plan(self) -> str:
-        """The plan's digest in the ledger: fits of one plan with one seed count as the same, where they repeat exactly."""
+        """The plan's digest in the ledger, by which fits of one plan and seed count once where they repeat exactly."""
         return self._digest if repeats_exactly(self._spec.device) else f"{self._digest} {uuid.uuid4().hex}"
 
     @property
     def folder(self) -> Path | None:
-        """Where checkpoints of this run are; None before it begins, and where none are written."""
+        """The folder of this run's checkpoints; None before it begins, and if none are written."""
         return None if self._keeper is None else self._keeper.folder
 
     def _folder(self, key: str | None) -> Path:
         chosen = self._checkpoint
-        return new_folder(key) if isinstance(chosen, bool) else chosen.absolute()
+        return checkpoints.new_folder(key) if isinstance(chosen, bool) else chosen.absolute()
 
     def begin(self, digest: Callable[[], str]) -> None:
-        """Reserve what the run spends, or the rest of it; before its first step.
+        """Reserve what the run spends, or the rest of it, before its first step.
 
-        :param digest: of the plan, asked for once where something is written down.
-        :raises CapError: if a cap does not allow it. :raises LedgerError: if it could not be written.
-        :raises ArgumentError: naming ``checkpoint``, if the folder holds another fit; or ``key file``, for a folder of one's
-            own, where checkpoints could neither name their records nor be sealed.
+        :param digest: returns the plan's digest; called once, if something is written.
+        :raises CapError: if a cap does not allow it.
+        :raises LedgerError: if it could not be written.
+        :raises ArgumentError: naming ``checkpoint``, if the folder holds another fit; or ``key file``, if the key that
+            checkpoints in a chosen folder are sealed with cannot be used.
         """
-        if self._keeper is None and not isinstance(self._checkpoint, bool) and holds_fit(self._folder(None)):
+        if self._keeper is None and not isinstance(self._checkpoint, bool) and checkpoints.holds_fit(self._folder(None)):
             raise ArgumentError(
                 "checkpoint", str(self._checkpoint), "holds another fit: name another folder, or resume or delete that fit."
             )  # fmt: skip
@@ -112,25 +107,25 @@ class RunLog:
             self._check_place()
         if not self._digest and self._checkpoint:
             self._digest = digest()
-        elif not self._digest and self.account.ledger is not None:
+        elif not self._digest and self.reservation.ledger is not None:
             try:
                 self._digest = digest()
-            except ArgumentError:  # no key to make it with: a plan of its own, which is never taken for another's
+            except ArgumentError:  # there is no key to make it with: a random name is never taken for another plan's
                 self._digest = uuid.uuid4().hex
-        self.account.begin()
+        self.reservation.begin()
         if self._keeper is None and self._checkpoint:
-            key = self.account.keys[0] if self.account.keys else None
+            key = self.reservation.keys[0] if self.reservation.keys else None
             iterations = self._plan.settings.iterations
-            self._keeper = Checkpoints(self._folder(key), self._facts(key), iterations, self.account.mark)
+            self._keeper = Checkpoints(self._folder(key), self._facts(key), iterations, self.reservation.mark)
 
     def _check_place(self) -> None:
-        """Go without checkpoints where the workbench's own folder cannot be used, as in a container: the fit needs none."""
+        """Do without checkpoints if the workbench's own folder cannot be used, as in a container: the fit needs none."""
         try:
             secret_key()  # seals them
             if self._checkpoint is True:
-                runs().mkdir(mode=0o700, parents=True, exist_ok=True)
-                if not os.access(runs(), os.W_OK):
-                    raise PermissionError(f"{runs()} cannot be written")
+                checkpoints.runs().mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not os.access(checkpoints.runs(), os.W_OK):
+                    raise PermissionError(f"{checkpoints.runs()} cannot be written")
         except (OSError, ArgumentError) as error:
             if self._checkpoint is not True:
                 raise
@@ -138,11 +133,11 @@ class RunLog:
             warnings.warn(f"No checkpoints are written, so a crash would lose the fit: {error}", LedgerWarning, stacklevel=4)
 
     def _facts(self, key: str | None) -> dict[str, Any]:
-        """What ``resuming`` needs to ask for this fit again; nothing that came from a record but the keyed fingerprint."""
-        spec, ledger = self._spec, self.account.ledger
+        """What ``resuming`` needs to prepare this fit again. Of the records it holds only the keyed fingerprint."""
+        spec, ledger = self._spec, self.reservation.ledger
         file = source_file(spec.model)
         return {
-            "format": FORMAT,
+            "format": checkpoints.FORMAT,
             "plan": self._digest,
             "fingerprint": spec.fingerprint,
             "is_public": spec.source.is_public,
@@ -156,21 +151,22 @@ class RunLog:
             "data": spec.source.name,
             "settings": {
                 **dataclasses.asdict(self._plan.settings),
-                **dataclasses.asdict(spec.settings),
-                "device": f"{spec.device.platform}:{spec.device.id}",
+                **spec.run_settings(),
+                "device": spec.settings.device,
             },
-            "has_optimizer": spec.optimizer is not None,
+            "has_optimizer": spec.settings.optimizer is not None,
             "origin": self._origin,
         }
 
     def before_chunk(self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]) -> None:
-        """The run is about to go from ``state`` to step ``limit``.
+        """Write down that the run is about to go from ``state`` to step ``limit``.
 
-        :param progress: facts about the run so far, JSON-ready.
-        :raises OSError: if it cannot be written down, or LedgerError: the chunk must not run then.
+        :param progress: returns JSON-ready facts about the run so far.
+        :raises OSError: if a checkpoint cannot be written; the chunk must not run then.
+        :raises LedgerError: if the ledger cannot be written; the chunk must not run then.
         """
         if self._keeper is None:
-            self.account.mark()
+            self.reservation.mark()
         else:
             self._keeper.before(state, limit, progress)
 
@@ -182,11 +178,13 @@ class RunLog:
         state: DPVIState | None = None,
         params: Mapping[str, np.ndarray] | None = None,
     ) -> str:
-        """The run has ended, or pauses.
+        """Write down that the run has ended or pauses.
 
-        :param taken: steps; None for all that were marked. :param state: to go on from. :param params: released, after all
-            steps.
-        :return: what could not be written, and where the run's key stays; "" where there is neither.
+        :param taken: number of steps taken; None for all that were marked.
+        :param progress: JSON-ready facts about the run.
+        :param state: the state to resume from.
+        :param params: the released parameters, after all steps.
+        :return: what could not be written, and where the run's key stays; "" if there is neither.
         """
         if self._keeper is not None:
             self._keeper.close()
@@ -198,44 +196,40 @@ class RunLog:
                 self._keeper.write(state, int(state.step), progress)
         except (OSError, ArgumentError) as error:
             problems.append(str(error))
-        problems.append(self.account.end(taken))
+        problems.append(self.reservation.end(taken))
         spec = self._spec
         is_secret = spec.privacy.seed is None and not spec.source.is_public
-        if is_secret and self.folder is not None and params is None and holds_key(self.folder):
+        if is_secret and self.folder is not None and params is None and checkpoints.holds_key(self.folder):
             problems.append(
-                f"The run's secret key stays in {self.folder} until it is resumed or forgotten (workbench resume --forget)."
+                f"The run's secret key stays in {self.folder}: resume the run, or delete it with workbench resume --forget."
             )
         return " ".join(problem for problem in problems if problem)
 
     def adopt(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> None:
-        """Go on with the run that ``checkpoint`` is of.
+        """Continue the run of ``checkpoint``.
 
         :param digest: as for ``begin``.
-        :raises ArgumentError: naming ``path``, if it is of other records or another plan.
+        :raises ArgumentError: naming ``path``, if it belongs to other records or another plan.
         """
+        if mismatch := self._mismatch(checkpoint, digest):
+            raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}; start a new fit.")
         facts = checkpoint.facts
-        if facts["fingerprint"] != self._spec.fingerprint:
-            raise ArgumentError(
-                "path",
-                str(checkpoint.path),
-                "is of other records, for which its noise must not be drawn again; begin a new fit.",
-            )
-        self._digest = digest()
-        if facts["plan"] != self._digest:
-            raise ArgumentError(
-                "path",
-                str(checkpoint.path),
-                "is of another plan, version, model or kind of machine, which gives other numbers; begin a new fit.",
-            )
-        if checkpoint.repeats and not repeats_exactly(self._spec.device):
-            raise ArgumentError(
-                "path",
-                str(checkpoint.path),
-                f"is of a fit that ended without a stop on {self._spec.device}, which may not repeat steps to the last "
-                "bit, so that noise which was seen would be drawn for other sums; begin a new fit.",
-            )
         if checkpoint.is_finished:
-            forget(checkpoint.path.parent)  # a kill may have come between the release and this
+            checkpoints.forget(checkpoint.path.parent)  # a kill may have come between the release and this
         if facts["spend"] is not None:
-            self.account.adopt(facts["spend"], facts["step"] if checkpoint.is_finished else None)
-        self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.account.mark)
+            self.reservation.adopt(facts["spend"], facts["step"] if checkpoint.is_finished else None)
+        self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.reservation.mark)
+
+    def _mismatch(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> str:
+        """Why ``checkpoint`` cannot be continued by this fit; "" if it can."""
+        if checkpoint.facts["fingerprint"] != self._spec.fingerprint:
+            return "a fit of other records, to which the same noise must not be added"
+        self._digest = digest()
+        if checkpoint.facts["plan"] != self._digest:
+            return "another plan, version, model or kind of machine, which gives other numbers"
+        if checkpoint.repeats and not repeats_exactly(self._spec.device):
+            return (
+                f"a fit that was interrupted on {self._spec.device}, which may not repeat steps to the last bit, so the "
+                "same noise could be added to other sums"
+            )
+        return ""

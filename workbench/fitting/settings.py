@@ -1,278 +1,340 @@
-"""The settings of a fit from what the caller gave: checked, and completed where something was left out.
+"""The settings of a fit, each in one place: the table that functions, commands, plans and screens are made from.
 
-Nothing is calibrated or compiled here, so a sweep can settle hundreds of fits before it begins.
+A setting is a field of ``Settings``, or of ``Shared`` if all fits of a sweep have the same value. Its type and default are
+the field's, the rest is a ``Setting``. From this table come the signatures and help of ``fit``, ``prepare`` and ``sweep``
+(``takes``), the options of ``workbench fit``, the names in a sweep's plan, and the checks behind the fields of the screen.
+To add a setting, add a field here and read it from ``FitSpec.settings`` where it is used.
+
+The command line reads this module before JAX and NumPy are imported, so checks import what they need when they run.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Any
-
-import jax
-import numpy as np
-import numpyro
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
 
 from workbench import _validate
-from workbench.data import Dataset
-from workbench.data import load as load_data
-from workbench.fitting import defaults
-from workbench.inference._optimizers import check_optimizer
-from workbench.inference.assemble import assemble
-from workbench.inference.clipping import check_clipping
-from workbench.inference.estimators import ESTIMATORS
-from workbench.inference.step import DPVIState, Hyperparameters, Performance, PrivateStep
-from workbench.ledger.fingerprint import fingerprint
-from workbench.models import Model
-from workbench.models import get as get_model
-from workbench.noise.chacha20 import key_from_seed, new_key
-from workbench.privacy.accounting import MAX_EPSILON
-from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
-from workbench.privacy.steps import SAMPLERS
-from workbench.sampling.poisson import MOST_RECORDS
 
-__all__ = ["FitSpec", "RunSettings", "data_named", "device_named", "is_array", "model_named", "resolve"]
+__all__ = [
+    "LedgerSettings", "Setting", "Settings", "Shared", "about", "default_of", "described", "names", "problems_of", "setting",
+    "takes",
+]  # fmt: skip
+
+Check = Callable[[str, Any], Any]  # of an argument's name and its value; returns the value as it is used
+
+P = ParamSpec("P")
+S = TypeVar("S")
+R = TypeVar("R")
 
 _MOST_DRAWS = 1_000_000  # from the posterior, each as large as all global latents
+_WORDS = {"above": "greater than", "at_least": "at least", "below": "less than", "at_most": "at most"}
+_LARGE = 10**6  # a limit that help need not mention
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    """Settings that change the result or what is shown, but not the guarantee.
+class Setting:
+    """What the table says about a setting besides its type and default.
 
-    :param gradient: "aligned" or "vanilla". :param learning_rate: of Adam, or None where an optimiser was given.
-    :param average: the result is the mean of the iterates' second half. :param strategy: how clipped sums are computed.
-    :param physical_size: records held at once. :param draws: number of posterior draws kept. :param device: as JAX names it.
-    :param evaluate_private: compute metrics on evaluation records that are not public ("outside the guarantee").
+    :param help: what it is, as a phrase without a full stop.
+    :param check: returns a value as it is used, or raises ``ArgumentError``. It is not asked about None where that is the
+        default.
+    :param rule: what is used where the value is left out, in words.
+    :param unit: of the value.
+    :param symbol: by which formulas call it.
+    :param changes_guarantee: whether the privacy guarantee depends on it; all others change at most the result.
+    :param is_text: whether the value can be written down, on the command line or in a file.
+    :param values_of: the setting of a fit of which this is a list of values, for a sweep.
     """
 
-    gradient: str
-    learning_rate: float | None
-    average: bool
-    strategy: str
-    physical_size: int | None
-    draws: int
-    device: str
-    evaluate_private: bool
-
-
-def device_named(name: Any) -> jax.Device:
-    """None stands for JAX's first one; "cpu", "gpu", "gpu:1".
-
-    :raises ArgumentError: naming ``device``.
-    """
-    if isinstance(name, jax.Device):
-        return name
-    if name is None:
-        return jax.devices()[0]
-    kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
-    try:
-        if not kind:  # which JAX takes for its first one
-            raise ValueError
-        return {device.id: device for device in jax.devices(kind)}[int(number or 0)]
-    except (RuntimeError, KeyError, ValueError):
-        known = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
-        raise _validate.ArgumentError("device", name, f"no such device; JAX sees {known}.") from None
-
-
-def model_named(model: Any) -> Model:
-    """The model of a name, or the one that was given. :raises ArgumentError: naming ``model``."""
-    chosen = get_model(model) if isinstance(model, str) else model
-    if not isinstance(chosen, Model):
-        raise _validate.ArgumentError("model", model, "must be a name or a workbench.models.Model.")
-    return chosen
-
-
-def data_named(data: Any) -> Dataset:
-    """The data set of a name, or the one that was given. :raises ArgumentError: naming ``data``."""
-    source = load_data(data) if isinstance(data, str) else data
-    if not isinstance(source, Dataset):
-        raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
-    return source
-
-
-@dataclass(frozen=True, repr=False)
-class FitSpec:
-    """What a fit is to be, every setting checked and none left out; made by ``settle``, without calibration.
-
-    :param data: as the model sees it. :param source: as it was given. :param constants: of the model for this data set.
-    :param optimizer: None for Adam with ``settings.learning_rate``.
-    """
-
-    model: Model
-    data: Dataset
-    source: Dataset
-    constants: dict[str, Any]
-    privacy: PrivacySettings
-    settings: RunSettings
-    optimizer: Any
-    device: jax.Device
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Of the records as they were given (``data.fingerprint``)."""
-        return fingerprint(self.source)
-
-    def plan(self) -> PrivacyPlan:
-        """Sampler and noise that keep the promise.
-
-        :raises ArgumentError: if none do.
-        """
-        return make_plan(self.privacy, self.data.num_train)
-
-    def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
-        """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
-        return assemble(
-            self.model.model,
-            self.model.new_guide(),
-            numpyro.optim.Adam if self.optimizer is None else self.optimizer,
-            key,
-            self.data.train,
-            sampler=plan.sampler,
-            mechanism=plan.mechanism,
-            num_records=self.privacy.num_records,
-            estimator=self.settings.gradient,
-            learning_rate=self.settings.learning_rate,
-            performance=Performance(self.settings.strategy, None, self.settings.physical_size),
-            static={**self.model.options, **self.constants},
-        )
-
-    def hyper(self, plan: PrivacyPlan) -> Hyperparameters:
-        """What the step takes as arguments besides state, records and draws."""
-        average_from = self.privacy.iterations // 2 if self.settings.average else None
-        return Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from)
-
-    def begin(self, plan: PrivacyPlan, key: jax.Array) -> tuple[PrivateStep, DPVIState]:
-        """The fit's step, and the state of the run with ``key`` before the first one."""
-        step = self.private_step(plan, key)
-        return step, step.init(key, self.hyper(plan), step.model.initial)
-
-    def program(self, plan: PrivacyPlan) -> Hashable:
-        """Equal for fits whose steps are one compiled program with other ``inference.step.Hyperparameters``.
-
-        Arrays among the constants count by their shapes alone.
-        """
-        settings, model = self.settings, self.model
-        shapes = tuple((array.shape, str(array.dtype)) for array in (*self.data.train, *self.data.evaluation))
-        return (
-            model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,
-            self.privacy.iterations, self.privacy.clipping, plan.sampler, settings.gradient, settings.strategy,
-            settings.physical_size, settings.average, settings.evaluate_private, id(self.optimizer), str(self.device),
-            tuple((name, np.shape(value) if is_array(value) else repr(value)) for name, value in self.constants.items()),
-        )  # fmt: skip
-
-    def new_key(self) -> jax.Array:
-        """The key of one run: a secret one, or the seed's."""
-        return new_key() if self.privacy.seed is None else key_from_seed(self.privacy.seed)
+    help: str
+    check: Check | None = None
+    rule: str = ""
+    unit: str = ""
+    symbol: str = ""
+    changes_guarantee: bool = False
+    is_text: bool = True
+    values_of: str = ""
 
     @property
-    def shows_metrics(self) -> bool:
-        """Whether metrics on the evaluation records are computed: they are public, or the user asked."""
-        return self.data.evaluation_is_public or self.settings.evaluate_private
+    def range(self) -> str:
+        """The limits of a number in words, "" where there are none."""
+        limits = getattr(self.check, "keywords", {})
+        return " and ".join(f"{_WORDS[name]} {limit:g}" for name, limit in limits.items() if limit < _LARGE)
 
-    def guarantee(self, plan: PrivacyPlan, steps_taken: int, dimension: int) -> Guarantee:
-        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates."""
-        caveats = self.data.caveats
-        if self.shows_metrics and not self.data.evaluation_is_public:
-            caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
-        return plan.guarantee(steps_taken=steps_taken, unit=self.data.unit, dimension=dimension, caveats=caveats)
-
-
-def is_array(value: Any) -> bool:
-    """Whether ``value`` is an array, scalars apart."""
-    return bool(getattr(value, "ndim", 0))
+    def phrase(self, default: Any = None) -> str:
+        """Help, range and default in one phrase. :param default: None or False where there is nothing to say about it."""
+        parts = [self.help, f"; {self.range}" if self.range else ""]
+        words = self.rule if default is None or default is False else str(default)
+        return "".join([*parts, f" (default: {words})" if words else ""])
 
 
-def resolve(
-    model: str | Model,
-    data: str | Dataset,
-    *,
-    epsilon: float,
-    delta: float | None = None,
-    iterations: int | None = None,
-    sampling_rate: float | None = None,
-    batch_size: int | None = None,
-    sampler: str = "poisson",
-    relation: str | None = None,
-    clip: float | None = None,
-    clipping: str = "flat",
-    gradient: str = "aligned",
-    optimizer: Any = None,
-    learning_rate: float | None = None,
-    average: bool | None = None,
-    strategy: str = "auto",
-    physical_size: int | None = None,
-    num_records: int | None = None,
-    evaluate_private: bool = False,
-    draws: int = 1000,
-    device: Any = None,
-    seed: int | None = None,
-) -> FitSpec:
-    """Check every setting and choose those that are left out; the arguments are those of ``fit``.
+def setting(default: Any, help: str, check: Check | None = None, **facts: Any) -> Any:
+    """A field with a default; one that must be given is ``field(metadata=described(...))``, which mypy understands."""
+    return field(default=default, metadata=described(help, check, **facts))
 
-    :raises ArgumentError: naming the argument and its value.
+
+def described(help: str, check: Check | None = None, **facts: Any) -> dict[str, Setting]:
+    """The metadata of a field; the arguments are those of ``Setting``."""
+    return {"setting": Setting(help, check, **facts)}
+
+
+# ---- checks ---------------------------------------------------------------------------------------------------------------
+
+
+_number = functools.partial(functools.partial, _validate.number)  # with limits
+_whole = functools.partial(functools.partial, _validate.integer)
+
+
+def _imported(place: str) -> Any:
+    """The object called ``module:name`` in the workbench."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"workbench.{module}"), name)
+
+
+def _one_of(place: str) -> Check:
+    return lambda name, value: _validate.choice(name, value, _imported(place))
+
+
+def _accepted_by(place: str) -> Check:
+    """The value itself, if a function of name and value raises nothing."""
+    return lambda name, value: (_imported(place)(name, value), value)[1]
+
+
+def _strategy(name: str, value: Any) -> str:
+    _imported("inference.clipping:check_clipping")("flat", value)
+    return str(value)
+
+
+def _check_relation(relation: str | None, sampler: str) -> None:
+    if relation is not None:
+        _validate.choice("relation", relation, _imported("privacy.steps:SAMPLERS")[sampler])
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """Settings that are the same for all fits of a sweep."""
+
+    given: ClassVar[frozenset[str]]  # names of the arguments that the caller wrote out
+
+    def __new__(cls, *positional: Any, **named: Any) -> Self:
+        """Note which arguments are given."""
+        self = super().__new__(cls)
+        by_place = [each.name for each in fields(cls) if not each.kw_only]
+        vars(self)["given"] = frozenset([*by_place[: len(positional)], *named])
+        return self
+
+    delta: float | None = setting(
+        None, "probability with which the promise may fail", _number(above=0, below=1),
+        rule="the largest power of ten below 1/N", unit="probability", changes_guarantee=True,
+    )  # fmt: skip
+    relation: str | None = setting(
+        None, "neighbouring relation of the guarantee: add_or_remove_one (poisson), replace_one (the other samplers) or "
+        "replace_special (shuffle only)", _one_of("privacy.steps:SENSITIVITY"), rule="the sampler's", changes_guarantee=True,
+    )  # fmt: skip
+    clipping: str = setting(
+        "flat", "how a record's gradient is brought to norm C: flat cuts longer ones, automatic scales all to nearly C, "
+        "per_leaf cuts each parameter's part to its share of C", _one_of("noise.mechanism:CLIPPINGS"),
+        changes_guarantee=True,
+    )  # fmt: skip
+    average: bool | None = setting(
+        None, "return the mean of the iterates of the run's second half instead of the last one; costs no privacy",
+        _validate.flag, rule="the model's advice, else yes",
+    )  # fmt: skip
+    strategy: str = setting(
+        "auto", "how clipped sums are computed: auto, bookkeeping, vmap or loop; changes speed and memory only", _strategy
+    )
+    physical_size: int | None = setting(
+        None, "records held in memory at once; larger minibatches are summed in parts", _whole(at_least=1), unit="records",
+        rule="the whole minibatch",
+    )  # fmt: skip
+    evaluate_private: bool = setting(
+        False, "also compute metrics on private evaluation records, outside the guarantee", _validate.flag
+    )
+    device: Any = setting(
+        None, "where to run: cpu, gpu or gpu:1", _accepted_by("fitting.devices:check_device"), rule="JAX's first device"
+    )
+
+    def __post_init__(self) -> None:
+        """Check every value.
+
+        :raises ArgumentError: naming the argument and its value.
+        """
+        for each in fields(self):
+            check, value = _about(each).check, getattr(self, each.name)
+            if check is not None and not (value is None and each.default is None):
+                object.__setattr__(self, each.name, check(each.name, value))
+
+    def passed_to(self, table: Callable[..., Any]) -> dict[str, Any]:
+        """The given arguments that ``table`` has too."""
+        known: Any = table
+        return {each.name: getattr(self, each.name) for each in fields(known) if each.name in self.given}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Shared):
+    """The settings of one fit. None stands for a value that is to be chosen; in ``FitSpec.settings`` all are."""
+
+    epsilon: float = field(
+        metadata=described("privacy loss of the whole run", _number(above=0, at_most=100), changes_guarantee=True)
+    )
+    iterations: int | None = setting(
+        None, "number of planned steps T; the noise is calibrated to all of them", _whole(at_least=1, at_most=2**31 - 1),
+        rule="the model's advice, else 100 times the cube root of N", unit="steps", symbol="T", changes_guarantee=True,
+    )  # fmt: skip
+    sampling_rate: float | None = setting(
+        None, "probability q with which a record enters a step", _number(above=0, at_most=1),
+        rule="the model's advice, else 0.1, but no more than 1000 records", unit="probability", symbol="q",
+        changes_guarantee=True,
+    )  # fmt: skip
+    batch_size: int | None = setting(
+        None, "records in a minibatch (for poisson: expected number), instead of the sampling rate", _whole(at_least=1),
+        unit="records", symbol="B", changes_guarantee=True,
+    )  # fmt: skip
+    sampler: str = setting(
+        "poisson", "how minibatches are drawn: poisson, without_replacement or shuffle", _one_of("privacy.steps:SAMPLERS"),
+        changes_guarantee=True,
+    )  # fmt: skip
+    clip: float | None = setting(
+        None, "clipping norm C, the largest norm of one record's gradient", _number(at_least=1e-12),
+        rule="the model's advice, else 1", symbol="C", changes_guarantee=True,
+    )  # fmt: skip
+    num_records: int | None = setting(
+        None, "number of training records N as publicly declared", _whole(at_least=2, at_most=2**30 - 1), unit="records",
+        rule="the exact number", symbol="N", changes_guarantee=True,
+    )  # fmt: skip
+    seed: int | None = setting(
+        None, "seed of a reproducible run, whose noise can be predicted by anyone who knows it", _validate.seed,
+        rule="secret randomness", changes_guarantee=True,
+    )  # fmt: skip
+    gradient: str = setting(
+        "aligned", "gradient estimator: aligned, or vanilla for comparison", _one_of("inference.estimators:ESTIMATORS")
+    )
+    learning_rate: float | None = setting(
+        None, "learning rate of Adam", _number(above=0), rule="the model's advice, else 1 / sqrt(T)"
+    )
+    optimizer: Any = setting(
+        None, "optimiser of numpyro.optim or optax", _accepted_by("inference._optimizers:check_optimizer"), rule="Adam",
+        is_text=False,
+    )  # fmt: skip
+    draws: int = setting(1000, "number of posterior draws to keep", _whole(at_least=2, at_most=_MOST_DRAWS), unit="draws")
+
+    def __post_init__(self) -> None:
+        """Check every value, and those that exclude each other.
+
+        :raises ArgumentError: naming the argument and its value.
+        """
+        super().__post_init__()
+        _check_relation(self.relation, self.sampler)
+        if self.optimizer is not None and self.learning_rate is not None:
+            raise _validate.ArgumentError(
+                "learning_rate", self.learning_rate, "is Adam's: set the learning rate of the optimizer itself."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerSettings:
+    """Where fits on private records are entered."""
+
+    ledger: Any = setting(
+        None,
+        "ledger in which fits on private records are entered: a path or a ``Ledger``, or False for none",
+        rule="your own",
+    )
+    over_cap: str | None = setting(None, "reason to exceed the cap on what may be spent on the records; the ledger keeps it")
+
+
+# ---- what is made from it -------------------------------------------------------------------------------------------------
+
+
+def names(table: type = Settings) -> tuple[str, ...]:
+    """The names of a table's settings: the required first, then those that change the guarantee."""
+
+    def place(each: Field[Any]) -> tuple[bool, bool]:
+        return each.default is not MISSING, not _about(each).changes_guarantee
+
+    return tuple(each.name for each in sorted(fields(table), key=place))
+
+
+def about(name: str, table: type = Settings) -> Setting:
+    """What ``table`` says about a setting."""
+    return _about(_field(name, table))
+
+
+def default_of(name: str, table: type = Settings) -> Any:
+    """The default of a setting; ``dataclasses.MISSING`` where it must be given."""
+    return _field(name, table).default
+
+
+def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """``{setting: what is wrong with it}`` of some values, as far as is known without model and data."""
+    found = {}
+    for name, value in values.items():
+        check = about(name).check
+        if check is not None and not (value is None and default_of(name) is None):
+            try:
+                check(name, value)
+            except _validate.ArgumentError as error:
+                found[name] = error.expectation
+    if "relation" in values and not {"relation", "sampler"} & found.keys():
+        try:
+            _check_relation(values["relation"], values.get("sampler", default_of("sampler")))
+        except _validate.ArgumentError as error:
+            found["relation"] = error.expectation
+    return found
+
+
+def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P, R]]:
+    """Make a function of ``arguments``, a dataclass of settings, one that takes its fields as arguments.
+
+    Its signature and the ``:param:`` lines of its docstring are those of the fields. Type checkers see the same signature,
+    because they take it from the dataclass.
     """
-    _validate.choice("gradient", gradient, ESTIMATORS)
-    _validate.choice("sampler", sampler, SAMPLERS)
-    check_clipping(clipping, strategy)
-    draws = _validate.integer("draws", draws, at_least=2, at_most=_MOST_DRAWS)
-    epsilon = _validate.number("epsilon", epsilon, above=0, at_most=MAX_EPSILON)
-    if iterations is not None:
-        iterations = _validate.integer("iterations", iterations, at_least=1, at_most=2**31 - 1)
-    if physical_size is not None:
-        physical_size = _validate.integer("physical_size", physical_size, at_least=1)
-    evaluate_private = _validate.flag("evaluate_private", evaluate_private)
-    if average is not None:
-        average = _validate.flag("average", average)
-    if optimizer is not None:
-        check_optimizer("optimizer", optimizer)
-        if learning_rate is not None:
-            raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
-    where = device_named(device)
-    chosen, source = model_named(model), data_named(data)
-    dataset = chosen.view(source)
-    constants = dict(chosen.constants(dataset))
 
-    given = dataset.num_train if num_records is None else num_records
-    declared = _validate.integer("num_records", given, at_least=2, at_most=MOST_RECORDS)
-    batched = declared if sampler == "poisson" else dataset.num_train
-    chosen_settings = defaults.complete(
-        {
-            "iterations": iterations,
-            "sampling_rate": sampling_rate,
-            "batch_size": batch_size,
-            "clip": clip,
-            "learning_rate": learning_rate,
-            "average": average,
-        },
-        chosen.advice(dataset, batched, epsilon),
-        batched,
-    )
-    iterations = chosen_settings["iterations"]
-    privacy = PrivacySettings(
-        epsilon=epsilon,
-        delta=default_delta(declared) if delta is None else delta,
-        iterations=iterations,
-        sampling_rate=sampling_rate_of(chosen_settings["sampling_rate"], chosen_settings["batch_size"], batched),
-        sampler=sampler,
-        clip=chosen_settings["clip"],
-        clipping=clipping,
-        num_records=declared,
-        seed=seed,
-        relation=relation,
-    )
-    if optimizer is None:
-        learning_rate = _validate.number("learning_rate", chosen_settings["learning_rate"], above=0)
-    settings = RunSettings(
-        gradient=gradient,
-        learning_rate=learning_rate,
-        average=_validate.flag("average", chosen_settings["average"]),
-        strategy=strategy,
-        physical_size=physical_size,
-        draws=draws,
-        device=f"{where.platform}:{where.id} ({where.device_kind})",
-        evaluate_private=evaluate_private,
-    )
-    return FitSpec(chosen, dataset, source, constants, privacy, settings, optimizer, where)
+    def decorate(function: Callable[[S], R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*positional: P.args, **named: P.kwargs) -> R:
+            if unknown := sorted(named.keys() - signature.parameters.keys()):
+                raise _validate.unknown_name("settings", unknown[0], signature.parameters)
+            try:
+                signature.bind(*positional, **named)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
+            return function(arguments(*positional, **named))
+
+        table: Any = arguments
+        parameters, types = inspect.signature(arguments).parameters, get_type_hints(table)
+        shown = [parameters[name].replace(annotation=types[name]) for name in names(table)]
+        shown.sort(key=lambda parameter: parameter.kind)  # stable: what may be given by place comes first
+        returned = get_type_hints(function)["return"]
+        signature = inspect.Signature(shown, return_annotation=returned)
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__annotations__ = {each.name: each.annotation for each in shown} | {"return": returned}
+        lines = [_documented(each.name, table) for each in shown]
+        call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), *lines])
+        return call
+
+    return decorate
+
+
+def _documented(name: str, table: type) -> str:
+    default = default_of(name, table)
+    phrase = about(name, table).phrase(default if isinstance(default, (int, str)) and default is not True else None)
+    text = f":param {name}: {phrase[:1].upper()}{phrase[1:]}."
+    return textwrap.fill(text, 100, subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _field(name: str, table: type) -> Field[Any]:
+    return next(each for each in fields(table) if each.name == name)
+
+
+def _about(each: Field[Any]) -> Setting:
+    found: Setting = each.metadata["setting"]
+    return found

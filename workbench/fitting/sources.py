@@ -1,4 +1,4 @@
-"""Models and tables by the names and files that people give them, in the shell and in plans of sweeps."""
+"""Models and tables by name or file, as users name them in the shell and in plans of sweeps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["group_features", "is_file", "model", "table"]
 
 
 def is_file(text: str) -> bool:
-    """Whether ``text`` is to be read as the name of a file; data sets of the workbench have neither dots nor slashes."""
+    """Whether ``text`` names a file. Names of the workbench's data sets have neither dots nor slashes."""
     return "." in text or os.sep in text
 
 
 def model(text: str, options: Mapping[str, Any], folder: str | Path = "") -> Any:
-    """The name of a model as it is; the ``Model`` where options are set, or of a file, which is run.
+    """Find a model: a name without options is returned as it is, else the ``Model``. A model's file is run.
 
-    :param folder: where a relative FILE.py or FILE.py:NAME begins.
+    :param folder: the folder that a relative FILE.py or FILE.py:NAME is relative to.
     :raises ArgumentError: naming ``model``, or the option.
     """
     from workbench import models
@@ -31,7 +31,7 @@ def model(text: str, options: Mapping[str, Any], folder: str | Path = "") -> Any
 
 
 def table(argument: str, path: str | Path) -> Any:
-    """The table of a CSV file. :raises ArgumentError: naming ``argument``."""
+    """Read the table in a CSV file. :raises ArgumentError: naming ``argument``."""
     from workbench.data.files import read_csv
 
     try:
@@ -41,7 +41,7 @@ def table(argument: str, path: str | Path) -> Any:
 
 
 def group_features(path: str | Path) -> Any:
-    """A table of public facts about groups, its first column their names.
+    """Read a table of public facts about groups, whose first column has their names.
 
     :raises ArgumentError: naming ``group_features``.
     """

@@ -1,4 +1,4 @@
-"""Many fits over a grid of settings: what to run, together or on a cluster, kept in one file, as a table and figures."""
+"""Many fits over a grid of settings, stepped together or on a cluster, kept in one file, with tables and figures."""
 
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.sweeping import BudgetError, sweep

@@ -1,4 +1,4 @@
-"""SQLite files of the workbench's own: readable for their owner alone, known by their header, made where missing."""
+"""The workbench's SQLite files: readable only by their owner, recognised by their header, created if missing."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ __all__ = ["create_file", "prepare"]
 
 
 def create_file(path: Path) -> None:
-    """An empty file for ``sqlite3.connect`` if there is none, with permissions that SQLite's others take over."""
+    """Create an empty file for ``sqlite3.connect`` if there is none; SQLite's other files get its permissions."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def prepare(database: sqlite3.Connection, *, application: int, version: int, statements: Sequence[str]) -> None:
-    """Make the tables of an empty database, or prove that it has them.
+    """Create the tables of an empty database, or check that it has them.
 
-    :param application: number in the file's header that tells whose it is. :param version: of the tables' form.
-    :param statements: SQL that makes the tables; each must do no harm where another process was first.
-    :raises sqlite3.DatabaseError: if it is a database of something else or of another version.
+    :param application: number in the file's header that identifies the program.
+    :param version: of the form of the tables.
+    :param statements: SQL that creates the tables; each must be harmless if another process was first.
+    :raises sqlite3.DatabaseError: if it is a database of another program or version.
     """
     (found,), (tables,) = (
         database.execute(text).fetchone() for text in ("PRAGMA application_id", "SELECT count(*) FROM sqlite_master")
     )
     if tables and found != application:
-        raise sqlite3.DatabaseError("it is a database of something else")
+        raise sqlite3.DatabaseError("it is a database of another program")
     if tables:
         (form,) = database.execute("PRAGMA user_version").fetchone()
         if form != version:

@@ -1,7 +1,7 @@
 """Groups of fits on other processes or machines: a concurrent.futures executor or a dask.distributed Client.
 
-Pieces of groups are tasks. Whoever works on one draws its own secret keys; records go out with the task, and only releases
-and metrics come back. A worker that dies takes its task along, which is given out again and counts twice.
+A task is a piece of a group. The worker that runs it draws its own secret keys. Records go out with the task, and only
+releases and metrics come back. If a worker dies, its task is submitted again and its fits are charged twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 
 from workbench import _validate, _workers
-from workbench.fitting.settings import device_named
+from workbench.fitting.devices import device_named
 from workbench.ledger.ledger import LedgerError
 from workbench.models import registry
 from workbench.sweeps.running import Outcome, Run, run_group
@@ -29,20 +29,23 @@ from workbench.sweeps.store import LOST
 
 __all__ = ["LostExecutorError", "Processes", "Workers", "as_workers", "run_on"]
 
-_RETRIES = 3  # of a task whose worker died
+_RETRIES = 3  # runs of a task whose workers die
 _POLL_SECONDS = 0.1
-_ASK_SECONDS, _PATIENCE_SECONDS = 2.0, 30.0  # how often workers are counted, and how long for one to come back
+_ASK_SECONDS, _PATIENCE_SECONDS = 2.0, 30.0  # between two counts of workers, and until one must be back
 
 
 class LostExecutorError(ConnectionError):
-    """The executor is gone. What had finished is kept; a sweep with the same store goes on from there."""
+    """The executor is gone. Finished fits are kept; another sweep with the same store continues from there."""
 
 
 class Workers(NamedTuple):
-    """Who does the work. ``pool``: takes tasks; ``number()``: how many there are now.
+    """The workers that run tasks.
 
-    ``queues``: takes any number of tasks, as a scheduler does that moves them; else it gets one a worker, so that no more
-    than these can be lost. ``heals``: whether a task that is lost leaves the others alone.
+    :param pool: takes tasks.
+    :param number: returns how many workers there are now.
+    :param queues: whether the pool may get any number of tasks, like a scheduler that moves them. Otherwise it gets one for
+        each worker, so that no more can be lost.
+    :param heals: whether the loss of a task leaves the other tasks alone.
     """
 
     pool: Executor
@@ -52,11 +55,11 @@ class Workers(NamedTuple):
 
 
 class Processes(Executor):
-    """Processes of this machine, each a pool of its own: one that dies takes its own task along, and another begins.
+    """Processes on this machine. If one dies, only its own task is lost, and another process begins.
 
     They end with this object, and with this process however it ends.
 
-    :param number: how many.
+    :param number: the number of processes.
     """
 
     def __init__(self, number: int) -> None:
@@ -65,11 +68,11 @@ class Processes(Executor):
 
     @property
     def number(self) -> int:
-        """How many there are."""
+        """The number of processes."""
         return len(self._slots)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
-        """As any executor's, but one task a process: there must be one that is free."""
+        """Submit a task to a process that is free; there must be one."""
         place = next(place for place, (_, task) in enumerate(self._slots) if task is None or task.done())
         pool, _ = self._slots[place]
         try:
@@ -87,7 +90,7 @@ class Processes(Executor):
         return task
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all of them, also amid a task."""
+        """End all processes, even in the middle of a task."""
         for process in set(multiprocessing.active_children()) - self._before:
             process.terminate()
         for pool, _ in self._slots:
@@ -96,7 +99,7 @@ class Processes(Executor):
 
 
 def as_workers(executor: Any) -> Workers:
-    """The workers of an executor or of a dask Client.
+    """The workers of an executor or a dask Client.
 
     :raises ArgumentError: naming ``executor``.
     """
@@ -113,7 +116,7 @@ def as_workers(executor: Any) -> Workers:
     if isinstance(executor, Executor):
         return Workers(executor, lambda: getattr(executor, "_max_workers", None) or 1)
     raise _validate.ArgumentError(
-        "executor", executor, "must be a dask.distributed Client or a concurrent.futures executor, or None."
+        "executor", executor, "must be a dask.distributed Client, a concurrent.futures executor or None."
     )
 
 
@@ -127,12 +130,15 @@ def run_on(
     before: Callable[[Sequence[Run]], None] = lambda runs: None,
     lost: Callable[[Sequence[Run]], None] = lambda runs: None,
 ) -> Iterator[list[Outcome]]:
-    """Run all groups and yield what came of each piece, as they come; ends early after a stop.
+    """Run all groups and yield the outcomes of each piece when it ends. A stop ends it early.
 
-    :param device: as ``workbench.fit`` takes it; None for each worker's first one.
-    :param before: called with each piece before it is sent. :param lost: called with each one that was lost, before it is
-        sent again or the executor is given up.
-    :raises LostExecutorError: if the executor is gone. :raises ArgumentError: if a model cannot be sent.
+    :param max_lanes: the most fits in a piece.
+    :param stop: returns True to end early.
+    :param device: as for ``workbench.fit``; None for each worker's first device.
+    :param before: called with each piece before it is sent.
+    :param lost: called with each piece that was lost, before it is sent again or the executor is given up.
+    :raises LostExecutorError: if the executor is gone.
+    :raises ArgumentError: if a model cannot be sent.
     """
     patience = _Patience(workers.number)
     _check_models(workers.pool, groups)
@@ -186,44 +192,44 @@ def run_on(
 
 
 def _is_death(error: Exception) -> bool:
-    """Whether a task is over because its worker is: of one process, or as distributed calls it."""
+    """Whether a task ended because its worker died, in a pool of one process or in dask."""
     return isinstance(error, BrokenProcessPool) or type(error).__name__ == "KilledWorker"
 
 
 class _Patience:
-    """Whether there is anybody left to wait for: tasks that no worker can take would wait for ever."""
+    """Decides when to give up: tasks that no worker can take would wait forever."""
 
     def __init__(self, count: Callable[[], int]) -> None:
         self._count = count
         self._asked = self._seen = time.monotonic()
 
     def ask(self) -> None:
-        """:raises LostExecutorError: if no worker was there for a while."""
+        """Check for workers. :raises LostExecutorError: if there was none for a while."""
         now = time.monotonic()
         if now - self._asked < _ASK_SECONDS:
             return
         self._asked = now
         try:
             there = self._count()
-        except Exception as error:  # whatever a client without its scheduler raises
+        except Exception as error:  # a client without its scheduler may raise anything
             raise LostExecutorError(f"{type(error).__name__}: {error}") from error
         if there:
             self._seen = now
         elif now - self._seen > _PATIENCE_SECONDS:
-            raise LostExecutorError(f"no worker has been there for {_PATIENCE_SECONDS:.0f} s")
+            raise LostExecutorError(f"there was no worker for {_PATIENCE_SECONDS:.0f} s")
 
 
 def _pieces(group: Sequence[Run], workers: int, max_lanes: int | None) -> list[Sequence[Run]]:
-    """A part of the group for each worker: each compiles the steps once."""
+    """One part of the group for each worker, which compiles the steps once."""
     size = max(1, min(math.ceil(len(group) / workers), max_lanes or len(group)))
     return [group[first : first + size] for first in range(0, len(group), size)]
 
 
 def _submit(executor: Executor, piece: Sequence[Run], options: tuple[int | None, str | None]) -> Future[list[Outcome]]:
-    # a device is an object of this process
+    # a device is an object that exists only in this process
     packed: Any = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, device=None)) for run in piece]
     file = registry.source_file(piece[0].spec.model)
-    if file is not None:  # the functions in it can be unpickled when it has run
+    if file is not None:  # its functions can be unpickled only after it has run
         packed = pickle.dumps(packed)
     try:
         return executor.submit(_work, file, packed, *options, is_process=isinstance(executor, ProcessPoolExecutor))
@@ -232,7 +238,7 @@ def _submit(executor: Executor, piece: Sequence[Run], options: tuple[int | None,
 
 
 def _check_models(executor: Executor, groups: Sequence[Sequence[Run]]) -> None:
-    """That the models can be sent; dask sends what pickle alone cannot.
+    """Check that the models can be sent. Dask can send what pickle alone cannot.
 
     :raises ArgumentError: naming ``executor``.
     """
@@ -241,7 +247,7 @@ def _check_models(executor: Executor, groups: Sequence[Sequence[Run]]) -> None:
             pickle.dumps(group[0].spec.model)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise _validate.ArgumentError(
-                "executor", executor, f"the model cannot be sent to another process ({error}): put its functions into a "
+                "executor", executor, f"the model cannot be sent to another process ({error}): put its functions in a "
                 "module that can be imported.",
             ) from None  # fmt: skip
 
@@ -249,9 +255,10 @@ def _check_models(executor: Executor, groups: Sequence[Sequence[Run]]) -> None:
 def _work(
     file: Path | None, packed: Any, max_lanes: int | None, device_name: str | None, is_process: bool = False
 ) -> list[Outcome]:
-    """What a worker does.
+    """Run a task in a worker.
 
-    :param file: of the model, where it is in one that the worker has to run. :param is_process: of a pool on this machine.
+    :param file: the model's file, if the worker has to run one.
+    :param is_process: whether the worker is a process of a pool on this machine.
     """
     if is_process:
         _workers.end_with_parent()

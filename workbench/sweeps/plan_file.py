@@ -1,4 +1,4 @@
-"""A sweep's plan from a YAML, TOML or JSON file: a mapping of the arguments of ``workbench.sweep``.
+"""The plan of a sweep in a YAML, TOML or JSON file: a mapping of the arguments of ``workbench.sweep``.
 
 model: logistic
 data: {file: clinic.csv, target: ill, bounds: {age: [0, 120], dose: [0, 200]}}
@@ -22,27 +22,27 @@ import yaml
 from workbench import _validate
 from workbench import data as data_sets
 from workbench.fitting import sources
-from workbench.sweeps import sweeping
+from workbench.fitting.settings import names
+from workbench.sweeps.plan import SweepPlan
 
 __all__ = ["read"]
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Keyword arguments of ``sweeping.prepare`` from a plan; relative paths in it begin at its folder.
+    """Read a plan as keyword arguments of ``sweeping.prepare``. Relative paths are relative to the plan's folder.
 
-    A model is a name, FILE.py or FILE.py:NAME (the file is run), or a mapping of ``name`` and options. Data are a name or
-    a file; or a mapping of ``name`` and the arguments of ``workbench.data.load``, of ``file`` and those of
-    ``workbench.data.from_file``, or of ``generate`` (hierarchical or mixture, made up anew for every seed) and those of that
-    function. In their place, bounds and schema may name a YAML, TOML or JSON file, group features a CSV file.
+    A model is a name, FILE.py or FILE.py:NAME (the file is run), or a mapping of ``name`` and options. Data are a name, a
+    file or a mapping: ``name`` with the arguments of ``workbench.data.load``, ``file`` with those of
+    ``workbench.data.from_file``, or ``generate`` (hierarchical or mixture, made up again for every seed) with those of that
+    function. Bounds and schema may be the name of a YAML, TOML or JSON file, group features that of a CSV file.
 
-    :raises ArgumentError: naming ``plan`` and its file, or the argument in it that cannot be used.
+    :raises ArgumentError: naming ``plan`` and its file, or the argument that cannot be used.
     """
     file = Path(path).expanduser()
     plan = _mapping("plan", file)
-    arguments = {*_parameters(sweeping.prepare), *sweeping._SHARED}
-    _check_known("plan", plan, arguments)
+    _check_known("plan", plan, names(SweepPlan))
     if "epsilons" not in plan:
-        raise _validate.ArgumentError("epsilons", None, f"{file.name} must list one or more.")
+        raise _validate.ArgumentError("epsilons", None, f"{file.name} must have one or more.")
     forms: dict[str, Callable[[Any, Path], Any]] = {
         "model": _model, "models": _models, "data": _data, "store": lambda value, folder: folder / _path("store", value),
         "ledger": lambda value, folder: value is not False and folder / _path("ledger", value),
@@ -54,7 +54,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values as YAML 1.2 has them: 1e-5 is a number; no, 12:30, 007 and dates are text."""
+    """Reads plain values as YAML 1.2 defines them: 1e-5 is a number; no, 12:30, 007 and dates are text."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
@@ -74,7 +74,7 @@ for _kind, _form, _first in (
 
 def _yaml(text: str) -> Any:
     try:
-        return yaml.load(text, _Loader)  # a SafeLoader: no tag makes an object
+        return yaml.load(text, _Loader)  # a SafeLoader: tags create no objects
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
         raise ValueError(f"{error.problem}{line}") from None
@@ -86,7 +86,7 @@ _FORMATS: dict[str, Callable[[str], Any]] = {".yaml": _yaml, ".yml": _yaml, ".to
 
 
 def _mapping(argument: str, file: Path) -> dict[str, Any]:
-    """What a file says. :raises ArgumentError: naming ``argument``, with the line where it cannot be read."""
+    """Read a file. :raises ArgumentError: naming ``argument``, with the line that cannot be read."""
     if not file.is_file():
         raise _validate.ArgumentError(argument, str(file), "no such file.")
     reader = _FORMATS.get(file.suffix.lower())
@@ -110,13 +110,14 @@ def _mapping(argument: str, file: Path) -> dict[str, Any]:
 
 
 _MOST_BYTES, _MOST_VALUES, _DEEPEST = 2**25, 10**6, 50
-_TOO_DEEP = f"is nested more than {_DEEPEST} times."
+_TOO_DEEP = f"is nested more than {_DEEPEST} levels deep."
 
 
 def _check_size(found: Any) -> None:
-    """That a message can show a value: a YAML file of a few lines may stand for thousands of millions of them.
+    """Check that a message can show a value: a YAML file of a few lines can expand to billions of values.
 
-    :raises ValueError: saying what there is too much of. :raises RecursionError: if it is nested too deep.
+    :raises ValueError: if there are too many values.
+    :raises RecursionError: if they are nested too deeply.
     """
     layer, number = [found], 0
     for _ in range(_DEEPEST + 1):
@@ -153,7 +154,7 @@ def _model(given: Any, folder: Path) -> Any:
 
 
 def _data(given: Any, folder: Path) -> Any:
-    """A name, a ``Dataset``, or a function that makes one up."""
+    """A ``Dataset``, or a function that makes one up."""
     if isinstance(given, str):
         given = {"file" if sources.is_file(given) else "name": given}
     for kind, read_kind in {"file": _from_file, "generate": _generated, "name": _named}.items():
@@ -180,7 +181,7 @@ def _generated(name: str, options: dict[str, Any], folder: Path) -> Any:
 def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
     file = folder / _path("file", name)
     known = _parameters(data_sets.from_frame)
-    if file.suffix.lower() == ".npz":  # where target and groups are arrays
+    if file.suffix.lower() == ".npz":  # its target and groups are arrays
         known = (known | _parameters(data_sets.from_arrays) | _parameters(data_sets.from_images)) - {"target", "group"}
     _check_known("data", options, known - {"frame", "x", "y", "images", "labels", "evaluation"})
     for argument in ("bounds", "schema"):
@@ -190,12 +191,12 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
         options["group_features"] = sources.group_features(folder / _path("group_features", options["group_features"]))
     try:
         return data_sets.from_file(file, **options)
-    except TypeError as error:  # an .npz holds a table or images: each takes some of these
+    except TypeError as error:  # an .npz holds a table or images, which take different arguments
         raise _validate.ArgumentError("data", str(file), f"{error}.") from None
 
 
 def _parameters(function: Callable[..., Any]) -> set[str]:
-    """Names of the arguments that may be given by keyword and stand for one value."""
+    """The names of a function's arguments, except ``**``."""
     parameters = inspect.signature(function).parameters.values()
     return {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
 

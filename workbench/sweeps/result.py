@@ -1,4 +1,4 @@
-"""The table of a sweep, its figures, and the way from a row to the fit that it stands for."""
+"""The result of a sweep: its table, its figures, and the fit of each row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from workbench import _csv, _validate
 from workbench._lazy import pd
 from workbench.ledger.composition import TotalPrivacy
-from workbench.sweeps.grid import DP, Cell, Grid
+from workbench.sweeps.grid import Cell, Grid
+from workbench.sweeps.plan import DP
 from workbench.sweeps.store import COLUMNS, Store
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ _WORDS = {
 
 
 class SweepResult:
-    """What a sweep found, finished or not.
+    """The result of a sweep, finished or not.
 
-    :ivar total: what all its fits spend together on private records; None where the records are public.
-    :ivar statement: that in plain words. :ivar state: "done", "stopped", "interrupted" or "planned".
+    :ivar total: what all its fits spend together on private records; None if the records are public.
+    :ivar statement: the same in words.
+    :ivar status: "done", "stopped", "interrupted" or "planned".
     :ivar message: why it was interrupted.
     """
 
@@ -44,19 +46,19 @@ class SweepResult:
         store: Store,
         total: TotalPrivacy | None,
         statement: str,
-        state: str,
+        status: str,
         message: str,
     ) -> None:
         self._grid, self._cells, self._store = grid, cells, store
-        self.total, self.statement, self.state, self.message = total, statement, state, message
+        self.total, self.statement, self.status, self.message = total, statement, status, message
         self._rows = store.rows(list(cells))
 
     def __repr__(self) -> str:
         done = sum(row["state"] == "done" for row in self._rows)
-        return f"SweepResult({done} of {len(self._cells)} fits done, {self.state})"
+        return f"SweepResult({done} of {len(self._cells)} fits done, {self.status})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: figure, table and what the sweep spent."""
+        """Figure, table and what the sweep spent, for notebooks."""
         from workbench.plots.style import png_tag
 
         parts = [f"<p>{html.escape(self.statement)}</p>"]
@@ -66,10 +68,10 @@ class SweepResult:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a finished, failed or refused fit: its settings, metrics, time and state.
+        """One row for each finished, failed or refused fit: its settings, metrics, time and state.
 
-        Columns are those of the store (``workbench.sweeps.store.COLUMNS``), with one for each metric; ``label`` says what
-        the metrics are. Row numbers are those that ``fit`` takes.
+        The columns are those of the store (``workbench.sweeps.store.COLUMNS``) and one for each metric. ``label`` says
+        whether the metrics may be shown. ``fit`` takes the row numbers.
         """
         rows = [
             {name: value for name, value in row.items() if name not in _LEFT_OUT}
@@ -85,23 +87,25 @@ class SweepResult:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that there are, the one that figures show by themselves first."""
+        """The names of the metrics; figures show the first one by default."""
         names = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
         late = ("log_likelihood", "elbo")
         return tuple(sorted(names, key=lambda name: (late.index(name) + 1 if name in late else 0, names.index(name))))
 
     def plot(self, metric: str | None = None, *, x: str | None = None, title: str = "") -> Figure:
-        """A metric over epsilon as box plots, or over N, T, C ... as means with their spread; baselines as lines.
+        """Plot a metric over epsilon as box plots, or over N, T, C ... as means with their spread; baselines as lines.
 
-        :param metric: one of ``metrics``. :param x: "epsilon", "num_records", "iterations", "clip", "learning_rate" or
-            "sampling_rate"; by default the first of them that has several values.
-        :raises ArgumentError: naming ``metric`` or ``x``; or where no fit has metrics yet.
+        :param metric: one of ``metrics``.
+        :param x: "epsilon", "num_records", "iterations", "clip", "learning_rate" or "sampling_rate"; by default the first of
+            them that has several values.
+        :param title: of the figure.
+        :raises ArgumentError: naming ``metric`` or ``x``, also if no fit has metrics yet.
         """
         from workbench.plots import trend_figure, utility_figure
 
         if not self.metrics:
             raise _validate.ArgumentError(
-                "metric", metric, "no finished fit has any: metrics on private evaluation records are computed only with "
+                "metric", metric, "no finished fit has metrics: they are computed on private evaluation records only with "
                 "evaluate_private=True.",
             )  # fmt: skip
         metric = self.metrics[0] if metric is None else _validate.choice("metric", metric, self.metrics)
@@ -110,7 +114,7 @@ class SweepResult:
         private = table[table["method"] == DP].copy()
         if private.empty:
             raise _validate.ArgumentError("metric", metric, "no finished private fit has it.")
-        # what the plan varies: the default of C, say, may follow epsilon by itself
+        # only what the plan varies: the default of C, for example, may follow epsilon
         varying = [*(["epsilon"] if len(self._grid.epsilons) > 1 else []), *self._grid.varying]
         if x is None:
             x = next((name for name in AXES if name in varying), "epsilon")
@@ -135,7 +139,7 @@ class SweepResult:
         )  # fmt: skip
 
     def _own_options(self, number: int) -> str:
-        """The options of a row's model in which it differs from others of that name."""
+        """The options in which a row's model differs from others of the same name."""
         mine, model = self._rows[number]["options"], self._rows[number]["model"]
         others = [row["options"] for row in self._rows if row["model"] == model]
         return ", ".join(f"{name} {value}" for name, value in mine.items() if any(other[name] != value for other in others))
@@ -146,26 +150,27 @@ class SweepResult:
         return f"{', '.join(models)} on {', '.join(data)}".replace("_", " ")
 
     def settings_of(self, number: int) -> dict[str, Any]:
-        """Keyword arguments of ``workbench.fit`` that repeat a row's fit, with fresh noise where it has no seed.
+        """Keyword arguments of ``workbench.fit`` that repeat a row's fit, with fresh noise if it has no seed.
 
-        :param number: of the row.
+        :param number: the row's number.
         """
         row = self._row(number)
         given = self._grid.settings_of(self._cells[row["key"]])
         return {name: value for name, value in given.items() if value is not None}
 
     def fit(self, number: int) -> FitResult:
-        """The result of a row's fit, from what it released: nothing is fitted again and nothing spent.
+        """The result of a row's fit, made from its release: nothing is fitted again and nothing is spent.
 
-        :param number: of the row. :raises ArgumentError: if it is no finished private fit, or its parameters were not kept.
+        :param number: the row's number.
+        :raises ArgumentError: if it is not a finished private fit, or its parameters were not kept.
         """
         from workbench.fitting import fits
 
         row = self._row(number)
         params = self._store.parameters(row["key"])
         if row["method"] != DP or row["state"] != "done" or params is None:
-            why = "its parameters are too large to be kept." if row["state"] == "done" and row["method"] == DP else (
-                f"it is no finished private fit ({row['method']}, {row['state']})."
+            why = "its parameters were too large to be kept." if row["state"] == "done" and row["method"] == DP else (
+                f"it is not a finished private fit ({row['method']}, {row['state']})."
             )  # fmt: skip
             raise _validate.ArgumentError("number", number, why)
         cell = self._cells[row["key"]]
@@ -174,7 +179,7 @@ class SweepResult:
         return prepared.result()
 
     def numbers(self, **values: Any) -> list[int]:
-        """Numbers of the rows whose columns have these values, such as ``epsilon=1.0, seed=3``."""
+        """The numbers of the rows whose columns have these values, such as ``epsilon=1.0, seed=3``."""
         table = self.table
         for name, value in values.items():
             _validate.choice("column", name, table.columns)
@@ -182,7 +187,7 @@ class SweepResult:
         return [int(number) for number in table.index]
 
     def to_csv(self, path: str | Path) -> Path:
-        """Write the table; texts that a spreadsheet would compute as formulas begin with an apostrophe."""
+        """Write the table to a CSV file. An apostrophe keeps spreadsheets from computing text as formulas."""
         target = Path(path).expanduser()
         target.write_text(_csv.to_csv(self.table, index_label="number"), encoding="utf-8")
         return target
@@ -195,7 +200,7 @@ class SweepResult:
 
 
 def _series(row: Any, by: Sequence[str]) -> str:
-    """What tells one line of a figure from the others."""
+    """The name of a line in a figure, from the columns ``by``."""
     words = {"num_records": "N", "iterations": "T", "clip": "C", "learning_rate": "learning rate", "sampling_rate": "q"}
     return ", ".join(
         str(row[name]) if isinstance(row[name], str) else f"{words.get(name, name)} {row[name]:g}" for name in by
@@ -203,7 +208,7 @@ def _series(row: Any, by: Sequence[str]) -> str:
 
 
 def _baseline(others: pd.DataFrame, method: str, x: str, ends: Sequence[float]) -> pd.DataFrame:
-    """A baseline's rows at the places where it was fitted; at both ends where it knows no such thing as ``x``."""
+    """A baseline's rows where it was fitted; at both ends if it does not depend on ``x``."""
     rows = others[others["method"] == method]
     if rows[x].isna().all():
         return pd.concat([rows.assign(**{x: float(end)}) for end in ends])

@@ -1,4 +1,4 @@
-"""Running the cells of a sweep: those that differ in numbers only go together, as lanes of one compiled program."""
+"""Run the cells of a sweep. Cells that differ only in numbers are stepped together, as lanes of one compiled program."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ from numpyro.infer.autoguide import AutoGuide
 from workbench import _compiled
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
-from workbench.fitting.settings import FitSpec, is_array
+from workbench.fitting.spec import FitSpec, is_array
 from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
 from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.step import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
-from workbench.sweeps.grid import DP, NON_PRIVATE, POOLED
+from workbench.sweeps.plan import DP, NON_PRIVATE, POOLED
 
 __all__ = ["Outcome", "Run", "groups_of", "plan_of", "run_group"]
 
 _MOST_LANES = 256
-_WORTH_TOGETHER = 2e7  # gradient entries of a step up to which lanes share more than they wait
-_MEMORY_SHARE = 0.4  # of what is free
-_SMALL_ENOUGH = 2**20  # entries of the parameters up to which they are kept
+_WORTH_TOGETHER = 2e7  # gradient entries of a step up to which lanes gain more than they wait for each other
+_MEMORY_SHARE = 0.4  # share of the free memory
+_SMALL_ENOUGH = 2**20  # largest number of parameter entries that are kept
 
 
 @dataclass(frozen=True)
 class Run:
-    """One fit, settled and calibrated.
+    """One fit, with all settings and calibrated noise.
 
-    :param key: of the cell. :param method: as the cell has it. :param plan: None for "scikit-learn".
+    :param key: of the cell.
+    :param method: of the cell.
+    :param plan: None for "scikit-learn".
     """
 
     key: str
@@ -51,15 +53,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run; functions of the release and of evaluation records alone.
+    """The outcome of a run, computed from the release and the evaluation records alone.
 
-    :param key: of the cell. :param state: "done", "failed" or "refused". :param message: why.
-    :param metrics: as ``FitSpec.shows_metrics`` allows. :param params: constrained parameters by name, where they are kept.
-    :param seconds: its share of the time that stepping took.
+    :param key: of the cell.
+    :param status: "done", "failed" or "refused".
+    :param message: the reason.
+    :param metrics: as ``FitSpec.shows_metrics`` allows.
+    :param params: constrained parameters by name, if they are kept.
+    :param seconds: its share of the time that the steps took.
     """
 
     key: str
-    state: str
+    status: str
     message: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     params: Mapping[str, np.ndarray] | None = None
@@ -67,7 +72,7 @@ class Outcome:
 
 
 def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
-    """The plan of a fit; those that differ in the seed alone are calibrated once. ``known`` is written to."""
+    """The plan of a fit. Fits that differ only in the seed are calibrated once and noted in ``known``."""
     without_seed = dataclasses.replace(spec.privacy, seed=None), spec.data.num_train
     if without_seed not in known:
         known[without_seed] = dataclasses.replace(spec, privacy=without_seed[0]).plan()
@@ -75,7 +80,7 @@ def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
 
 
 def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs that one compiled program can step together; the pooled baselines in a group of their own."""
+    """Groups of runs that one compiled program can step together; the pooled baselines form one group."""
     found: dict[Hashable, list[Run]] = {}
     for run in runs:
         found.setdefault("pooled" if run.plan is None else run.spec.program(run.plan), []).append(run)
@@ -90,11 +95,14 @@ def run_group(
     on_step: Callable[[int], None] = lambda step: None,
     before: Callable[[Sequence[Run]], None] = lambda runs: None,
 ) -> Iterator[list[Outcome]]:
-    """Run a group of ``groups_of`` and yield what came of it, batch after batch; ends early after a stop.
+    """Run a group of ``groups_of`` and yield the outcomes of each batch. A stop ends it early.
 
-    Where memory does not suffice, the batch is halved. A batch that was stopped is forgotten unseen: it is as if it had not
-    begun. :param on_step: called with the number of steps that all fits under way have taken.
-    :param before: called with each batch before its first step; what it raises ends the group.
+    If there is too little memory, the batch is halved. A batch that is stopped is discarded unseen, as if it had not begun.
+
+    :param max_lanes: the most fits that are stepped together.
+    :param stop: returns True to end early.
+    :param on_step: called with the number of steps that each running fit has taken.
+    :param before: called with each batch before its first step; an error that it raises ends the group.
     """
     if runs[0].method == POOLED:
         for run in runs:
@@ -109,7 +117,7 @@ def run_group(
         yield [Outcome(run.key, "refused", str(error)) for run in runs]
         return
     lanes = min(len(runs), max_lanes or _MOST_LANES, group.affordable_lanes)
-    lanes = math.ceil(len(runs) / math.ceil(len(runs) / lanes))  # batches of nearly one size, all by the same program
+    lanes = math.ceil(len(runs) / math.ceil(len(runs) / lanes))  # batches of nearly the same size share one program
     over = 0
     while over < len(runs):
         if stop():
@@ -137,7 +145,7 @@ def _lacks_memory(error: BaseException) -> bool:
 
 
 class _Group:
-    """Runs that share a program, with what of it is compiled."""
+    """Runs that share a program, with its compiled functions."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         first = runs[0]
@@ -159,7 +167,7 @@ class _Group:
 
     @functools.cached_property
     def affordable_lanes(self) -> int:
-        """How many lanes fit into memory, and are worth stepping together."""
+        """The number of lanes that fit into memory and are worth stepping together."""
         records = self.spec.data.train
         needed = bytes_per_lane(self.step, self._start, records, shared=self.shared)
         lanes = max(1, int(_MEMORY_SHARE * _free_memory(self.spec.device) / needed))
@@ -169,13 +177,13 @@ class _Group:
         return lanes
 
     def forget(self) -> None:
-        """Give back what is compiled."""
+        """Release the compiled functions."""
         self._program = None
 
     def run(
         self, runs: Sequence[Run], lanes: int, stop: Callable[[], bool], on_step: Callable[[int], None]
     ) -> list[Outcome] | None:
-        """What came of ``runs``; None after a stop."""
+        """The outcomes of ``runs``; None after a stop."""
         spec = self.spec
         if self._program is None or self._program[0] != lanes:
             self._program = lanes, BatchedProgram(self.step, lanes, shared=self.shared, device=spec.device)
@@ -188,15 +196,15 @@ class _Group:
         hyper = stacked([self._hyper(run) for run in runs])
         starts = self._starts(runs, keys, hyper)
         evaluate = functools.partial(self._outputs, runs, keys, hyper.constants)
-        first = unconstrained(self.step, starts, spec.settings.average)
+        first = unconstrained(self.step, starts, spec.averages)
         with ThreadPoolExecutor(1, thread_name_prefix="dpvi-evaluation") as other:
-            # what comes after the steps is compiled beside them, on the starting values, which are public
+            # compiles what comes after the steps meanwhile, on the starting values, which are public
             compiling = other.submit(lambda: (self._constrained(first), spec.shows_metrics and evaluate(first)))
             ended = self._program[1].run(starts, records, hyper, spec.privacy.iterations, stop=stop, on_step=on_step)
             compiling.result()
         if not ended.finished:
             return None
-        params = unconstrained(self.step, ended.state, spec.settings.average)
+        params = unconstrained(self.step, ended.state, spec.averages)
         constrained = self._constrained(params)
         found = jax.device_get(params)
         finite = [all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], found)) for lane in range(len(runs))]
@@ -204,7 +212,7 @@ class _Group:
         outcomes = []
         for place, run in enumerate(runs):
             if not finite[place]:
-                reason = "the parameters were no longer finite; a smaller learning rate or clip, or a larger epsilon, helps."
+                reason = "the parameters are not finite: try a smaller learning rate or clip, or a larger epsilon."
                 outcomes.append(Outcome(run.key, "failed", reason, seconds=ended.seconds / len(runs)))
                 continue
             kept = run.method == DP and sum(array[place].size for array in constrained.values()) <= _SMALL_ENOUGH
@@ -230,13 +238,13 @@ class _Group:
         return hyper._replace(constants={name: jnp.asarray(run.spec.constants[name]) for name in self._differing})
 
     def _starts(self, runs: Sequence[Run], keys: Sequence[jax.Array], hyper: Hyperparameters) -> DPVIState:
-        """The lanes' states before the first step: those of fits of their own."""
+        """The lanes' states before the first step, the same as in separate fits."""
         if not isinstance(self.step.model.guide, AutoGuide):
             return starting_states(self.step, keys, hyper)
         states = []
         for run, key in zip(runs, keys, strict=True):
             assert run.plan is not None
-            # a seed's starting values are the same whatever the noise
+            # a seed gives the same starting values with any noise
             known = run.spec.privacy.seed, *map(id, run.spec.data.train)
             state = self._begun.get(known) if known[0] is not None else None
             if state is None:
@@ -245,7 +253,7 @@ class _Group:
         return stacked(states)._replace(step=jnp.zeros((), jnp.int32))
 
     def _constrained(self, params: Any) -> dict[str, np.ndarray]:
-        """Constrained parameters of all lanes, by name."""
+        """The constrained parameters of all lanes, by name."""
         return by_name(jax.device_get(self._constrain(params)))
 
     @functools.cached_property
@@ -253,27 +261,27 @@ class _Group:
         return jax.jit(jax.vmap(self.step.model.constrain))
 
     def _outputs(self, runs: Sequence[Run], keys: Sequence[jax.Array], constants: Any, params: Any) -> Any:
-        """``evaluation.Outputs`` of all runs at ``params``, stacked."""
+        """The ``evaluation.Outputs`` of all runs at ``params``, stacked."""
         sets = [run.spec.data.evaluation for run in runs]
         records = sets[0] if self._evaluation_is_shared else tuple(np.stack(arrays) for arrays in zip(*sets, strict=True))
         own_keys = jnp.stack([evaluation_key(key) for key in keys])
         return jax.device_get(self._evaluate(*jax.device_put((params, own_keys, constants, records), self.spec.device)))
 
     def _scores(self, runs: Sequence[Run], outputs: Any, finite: Sequence[bool]) -> list[tuple[dict[str, float], str]]:
-        """(metrics, what went wrong with them) of each run."""
+        """(metrics, what went wrong with them) for each run."""
         found = []
         for place, (run, sound) in enumerate(zip(runs, finite, strict=True)):
             try:
                 own = jax.tree.map(lambda output, place=place: output[place], outputs)
                 target = np.asarray(run.spec.data.evaluation[-1])
                 found.append((metrics_of(run.spec.model, target, own) if sound else {}, ""))
-            except Exception as error:  # whatever a model's own score raises must not lose what epsilon was spent on
+            except Exception as error:  # an error in a model's own score must not lose what epsilon was spent on
                 found.append(({}, f"metrics could not be computed ({type(error).__name__}: {error})."))
         return found
 
     @functools.cached_property
     def _evaluate(self) -> Callable[..., Any]:
-        """The jitted evaluation of all lanes, one after the other, of params, keys, constants and evaluation records."""
+        """The jitted function that evaluates all lanes, one after the other."""
         evaluate = evaluation_of(self.step, self.spec.model, self.spec.data.num_evaluation)
         shared = self._evaluation_is_shared
 
@@ -293,7 +301,7 @@ def _same_arrays(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> 
 
 
 def _free_memory(device: jax.Device) -> float:
-    """Bytes, as far as can be told."""
+    """The free memory in bytes, or a guess."""
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
@@ -304,7 +312,7 @@ def _free_memory(device: jax.Device) -> float:
 
 
 def _pooled(run: Run) -> Outcome:
-    """scikit-learn's logistic regression, which knows no groups and no privacy."""
+    """Fit scikit-learn's logistic regression, without groups and without privacy."""
     from sklearn.linear_model import LogisticRegression
 
     data = run.spec.data

@@ -1,14 +1,14 @@
-"""Finished fits of sweeps in one SQLite file: written at once, found again by any later sweep.
+"""Finished fits of sweeps in one SQLite file: written as soon as they end, and found by any later sweep.
 
-Sweeps that run at the same time claim their fits here, so that none is run twice. A claim holds for as long as its process
-lives; when that is gone, another sweep takes it over and counts the fit as one that was run, if it had begun.
+Sweeps that run at the same time claim their fits here, so that none is run twice. A claim is valid while its process lives.
+After that another sweep takes it over; if the fit had begun, it is charged.
 
-The file holds releases, labelled metrics and guarantees, never records; it is readable for its owner alone, because metrics
-on private evaluation records are outside the guarantee. Table ``fits`` has a row a fit, table ``columns`` says what its
-columns mean, table ``claims`` has what sweeps are about, table ``facts`` has a digest of the key.
+The file holds releases, labelled metrics and guarantees, never records. Only its owner can read it, because metrics on
+private evaluation records are outside the guarantee. Table ``fits`` has one row for each fit, table ``columns`` explains its
+columns, table ``claims`` has the fits that sweeps are running, and table ``facts`` has a digest of the key.
 
-That key lies beside the file, as ``sweep.sqlite.key``, as a ledger's does: all who use the store know the same private
-records again by it, and nobody without it pays a second time for what the store has.
+The key is in a file beside the store, ``sweep.sqlite.key``, like a ledger's. By it all users of the store recognise the same
+private records. Without it nobody can use the private fits and pay for them a second time by mistake.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ COLUMNS = {
 }
 
 
-LOST = "its process or its worker ended before it was over; its steps count as taken."
+LOST = "its process or worker ended before the fit did; all its steps count."
 
 # "begun" is set before a fit's first step; the guarantee is empty for baselines
 _CLAIMS = """CREATE TABLE IF NOT EXISTS claims (
@@ -90,10 +90,14 @@ _DAMAGES = (
 
 
 class Claim(NamedTuple):
-    """A fit that a sweep is about to run, or runs. :param row: what ``Store.add`` will be given of it, as far as known.
+    """A fit that a sweep runs or is about to run.
 
-    :param alive: whether the sweep's process is there. :param begun: whether steps may have been taken.
-    :param entry: key of its reservation in the ledger; "" where there is none.
+    :param key: of the cell.
+    :param sweep: name of the sweep.
+    :param alive: whether the sweep's process is alive.
+    :param begun: whether steps may have been taken.
+    :param row: the part of its row that says whose records it is about.
+    :param entry: key of its reservation in the ledger; "" if it has none.
     """
 
     key: str
@@ -105,14 +109,14 @@ class Claim(NamedTuple):
 
 
 def key_path(path: Path) -> Path:
-    """Of the key of the store in ``path``."""
+    """The path of the key of the store in ``path``."""
     return path.with_name(f"{path.name}.key")
 
 
 class Store:
-    """Rows of finished fits by key. Safe to use from several threads; several processes may write to one file.
+    """Rows of finished fits by key. Several threads may use it, and several processes may write to one file.
 
-    :param path: of the file, made where it is missing; None keeps rows in memory.
+    :param path: the file, which is created if it is missing; None keeps rows in memory.
     :raises ArgumentError: naming ``store``, if the file is something else or cannot be written.
     """
 
@@ -128,17 +132,17 @@ class Store:
             )
             weakref.finalize(self, self._database.close)
             self._prepare()
-            self._database.execute(_CLAIMS)  # which stores of former versions lack
+            self._database.execute(_CLAIMS)  # stores of earlier versions lack it
         except (OSError, sqlite3.Error) as error:
             raise _validate.ArgumentError("store", str(path), f"cannot be used as the file of a sweep ({error}).") from None
 
     @staticmethod
     def _check_there(path: Path) -> None:
-        """Refuse to begin an empty store where there was one with private fits: its key, made after it, is left."""
+        """Refuse to create a store where one with private fits was lost: its key, which is made later, is still there."""
         if key_path(path).exists() and not (path.exists() and path.stat().st_size):
             raise _validate.ArgumentError(
-                "store", str(path), f"is gone or empty, but {key_path(path).name} beside it is of a store with private fits "
-                "that was there: restore a copy, or name another file.",
+                "store", str(path), f"is gone or empty, but {key_path(path).name} beside it belongs to a store with "
+                "private fits: restore a copy of that store, or name another file.",
             )  # fmt: skip
 
     def _prepare(self) -> None:
@@ -161,10 +165,10 @@ class Store:
     # ---- the key --------------------------------------------------------------------------------------------------------
 
     def key(self, fingerprint: Callable[[bytes], str]) -> bytes | None:
-        """The key of private records' fingerprints, made with the first of them; None, for the user's own, in memory.
+        """The key of private records' fingerprints, made when the first is needed; None, for the user's own, in memory.
 
-        :param fingerprint: makes that of the records of a sweep.
-        :raises ArgumentError: naming ``store``, if the key is missing or another one, or cannot be told.
+        :param fingerprint: returns the fingerprint of a sweep's records for a key.
+        :raises ArgumentError: naming ``store``, if the key is missing, is another store's, or cannot be determined.
         """
         if self.path is None:
             return None
@@ -175,7 +179,7 @@ class Store:
                 if not digest:
                     key = self._first_key(self.path, database, fingerprint)
                 elif key is None or digest != {digest_of(key)}:
-                    raise _key_error(self.path, "is missing" if key is None else "is that of another store")
+                    raise _key_error(self.path, "is missing" if key is None else "belongs to another store")
                 if self._facts("unknown"):
                     database.execute("DELETE FROM facts WHERE name = 'unknown' AND value = ?", (fingerprint(key),))
                 return key
@@ -183,7 +187,7 @@ class Store:
             raise _validate.ArgumentError("store", str(self.path), f"cannot be used ({error}).") from error
 
     def unknown(self) -> set[str]:
-        """Fingerprints of fits that may be of any private records: a former version wrote them, by an unknown key."""
+        """Fingerprints of fits that may be of any private records: an earlier version made them with an unknown key."""
         with self._reading():
             return self._facts("unknown")
 
@@ -193,10 +197,10 @@ class Store:
         return {value for (value,) in self._database.execute("SELECT value FROM facts WHERE name = ?", (name,))}
 
     def _first_key(self, path: Path, database: sqlite3.Connection, fingerprint: Callable[[bytes], str]) -> bytes:
-        """The key of a store that has no digest of one, and has it from now on."""
+        """Choose the key of a store that has none, and note its digest."""
         key, found = _kept_key(path), set()
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone():
-            # a former version used the user's own key; fits with a seed are of public records
+            # an earlier version used the user's own key; fits with a seed are of public records
             with self._reading():
                 fits = "SELECT fingerprint FROM fits WHERE guarantee IS NOT NULL AND seed IS NULL"
                 found = {value for (value,) in database.execute(fits)}
@@ -204,12 +208,12 @@ class Store:
             key = key or (own_key() if found else None)
             if found and (key is None or fingerprint(key) not in found):
                 raise _validate.ArgumentError(
-                    "store", str(path), "was made by a former version, and has no fit of these private records by your own "
-                    "key: what it has of them cannot be told. Use it first with the records that it has and the "
+                    "store", str(path), "was made by an earlier version with the key of another user or other records, so "
+                    "it is unknown whether it has fits of these records. Use it first with its own records and the "
                     "$WORKBENCH_STATE of the user who made it, or name another store.",
                 )  # fmt: skip
             database.execute(_FACTS)
-        try:  # all who may use the store need it
+        try:  # all users of the store need it
             key = make_key(key_path(path), key, path.stat().st_mode & 0o660)
         except OSError as error:
             raise _key_error(path, f"cannot be made ({error})") from error
@@ -221,15 +225,16 @@ class Store:
 
     @property
     def _folder(self) -> Path | None:
-        """Of the files by which processes are known to live."""
+        """The folder of the files that show which processes are alive."""
         return None if self.path is None else self.path.with_name(f"{self.path.name}.owners")
 
     def claim(self, sweep: str, rows: Sequence[Mapping[str, Any]]) -> tuple[set[str], list[Claim]]:
-        """Claim fits for ``sweep``: (keys of those that it has now, what sweeps that are gone had of them).
+        """Claim fits for ``sweep``, and return (keys that it has now, claims of ended sweeps that it took over).
 
-        Fits that are done and those that a living sweep has are left out; of each one that had begun its row is written.
+        Fits that are done and fits of living sweeps are left out. If an ended sweep had begun a fit, its row is written.
 
-        :param rows: of the fits, as ``add`` takes them, each as that of a failed attempt. :raises OSError: as ``add``.
+        :param rows: rows of the fits, as ``add`` takes them, each for a failed attempt.
+        :raises OSError: as ``add`` does.
         """
         owner = "" if self._folder is None else _owners.own(self._folder)
         with self._writing() as database:
@@ -253,13 +258,13 @@ class Store:
         return mine, former
 
     def note(self, sweep: str, entries: Mapping[str, str]) -> None:
-        """The keys of claimed fits' reservations in the ledger. :raises OSError: if they cannot be written."""
+        """Note the keys of claimed fits' reservations in the ledger. :raises OSError: if they cannot be written."""
         with self._writing() as database:
             places = [(entry, sweep, key) for key, entry in entries.items()]
             database.executemany("UPDATE claims SET entry = ? WHERE sweep = ? AND key = ?", places)
 
     def begin(self, sweep: str, keys: Iterable[str]) -> None:
-        """The first steps of claimed fits are about to be taken. :raises OSError: if that cannot be written."""
+        """Note that the first steps of claimed fits are about to be taken. :raises OSError: if that cannot be written."""
         places = [(sweep, key) for key in keys]
         with self._writing() as database:
             changed = database.executemany("UPDATE claims SET begun = 1 WHERE sweep = ? AND key = ?", places).rowcount
@@ -267,7 +272,7 @@ class Store:
                 raise sqlite3.DatabaseError("claims are gone")
 
     def release(self, sweep: str) -> None:
-        """Give back all claims of ``sweep``: of fits that nobody saw anything of. :raises OSError: as ``add``."""
+        """Give back all claims of ``sweep``, on fits of which nothing was seen. :raises OSError: as ``add`` does."""
         with self._writing() as database:
             database.execute("DELETE FROM claims WHERE sweep = ?", (sweep,))
 
@@ -283,21 +288,20 @@ class Store:
 
     def _is_alive(self, owner: str) -> bool:
         if self._folder is None:
-            return True  # another sweep in this process
+            return True  # it is another sweep in this process
         try:
             return _owners.is_alive(self._folder, Path(owner).name)
-        except OSError:  # what cannot be told counts as running
+        except OSError:  # if it is unknown, it counts as running
             return True
 
     # ---- rows -----------------------------------------------------------------------------------------------------------
 
     def add(self, rows: Iterable[Mapping[str, Any]], *, again: bool = False) -> None:
-        """Write rows, all or none; a row of the same key is replaced, unless it is done and the new one is not.
-
-        The fits' claims end, or with ``again`` go back to where nothing had begun.
+        """Write rows, all or none. A row of the same key is replaced, unless it is done and the new one is not.
 
         :param rows: values by column; metrics, options and guarantee as mappings, parameters as ``{name: array}``.
-        :raises OSError: if they cannot be written, with the file's name.
+        :param again: whether the fits will be run again: then their claims stay, as not begun; else their claims end.
+        :raises OSError: with the file's name, if they cannot be written.
         """
         given = list(rows)
         with self._writing() as database:
@@ -317,14 +321,14 @@ class Store:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction. :raises OSError: if it cannot be written, with the file's name."""
+        """A transaction. :raises OSError: with the file's name, if it cannot be written."""
         with self._lock:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
                 yield self._database
                 self._database.execute("COMMIT")
             except sqlite3.Error as error:
-                raise OSError(f"{self.path}: the sweep's fits could not be written ({error}).") from error
+                raise OSError(f"{self.path}: the fits of the sweep could not be written ({error}).") from error
             finally:
                 with contextlib.suppress(sqlite3.Error):
                     if self._database.in_transaction:
@@ -332,7 +336,7 @@ class Store:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """:raises ArgumentError: naming ``store``, if what it holds cannot be read."""
+        """The database, to read from. :raises ArgumentError: naming ``store``, if its content cannot be read."""
         with self._lock:
             try:
                 yield self._database
@@ -340,14 +344,14 @@ class Store:
                 raise self.damaged(error) from error
 
     def damaged(self, error: BaseException) -> _validate.ArgumentError:
-        """The error for a file whose content is not what this class wrote."""
+        """The error for a file whose content this class did not write."""
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
         return _validate.ArgumentError(
-            "store", str(self.path), f"is damaged ({reason}); it was left as it is: move it away, or restore a copy."
+            "store", str(self.path), f"is damaged ({reason}) and was not changed: move it away, or restore a copy."
         )
 
     def rows(self, keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Rows in the order of ``keys``, where they are there; all without. Parameters are left out."""
+        """The rows of ``keys`` that exist, in that order; all rows without ``keys``. Parameters are left out."""
         names = [name for name in COLUMNS if name != "parameters"]
         with self._reading() as database:
             found = database.execute(f"SELECT {', '.join(names)} FROM fits").fetchall()
@@ -355,7 +359,7 @@ class Store:
         return list(rows.values()) if keys is None else [rows[key] for key in keys if key in rows]
 
     def parameters(self, key: str) -> dict[str, np.ndarray] | None:
-        """The released parameters of a fit, None where they were not kept."""
+        """The released parameters of a fit; None if they were not kept."""
         with self._reading() as database:
             found = database.execute("SELECT parameters FROM fits WHERE key = ?", (key,)).fetchone()
             if found is None or found[0] is None:
@@ -370,7 +374,7 @@ class Store:
 
 
 def _kept_key(path: Path) -> bytes | None:
-    """The key of the store in ``path``, None where it is missing. :raises ArgumentError: if it cannot be used."""
+    """The key of the store in ``path``; None if it is missing. :raises ArgumentError: if it cannot be used."""
     try:
         return read_key(key_path(path))
     except (OSError, _validate.ArgumentError) as error:
@@ -380,9 +384,9 @@ def _kept_key(path: Path) -> bytes | None:
 
 def _key_error(path: Path, what: str) -> _validate.ArgumentError:
     return _validate.ArgumentError(
-        "store", str(path), f"its key, {key_path(path).name} beside it, {what}: without it the private fits here are not "
-        "known again and would be paid for again. Put it there from where the store was or from a copy, readable for all "
-        "who use the store, or name another store.",
+        "store", str(path), f"its key, {key_path(path).name} beside it, {what}. Without the key the private fits in the "
+        "store cannot be recognised, and would be paid for again. Restore the key from where the store was or from a copy, "
+        "readable for all users of the store, or name another store.",
     )  # fmt: skip
 
 
@@ -401,7 +405,7 @@ def _encoded(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a row says whose fit it is, JSON-ready."""
+    """The part of a row that says whose records the fit is about, JSON-ready."""
     return {name: row[name] for name in ("fingerprint", "model", "guarantee")}
 
 
@@ -411,7 +415,7 @@ _MAY_BE_EMPTY = ("seed", "iterations", "num_records", "sampler", "gradient", "gu
 
 
 def _check(values: Mapping[str, Any]) -> None:
-    """That every value has its column's type, which SQLite does not ask for. :raises TypeError: naming the column."""
+    """Check that every value has its column's type, as SQLite does not. :raises TypeError: naming the column."""
     for name, value in values.items():
         kind = (int, float) if name in _NUMBERS else int if name in _WHOLE else str
         if not isinstance(value, kind) and not (value is None and name in _MAY_BE_EMPTY):
@@ -424,6 +428,6 @@ def _decoded(values: dict[str, Any]) -> dict[str, Any]:
     _check(values)
     metrics = {name: math.nan if value is None else value for name, value in json.loads(values["metrics"]).items()}
     guarantee = values["guarantee"]
-    if guarantee is not None:  # as what holds, should an early version have got it wrong
+    if guarantee is not None:  # corrected, in case an early version got it wrong
         guarantee = Guarantee.from_dict(json.loads(guarantee)).to_dict()
     return {**values, "metrics": metrics, "options": json.loads(values["options"]), "guarantee": guarantee}

@@ -123,7 +123,7 @@ class LedgerPanel:
             return Seen(markup.problem(f"The ledger cannot say what was spent on these records ({type(error).__name__})."))
 
     def _look(self, prepared: Any, over_cap: str | None, own: Path | None) -> Seen:
-        dataset, account = prepared.spec.source, prepared.recording.account
+        dataset, account = prepared.spec.source, prepared.run_log.reservation
         records, fingerprint = self._records(dataset)
         budget = None if account.ledger is None else account.ledger.budget_status(records)
         runs = self._runs(fingerprint, budget, own)
@@ -336,7 +336,7 @@ def prepare_saved(run: SavedRun, dataset: Dataset, over_cap: str | None) -> Any:
         if error.argument != "path":
             raise
         raise ArgumentError("run", error.value, error.expectation) from None
-    budget = prepared.recording.account.budget_status()
+    budget = prepared.run_log.reservation.budget_status()
     if run.spend is not None and budget is not None and _is_running(run.spend, budget):
         raise ArgumentError("run", str(run.path), "is running elsewhere: stop it there first.")
     return prepared

@@ -226,7 +226,7 @@ class Sweep(RunScreen):
         shown = markup.image(picture, "a score of the sweep's fits", 700) if picture else ""
         now, table = session.now(), result.table
         names = ", ".join(dict.fromkeys(f"{row.model} on {row.data}" for row in table.itertuples()))
-        words = f"sweep of {names or 'nothing yet'}, {now.fits} of {now.planned} fits, {result.state}"
+        words = f"sweep of {names or 'nothing yet'}, {now.fits} of {now.planned} fits, {result.status}"
         self._output.write(words, shown + markup.sentence(result.statement) + table_html(result))
 
     # ---- opening a fit --------------------------------------------------------------------------------------------

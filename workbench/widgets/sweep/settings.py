@@ -9,12 +9,13 @@ from typing import Any
 
 from workbench import _validate, models
 from workbench.data import Dataset
+from workbench.fitting.settings import problems_of
 from workbench.models import registry
 from workbench.sweeps import sweeping
 from workbench.sweeps.store import Store
 from workbench.widgets._kit import fields
 from workbench.widgets.workbench.data_source import DataSource, Same
-from workbench.widgets.workbench.settings import named_in_code, problems_of
+from workbench.widgets.workbench.settings import named_in_code
 
 __all__ = ["LISTS", "SweepSettings", "numbers_in", "problems_of_ranges"]
 
@@ -48,7 +49,7 @@ def problems_of_ranges(values: Mapping[str, Any]) -> dict[str, str]:
 def _problem_of_list(name: str, values: tuple[Any, ...]) -> str:
     """What is wrong with the first unusable value; "" for none."""
     for value in values:
-        found = _problem_of_whole(name, value, at_least=2) if name == "num_records" else _problem_of_one(name, value)
+        found = _problem_of_one(name, value)
         if found:
             return f"{value} {found}"
     return ""

@@ -14,7 +14,7 @@ import ipywidgets as widgets
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.plots import png
-from workbench.sweeps.grid import DP
+from workbench.sweeps.plan import DP
 from workbench.sweeps.result import SweepResult
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
@@ -110,7 +110,7 @@ class SweepPanel:
     def finish(self, session: SweepSession, result: SweepResult) -> None:
         """Show how the sweep ended."""
         now = session.now()
-        first, style = _ENDS.get(result.state, ("Ended early.", "danger"))
+        first, style = _ENDS.get(result.status, ("Ended early.", "danger"))
         states = result.table["state"].value_counts()
         others = [f"{count} {state}" for state, count in states.items() if state != "done"]
         remedy = "" if now.fits == now.planned else "Resume runs the others"

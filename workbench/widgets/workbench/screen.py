@@ -203,7 +203,7 @@ class Workbench(RunScreen):
     def _look_up(self, ready: _Ready) -> Seen:
         """Read what the ledger says about the records of ``ready``. This may take seconds."""
         session = self._session
-        own = session.prepared.recording.folder if session is not None and session.can_resume else None
+        own = session.prepared.run_log.folder if session is not None and session.can_resume else None
         return self.ledger.look(ready.prepared, ready.settings.over_cap, own)
 
     def _look_again(self) -> None:

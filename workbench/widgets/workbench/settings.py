@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench import _validate, models
+from workbench import models
 from workbench.data import Dataset
+from workbench.fitting import settings as fit_settings
 from workbench.ledger.ledger import Ledger
 from workbench.ledger.reservation import check_ledger
 from workbench.models import registry
-from workbench.privacy.accounting import MAX_EPSILON
-from workbench.privacy.steps import SAMPLERS
 from workbench.widgets.workbench.data_source import DataSource, Same
 
 __all__ = ["PRIVACY_FIELDS", "Settings", "ledger_in_code", "named_in_code", "problems_of"]
@@ -22,34 +21,13 @@ PRIVACY_FIELDS = (
     "epsilon", "delta", "iterations", "sampling_rate", "batch_size", "sampler", "relation", "clip", "clipping",
     "learning_rate", "average",
 )  # fmt: skip
-_DEFAULTS = {"sampler": "poisson", "clipping": "flat"}
+_DEFAULTS = {name: default for name in PRIVACY_FIELDS if isinstance(default := fit_settings.default_of(name), str)}
 
 
 def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
     """``{argument: what is wrong with it}`` for the privacy fields, as far as is known without model and data."""
-    sampler = values.get("sampler") or "poisson"
-
-    def optional(name: str, check: Callable[..., Any], **limits: Any) -> Callable[[], Any]:
-        return lambda: None if values.get(name) is None else check(name, values[name], **limits)
-
-    checks: dict[str, Callable[[], Any]] = {
-        "epsilon": lambda: _validate.number("epsilon", values.get("epsilon"), above=0, at_most=MAX_EPSILON),
-        "delta": optional("delta", _validate.probability),
-        "iterations": optional("iterations", _validate.integer, at_least=1, at_most=2**31 - 1),
-        "sampling_rate": optional("sampling_rate", _validate.number, above=0, at_most=1),
-        "batch_size": optional("batch_size", _validate.integer, at_least=1),
-        "sampler": lambda: _validate.choice("sampler", sampler, SAMPLERS),
-        "relation": optional("relation", lambda name, value: _validate.choice(name, value, SAMPLERS.get(sampler, [value]))),
-        "clip": optional("clip", _validate.number, at_least=1e-12),
-        "learning_rate": optional("learning_rate", _validate.number, above=0),
-    }
-    found = {}
-    for name, check in checks.items():
-        try:
-            check()
-        except _validate.ArgumentError as error:
-            found[name] = error.expectation
-    return found
+    given = {name: _DEFAULTS.get(name) if values.get(name) is None else values[name] for name in PRIVACY_FIELDS}
+    return fit_settings.problems_of(given)
 
 
 def ledger_in_code(ledger: Any) -> str | bool | None:

@@ -1,0 +1,193 @@
+"""What a fit is: a request with every setting checked and completed, its records and its model.
+
+Nothing is calibrated or compiled here, so a sweep can resolve hundreds of fits before it begins.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import jax
+import numpy as np
+import numpyro
+
+from workbench import _validate
+from workbench.data import Dataset
+from workbench.data import load as load_data
+from workbench.fitting import defaults
+from workbench.fitting.devices import device_named
+from workbench.fitting.settings import Settings, about, described, names, takes
+from workbench.inference.assemble import assemble
+from workbench.inference.clipping import check_clipping
+from workbench.inference.step import DPVIState, Hyperparameters, Performance, PrivateStep
+from workbench.ledger.fingerprint import fingerprint
+from workbench.models import Model
+from workbench.models import get as get_model
+from workbench.noise.chacha20 import key_from_seed, new_key
+from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
+
+__all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "model_named", "resolve"]
+
+# settings that differ between fits of one compiled program: numbers that its steps take, or used after the steps
+_NOT_COMPILED = ("learning_rate", "draws")
+
+
+def model_named(model: Any) -> Model:
+    """The model of a name, or the one that was given. :raises ArgumentError: naming ``model``."""
+    chosen = get_model(model) if isinstance(model, str) else model
+    if not isinstance(chosen, Model):
+        raise _validate.ArgumentError("model", model, "must be a name or a workbench.models.Model.")
+    return chosen
+
+
+def data_named(data: Any) -> Dataset:
+    """The data set of a name, or the one that was given. :raises ArgumentError: naming ``data``."""
+    source = load_data(data) if isinstance(data, str) else data
+    if not isinstance(source, Dataset):
+        raise _validate.ArgumentError("data", type(data).__name__, "must be a name or a workbench.data.Dataset.")
+    return source
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FitRequest(Settings):
+    """Model, data and settings as a caller gives them."""
+
+    model: str | Model = field(
+        metadata=described("a name from ``workbench.models.names()`` or a ``workbench.models.Model``")
+    )
+    data: str | Dataset = field(metadata=described("a name from ``workbench.data.names()`` or a ``workbench.data.Dataset``"))
+
+
+@dataclass(frozen=True, repr=False)
+class FitSpec:
+    """A fit with every setting checked and chosen, before calibration; made by ``resolve``.
+
+    :param data: the records as the model sees them.
+    :param source: the data set as it was given.
+    :param constants: public facts about this data set that the model takes by keyword.
+    """
+
+    model: Model
+    data: Dataset
+    source: Dataset
+    constants: dict[str, Any]
+    privacy: PrivacySettings
+    settings: Settings
+    device: jax.Device
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """The fingerprint of the records as they were given."""
+        return fingerprint(self.source)
+
+    @property
+    def averages(self) -> bool:
+        """Whether the result is the mean of the iterates of the run's second half."""
+        return bool(self.settings.average)
+
+    def plan(self) -> PrivacyPlan:
+        """Sampler and noise that keep the promise.
+
+        :raises ArgumentError: if no supported noise does.
+        """
+        return make_plan(self.privacy, self.data.num_train)
+
+    def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
+        """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
+        settings = self.settings
+        return assemble(
+            self.model.model,
+            self.model.new_guide(),
+            numpyro.optim.Adam if settings.optimizer is None else settings.optimizer,
+            key,
+            self.data.train,
+            sampler=plan.sampler,
+            mechanism=plan.mechanism,
+            num_records=self.privacy.num_records,
+            estimator=settings.gradient,
+            learning_rate=settings.learning_rate,
+            performance=Performance(settings.strategy, None, settings.physical_size),
+            static={**self.model.options, **self.constants},
+        )
+
+    def hyper(self, plan: PrivacyPlan) -> Hyperparameters:
+        """What the step takes as arguments besides state, records and draws."""
+        average_from = self.privacy.iterations // 2 if self.averages else None
+        return Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from)
+
+    def begin(self, plan: PrivacyPlan, key: jax.Array) -> tuple[PrivateStep, DPVIState]:
+        """The fit's step, and the state of the run with ``key`` before the first one."""
+        step = self.private_step(plan, key)
+        return step, step.init(key, self.hyper(plan), step.model.initial)
+
+    def run_settings(self) -> dict[str, Any]:
+        """The settings that do not change the guarantee, ready for JSON."""
+        shown = (name for name in names() if not about(name).changes_guarantee and about(name).is_text)
+        values = {name: getattr(self.settings, name) for name in shown}
+        return {**values, "device": f"{self.settings.device} ({self.device.device_kind})"}
+
+    def program(self, plan: PrivacyPlan) -> Hashable:
+        """Equal for fits whose steps are one compiled program with other ``inference.step.Hyperparameters``.
+
+        Of arrays among the constants only the shapes count.
+        """
+        model = self.model
+        shapes = tuple((array.shape, str(array.dtype)) for array in (*self.data.train, *self.data.evaluation))
+        compiled = {name: value for name, value in self.run_settings().items() if name not in _NOT_COMPILED}
+        return (
+            model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,
+            self.privacy.iterations, self.privacy.clipping, plan.sampler, tuple(compiled.items()),
+            id(self.settings.optimizer),
+            tuple((name, np.shape(value) if is_array(value) else repr(value)) for name, value in self.constants.items()),
+        )  # fmt: skip
+
+    def new_key(self) -> jax.Array:
+        """The key of one run: a secret one, or the seed's."""
+        return new_key() if self.privacy.seed is None else key_from_seed(self.privacy.seed)
+
+    @property
+    def shows_metrics(self) -> bool:
+        """Whether metrics on the evaluation records are computed: they are public, or the user asked."""
+        return self.data.evaluation_is_public or self.settings.evaluate_private
+
+    def guarantee(self, plan: PrivacyPlan, steps_taken: int, dimension: int) -> Guarantee:
+        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates."""
+        caveats = self.data.caveats
+        if self.shows_metrics and not self.data.evaluation_is_public:
+            caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
+        return plan.guarantee(steps_taken=steps_taken, unit=self.data.unit, dimension=dimension, caveats=caveats)
+
+
+def is_array(value: Any) -> bool:
+    """Whether ``value`` is an array, scalars apart."""
+    return bool(getattr(value, "ndim", 0))
+
+
+@takes(FitRequest)
+def resolve(asked: FitRequest) -> FitSpec:
+    """Check a request and choose the settings that it leaves out.
+
+    :raises ArgumentError: naming the argument and its value.
+    """
+    check_clipping(asked.clipping, asked.strategy)
+    device = device_named(asked.device)
+    model, source = model_named(asked.model), data_named(asked.data)
+    data = model.view(source)
+    declared = data.num_train if asked.num_records is None else asked.num_records
+    # under "poisson" the exact number of records is private, so nothing that is chosen here may follow from it
+    drawn_from = declared if asked.sampler == "poisson" else data.num_train
+    given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
+    chosen = defaults.complete(given, model.advice(data, drawn_from, asked.epsilon), drawn_from) | {
+        "delta": default_delta(declared) if asked.delta is None else asked.delta,
+        "num_records": declared,
+    }
+    chosen["sampling_rate"] = sampling_rate_of(chosen["sampling_rate"], chosen["batch_size"], drawn_from)
+    if asked.optimizer is not None:
+        chosen["learning_rate"] = None
+    privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
+    chosen |= {**asdict(privacy), "batch_size": None, "device": f"{device.platform}:{device.id}"}
+    return FitSpec(model, data, source, dict(model.constants(data)), privacy, Settings(**chosen), device)

@@ -1,0 +1,357 @@
+"""A checked and calibrated sweep: it says what it spends, fits what the store does not have, and keeps the ledger."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench import _validate
+from workbench.ledger.budget import CapError
+from workbench.ledger.composition import TotalPrivacy, total
+from workbench.ledger.reservation import Reservation
+from workbench.privacy.guarantee import Guarantee
+from workbench.sweeps import executors
+from workbench.sweeps.grid import Cell, Grid
+from workbench.sweeps.result import SweepResult
+from workbench.sweeps.running import Outcome, Run, groups_of, run_group
+from workbench.sweeps.store import LOST, Claim, Store
+
+__all__ = ["BudgetError", "PreparedSweep", "Progress", "now", "total_spent"]
+
+_POLL_SECONDS = 0.5  # between two looks at fits that another sweep runs
+
+
+class BudgetError(_validate.ArgumentError):
+    """A sweep over private records was not accepted. ``total`` says what it would spend."""
+
+    def __init__(self, given: float | None, total: TotalPrivacy, statement: str) -> None:
+        self.total = total
+        hint = f" To run it, give accept_total_epsilon={total.epsilon!r}." if math.isfinite(total.epsilon) else ""
+        super().__init__("accept_total_epsilon", given, f"{statement}{hint}")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a sweep is.
+
+    :param fits: number of fits that have ended, including those found in the store.
+    :param planned: number of all fits.
+    :param step: steps that each running fit has taken; 0 between batches, and if an executor does the work.
+    :param steps: steps that each running fit will take.
+    :param seconds: time since the run began.
+    :param newest: keys of the fits that ended since the last report.
+    :param elsewhere: number of fits that this sweep waits for, because another sweep with the same store runs them.
+    """
+
+    fits: int
+    planned: int
+    step: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    newest: tuple[str, ...] = ()
+    elsewhere: int = 0
+
+
+class _Report:
+    """Reports how far a run is: ``ended`` of ``planned`` fits."""
+
+    def __init__(self, on_progress: Callable[[Progress], None], planned: int, left: int) -> None:
+        self._on_progress, self._began = on_progress, time.perf_counter()
+        self.planned, self.ended = planned, planned - left
+
+    def show(self, step: int = 0, steps: int = 0, newest: Iterable[str] = (), elsewhere: int = 0) -> None:
+        seconds = time.perf_counter() - self._began
+        self._on_progress(Progress(self.ended, self.planned, step, steps, seconds, tuple(newest), elsewhere))
+
+
+@dataclass
+class PreparedSweep:
+    """A checked and calibrated sweep. ``run`` fits what the store does not have; ``result`` can be called at any time.
+
+    :param grid: what was asked for.
+    :param cells: all cells, by key.
+    :param runs: the fits that are still to be run.
+    :param store: where finished fits are kept.
+    :param total: what all fits of private records spend together, including fits of the same records in the store; None for
+        public records. After a run it is what was spent, and what the fits still to be run will spend.
+    :param reservation: of the fits to be run, only to look at the ledger.
+    :param refused: rows of the fits that cannot be run as asked; ``run`` writes them.
+    """
+
+    grid: Grid
+    cells: Mapping[str, Cell]
+    runs: Sequence[Run]
+    store: Store
+    total: TotalPrivacy | None
+    reservation: Reservation
+    _reservation_of: Callable[[Sequence[Run]], Reservation] = field(repr=False)
+    _facts: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    refused: Sequence[Mapping[str, Any]] = field(repr=False)
+    status: str = "planned"
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        """Give this sweep a name among those with the same store."""
+        self._name = uuid.uuid4().hex
+        self._entries: dict[str, tuple[Reservation, str]] = {}  # of private fits in the ledger, by key of the cell
+        self._reserved: set[str] = set()  # keys of the fits that are reserved now
+
+    def statement(self) -> str:
+        """What the sweep spends, and what it means to choose its best fit, in words."""
+        data = self.grid.records_of(next(iter(self.cells.values())))
+        if self.grid.is_public:
+            return f"The {_plural(data.unit)} are public or made up: no privacy is spent."
+        if self.total is None:
+            return "No private fit of these records is planned or in the store."
+        words = [self.total.statement(data.unit), *self._ledger_says(data.unit)]
+        if self.grid.baselines:
+            words.append("Baselines without privacy are exact functions of the records, outside any guarantee.")
+        if not data.evaluation_is_public and self.grid.constant.get("evaluate_private"):
+            words.append(
+                "Choosing the fit with the best score on private evaluation records leaks about them: the choice is not "
+                "noised, and no epsilon here covers it."
+            )
+        return " ".join(words)
+
+    def _ledger_says(self, unit: str) -> list[str]:
+        """What the ledger knows of other fits of these records, and whether a cap allows the fits to be run."""
+        planned = [fit for fit in (self._guarantee(run) for run in self.runs) if fit is not None]
+        budget = self.reservation.budget_status() if planned and self.status == "planned" else None
+        if budget is None:
+            return []
+        words = []
+        if budget.parts:
+            whole = total([*budget.parts, *planned])
+            words.append(f"Together with other fits of these records in the ledger: {whole.statement(unit)}")
+        try:
+            budget.check(planned)
+        except CapError as error:
+            words.append(f"The cap does not allow it: {error.explained()}")
+        return words
+
+    def _guarantee(self, run: Run) -> Guarantee | None:
+        """The guarantee of a run; None for a baseline."""
+        promised = self._facts[run.key]["guarantee"]
+        return None if promised is None else Guarantee.from_dict(promised)
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Sentences about settings that are allowed but unwise; ``sweep`` shows them as warnings."""
+        return tuple(dict.fromkeys(text for run in self.runs for text in run.spec.privacy.cautions()))
+
+    def accept(self, total_epsilon: float | None) -> None:
+        """Accept what the sweep spends on private records. If no fit is left to run, there is nothing to accept.
+
+        :raises BudgetError: unless the total is at most ``total_epsilon``.
+        """
+        if total_epsilon is not None:
+            total_epsilon = _validate.number("accept_total_epsilon", total_epsilon, above=0)
+        if self.total is not None and self.runs and not self.total.epsilon <= (total_epsilon or 0.0):
+            raise BudgetError(total_epsilon, self.total, self.statement())
+
+    def run(
+        self,
+        stop: Callable[[], bool] = lambda: False,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        *,
+        executor: Any = None,
+        max_lanes: int | None = None,
+    ) -> SweepResult:
+        """Run the fits that are left, and write each row when its fit ends. A stopped run continues when called again.
+
+        :param stop: called about twice a second; True ends the run. Running fits are then discarded unseen, and finished
+            fits are kept.
+        :param on_progress: called with ``Progress`` in this thread.
+        :param executor: as for ``sweep``.
+        :param max_lanes: the most fits that are stepped together.
+        :raises CapError: if a cap on what may be spent on the records does not allow the fits.
+        :raises LedgerError: if they cannot be entered in the ledger.
+        """
+        if max_lanes is not None:
+            max_lanes = _validate.integer("max_lanes", max_lanes, at_least=1)
+        _validate.function("stop", stop)
+        _validate.function("on_progress", on_progress)
+        workers = None if executor is None else executors.as_workers(executor)
+        report = _Report(on_progress, len(self.cells), len(self.runs))
+        self.status, self.message = "running", ""
+        report.show()
+        try:
+            self.store.add(self.refused)
+            if self.reservation.ledger is not None:
+                self.reservation.ledger.recover()  # of killed sweeps
+            attempts = {key: row["attempts"] for key, row in self._rows_left().items()}
+            while self.runs and not stop():
+                mine = self._claim(attempts, report)
+                if mine and not self._run_claimed(mine, stop, report, workers, max_lanes):
+                    break
+                if not mine and self.runs:
+                    report.show(elsewhere=len(self.runs))
+                    time.sleep(_POLL_SECONDS)
+            self.status = "stopped" if self.runs else "done"
+        except executors.LostExecutorError as error:
+            self.status = "interrupted"
+            self.message = f"the executor was lost after {report.ended} of {report.planned} fits ({error}); these are kept."
+        except KeyboardInterrupt:
+            self.status = "stopped"
+        except BaseException as error:
+            self.status, self.message = "failed", f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            for key in list(self._reserved):
+                self._end_reservation(key, 0)  # discarded unseen
+            self.store.release(self._name)
+        self.total = None if self.grid.is_public else self._spent()
+        report.show()
+        return self.result()
+
+    def _claim(self, attempts: dict[str, int], report: _Report) -> list[Run]:
+        """Claim the fits to be run that no other sweep has. Fits that other sweeps ended meanwhile have ended here too.
+
+        :param attempts: how often fits had been run when this run began; updated here.
+        """
+        mine, former = self.store.claim(self._name, [self._row(run, Outcome(run.key, "failed", LOST)) for run in self.runs])
+        self._adopt([claim for claim in former if not claim.begun])
+        running = {claim.key for claim in self.store.claims() if claim.alive and claim.sweep != self._name}
+        rows = self._rows_left()
+        attempts |= {claim.key: rows[claim.key]["attempts"] for claim in former if claim.begun}
+        over = {key for key, row in rows.items() if row["state"] == "done" or row["attempts"] > attempts.get(key, 0)}
+        self._end(over - running, report)
+        return [run for run in self.runs if run.key in mine]
+
+    def _rows_left(self) -> dict[str, dict[str, Any]]:
+        """The store's rows of the fits to be run, by key."""
+        return {row["key"]: row for row in self.store.rows([run.key for run in self.runs])}
+
+    def _run_claimed(
+        self, runs: Sequence[Run], stop: Callable[[], bool], report: _Report, workers: Any, max_lanes: int | None
+    ) -> bool:
+        """Reserve fits and run them; whether all of them have ended."""
+        by_key, groups = {run.key: run for run in runs}, groups_of(runs)
+        self._reserve(runs)
+        if workers is None:
+            batches = self._here(groups, stop, report, max_lanes)
+        else:
+            device = self.grid.constant.get("device")
+            batches = executors.run_on(
+                workers, groups, max_lanes=max_lanes, stop=stop, device=device, before=self._mark, lost=self._lose
+            )
+        for outcomes in batches:
+            for outcome in outcomes:  # before anyone can read the outcomes
+                planned_steps = by_key[outcome.key].spec.privacy.iterations
+                self._end_reservation(outcome.key, 0 if outcome.status == "refused" else planned_steps)
+            self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
+            self._end([outcome.key for outcome in outcomes], report)
+        return by_key.keys().isdisjoint(run.key for run in self.runs)
+
+    def _here(
+        self, groups: Sequence[Sequence[Run]], stop: Callable[[], bool], report: _Report, max_lanes: int | None
+    ) -> Iterator[list[Outcome]]:
+        for group in groups:
+            steps = functools.partial(report.show, steps=group[0].spec.privacy.iterations)
+            yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=steps, before=self._mark)
+
+    def _end(self, keys: Collection[str], report: _Report) -> None:
+        """Note that fits have ended."""
+        if keys:
+            self.runs = [run for run in self.runs if run.key not in keys]
+            report.ended += len(keys)
+            report.show(newest=keys)
+
+    # ---- the ledger -----------------------------------------------------------------------------------------------------
+
+    def _adopt(self, former: Sequence[Claim]) -> None:
+        """Take over what an ended sweep had reserved for fits that it had not begun: a cap may count them already."""
+        left = {run.key: run for run in self.runs}
+        reserved = {claim.entry: left[claim.key] for claim in former if claim.entry}
+        for spend in [] if self.reservation.ledger is None or not reserved else self.reservation.ledger.spends():
+            run = reserved.get(spend.key)
+            if run is not None and not spend.reached and spend.guarantee == self._guarantee(run):
+                reservation = self._reservation_of([run])
+                reservation.adopt(spend.key)
+                self._entries[run.key] = reservation, spend.key
+
+    def _reserve(self, runs: Sequence[Run]) -> None:
+        """Reserve private fits, all or none. Fits that were reserved before and discarded unseen keep their reservation."""
+        private = [run for run in runs if self._guarantee(run) is not None]
+        new = [run for run in private if run.key not in self._entries]
+        known: dict[Reservation, list[str]] = {}
+        for reservation, entry in (self._entries[run.key] for run in private if run.key in self._entries):
+            known.setdefault(reservation, []).append(entry)
+        for reservation, entries in known.items():
+            reservation.begin(entries)
+        self._reserved.update(run.key for run in private if run.key in self._entries)
+        if new:
+            reservation = self._reservation_of(new)
+            reservation.begin()
+            self._entries |= {run.key: (reservation, entry) for run, entry in zip(new, reservation.keys, strict=False)}
+        self._reserved.update(run.key for run in new if run.key in self._entries)
+        self.store.note(self._name, {run.key: self._entries[run.key][1] for run in private if run.key in self._entries})
+
+    def _mark(self, runs: Sequence[Run]) -> None:
+        """Note that the first steps of fits are about to be taken."""
+        self._reserve([run for run in runs if run.key not in self._reserved])
+        self.store.begin(self._name, [run.key for run in runs])  # first, so that a fit that has not begun has marked nothing
+        for reservation, entry in (self._entries[run.key] for run in runs if run.key in self._reserved):
+            reservation.mark(keys=[entry])
+
+    def _lose(self, runs: Sequence[Run]) -> None:
+        """Charge the fits of a lost worker for all their steps, and make them ready to run again."""
+        for run in runs:
+            self._end_reservation(run.key, run.spec.privacy.iterations)
+            self._entries.pop(run.key, None)
+        self.store.add([self._row(run, Outcome(run.key, "failed", LOST)) for run in runs], again=True)
+
+    def _end_reservation(self, key: str, taken: int) -> None:
+        if key in self._reserved:
+            reservation, entry = self._entries[key]
+            problem = reservation.end(taken, entry)
+            self.message = self.message or problem
+            self._reserved.discard(key)
+
+    def _spent(self) -> TotalPrivacy | None:
+        return total_spent(
+            self.store,
+            map(self.grid.fingerprint_of, self.cells.values()),
+            {run.key: self._facts[run.key] for run in self.runs},
+        )
+
+    def result(self) -> SweepResult:
+        """The result so far."""
+        return SweepResult(self.grid, self.cells, self.store, self.total, self.statement(), self.status, self.message)
+
+    def _row(self, run: Run, outcome: Outcome) -> dict[str, Any]:
+        return {
+            **self._facts[run.key], "state": outcome.status, "message": outcome.message, "metrics": outcome.metrics,
+            "seconds": outcome.seconds, "attempts": int(outcome.status != "refused"),
+            "parameters": outcome.params, "finished": now(),
+        }  # fmt: skip
+
+
+def total_spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str, Mapping[str, Any]]) -> TotalPrivacy | None:
+    """What ``planned`` fits and all fits of the same private records in the store spend together; None for no fit.
+
+    It counts the fits that other sweeps with this store are about to run, those that had begun when their process ended, and
+    those that may be of these records.
+    """
+    records = {*fingerprints, *store.unknown()}
+    found = [row for row in store.rows() for _ in range(row["attempts"])]
+    claimed = [claim for claim in store.claims() if (claim.key not in planned if claim.alive else claim.begun)]
+    try:
+        spent = [row for row in (*found, *(claim.row for claim in claimed)) if row["fingerprint"] in records]
+        promises = [Guarantee.from_dict(row["guarantee"]) for row in (*spent, *planned.values()) if row["guarantee"]]
+        return total(promises) if promises else None
+    except (TypeError, KeyError, ValueError) as error:  # it comes from the store: the planned ones were made here
+        raise store.damaged(error) from error
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def _plural(unit: str) -> str:
+    return unit if unit.endswith("s") else f"{unit}s"
