@@ -74,7 +74,7 @@ def published():
 FIT = {
     "epsilon": POSITIVE, "delta": OTHERS, "iterations": WHOLE | OTHERS, "sampling_rate": RATE | OTHERS,
     "batch_size": WHOLE | OTHERS, "relation": OTHERS, "clip": POSITIVE | OTHERS, "optimizer": OTHERS,
-    "learning_rate": POSITIVE | OTHERS, "average": FLAG | OTHERS, "physical_size": WHOLE | OTHERS,
+    "learning_rate": POSITIVE | OTHERS, "average": FLAG | OTHERS, "microbatch_size": WHOLE | OTHERS,
     "num_records": {"3"} | OTHERS, "evaluate_private": FLAG, "draws": {"3"}, "device": OTHERS,
     "seed": FROM_0 | OTHERS,
 }  # fmt: skip

@@ -415,7 +415,7 @@ def test_audit_with_its_defaults_tells_a_bug_from_a_sound_run(bug):
 @pytest.mark.statistical
 @pytest.mark.parametrize("bug", [None, "half_noise"])
 def test_vanilla_gradients_are_audited_too(bug):
-    result = show(audit(epsilon=1, delta=DELTA, gradient="vanilla", confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
+    result = show(audit(epsilon=1, delta=DELTA, estimator="vanilla", confidence=CONFIDENCE, seed=0, bug=bug, parts=ATTACK))
     assert result.passed == (bug is None)
 
 

@@ -216,7 +216,7 @@ def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):
         (["--clip", "0"], "clip=0: "),
         (["--seed", "-1"], "seed=-1: "),
         (["--sampler", "bernoulli"], "sampler='bernoulli': "),
-        (["--gradient", "exact"], "gradient='exact': "),
+        (["--estimator", "exact"], "estimator='exact': "),
         (["--model", "logistik"], "model='logistik': unknown name; did you mean 'logistic'"),
         (["--data", "brest_cancer"], "data='brest_cancer': unknown name; did you mean 'breast_cancer'"),
         (["--device", "abacus"], "device='abacus': "),
@@ -248,9 +248,9 @@ def test_numbers_may_be_written_as_people_do(prepared, text, value):
 def test_every_option_reaches_the_fit(prepared):
     model, data, settings = prepared(
         "fit", "--model", "logistic", "--data", "breast_cancer", "--epsilon", "2", "--delta", "1e-5", "--iterations", "70",
-        "--sampling-rate", ".2", "--clip", "3", "--gradient", "vanilla", "--learning-rate", ".01", "--num-records", "500",
+        "--sampling-rate", ".2", "--clip", "3", "--estimator", "vanilla", "--learning-rate", ".01", "--num-records", "500",
         "--device", "cpu", "--seed", "9", "--evaluation-fraction", ".5", "--evaluate-private", "--average",
-        "--strategy", "vmap", "--physical-size", "40", "--sampler", "shuffle", "--relation", "replace_special",
+        "--strategy", "vmap", "--microbatch-size", "40", "--sampler", "shuffle", "--relation", "replace_special",
         "--clipping", "per_leaf",
         "--batch-size", "30", "--draws", "40", "--ledger", "book.sqlite", "--over-cap", "approved", "--no-checkpoint",
     )  # fmt: skip
@@ -260,8 +260,8 @@ def test_every_option_reaches_the_fit(prepared):
     assert words[:3] == ["--data=breast_cancer", "--epsilon=2", "--delta=1e-05"]
     assert settings == {
         "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "shuffle", "clip": 3,
-        "gradient": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
-        "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "physical_size": 40,
+        "estimator": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
+        "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "microbatch_size": 40,
         "relation": "replace_special", "clipping": "per_leaf", "batch_size": 30, "ledger": "book.sqlite",
         "over_cap": "approved", "checkpoint": False, "draws": 40,
     }  # fmt: skip

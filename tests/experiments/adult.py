@@ -30,7 +30,7 @@ def main(full):
             "logistic",
             "load",
             {"name": "adult"},
-            {"epsilon": epsilon, "delta": 1e-5, "gradient": gradient, "seed": seed},
+            {"epsilon": epsilon, "delta": 1e-5, "estimator": gradient, "seed": seed},
             about={"epsilon": epsilon, "method": gradient, "seed": seed},
         )
         for epsilon in (0.1, 0.5, 1, 2, 8)

@@ -25,7 +25,7 @@ def fits(epsilons, seeds, *, num_records=(500,), iterations=(1000,), baselines=(
         for averaged in (False, True):
             result = wb.sweep(
                 "hierarchical_logistic", wb.data.hierarchical, epsilons=epsilons, seeds=seeds, num_records=size,
-                iterations=iterations, gradients=METHODS, sampling_rates=RATE, delta=1 / size, average=averaged,
+                iterations=iterations, estimators=METHODS, sampling_rates=RATE, delta=1 / size, average=averaged,
                 baselines=baselines if averaged else (), on_progress=lambda progress: None,
             )  # fmt: skip
             tables.append(result.table.assign(iterate="average" if averaged else "last"))
@@ -39,7 +39,7 @@ def lines_of(table):
 
 def private(table):
     """The private fits, the estimator in the column of methods."""
-    return table[table["method"] == "dp-vi"].assign(method=table["gradient"])
+    return table[table["method"] == "dp-vi"].assign(method=table["estimator"])
 
 
 def main(full):

@@ -41,9 +41,9 @@ def prepare(**changes):
         *(("batch_size", value) for value in (0, 2.5, 700, "all")),
         ("relation", "replace_one"),
         ("sampler", "bernoulli"),
-        ("gradient", "exact"),
+        ("estimator", "exact"),
         ("strategy", "ghost"),
-        ("physical_size", 0),
+        ("microbatch_size", 0),
         ("model", "logistik"),
         ("model", 3),
         ("data", "brest_cancer"),
@@ -354,7 +354,7 @@ def test_a_fit_with_another_epsilon_and_clip_shares_what_is_compiled(monkeypatch
 
 
 @pytest.mark.parametrize(
-    "change", [{"iterations": 301}, {"sampling_rate": 0.2}, {"gradient": "vanilla"}, {"average": False}]
+    "change", [{"iterations": 301}, {"sampling_rate": 0.2}, {"estimator": "vanilla"}, {"average": False}]
 )
 def test_a_fit_of_other_steps_shares_nothing(change):
     first, other = (prepare(**{"iterations": 300, **settings}) for settings in ({}, change))
@@ -528,7 +528,7 @@ def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_pa
             numpyro.sample("code", dist.Normal(dense("encoder", x.shape[-1], 2, x), 0.5).to_event(1))
 
     autoencoder = wb.models.Model("autoencoder", "A linear auto-encoder.", model, guide=guide)
-    result = wb.fit(autoencoder, "breast_cancer", epsilon=1.0, iterations=20, average=True, physical_size=30)
+    result = wb.fit(autoencoder, "breast_cancer", epsilon=1.0, iterations=20, average=True, microbatch_size=30)
     assert result.status == "done"
     assert set(result.metrics) == {"elbo"}
     assert result.params["decoder['kernel']"].shape == (2, 30)

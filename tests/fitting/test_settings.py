@@ -23,7 +23,7 @@ from workbench.widgets.sweep.settings import LISTS as SCREEN_LISTS
 from workbench.widgets.workbench.settings import PRIVACY_FIELDS, problems_of
 
 CHOICES = {
-    "relation": SENSITIVITY, "clipping": CLIPPINGS, "sampler": SAMPLERS, "gradient": ESTIMATORS, "strategy": STRATEGIES,
+    "relation": SENSITIVITY, "clipping": CLIPPINGS, "sampler": SAMPLERS, "estimator": ESTIMATORS, "strategy": STRATEGIES,
 }  # fmt: skip
 TEXTS = [name for name in names() if about(name).is_text]
 FLAGS = [name for name in TEXTS if about(name).check is _validate.flag]

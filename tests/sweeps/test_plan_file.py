@@ -304,6 +304,6 @@ def test_the_number_of_fits_is_found_before_any_is_made(settings, message, monke
 @pytest.mark.parametrize("baselines", [[], ["non-private"], ["scikit-learn"], ["non-private", "scikit-learn"]])
 @pytest.mark.parametrize("seeds", [3, [4, 5]])
 def test_fits_are_counted_as_they_are_made(data, baselines, seeds):
-    axes = {"iterations": [10, 20], "clips": [1, 2, 3], "num_records": [50, None], "gradients": ["aligned", "vanilla"]}
+    axes = {"iterations": [10, 20], "clips": [1, 2, 3], "num_records": [50, None], "estimators": ["aligned", "vanilla"]}
     grid = Grid(SweepPlan("hierarchical_logistic", data, epsilons=[1.0, 2.0], seeds=seeds, baselines=baselines, **axes))
     assert grid.number == len(grid.cells())

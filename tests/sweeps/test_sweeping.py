@@ -114,7 +114,7 @@ def test_models_that_differ_in_an_option_are_told_apart():
 def test_how_a_fit_is_run_does_not_make_it_another(tmp_path, monkeypatch):
     plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
     quietly(wb.sweep, "logistic", "breast_cancer", baselines="non-private", **plan)
-    again = {**plan, "epsilons": [1.0, 2.0], "strategy": "vmap", "physical_size": 7, "device": "cpu"}
+    again = {**plan, "epsilons": [1.0, 2.0], "strategy": "vmap", "microbatch_size": 7, "device": "cpu"}
     prepared = sweeping.prepare("logistic", "breast_cancer", baselines="non-private", **again)
     assert [run.spec.privacy.epsilon for run in prepared.runs] == [2.0]
 
@@ -324,7 +324,7 @@ def test_other_records_options_and_models_are_other_fits():
     others = [
         keys(wb.models.get("logistic", prior_scale=3.0)), keys(data=wb.data.load("breast_cancer", split_seed=1)),
         keys(epsilons=[2.0]), keys(seeds=[1]), keys(seeds=1), keys(iterations=STEPS + 1), keys(clips=0.5),
-        keys(delta=1e-4), keys(gradients="vanilla"),
+        keys(delta=1e-4), keys(estimators="vanilla"),
     ]  # fmt: skip
     found = {key for cells in (here, *others) for key in cells}
     assert len(found) == 1 + len(others)
@@ -354,7 +354,7 @@ def test_the_file_documents_its_columns(tmp_path):
     with sqlite3.connect(file) as database:
         said = dict(database.execute("SELECT name, meaning FROM columns").fetchall())
         there = [row[1] for row in database.execute("PRAGMA table_info(fits)")]
-    assert list(said) == there == list(COLUMNS)
+    assert list(said) == there == ["gradient" if name == "estimator" else name for name in COLUMNS]
 
 
 # --- what is spent -----------------------------------------------------------------------------------------------------

@@ -49,9 +49,9 @@ class _Release:
     guide: Callable
     sampler: Sampler
     num_records: int
-    gradient: str
+    estimator: str
     strategy: str
-    physical_size: int | None
+    microbatch_size: int | None
     static: dict[str, Any]
     bug: str | None
     optim: Any
@@ -71,8 +71,8 @@ class _Release:
             sampler=dataclasses.replace(self.sampler, **sizes),  # type: ignore[type-var]  # they are dataclasses
             mechanism=mechanism,
             num_records=self.num_records,
-            estimator=self.gradient,
-            performance=Performance(self.strategy, None, self.physical_size),
+            estimator=self.estimator,
+            performance=Performance(self.strategy, None, self.microbatch_size),
             static=self.static,
         )
         return ClampedIndices(**vars(sound)) if self.bug == "clamped_indices" else sound
@@ -161,9 +161,9 @@ def audit_release(
     mode: str = "many_runs",
     trials: int = 10_000,
     confidence: float = 0.95,
-    gradient: str = "aligned",
+    estimator: str = "aligned",
     strategy: str = "auto",
-    physical_size: int | None = None,
+    microbatch_size: int | None = None,
     optim: Any = None,
     static: Mapping[str, Any] | None = None,
     seed: int | None = None,
@@ -200,9 +200,9 @@ def audit_release(
     :param mode: "many_runs" or "one_run".
     :param trials: runs on each side, >= 100.
     :param confidence: of the lower bound.
-    :param gradient: "aligned" or "vanilla".
+    :param estimator: "aligned" or "vanilla".
     :param strategy: as for ``DPVI``.
-    :param physical_size: as for ``DPVI``.
+    :param microbatch_size: as for ``DPVI``.
     :param optim: as for ``DPVI``; by default Adam with steps so small that the canaries' gradients stay long.
     :param static: further keyword arguments of model and guide.
     :param seed: None for secret randomness; a whole number >= 0 makes the audit reproducible.
@@ -231,7 +231,7 @@ def audit_release(
     num_records = len(canaries.others[0]) + canaries.count
 
     release = _Release(
-        model, guide, sampler, num_records, gradient, strategy, physical_size, dict(static or {}), bug,
+        model, guide, sampler, num_records, estimator, strategy, microbatch_size, dict(static or {}), bug,
         numpyro.optim.Adam(_LEARNING_RATE) if optim is None else optim,
     )  # fmt: skip
     claim = Claim(sampler.name, relation, sampler.sampling_rate, sigma, iterations, epsilon, delta)
@@ -289,9 +289,9 @@ def audit(
     relation: str | None = None,
     clip: float = 1.0,
     clipping: str = "flat",
-    gradient: str = "aligned",
+    estimator: str = "aligned",
     strategy: str = "auto",
-    physical_size: int | None = None,
+    microbatch_size: int | None = None,
     mode: str = "many_runs",
     trials: int = 10_000,
     num_canaries: int = 1000,
@@ -321,9 +321,9 @@ def audit(
     :param relation: as in ``fit``; None for the sampler's own.
     :param clip: C > 0.
     :param clipping: as in ``fit``.
-    :param gradient: as in ``fit``.
+    :param estimator: as in ``fit``.
     :param strategy: as in ``fit``.
-    :param physical_size: as in ``fit``.
+    :param microbatch_size: as in ``fit``.
     :param mode: "many_runs" or "one_run".
     :param trials: runs on each side, for "many_runs".
     :param num_canaries: m, for "one_run" without ``canaries``.
@@ -377,9 +377,9 @@ def audit(
         mode=mode,
         trials=trials,
         confidence=confidence,
-        gradient=gradient,
+        estimator=estimator,
         strategy=strategy,
-        physical_size=physical_size,
+        microbatch_size=microbatch_size,
         optim=None if learning_rate is None else numpyro.optim.Adam(learning_rate),
         static=chosen.options,
         seed=seed,

@@ -21,6 +21,7 @@ from workbench.ledger.budget import Spend
 from workbench.ledger.ledger import Ledger
 from workbench.models import Model
 from workbench.results import FitResult
+from workbench.results.loading import with_present_names
 
 __all__ = ["SavedRun", "forget", "prepare", "resume", "saved_runs", "unusable_runs"]
 
@@ -122,7 +123,7 @@ def prepare(
         ledger=facts["ledger"] or False,
         over_cap=over_cap,
         origin=facts["origin"],
-        **facts["settings"],
+        **with_present_names(facts["settings"]),
     )
     prepared.resume_from(checkpoint)
     return prepared

@@ -151,7 +151,7 @@ class Shared:
     strategy: str = setting(
         "auto", "how clipped sums are computed: auto, bookkeeping, vmap or loop; changes speed and memory only", _strategy
     )
-    physical_size: int | None = setting(
+    microbatch_size: int | None = setting(
         None, "records held in memory at once; larger minibatches are summed in parts", _whole(at_least=1), unit="records",
         rule="the whole minibatch",
     )  # fmt: skip
@@ -214,7 +214,7 @@ class Settings(Shared):
         None, "seed of a reproducible run, whose noise can be predicted by anyone who knows it", _validate.seed,
         rule="secret randomness", changes_guarantee=True,
     )  # fmt: skip
-    gradient: str = setting(
+    estimator: str = setting(
         "aligned", "gradient estimator: aligned, or vanilla for comparison", _one_of("inference.estimators:ESTIMATORS")
     )
     learning_rate: float | None = setting(

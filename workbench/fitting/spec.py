@@ -108,9 +108,9 @@ class FitSpec:
             sampler=plan.sampler,
             mechanism=plan.mechanism,
             num_records=self.privacy.num_records,
-            estimator=settings.gradient,
+            estimator=settings.estimator,
             learning_rate=settings.learning_rate,
-            performance=Performance(settings.strategy, None, settings.physical_size),
+            performance=Performance(settings.strategy, None, settings.microbatch_size),
             static={**self.model.options, **self.constants},
         )
 

@@ -179,7 +179,7 @@ class FitResult:
     def _step_noise(self) -> float | None:
         """Standard deviation of one step's noise on the summed gradient; None if the optimiser is not the built-in one."""
         learning_rate = self.settings.get("learning_rate")
-        if learning_rate is None or self.settings.get("gradient") != "aligned":
+        if learning_rate is None or self.settings.get("estimator") != "aligned":
             return None
         return self.guarantee.noise_multiplier * self.settings["clip"] / self.settings["sampling_rate"]
 

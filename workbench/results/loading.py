@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from workbench.results import _atomic, arviz_adapter
 from workbench.results.fit_result import FitResult, HistoryPoint
 from workbench.results.storage import FORMAT, MADE, NUMBERS, digest_of
 
-__all__ = ["load"]
+__all__ = ["load", "with_present_names"]
+
+_FORMER_NAMES = {"gradient": "estimator", "physical_size": "microbatch_size"}  # of settings
 
 
 def load(folder: str | Path) -> FitResult:
@@ -67,6 +69,11 @@ def load(folder: str | Path) -> FitResult:
         raise refused(f"result.json is damaged: {_shown(error)}") from None
 
 
+def with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a fit by their present names, in a file of any version."""
+    return {_FORMER_NAMES.get(name, name): value for name, value in settings.items()}
+
+
 def _shown(error: Exception) -> str:
     """An error on one line."""
     return " ".join(repr(error).split())
@@ -105,6 +112,7 @@ def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[s
 
     if "state" in values:  # of earlier versions
         values["status"] = values.pop("state")
+    values["settings"] = with_present_names(values["settings"])
     values["guarantee"] = Guarantee.from_dict(values["guarantee"])
     values["constants"] = {
         name: _decoded_array(value) if isinstance(value, dict) and set(value) == {"dtype", "value"} else value

@@ -23,7 +23,7 @@ __all__ = ["Cell", "Grid"]
 
 Source = str | Dataset | Callable[..., Dataset]
 
-_SPEED_ONLY = ("strategy", "physical_size", "device")
+_SPEED_ONLY = ("strategy", "microbatch_size", "device")
 
 
 @dataclass(frozen=True)
@@ -223,6 +223,7 @@ class Grid:
         settings = {name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY}
         if cell.method != DP:
             settings["epsilon"] = None
+        settings["gradient"] = settings.pop("estimator")  # its name in keys of earlier versions
         facts = {
             "model": self._known(("model", cell.model), lambda: _identity(self.models[cell.model])),
             "records": self.fingerprint_of(cell),

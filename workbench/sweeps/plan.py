@@ -126,7 +126,7 @@ class SweepPlan(_OfRecords):
     learning_rates: Sequence[float | None] | float | None = _several("learning_rate")
     sampling_rates: Sequence[float | None] | float | None = _several("sampling_rate")
     batch_sizes: Sequence[int | None] | int | None = _several("batch_size")
-    gradients: Sequence[str] | str = _several("gradient")
+    estimators: Sequence[str] | str = _several("estimator")
     models: Sequence[str | Model] = setting((), "several models, instead of ``model``", _models)
     seeds: int | Sequence[int] = setting(
         1, "how many times a fit is repeated with secret randomness; or, for public records only, a list of seeds", _seeds

@@ -59,7 +59,7 @@ COLUMNS = {
     "sampling_rate": ("REAL", "q"),
     "clip": ("REAL", "C, largest norm of one record's gradient"),
     "learning_rate": ("REAL", "of Adam"),
-    "gradient": ("TEXT", "aligned or vanilla"),
+    "estimator": ("TEXT", "of the gradient: aligned or vanilla"),
     "noise_multiplier": ("REAL", "sigma, noise standard deviation / C"),
     "state": ("TEXT NOT NULL", "done, failed, or refused: it could not be run as asked"),
     "message": ("TEXT NOT NULL", "why it failed or was refused"),
@@ -72,6 +72,11 @@ COLUMNS = {
     "finished": ("TEXT NOT NULL", "when"),
     "parameters": ("BLOB", "the released parameters, NumPy npz; empty where they are large or not private"),
 }
+
+
+def _stored(name: str) -> str:
+    """A column's name in the file, which stores of earlier versions have too."""
+    return "gradient" if name == "estimator" else name
 
 
 LOST = "its process or worker ended before the fit did; all its steps count."
@@ -146,9 +151,9 @@ class Store:
             )  # fmt: skip
 
     def _prepare(self) -> None:
-        columns = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
+        columns = ", ".join(f"{_stored(name)} {kind}" for name, (kind, _) in COLUMNS.items())
         meanings = ", ".join(
-            "('{}', '{}')".format(name, meaning.replace("'", "''")) for name, (_, meaning) in COLUMNS.items()
+            "('{}', '{}')".format(_stored(name), meaning.replace("'", "''")) for name, (_, meaning) in COLUMNS.items()
         )
         _database.prepare(
             self._database,
@@ -310,8 +315,9 @@ class Store:
             database.executemany(end, [(row["key"],) for row in given])
 
     def _insert(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        names = ", ".join(COLUMNS)
-        kept = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name not in ("key", "attempts"))
+        columns = [_stored(name) for name in COLUMNS]
+        names = ", ".join(columns)
+        kept = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in ("key", "attempts"))
         statement = (
             f"INSERT INTO fits ({names}) VALUES ({', '.join('?' * len(COLUMNS))}) "
             f"ON CONFLICT (key) DO UPDATE SET attempts = fits.attempts + excluded.attempts, {kept} "
@@ -354,7 +360,7 @@ class Store:
         """The rows of ``keys`` that exist, in that order; all rows without ``keys``. Parameters are left out."""
         names = [name for name in COLUMNS if name != "parameters"]
         with self._reading() as database:
-            found = database.execute(f"SELECT {', '.join(names)} FROM fits").fetchall()
+            found = database.execute(f"SELECT {', '.join(map(_stored, names))} FROM fits").fetchall()
             rows = {values[0]: _decoded(dict(zip(names, values, strict=True))) for values in found}
         return list(rows.values()) if keys is None else [rows[key] for key in keys if key in rows]
 
@@ -411,7 +417,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 _NUMBERS = ("epsilon", "delta", "sampling_rate", "clip", "learning_rate", "noise_multiplier", "seconds")
 _WHOLE = ("seed", "repetition", "iterations", "num_records", "attempts")
-_MAY_BE_EMPTY = ("seed", "iterations", "num_records", "sampler", "gradient", "guarantee", *_NUMBERS[:-1])
+_MAY_BE_EMPTY = ("seed", "iterations", "num_records", "sampler", "estimator", "guarantee", *_NUMBERS[:-1])
 
 
 def _check(values: Mapping[str, Any]) -> None:

@@ -134,7 +134,7 @@ def _facts(grid: Grid, key: str, cell: Cell, spec: FitSpec, plan: Any, dimension
         "sampling_rate": plan.sampler.sampling_rate if stepped else None,
         "clip": privacy.clip if private else None,
         "learning_rate": spec.settings.learning_rate if stepped else None,
-        "gradient": spec.settings.gradient if stepped else None,
+        "estimator": spec.settings.estimator if stepped else None,
         "noise_multiplier": plan.mechanism.noise_multiplier if private else None,
         "label": spec.data.evaluation_label if covered else "outside the guarantee",
         "release_label": spec.data.release_label if private else "outside the guarantee",
@@ -158,7 +158,7 @@ def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
     """The number of coordinates that get noise; the model is read once for data of one shape and noted in ``known``."""
     shapes = tuple(array.shape[1:] for array in spec.data.train)
     constants = tuple((name, getattr(value, "shape", value)) for name, value in spec.constants.items())
-    place = id(spec.model), shapes, repr(constants), spec.settings.gradient
+    place = id(spec.model), shapes, repr(constants), spec.settings.estimator
     if place not in known:
         known[place] = spec.private_step(plan, spec.new_key()).noise_size
     plan.truncation_delta(known[place])  # refuses what the noise cannot promise, before it is drawn
