@@ -536,8 +536,9 @@ def test_the_way_of_clipping_is_that_of_plan_and_promise(clipping):
 )
 def test_what_a_mechanism_decides_is_refused_beside_it(argument, value):
     """Ignored, the run would not be what its caller reads in the call."""
+    privacy = PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(0.5, 1.0)
     with pytest.raises(ArgumentError, match=rf"^{argument}={value!r}: is decided by privacy"):
-        logistic(**{argument: value})
+        DPVI(zoo.logistic, zoo.logistic_guide, SGD(0.05), privacy=privacy, **{argument: value})
 
 
 def test_rules_are_refused_where_they_do_nothing():
