@@ -45,8 +45,8 @@ nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
         "fitting.checkpoints.Checkpoint", "fitting.prepared.Program", "fitting.run_log.RunLog",
-        "fitting.spec.FitSpec", "inference._optimizers.Optimizer", "inference.compiling.Compiling", "inference.record_model.RecordModel",
-        "plots.curves.Point", "results.fit_result.Scores", "sweeps.grid.Cell",
+        "fitting.spec.FitSpec", "inference._optimizers.Optimizer", "inference.compiling.Compiling",
+        "inference.record_model.RecordModel", "plots.curves.Point", "results.fit_result.Scores", "sweeps.grid.Cell",
         "sweeps.grid.Grid", "sweeps.store.Store", "widgets.sweep.settings.SweepSettings",
         "widgets.workbench.settings.Settings",
         *(f"teaching.{name}" for name in (
