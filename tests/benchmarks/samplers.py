@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 from turns import seconds, turns_of
 
-from workbench.inference.training import steps_drawn_ahead
+from workbench.inference.compiling import _steps_ahead
 from workbench.noise.chacha20 import new_key, stream
 from workbench.sampling import FeistelSampler, Minibatch, PoissonSampler, ShuffleSampler, WithoutReplacementSampler
 from workbench.sampling.poisson import overflow_capacity
@@ -43,7 +43,7 @@ def secure(sampler):
     def draw(key, number):
         return sampler.draw_from(stream(key, number, sampler.words), key, number)
 
-    return draw, steps_drawn_ahead(types.SimpleNamespace(noise_size=0, sampler=sampler), MANY)
+    return draw, _steps_ahead(types.SimpleNamespace(noise_size=0, sampler=sampler), MANY, 1)
 
 
 def choice(num_records, expected):

@@ -134,7 +134,7 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
     refusal = refused(fit(epsilon="3", seed="5"))
     assert refusal.startswith("workbench fit: epsilon=3.0: this fit would raise what is spent on 'clinic' above its cap")
     assert "would fit" in refusal
-    assert refusal.endswith("To go over it on purpose, which is recorded, give --over-cap REASON.\n")
+    assert refusal.endswith("To exceed it on purpose, which is recorded, give --over-cap REASON.\n")
     assert len(ledger("show", "1", "--json")["spends"]) == 2
 
 

@@ -62,7 +62,7 @@ def stopped(command, place, monkeypatch):
 @pytest.fixture
 def paused(stopped):
     """The path of a run of 400 steps that was stopped after 10 of them."""
-    answer, path = stopped(*FIT, *BOUNDS, "--iterations", "400")
+    answer, path = stopped(*FIT, *BOUNDS, "--iterations", "400", chunks=1)
     assert answer["guarantee"]["steps_taken"] == 10
     return path
 

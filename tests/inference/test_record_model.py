@@ -101,7 +101,7 @@ def test_a_local_latent_whose_guide_stands_outside_the_plate_is_refused():
         numpyro.sample("hidden", dist.Normal(x, 1).to_event(1))
 
     message = refusal(local_mean, guide)
-    assert "site 'hidden' stands inside the record plate 'records' in the model, but outside it in the guide" in message
+    assert "site 'hidden' is inside the record plate 'records' in the model, but outside it in the guide" in message
 
 
 def test_automatic_guides_of_local_latents_are_refused():

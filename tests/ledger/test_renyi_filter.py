@@ -132,8 +132,8 @@ def test_relations_are_not_mixed_silently():
         ((1.0, 1e-5, "swap"), "relation='swap'"),
         ((1.0, 1e-5, "replace_one", 1), "order=1"),
         ((1.0, 1e-5, "replace_one", 2.5), "order=2.5"),
-        ((1e-4, 1e-9), "epsilon=0.0001: so small that no fit keeps it"),
-        ((1.0, 1e-5, "replace_one", 2), "epsilon=1.0: so small"),
+        ((1e-4, 1e-9), "epsilon=0.0001: is so small that no fit keeps it"),
+        ((1.0, 1e-5, "replace_one", 2), "epsilon=1.0: is so small"),
     ],
 )
 def test_a_cap_that_cannot_be_used_is_refused(arguments, match):

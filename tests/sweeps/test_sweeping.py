@@ -1,6 +1,7 @@
 """Sweeps: every fit is the one that ``workbench.fit`` would give, finished ones are kept, nothing is spent unasked."""
 
 import dataclasses
+import functools
 import math
 import warnings
 
@@ -19,7 +20,7 @@ from workbench.fitting import fits
 from workbench.inference.batched import BatchedProgram
 from workbench.ledger.composition import total
 from workbench.models import Model
-from workbench.sweeps import BudgetError, running, sweeping
+from workbench.sweeps import BudgetError, grid, running, sweeping
 from workbench.sweeps.store import COLUMNS
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -472,3 +473,41 @@ def test_what_no_guarantee_covers_is_refused_on_private_records(private_data, se
     (name,) = settings
     with pytest.raises(ArgumentError, match=name):
         quietly(wb.sweep, "logistic", private_data, epsilons=1.0, **settings)
+
+
+def scaled(x, y=None, num_records=None, scale=1.0):
+    weights = numpyro.sample("weights", dist.Normal(0.0, scale).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("records", num_records, subsample_size=len(x)):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+
+def closed_over(scale):
+    def model(x, y=None, num_records=None):
+        scaled(x, y, num_records, scale)
+
+    return model
+
+
+def without_source():
+    names = {"scaled": scaled}
+    text = "def model(x, y=None, num_records=None):\n    def inner(): return 1.0\n    scaled(x, y, num_records, inner())"
+    exec(text, names)
+    return names["model"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (functools.partial(scaled, scale=1.0), functools.partial(scaled, scale=2.0), False),
+        (functools.partial(scaled, scale=1.0), functools.partial(scaled, scale=1.0), True),
+        (functools.partial(scaled, scale=np.ones(3)), functools.partial(scaled, scale=np.arange(3.0)), False),
+        (closed_over(1.0), closed_over(2.0), False),
+        (closed_over(np.ones(2)), closed_over(np.ones(2)), True),
+        (without_source(), without_source(), True),
+    ],
+    ids=["partials", "equal partials", "arrays", "closures", "equal closures", "nested functions without source"],
+)
+def test_models_of_one_name_are_told_apart_by_what_they_do(one, other, same):
+    """A store would give the other model's fit, or pay for the same one again."""
+    identities = [grid._identity(Model("mine", "A model.", each, scaled)) for each in (one, other)]
+    assert (identities[0] == identities[1]) == same

@@ -385,7 +385,7 @@ def test_no_widget_holds_anything_of_private_rows_before_the_box_is_ticked(scree
     shown.panel.show_dataset(dataset)
     assert leaks(shown) == []
     assert "rows of this data set are private" in shown.texts()
-    assert "not protected by the guarantee" in shown.texts()
+    assert "outside the guarantee" in shown.texts()
     shown.panel.private_rows.value = True
     assert leaks(shown) == [f"{DOSE:.4g}"]
     assert "⚠ outside the guarantee" in shown.panel._preview.value

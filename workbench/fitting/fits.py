@@ -90,7 +90,7 @@ def fit(asked: _Fitted) -> FitResult:
     for "poisson", "replace_one" for the others. ``result.guarantee`` states it with its conditions. A ``DeltaWarning``
     explains what is wrong with delta >= 1/N.
 
-    :return: ``FitResult``, whose ``state`` is "done", "cancelled" or "failed".
+    :return: ``FitResult``, whose ``status`` is "done", "cancelled" or "failed".
     :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not allow the fit.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """

@@ -132,7 +132,7 @@ class Shared:
         return self
 
     delta: float | None = setting(
-        None, "probability with which the promise may fail", _number(above=0, below=1),
+        None, "allowance for outcomes that reveal more than a factor of e^epsilon", _number(above=0, below=1),
         rule="the largest power of ten below 1/N", unit="probability", changes_guarantee=True,
     )  # fmt: skip
     relation: str | None = setting(
@@ -153,7 +153,7 @@ class Shared:
     )
     microbatch_size: int | None = setting(
         None, "records held in memory at once; larger minibatches are summed in parts", _whole(at_least=1), unit="records",
-        rule="the whole minibatch",
+        rule="what a minibatch rarely exceeds",
     )  # fmt: skip
     evaluate_private: bool = setting(
         False, "also compute metrics on private evaluation records, outside the guarantee", _validate.flag
@@ -180,7 +180,7 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Shared):
-    """The settings of one fit. None stands for a value that is to be chosen; in ``FitSpec.settings`` all are."""
+    """The settings of one fit. None stands for a value that is left out: ``resolve`` chooses it if it has a default rule."""
 
     epsilon: float = field(
         metadata=described("privacy loss of the whole run", _number(above=0, at_most=100), changes_guarantee=True)

@@ -20,7 +20,7 @@ from workbench.inference._separation import require_separate
 from workbench.inference.bookkeeping import LeafRule
 from workbench.noise.mechanism import CLIPPINGS
 
-__all__ = ["SMALLEST_CLIP", "STRATEGIES", "Explanation", "check_clipping", "clipped_sum"]
+__all__ = ["SMALLEST_CLIP", "STRATEGIES", "Explanation", "check_clipping", "clipped_sum", "clipped_sum_in_parts"]
 
 Loss = Callable[[Any, Any], jax.Array]
 
@@ -170,7 +170,7 @@ def clipped_sum_in_parts(
     mask: jax.Array,
     clip: float | jax.Array,
     strategy: str,
-    microbatch_size: int | None,
+    microbatch_size: int,
     clipping: str,
     rules: Mapping[str, str] | None = None,
 ) -> Any:
@@ -179,10 +179,10 @@ def clipped_sum_in_parts(
     The loss must have passed ``require_separate``: it is not looked at again for every step that is traced.
 
     :param chosen: ``chosen(places)`` gives the records at these places of the minibatch, int32[B] -> pytree.
-    :param mask: bool[M] for the whole minibatch. :param microbatch_size: None takes it in one part.
+    :param mask: bool[M] for the whole minibatch.
     """
     size = mask.shape[0]
-    width = size if microbatch_size is None else min(microbatch_size, size)
+    width = min(microbatch_size, size)
 
     def part(places: jax.Array, counted: jax.Array) -> Any:
         return _clipped_sum(loss, u, chosen(places), counted, clip, strategy, clipping, rules).total

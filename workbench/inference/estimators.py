@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from workbench.inference.record_model import Record, RecordModel
 
-__all__ = ["ESTIMATORS", "Estimator", "Release", "aligned", "vanilla"]
+__all__ = ["ESTIMATORS", "Estimator", "RecordLoss", "Release", "aligned", "vanilla"]
 
 Params = dict[str, Any]
 RecordLoss = Callable[[Any, tuple[Record, jax.Array]], jax.Array]

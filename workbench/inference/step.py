@@ -2,7 +2,8 @@
 
 A step draws a minibatch, clips the gradient of each of its records to norm C, adds the gradients up, adds Gaussian noise of
 standard deviation sigma C, and hands the result to an optimiser. ``PrivateStep`` holds what is fixed when a step is
-compiled. Records, keys and ``Hyperparameters`` are arguments, so one compiled step serves many fits. All is a pure function.
+compiled. Records, keys and ``Hyperparameters`` are arguments, so one compiled step serves many fits. Apart from the check
+that no key begins two runs and no step is taken twice, all methods are pure functions.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def starting_key(key: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True, eq=False)
 class PrivateStep:
-    """A step of DP-VI as pure functions of state, records and randomness.
+    """A step of DP-VI as functions of state, records and randomness.
 
     :param model: model and guide, split by records. :param sampler: which records enter a step.
     :param mechanism: how clipping is done, and the noise. C and sigma C themselves are taken from ``Hyperparameters``.

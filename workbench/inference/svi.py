@@ -330,7 +330,8 @@ def _target(privacy: Any, short: dict[str, Any]) -> _Target:
     """The target of ``DPVI``'s arguments. :raises ArgumentError: naming one that is wrong, missing or one too many."""
     if privacy is None:
         return _short_target(short)
-    for argument, value in short.items():
+    if short:
+        argument, value = next(iter(short.items()))
         raise _validate.ArgumentError(argument, value, "is decided by privacy: give one of them.")
     if isinstance(privacy, tuple):
         if len(privacy) != 2 or not hasattr(privacy[0], "draw_from") or not isinstance(privacy[1], GaussianMechanism):

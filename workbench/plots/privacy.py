@@ -22,7 +22,7 @@ __all__ = ["comparison_figure", "epsilon_figure", "outlook_figure"]
 _ACCOUNTANTS = {
     "pld": ("#0550ae", "o", "PLD: used for guarantees"),
     "rdp": ("#953800", "s", "RDP"),
-    "rdp_classic": ("#8250df", "D", "RDP, 2017 conversion"),
+    "rdp_classic": ("#8250df", "D", "RDP, classic conversion"),
     "fourier": ("#57606a", "x", "Fourier: not a bound"),
 }
 _SAMPLERS = {"poisson": "Poisson", "without_replacement": "without replacement", "shuffle": "shuffle"}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import itertools
 import json
 import math
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from workbench import _validate
 from workbench.data import Dataset
@@ -241,12 +245,39 @@ class Grid:
 
 def _identity(model: Model) -> list[Any]:
     """What distinguishes a model from another of the same name: its options and its source."""
-    sources = []
-    for function in (model.model, model.guide):
-        try:
-            sources.append(inspect.getsource(function))  # type: ignore[arg-type]
-        except (OSError, TypeError):
-            code = getattr(function, "__code__", None)
-            sources.append(repr(type(function)) if code is None else code.co_code.hex() + repr(code.co_consts))
+    sources = [_source(function, with_closure=not model.options) for function in (model.model, model.guide)]
     digest = hashlib.blake2b("\0".join(sources).encode(), digest_size=16).hexdigest()
     return [model.name, {name: repr(value) for name, value in sorted(model.options.items())}, digest]
+
+
+def _source(function: Any, *, with_closure: bool) -> str:
+    """What a function does, as text: its source, or its code if there is none.
+
+    :param with_closure: add what it closes over, which options do not tell apart.
+    """
+    if isinstance(function, functools.partial):
+        bound = [_content(value) for value in (*function.args, *itertools.chain(*sorted(function.keywords.items())))]
+        return "\0".join([_source(function.func, with_closure=with_closure), *bound])
+    try:
+        found = inspect.getsource(function)
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        found = repr(type(function)) if code is None else _code(code)
+    cells = (getattr(function, "__closure__", None) or ()) if with_closure else ()
+    return "\0".join([found, *(_content(cell.cell_contents) for cell in cells)])
+
+
+def _code(code: types.CodeType) -> str:
+    consts = [_code(each) if isinstance(each, types.CodeType) else each for each in code.co_consts]
+    return code.co_code.hex() + repr(tuple(consts))
+
+
+def _content(value: Any) -> str:
+    """A value as text that is the same in all processes."""
+    if callable(value):
+        return _source(value, with_closure=False)
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        array = np.asarray(value)
+        return f"{array.dtype}{array.shape}{hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()}"
+    text = repr(value)
+    return repr(type(value)) if f"{id(value):x}" in text else text

@@ -87,22 +87,25 @@ def _not_empty(name: str, given: Any, values: tuple[Any, ...]) -> tuple[Any, ...
 # ---- the lists ------------------------------------------------------------------------------------------------------------
 
 
-def _list_of(name: str) -> dict[str, Any]:
-    """What is said of a list of values of a setting: the setting's help and check, which each value goes through."""
+def _list_of(name: str, help: str = "") -> dict[str, Any]:
+    """What is said of a list of values of a setting: the setting's help and check, which each value goes through.
+
+    :param help: where the setting means something else in a sweep.
+    """
     single, default = about(name), default_of(name)
 
     def check(argument: str, value: Any) -> Any:
         return value if single.check is None or (value is None and default is None) else single.check(argument, value)
 
     return described(
-        f"one or several values of ``{name}``: {single.help}",
+        f"one or several values of ``{name}``: {help or single.help}",
         lambda argument, given: _not_empty(argument, given, _values(argument, given, check)),
         unit=single.unit, changes_guarantee=single.changes_guarantee, values_of=name,
     )  # fmt: skip
 
 
-def _several(name: str) -> Any:
-    return field(default=default_of(name), metadata=_list_of(name))
+def _several(name: str, help: str = "") -> Any:
+    return field(default=default_of(name), metadata=_list_of(name, help))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,7 +123,9 @@ class SweepPlan(_OfRecords):
 
     epsilons: Sequence[float] | float = field(metadata=_list_of("epsilon"))
     iterations: Sequence[int | None] | int | None = _several("iterations")
-    num_records: Sequence[int | None] | int | None = _several("num_records")
+    num_records: Sequence[int | None] | int | None = _several(
+        "num_records", "how many of the public or made-up records a fit uses"
+    )
     samplers: Sequence[str] | str = _several("sampler")
     clips: Sequence[float | None] | float | None = _several("clip")
     learning_rates: Sequence[float | None] | float | None = _several("learning_rate")
