@@ -13,7 +13,7 @@ def test_made_up_fits_repeat_and_go_on_as_real_ones_do(private_data, monkeypatch
 
     def params(fit):
         result = fit.result()
-        assert result.state == "done"
+        assert result.status == "done"
         return result.params["weights_loc"]
 
     monkeypatch.setattr("jax.stages.Lowered.compile", lambda *_, **__: pytest.fail("compiled"))
