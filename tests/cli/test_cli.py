@@ -526,7 +526,7 @@ def test_an_audit_that_refutes_nothing_ends_well(audited):
     (code, out, err), asked = audited(0.4)
     assert code == 0
     assert "no violation of epsilon = 0.5" in out
-    assert err == "workbench audit: running the core on canaries...\n"
+    assert err == "workbench audit: running the steps of a fit on canaries...\n"
     assert (asked["model"], asked["data"], asked["sampling_rate"], asked["bug"]) == ("logistic", None, 0.5, None)
     assert (asked["trials"], asked["iterations"], asked["epsilon"], asked["seed"]) == (400, 3, 0.5, 1)
     assert (asked["strategy"], asked["parts"]) == ("auto", auditing.PARTS)

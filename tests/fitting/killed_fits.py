@@ -110,7 +110,7 @@ def main(count, seed):
         report["equal"] += 1
         report["resumed_from"].append(step)
         after = book.spend(spend.key)
-        assert (after.state, after.counted) == ("settled", ITERATIONS)
+        assert (after.status, after.counted) == ("settled", ITERATIONS)
         assert len(book.spends()) == len(spends)
     book.recover()
     report["states"] = sorted({spend.status for spend in book.spends()})

@@ -24,11 +24,11 @@ def add(commands: Any) -> None:
     """Add ``audit`` to the command."""
     audit = commands.add_parser(
         "audit",
-        help="attack the core with canaries: a lower bound on epsilon to compare with the promise",
+        help="attack the steps of a fit with canaries: a lower bound on epsilon to compare with the promise",
         description="Runs the steps of a fit on made-up records and attacks them. Compares chunks, checkpoints and lanes "
         "with single steps. Looks for a record that moves a sum too far, record arrays of a wrong size, noise that is "
         "reused after a crash, and a promise below what an independent bound allows. The exit code is 1 if the promise is "
-        "refuted, as a planted bug does. Without the part attack no run of --iterations steps is needed.",
+        "refuted, as it is with a planted bug. Leave attack out of --parts to skip the long runs.",
     )
     audit.set_defaults(run=_audit)
     audit.add_argument("--model", default="logistic", help="a name, or a Python file, as for fit (default: logistic)")
@@ -59,7 +59,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     """``workbench audit``; the exit code."""
     from workbench.auditing import PARTS, audit
 
-    print("workbench audit: running the core on canaries...", file=sys.stderr)
+    print("workbench audit: running the steps of a fit on canaries...", file=sys.stderr)
     result = audit(
         sources.model(arguments.model, {}),
         arguments.data,

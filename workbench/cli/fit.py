@@ -52,8 +52,8 @@ def add(commands: Any) -> None:
         "resume",
         help="continue a fit that was stopped or interrupted, or list those that can be continued",
         description="The fit ends where it would have ended without the interruption, and its epsilon is spent once. Its "
-        "records and its model are read again from the same files; a model's file is run again. Of a finished run the "
-        "result is saved and printed.",
+        "records and its model are read again from the same files; a model's file is run again. If the run has "
+        "finished, its result is only saved and printed.",
     )
     resume.add_argument("path", nargs="?", metavar="PATH", help="folder of the run; without one, all runs are listed")
     resume.add_argument(
@@ -93,7 +93,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
 
 _MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
 _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
-    "--target": ("name of the target column; none for models of whole records", {}),
+    "--target": ("name of the target column; omit it for models without a target", {}),
     "--positive": ("target value that counts as 1; all other values form one class", {}),
     "--classes": ("all values that the target can have, public", _MANY),
     "--threshold": ("public number above which a numeric target counts as 1", {"type": number}),
@@ -104,9 +104,12 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
     "--schema": ("types, ranges and categories of the columns, instead of --bounds", {"metavar": "FILE.json"}),
     "--group": ("name of the column of groups, for hierarchical models", {}),
     "--groups": ("all groups that there can be, public", _MANY),
-    "--group-features": ("public facts about groups: one row each, its name first", {"metavar": "FILE.csv"}),
+    "--group-features": (
+        "public facts about groups: one row per group, its name in the first column", {"metavar": "FILE.csv"},
+    ),
     "--private-scaling": (
-        "scale by the mean and deviation of the private records instead, outside the guarantee", {"action": "store_true"},
+        "scale by the mean and standard deviation of the private records, outside the guarantee, instead of declared bounds",
+        {"action": "store_true"},
     ),
     "--evaluation-public": ("declare the evaluation records public", {"action": "store_true"}),
 }  # fmt: skip
@@ -358,7 +361,9 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
         values = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
         print(f"\nHeld-out ({result.data['num_evaluation']} evaluation records, {result.metrics_label}): {values}")
     else:
-        print("\nNo held-out metrics: the evaluation records are private (--evaluate-private: outside the guarantee).")
+        print(
+            "\nNo held-out metrics: the evaluation records are private (--evaluate-private computes them, outside the guarantee)."
+        )
     if folder is not None:
         first, *others = [name for name in _FILES if (folder / name).exists()] or [""]
         print(f"Saved: {folder / first}" + (f" (and {', '.join(others)})" if others else ""))

@@ -109,12 +109,12 @@ def _listed(facts: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
-    standing = book.budget_status(arguments.dataset)
-    facts = _facts(standing) | {"fingerprint": book.entry(arguments.dataset).fingerprint}
-    fits = [{**_fit_facts(spend), "interrupted": spend.number in standing.interrupted} for spend in standing.spends]
+    status = book.budget_status(arguments.dataset)
+    facts = _facts(status) | {"fingerprint": book.entry(arguments.dataset).fingerprint}
+    fits = [{**_fit_facts(spend), "interrupted": spend.number in status.interrupted} for spend in status.spends]
     lines = [
         f"{_called(facts)}: each record is a {facts['unit']}; first seen {facts['first_seen']}.",
-        standing.statement(),
+        status.statement(),
         *_cap_lines(facts),
         *(f"Fits on {_called(other)} count too: {_shared(other['how'])}." for other in facts["relatives"]),
     ]
@@ -127,7 +127,7 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         for fit in fits
         if fit["interrupted"]
     ]
-    return {**facts, "statement": standing.statement(), "cautions": standing.cautions(), "spends": fits}, lines
+    return {**facts, "statement": status.statement(), "cautions": status.cautions(), "spends": fits}, lines
 
 
 def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
@@ -136,10 +136,10 @@ def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
         book.remove_cap(arguments.dataset, arguments.why)
     elif arguments.why or any(value is not None for value in (epsilon, delta, relation, order)):
         book.set_cap(arguments.dataset, epsilon, delta, relation or "add_or_remove_one", order, arguments.why)
-    standing = book.budget_status(arguments.dataset)
-    facts = _facts(standing)
+    status = book.budget_status(arguments.dataset)
+    facts = _facts(status)
     lines = _cap_lines(facts) or [f"{_called(facts)} has no cap."]
-    return {**facts, "cautions": standing.cautions()}, [*lines, *standing.cautions()]
+    return {**facts, "cautions": status.cautions()}, [*lines, *status.cautions()]
 
 
 def _cap_lines(facts: Mapping[str, Any]) -> list[str]:
@@ -232,8 +232,8 @@ def after_fit(result: FitResult) -> dict[str, Any] | None:
     from workbench.ledger.reservation import LedgerWarning
 
     try:
-        standing = result.budget_status
-        return None if standing is None else _facts(standing, result.guarantee)
+        status = result.budget_status
+        return None if status is None else _facts(status, result.guarantee)
     except (ArgumentError, LedgerError) as error:
         warnings.warn(str(error), LedgerWarning, stacklevel=2)
         return None
@@ -289,35 +289,35 @@ def forget(path: str, *, as_json: bool) -> int:
 # ---- facts and words ------------------------------------------------------------------------------------------------------
 
 
-def _facts(standing: BudgetStatus, like: Guarantee | None = None) -> dict[str, Any]:
+def _facts(status: BudgetStatus, like: Guarantee | None = None) -> dict[str, Any]:
     """What the ledger says about a data set, JSON-ready.
 
     ``epsilon`` is None if the fits together promise nothing; ``used`` if there is no cap, or none that counts them.
 
     :param like: a fit, for ``how_many_more``.
     """
-    entry, total = standing.entry, standing.total
+    entry, total = status.entry, status.total
     assert entry is not None
     return {
         "number": entry.number,
         "name": entry.name,
         "unit": entry.unit,
         "first_seen": entry.time,
-        "fits": len(standing.spends),
+        "fits": len(status.spends),
         "epsilon": 0.0 if total is None else _finite(total.epsilon),
         "delta": 0.0 if total is None else total.delta,
         "relation": None if total is None else total.relation,
-        "reserved": [spend.number for spend in standing.reserved],
-        "interrupted": list(standing.interrupted),
-        "stopped": [spend.number for spend in standing.spends if 0 < spend.counted < spend.planned],
+        "reserved": [spend.number for spend in status.reserved],
+        "interrupted": list(status.interrupted),
+        "stopped": [spend.number for spend in status.spends if 0 < spend.counted < spend.planned],
         "caps": [
             {"number": owner.number, "name": owner.name, "why": owner.why, **dataclasses.asdict(owner.cap)}
-            for owner in standing.caps
+            for owner in status.caps
             if owner.cap is not None
         ],
-        "used": _finite(standing.used()),
-        "how_many_more": None if like is None else standing.how_many_more(like),
-        "relatives": [{"number": other.number, "name": other.name, "how": how} for other, how in standing.relatives],
+        "used": _finite(status.used()),
+        "how_many_more": None if like is None else status.how_many_more(like),
+        "relatives": [{"number": other.number, "name": other.name, "how": how} for other, how in status.relatives],
     }
 
 

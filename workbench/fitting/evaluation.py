@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench.inference.elbo import held_out
-from workbench.inference.step import PrivateStep
+from workbench.inference.step import PrivateStep, Purpose
 from workbench.models import Model
 from workbench.models.model import inputs_of
 from workbench.noise.chacha20 import fast_key
@@ -19,14 +19,13 @@ __all__ = ["Outputs", "evaluation_key", "evaluation_of", "metrics_of"]
 
 _DRAWS = 50  # of the guide; fewer where they would take seconds:
 _WORK = 2e10  # draws x evaluation records x coordinates of the release point
-_PURPOSE = 101  # of the key, apart from those of inference.svi
 
 Outputs = tuple[jax.Array, jax.Array | None, jax.Array | None]  # ELBO, log-likelihood, predictions
 
 
 def evaluation_key(key: jax.Array) -> jax.Array:
     """The key of a run's evaluations, from the run's key."""
-    return fast_key(jax.random.fold_in(key, _PURPOSE))
+    return fast_key(jax.random.fold_in(key, Purpose.METRICS))
 
 
 def evaluation_of(step: PrivateStep, model: Model, num_evaluation: int) -> Callable[..., Outputs]:

@@ -24,7 +24,7 @@ from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
 from workbench.inference.checkpoint import state_of
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
-from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
+from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep, Purpose
 from workbench.inference.training import Snapshot
 from workbench.inference.training import run as run_training
 from workbench.models import Model
@@ -34,8 +34,6 @@ from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 from workbench.results import FitResult, HistoryPoint
 
 __all__ = ["PreparedFit", "by_name"]
-
-_POSTERIOR = 102  # purpose of a key, other than those in inference.svi and evaluation
 
 
 class Program:
@@ -60,7 +58,7 @@ class Program:
         model = self._step.model
 
         def latents(params: dict[str, Any], key: jax.Array, count: int) -> dict[str, jax.Array]:
-            own = jax.random.split(fast_key(jax.random.fold_in(key, _POSTERIOR)), count)
+            own = jax.random.split(fast_key(jax.random.fold_in(key, Purpose.POSTERIOR)), count)
             return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), own)
 
         return jax.jit(latents, static_argnums=2)

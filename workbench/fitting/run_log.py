@@ -110,7 +110,7 @@ class RunLog:
         elif not self._digest and self.reservation.ledger is not None:
             try:
                 self._digest = digest()
-            except ArgumentError:  # there is no key to make it with: a random name is never taken for another plan's
+            except ArgumentError:  # without the key file there is no digest; a random one never matches another plan's
                 self._digest = uuid.uuid4().hex
         self.reservation.begin()
         if self._keeper is None and self._checkpoint:
@@ -215,7 +215,7 @@ class RunLog:
             raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}; start a new fit.")
         facts = checkpoint.facts
         if checkpoint.is_finished:
-            checkpoints.forget(checkpoint.path.parent)  # a kill may have come between the release and this
+            checkpoints.forget(checkpoint.path.parent)  # the process may have been killed after the release was written
         if facts["spend"] is not None:
             self.reservation.adopt(facts["spend"], facts["step"] if checkpoint.is_finished else None)
         self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.reservation.mark)
@@ -226,7 +226,7 @@ class RunLog:
             return "a fit of other records, to which the same noise must not be added"
         self._digest = digest()
         if checkpoint.facts["plan"] != self._digest:
-            return "another plan, version, model or kind of machine, which gives other numbers"
+            return "another plan, version, model or kind of machine, so the result would differ"
         if checkpoint.repeats and not repeats_exactly(self._spec.device):
             return (
                 f"a fit that was interrupted on {self._spec.device}, which may not repeat steps to the last bit, so the "

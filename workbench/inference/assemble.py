@@ -73,7 +73,7 @@ def assemble(
 def _require_no_record_arrays(static: dict[str, Any], size: int) -> None:
     """:raises ArgumentError: naming a keyword argument that looks like one entry for each record."""
 
-    def is_rows(value: Any) -> bool:  # only arrays are usual entries of lists as long as the records
+    def is_rows(value: Any) -> bool:  # a list of N scalars is allowed, a list of N arrays is taken for records
         return isinstance(value, (list, tuple)) and len(value) == size and np.ndim(value[0]) > 0
 
     for path, value in jax.tree_util.tree_flatten_with_path(static, is_leaf=is_rows)[0]:
@@ -84,7 +84,7 @@ def _require_no_record_arrays(static: dict[str, Any], size: int) -> None:
 
 
 def _require_separate_records(step: PrivateStep, size: int) -> None:
-    """Look at what a step computes: a record's loss is of that record alone, and nothing else is of any record."""
+    """Trace one step and check that each record's loss depends on that record only, and nothing else on any record."""
     model = step.model
 
     def without_records(params: Any, key: jax.Array) -> Any:

@@ -274,7 +274,7 @@ def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, giv
     return Explanation(strategy, size, tuple(row._replace(bytes=row.bytes * held) for row in rows))
 
 
-# what gives the plan, without being asked to in vain
+# returns the plan; called only by strategies that need one
 MakePlan = Callable[[], bookkeeping.Plan]
 
 

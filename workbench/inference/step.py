@@ -8,6 +8,7 @@ that no key begins two runs and no step is taken twice, all methods are pure fun
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,12 +27,22 @@ from workbench.noise.chacha20 import fast_key, require_secure, stream
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling.minibatch import Minibatch, Sampler
 
-__all__ = ["USUAL", "DPVIState", "Draws", "Hyperparameters", "Performance", "PrivateStep", "starting_key"]
+__all__ = ["USUAL", "DPVIState", "Draws", "Hyperparameters", "Performance", "PrivateStep", "Purpose", "starting_key"]
 
-# One key serves a whole run. A step's draws come from the key's stream of that number, what happens once from
-# fold_in(key, purpose). So chunks, stops and resumed runs draw the same.
-_STARTING_VALUES, _LARGE_NOISE = range(2)  # 2 is that of svi, for evaluations
 _LARGE = 2**16  # coordinates from which noise is drawn apart from the step's other words
+
+
+class Purpose(enum.IntEnum):
+    """What a run's key is used for, besides its steps: each has its own child, fold_in(key, purpose).
+
+    A step's draws come from the key's stream of that step's number. So chunks, stops and resumed runs draw the same.
+    """
+
+    STARTING_VALUES = 0
+    LARGE_NOISE = 1
+    LOSS = 2
+    METRICS = 101
+    POSTERIOR = 102
 
 
 class DPVIState(NamedTuple):
@@ -101,7 +112,7 @@ USUAL = Performance()
 
 def starting_key(key: jax.Array) -> jax.Array:
     """The key of the starting values of the run with ``key``."""
-    return fast_key(jax.random.fold_in(key, _STARTING_VALUES))
+    return fast_key(jax.random.fold_in(key, Purpose.STARTING_VALUES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +166,7 @@ class PrivateStep:
         words = stream(key, number, sum(sizes))
         for_minibatch, for_noise, for_base_noise = jnp.split(words, np.cumsum(sizes[:-1]))
         if is_large:
-            noise_key = jax.random.fold_in(jax.random.fold_in(key, _LARGE_NOISE), number)
+            noise_key = jax.random.fold_in(jax.random.fold_in(key, Purpose.LARGE_NOISE), number)
             noise = self.mechanism.noise(noise_key, self.noise_size, hyper.standard_deviation)
         else:
             noise = self.mechanism.noise_from(for_noise.reshape(2, -1), hyper.standard_deviation)

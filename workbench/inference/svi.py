@@ -17,7 +17,7 @@ from workbench.inference.clipping import check_clipping
 from workbench.inference.elbo import elbo_per_record
 from workbench.inference.estimators import ESTIMATORS
 from workbench.inference.record_model import Record, common_length
-from workbench.inference.step import DPVIState, Draws, Hyperparameters, Performance, PrivateStep
+from workbench.inference.step import DPVIState, Draws, Hyperparameters, Performance, PrivateStep, Purpose
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, is_secret
 from workbench.noise.mechanism import GaussianMechanism
@@ -28,8 +28,6 @@ if TYPE_CHECKING:  # the core runs where no accountant is installed
     from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 
 __all__ = ["DPVI", "DPVIRunResult", "Evaluation"]
-
-_EVALUATION = 2  # purpose of a key, after those of ``step``
 
 _OF_THE_KEY = (
     "No step's noise may be drawn twice: that this run's key and states were not used again was checked for calls in the "
@@ -285,7 +283,7 @@ class DPVI:
         it. :param num_draws: draws of the latents.
         """
         label = "public data" if _validate.flag("public", public) else "outside the guarantee"
-        step, key = self.private_step, fast_key(jax.random.fold_in(jax.random.fold_in(state.key, _EVALUATION), state.step))
+        step, key = self.private_step, fast_key(jax.random.fold_in(jax.random.fold_in(state.key, Purpose.LOSS), state.step))
         arrays = tuple(jnp.asarray(array) for array in records)
         elbo = elbo_per_record(step.model, step.unconstrained(state), key, arrays, num_draws)
         return Evaluation(-elbo * step.model.num_records, label)

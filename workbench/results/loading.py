@@ -105,7 +105,7 @@ def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
 
 
 def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[str, np.ndarray]) -> FitResult:
-    """The inverse of ``_encode``."""
+    """The inverse of ``storage._encode``."""
 
     def number(value: float | None) -> float:
         return math.nan if value is None else value
