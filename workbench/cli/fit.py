@@ -362,7 +362,8 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
         print(f"\nHeld-out ({result.data['num_evaluation']} evaluation records, {result.metrics_label}): {values}")
     else:
         print(
-            "\nNo held-out metrics: the evaluation records are private (--evaluate-private computes them, outside the guarantee)."
+            "\nNo held-out metrics: the evaluation records are private (--evaluate-private computes them, outside the "
+            "guarantee)."
         )
     if folder is not None:
         first, *others = [name for name in _FILES if (folder / name).exists()] or [""]
