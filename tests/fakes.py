@@ -113,7 +113,7 @@ def lower(step, hyper, state, records, interval):
     return Lowered(step, hyper, state, records, interval)
 
 
-def compile_ahead(step, hyper, state, records, steps):
+def compile_ahead(step, hyper, state, records, steps, within=None):
     step.require_records(records)
     lowered, compiled = Future(), Future()
     lowered.set_result(Lowered(step, hyper, state, records, interval_of(steps)))

@@ -12,6 +12,8 @@ from workbench import _compiled
 
 SCRIPT = """
 import sys
+import threading
+import types
 import jax
 import workbench as wb
 from workbench import _compiled
@@ -23,6 +25,27 @@ with _compiled.kept(False):
 with _compiled.kept(True), _compiled.kept(False):
     jax.jit(lambda x: x * 5)(1.0)
 jax.jit(lambda x: x * 7)(1.0)
+
+
+class Fit:
+    data = types.SimpleNamespace(is_public=True, evaluation_is_public=True)
+
+    @_compiled.keeping
+    def run(self):
+        yield 1
+        yield 2
+
+
+steps = Fit().run()
+assert next(steps) == 1
+jax.jit(lambda x: x * 17)(1.0)  # of somebody else, while the generator rests
+assert list(steps) == [2]
+Fit.data.evaluation_is_public = False
+assert [jax.jit(lambda x: x * 19)(1.0) for _ in Fit().run()]
+with _compiled.kept(True):
+    other = threading.Thread(target=lambda: jax.jit(lambda x: x * 23)(1.0))
+    other.start()
+    other.join()
 assert kept() == set(), kept()
 with _compiled.kept(True):
     jax.jit(lambda x: x * 11)(1.0)

@@ -1,8 +1,8 @@
 """XLA's programs, kept between processes: compiling is most of what a small fit takes.
 
 Records are arguments of a program and not in it. But a program has their shapes, and so their number, and it has whatever a
-model reads besides its arguments. Both may be private. Programs are therefore kept while fits on public data run, and at no
-other time: not for private records, and not for what else the process compiles. ``JAX_ENABLE_COMPILATION_CACHE=0`` keeps
+model reads besides its arguments. Both may be private. Programs are therefore kept only of threads that work on a fit of
+public data: not of private records, and not of what else the process compiles. ``JAX_ENABLE_COMPILATION_CACHE=0`` keeps
 none. Where the user has given JAX a folder of their own (``JAX_COMPILATION_CACHE_DIR``), all of this is left to JAX.
 
 JAX finds a program by its text, its compile options and its own version. The folder's name adds what else decides what comes
@@ -11,7 +11,6 @@ out. A file that a killed process left half written would be met by every later 
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
 import hashlib
@@ -20,7 +19,6 @@ import inspect
 import math
 import os
 import platform
-import threading
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -28,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax._src import config as jax_config
 
 from workbench import _folders
 
@@ -35,43 +34,51 @@ __all__ = ["MOST_BYTES", "folder", "keeping", "kept", "tidy"]
 
 MOST_BYTES = 2**28  # of all versions together; a fit leaves about one MB
 _LOOKED_AT = "looked-at"
-_lock = threading.Lock()
-_running: collections.Counter[bool] = collections.Counter()  # fits under way, by whether their data are public
+# how long compiling must take for a program to be kept: of one thread, while it is used as a context
+_least_seconds: Any = getattr(jax_config, "persistent_cache_min_compile_time_secs", None)
 
 
 @contextlib.contextmanager
 def kept(is_public: bool) -> Iterator[None]:
-    """Have JAX keep what is compiled within, unless a fit on private data is under way.
+    """Have JAX keep what this thread compiles within, or not.
 
-    :param is_public: whether the data of the fit within are public.
+    :param is_public: whether all data of the fit within are public.
     """
     if not _is_on():
         yield
         return
-    _count(is_public, 1)
-    try:
+    with _least_seconds(0.0 if is_public else math.inf):
         yield
-    finally:
-        _count(is_public, -1)
 
 
 def keeping(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method, or a generator, of something with ``data``, within ``kept``."""
+    """A method, or a generator, of something with ``data``, within ``kept``; a generator while it works, not between."""
     if inspect.isgeneratorfunction(method):
 
         @functools.wraps(method)
         def steps(self: Any, *arguments: Any, **options: Any) -> Any:
-            with kept(self.data.is_public):
-                yield from method(self, *arguments, **options)
+            with contextlib.closing(method(self, *arguments, **options)) as works:
+                while True:
+                    with kept(_is_public(self.data)):
+                        try:
+                            found = next(works)
+                        except StopIteration as ended:
+                            return ended.value
+                    yield found
 
         return steps
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
-        with kept(self.data.is_public):
+        with kept(_is_public(self.data)):
             return method(self, *arguments, **options)
 
     return call
+
+
+def _is_public(data: Any) -> bool:
+    """Whether all of a data set is: programs have the shapes of evaluation records, too."""
+    return bool(data.is_public and data.evaluation_is_public)
 
 
 def folder(root: Path) -> Path:
@@ -111,11 +118,14 @@ def tidy(place: Path, most_bytes: int = MOST_BYTES) -> None:
 def _is_on() -> bool:
     """Whether programs can be kept, which then begins."""
     config: Any = jax.config
-    if not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir is not None:
+    if not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir is not None or _least_seconds is None:
         return False
     place = folder(_folders.cache() / "programs")
     try:
         tidy(place)
+        facts = place.stat()
+        if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or facts.st_mode & 0o022):
+            return False  # another user could have this process run anything
     except OSError:  # a home that cannot be written
         return False
     # of a file that another process is writing, or a disk that is full: JAX compiles then
@@ -123,13 +133,6 @@ def _is_on() -> bool:
     jax.config.update("jax_compilation_cache_dir", str(place))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", math.inf)
     return True
-
-
-def _count(is_public: bool, change: int) -> None:
-    with _lock:
-        _running[is_public] += change
-        keeps = _running[True] > 0 and _running[False] == 0
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if keeps else math.inf)
 
 
 def _is_whole(content: bytes) -> bool:

@@ -378,7 +378,7 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
     # as when the compiled steps are interrupted: they have taken the state's memory
     compiled = compiling.compile_ahead
 
-    def compile_ahead(step, hyper, state, records, steps):
+    def compile_ahead(step, hyper, state, records, steps, within):
         def chunk(state, records, limit, numbers):
             for leaf in jax.tree.leaves(state):
                 leaf.delete()

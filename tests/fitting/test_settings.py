@@ -76,7 +76,8 @@ def test_functions_show_the_arguments_of_the_table(function):
     assert {"model", "data", *expected} <= signature.parameters.keys() == hints.keys() - {"return"}
     assert list(signature.parameters)[:2] == ["model", "data"]
     for name in expected:
-        parameter, setting = signature.parameters[name], about(LISTS.get(name, name))
+        parameter = signature.parameters[name]
+        setting = about(name, SweepPlan) if is_sweep else about(name)
         default = default_of(LISTS.get(name, name)) if is_sweep else default_of(name)
         assert parameter.default == (inspect.Parameter.empty if default is dataclasses.MISSING else default)
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY

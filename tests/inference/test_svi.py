@@ -470,6 +470,24 @@ def test_a_clip_schedule_scales_clip_and_noise_together():
     assert not np.any(np.isfinite(after(2, halved)["weights_loc"]))
 
 
+def test_a_clip_schedule_far_below_c_keeps_its_noise():
+    """The quotient of the two underflows in float32."""
+    trainer = logistic(clip=1e37, clip_schedule=lambda step: 1e-3, rate=0.5, optim=SGD(1.0))
+    state = trainer.init(key_from_seed(5), *RECORDS)
+    draws = trainer.draw(state.key, state.step)
+    step = jax.jit(trainer.step)
+    once, without = step(state, RECORDS, draws), step(state, RECORDS, draws._replace(noise=0 * draws.noise))
+    moved = trainer.get_params(once)["weights_loc"] - trainer.get_params(without)["weights_loc"]
+    np.testing.assert_allclose(moved, -draws.noise[1:] / 0.5 / NUM_RECORDS, rtol=0.01)
+    assert np.all(np.abs(draws.noise) > 1e-6)  # sigma C_t = .001
+
+
+def test_a_clip_schedule_gives_one_number():
+    """Several would clip by record and scale the noise by coordinate."""
+    with pytest.raises(ArgumentError, match=r"^clip_schedule=\(4,\): must return one number"):
+        after(1, logistic(clip_schedule=lambda step: jnp.full(4, 0.5)))
+
+
 @pytest.mark.thorough
 def test_a_learning_rate_schedule_of_the_step_is_followed():
     frozen = logistic(optim=optax.sgd(lambda step: jnp.where(step < 2, 0.0, 0.1)))

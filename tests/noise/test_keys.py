@@ -529,7 +529,7 @@ def test_a_run_is_forgotten_with_its_key_and_counts_what_it_may_have_taken(comma
     assert not folder.exists()
     (spend,) = Ledger().spends()
     assert (spend.status, spend.counted) == ("recovered", 300)
-    assert "is no folder of a fit" in command("resume", "--forget", folder)[2]
+    assert "must be the folder of a fit" in command("resume", "--forget", folder)[2]
     assert "name the run to forget" in command("resume", "--forget")[2]
 
 

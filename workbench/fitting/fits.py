@@ -62,7 +62,7 @@ def prepare(asked: _Prepared) -> PreparedFit:
     """
     spec = resolve(**asked.passed_to(FitRequest))
     plan = spec.plan()
-    with _compiled.kept(spec.data.is_public):
+    with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         key = spec.new_key()
         step, state = spec.begin(plan, key)
     run_log = RunLog(

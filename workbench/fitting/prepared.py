@@ -158,7 +158,7 @@ class PreparedFit:
             if program.steps is not None:
                 return
             records, state = self.on_device
-            compiled = compile_ahead(self.step, self.hyper, state, records, self.privacy.iterations)
+            compiled = compile_ahead(self.step, self.hyper, state, records, self.privacy.iterations, self._kept)
             if self.evaluator is not None:
                 with contextlib.suppress(Exception):  # ``run`` reports a score that fails, and continues without it
                     self.evaluator(self.step.unconstrained(state, self.spec.averages))
@@ -256,11 +256,14 @@ class PreparedFit:
         finally:
             self._write_end(taken)
 
+    def _kept(self) -> contextlib.AbstractContextManager[None]:
+        return _compiled.kept(self.data.is_public and self.data.evaluation_is_public)
+
     def _compiling(self) -> Compiling:
         """The steps, whose compilation has begun."""
         if self._program.steps is None:
             records, start = self.on_device
-            self._program.steps = compile_ahead(self.step, self.hyper, start, records, self.privacy.iterations)
+            self._program.steps = compile_ahead(self.step, self.hyper, start, records, self.privacy.iterations, self._kept)
         return self._program.steps
 
     def _digest(self, *, to_run: bool = True) -> str:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -187,10 +188,16 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
 
 
 def compile_ahead(
-    private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, records: Record, steps: int
+    private_step: PrivateStep,
+    hyper: Hyperparameters,
+    state: DPVIState,
+    records: Record,
+    steps: int,
+    within: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Compiling:
     """Begin to compile a run of ``steps`` in its own thread, for ``training.run(compiled=)``.
 
+    :param within: a context for that thread.
     :raises ArgumentError: if ``records`` are not such as ``private_step`` was made for.
     """
     private_step.require_records(records)
@@ -203,7 +210,8 @@ def compile_ahead(
         except BaseException as error:
             lowered.set_exception(error)
             raise
-        chunk = lowered.result().compile()
+        with within():
+            chunk = lowered.result().compile()
         return Compilation(chunk, time.perf_counter() - began)
 
     compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpvi-compile")

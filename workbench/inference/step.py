@@ -165,11 +165,14 @@ class PrivateStep:
         sizes = (self.sampler.words, 0 if is_large else 2 * self.noise_size, 2)
         words = stream(key, number, sum(sizes))
         for_minibatch, for_noise, for_base_noise = jnp.split(words, np.cumsum(sizes[:-1]))
+        deviation = hyper.standard_deviation
+        if self.clip_schedule is not None:
+            deviation = deviation / hyper.clip * self._clip(number, hyper)  # sigma C_t, in an order that cannot underflow
         if is_large:
             noise_key = jax.random.fold_in(jax.random.fold_in(key, Purpose.LARGE_NOISE), number)
-            noise = self.mechanism.noise(noise_key, self.noise_size, hyper.standard_deviation)
+            noise = self.mechanism.noise(noise_key, self.noise_size, deviation)
         else:
-            noise = self.mechanism.noise_from(for_noise.reshape(2, -1), hyper.standard_deviation)
+            noise = self.mechanism.noise_from(for_noise.reshape(2, -1), deviation)
         return Draws(self.sampler.draw_from(for_minibatch, key, number), noise, fast_key(for_base_noise))
 
     def step(self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters) -> DPVIState:
@@ -186,11 +189,9 @@ class PrivateStep:
             _key_use.draw_steps(state.key, int(state.step), int(state.step) + 1)
         model = self.model.with_static(hyper.constants) if hyper.constants else self.model
         minibatch, own_keys = draws.minibatch, self.estimator.base_noise(model)
-        clip, noise = hyper.clip, draws.noise
-        if self.clip_schedule is not None:
-            # kept in range here, where NaN would otherwise switch clipping off: it turns the noise into NaN
-            clip = jnp.maximum(jnp.asarray(self.clip_schedule(state.step), noise.dtype), SMALLEST_CLIP)
-            noise = noise * (clip / hyper.clip)
+        clip, noise = self._clip(state.step, hyper), draws.noise
+        if self.clip_schedule is not None:  # of which a C_t of NaN would switch clipping off
+            noise = jnp.where(jnp.isnan(clip), jnp.nan, noise)
 
         def rows_at(places: jax.Array) -> Any:
             rows = tuple(array[minibatch.indices[places]] for array in records)
@@ -213,6 +214,15 @@ class PrivateStep:
         optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
         average = self._average(state, self.optimizer.get_params(optim_state), hyper.average_from)
         return DPVIState(optim_state, state.step + 1, state.key, average)
+
+    def _clip(self, number: jax.Array, hyper: Hyperparameters) -> jax.Array:
+        """C of step ``number``."""
+        if self.clip_schedule is None:
+            return hyper.clip
+        clip = jnp.asarray(self.clip_schedule(number), jnp.float32)
+        if clip.shape != ():  # several would clip by record and scale the noise by coordinate
+            raise _validate.ArgumentError("clip_schedule", clip.shape, "must return one number, C_t.")
+        return jnp.maximum(clip, SMALLEST_CLIP)
 
     def _average(self, state: DPVIState, newest: Any, average_from: Any) -> Any:
         if average_from is None:

@@ -111,7 +111,7 @@ def run_group(
             yield [_pooled(run)]
         return
     try:
-        with _compiled.kept(all(run.spec.data.is_public for run in runs)):
+        with _compiled.kept(_are_public(runs)):
             group = _Group(runs)
     except (PrivacyModelError, ValueError) as error:
         yield [Outcome(run.key, "refused", str(error)) for run in runs]
@@ -125,7 +125,7 @@ def run_group(
         batch = runs[over : over + lanes]
         before(batch)
         try:
-            with _compiled.kept(all(run.spec.data.is_public for run in batch)):
+            with _compiled.kept(_are_public(batch)):
                 outcomes = group.run(batch, lanes, stop, on_step)
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
             if _lacks_memory(error) and lanes > 1:
@@ -138,6 +138,10 @@ def run_group(
             return
         over += len(batch)
         yield outcomes
+
+
+def _are_public(runs: Sequence[Run]) -> bool:
+    return all(run.spec.data.is_public and run.spec.data.evaluation_is_public for run in runs)
 
 
 def _lacks_memory(error: BaseException) -> bool:
