@@ -13,7 +13,7 @@ ROOMS = (
 )  # fmt: skip
 # ``models.get`` knows the built-in models, which are written like anybody's: with what ``models`` offers
 ALLOWED = {("workbench.models.registry", "gallery")}
-MOST_LINES = 620  # to become 450
+MOST_LINES = 460
 
 
 def modules():
