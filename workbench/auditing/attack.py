@@ -43,7 +43,7 @@ def clipped_gradients(
     base noise, that noise is as secret as the minibatch, so the attacker averages over independent draws of it.
     """
     caught: list[tuple[jax.Array, jax.Array, jax.Array]] = []
-    keys = jax.random.split(jax.random.key(0), _OWN_DRAWS if step.estimator.base_noise(step.model) else 1)
+    keys = jax.random.split(jax.random.key(0), _OWN_DRAWS if step.estimator.needs_own_keys(step.model) else 1)
 
     def release(loss: RecordLoss, u: Any) -> Any:
         def total(records: Any) -> jax.Array:

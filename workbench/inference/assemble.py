@@ -15,7 +15,7 @@ from workbench.inference._separation import BY_POSITION, has_axis_of_records, re
 from workbench.inference.clipping import check_clipping
 from workbench.inference.estimators import ESTIMATORS, RecordLoss
 from workbench.inference.record_model import common_length, split
-from workbench.inference.step import USUAL, Performance, PrivateStep, starting_key
+from workbench.inference.step import DEFAULT_PERFORMANCE, Performance, PrivateStep, starting_key
 from workbench.noise.chacha20 import fast_key, require_secure
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling.minibatch import Sampler
@@ -35,7 +35,7 @@ def assemble(
     num_records: int | None = None,
     estimator: str = "aligned",
     learning_rate: float | None = None,
-    performance: Performance = USUAL,
+    performance: Performance = DEFAULT_PERFORMANCE,
     clip_schedule: Callable[[jax.Array], jax.Array] | None = None,
     static: Mapping[str, Any] | None = None,
 ) -> PrivateStep:

@@ -23,7 +23,7 @@ RecordLoss = Callable[[Any, tuple[Record, jax.Array]], jax.Array]
 Release = Callable[[RecordLoss, Any], Any]
 
 
-def aligned(split: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
+def aligned(model: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
     """The aligned DP-VI gradient of the negative full-data ELBO with respect to psi (DPVIm, arXiv 2210.15961, section 4).
 
     With u, l_i and the global loss of ``record_model.RecordModel``:
@@ -35,14 +35,14 @@ def aligned(split: RecordModel, params: Params, key: jax.Array, sampling_rate: f
     :param release: G as a function of loss and u.
     :return: gradient like ``params``, on the scale of the full data set (N records).
     """
-    (shared, _), pull_back = jax.vjp(lambda psi: split.release_point(psi, key), params)
-    released = release(lambda u, drawn: split.record_loss(u, *drawn), shared)
+    (shared, _), pull_back = jax.vjp(lambda psi: model.release_point(psi, key), params)
+    released = release(lambda u, drawn: model.record_loss(u, *drawn), shared)
     estimate = jax.tree.map(lambda leaf: leaf / sampling_rate, released)
     (gradient,) = pull_back((estimate, jnp.ones(())))
     return gradient
 
 
-def vanilla(split: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
+def vanilla(model: RecordModel, params: Params, key: jax.Array, sampling_rate: float, release: Release) -> Params:
     """The published DP-VI gradient (Jälkö, Dikmen and Honkela 2017, algorithm 1; d3p), kept for comparison.
 
     Every record's gradient is that of its share of the negative ELBO with respect to psi, with its own draw of all
@@ -54,8 +54,8 @@ def vanilla(split: RecordModel, params: Params, key: jax.Array, sampling_rate: f
 
     def loss(psi: Params, drawn: tuple[Record, jax.Array]) -> jax.Array:
         record, own = drawn
-        shared, global_loss = split.release_point(psi, own)
-        return split.record_loss(shared, record, own) + global_loss / split.num_records
+        shared, global_loss = model.release_point(psi, own)
+        return model.record_loss(shared, record, own) + global_loss / model.num_records
 
     return jax.tree.map(lambda leaf: leaf / sampling_rate, release(loss, params))
 
@@ -63,18 +63,18 @@ def vanilla(split: RecordModel, params: Params, key: jax.Array, sampling_rate: f
 class Estimator(NamedTuple):
     """An estimator with what must be known before it runs.
 
-    :param gradient: the function. :param noise_size: coordinates that its release has, from the split model.
-    :param base_noise: whether each record's loss needs its own key.
+    :param gradient: the function. :param noise_size: coordinates that its release has, from the model.
+    :param needs_own_keys: whether each record's loss needs its own key.
     """
 
     gradient: Callable[..., Params]
     noise_size: Callable[[RecordModel], int]
-    base_noise: Callable[[RecordModel], bool]
+    needs_own_keys: Callable[[RecordModel], bool]
 
 
 ESTIMATORS = {
-    "aligned": Estimator(aligned, lambda split: split.shared_size, lambda split: split.uses_base_noise),
+    "aligned": Estimator(aligned, lambda model: model.shared_size, lambda model: model.uses_base_noise),
     "vanilla": Estimator(
-        vanilla, lambda split: sum(leaf.size for leaf in jax.tree.leaves(split.initial)), lambda split: True
+        vanilla, lambda model: sum(leaf.size for leaf in jax.tree.leaves(model.initial)), lambda model: True
     ),
 }

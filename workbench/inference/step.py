@@ -27,7 +27,16 @@ from workbench.noise.chacha20 import fast_key, require_secure, stream
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling.minibatch import Minibatch, Sampler
 
-__all__ = ["USUAL", "DPVIState", "Draws", "Hyperparameters", "Performance", "PrivateStep", "Purpose", "starting_key"]
+__all__ = [
+    "DEFAULT_PERFORMANCE",
+    "DPVIState",
+    "Draws",
+    "Hyperparameters",
+    "Performance",
+    "PrivateStep",
+    "Purpose",
+    "starting_key",
+]
 
 _LARGE = 2**16  # coordinates from which noise is drawn apart from the step's other words
 
@@ -107,7 +116,7 @@ class Performance(NamedTuple):
     microbatch_size: int | None = None
 
 
-USUAL = Performance()
+DEFAULT_PERFORMANCE = Performance()
 
 
 def starting_key(key: jax.Array) -> jax.Array:
@@ -131,7 +140,7 @@ class PrivateStep:
     mechanism: GaussianMechanism
     estimator: Estimator
     optimizer: Optimizer
-    performance: Performance = USUAL
+    performance: Performance = DEFAULT_PERFORMANCE
     clip_schedule: Callable[[jax.Array], jax.Array] | None = None
 
     @property
@@ -183,12 +192,9 @@ class PrivateStep:
         :raises ArgumentError: as ``require_records`` does, or naming ``state``, if this process has taken that step before;
             the latter not under jit, which cannot see it.
         """
-        self.require_records(records)
-        records = tuple(map(jnp.asarray, records))  # NumPy's cannot be indexed by what is traced
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in (state.key, state.step)):
-            _key_use.draw_steps(state.key, int(state.step), int(state.step) + 1)
+        records = self._checked(state, records)
         model = self.model.with_static(hyper.constants) if hyper.constants else self.model
-        minibatch, own_keys = draws.minibatch, self.estimator.base_noise(model)
+        minibatch, own_keys = draws.minibatch, self.estimator.needs_own_keys(model)
         clip, noise = self._clip(state.step, hyper), draws.noise
         if self.clip_schedule is not None:  # of which a C_t of NaN would switch clipping off
             noise = jnp.where(jnp.isnan(clip), jnp.nan, noise)
@@ -197,7 +203,8 @@ class PrivateStep:
             rows = tuple(array[minibatch.indices[places]] for array in records)
             return rows, record_keys(draws.base_noise, places) if own_keys else None
 
-        def release(loss: RecordLoss, u: Any) -> Any:
+        # the only place where records meet the parameters: the sum of clipped gradients of the minibatch, plus noise
+        def noised_sum(loss: RecordLoss, u: Any) -> Any:
             def of_record(u: Any, drawn: Any) -> jax.Array:
                 record, own_key = drawn
                 return loss(u, (record, draws.base_noise if own_key is None else own_key))
@@ -208,12 +215,20 @@ class PrivateStep:
             total = clipped_sum_in_parts(of_record, u, rows_at, minibatch.mask, clip, strategy, size, clipping, rules)
             return self.mechanism.add(total, noise)
 
+        # the estimator takes the noised sum, divides it by q, and adds what depends on no record: prior and entropy
         params = self.optimizer.get_params(state.optim_state)
-        gradient = self.estimator.gradient(model, params, draws.base_noise, self.sampler.sampling_rate, release)
+        gradient = self.estimator.gradient(model, params, draws.base_noise, self.sampler.sampling_rate, noised_sum)
         mean = jax.tree.map(lambda leaf: leaf / model.num_records, gradient)
         optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
         average = self._average(state, self.optimizer.get_params(optim_state), hyper.average_from)
         return DPVIState(optim_state, state.step + 1, state.key, average)
+
+    def _checked(self, state: DPVIState, records: Record) -> Record:
+        """``records`` as JAX arrays. :raises ArgumentError: as ``step`` does."""
+        self.require_records(records)
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in (state.key, state.step)):
+            _key_use.draw_steps(state.key, int(state.step), int(state.step) + 1)
+        return tuple(map(jnp.asarray, records))  # NumPy's cannot be indexed by what is traced
 
     def _clip(self, number: jax.Array, hyper: Hyperparameters) -> jax.Array:
         """C of step ``number``."""
