@@ -92,10 +92,13 @@ def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable
     return jax.jit(release)
 
 
-def _begun(make_step: MakeStep, canaries: Canaries, one: Rows, key: jax.Array) -> tuple[PrivateStep, Watched, DPVIState]:
-    """A step for the other records and ``one`` more, with its mechanism and starting state."""
+def _begun(
+    make_step: MakeStep, canaries: Canaries, one: Rows, key: jax.Array, precision: str = "float32"
+) -> tuple[PrivateStep, Watched, DPVIState]:
+    """A step for the other records and ``one`` more in this precision, with its mechanism and starting state."""
     throw_away(key)
-    step, watched = make_step(key, tuple(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True)))
+    rows = tuple(np.concatenate(pair) for pair in zip(canaries.others, one, strict=True))
+    step, watched = make_step(key, _in(precision, rows))
     return step, watched, step.init(key, Hyperparameters.of(watched), step.model.initial)
 
 
@@ -118,7 +121,7 @@ def worst_ratio(make_step: MakeStep, canaries: Canaries, clip: float, key: jax.A
     with wide:
         size = len(canaries.others[0]) + 1
         one = tuple(array[:1] for array in canaries.present)
-        step, watched, state = _begun(make_step, canaries, one, key)
+        step, watched, state = _begun(make_step, canaries, one, key, precision)
         params = _in(precision, step.unconstrained(state))
         release = _released(step, watched, state)
 
