@@ -9,7 +9,8 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from scipy import stats
 
 from tests import zoo
-from workbench.inference.record_model import PrivacyModelError, record_keys, split
+from workbench.inference._base_noise import RecordKey, record_keys, seeded, two_of
+from workbench.inference.record_model import PrivacyModelError, split
 
 KEY = jax.random.key(0)
 X, Y = zoo.logistic_data(20)
@@ -79,12 +80,29 @@ def test_a_latent_of_the_guide_alone_is_refused():
     assert "site 'hidden' of the guide is not in the model" in refusal(zoo.normal_mean, guide)
 
 
-def test_no_record_shares_base_noise_with_the_global_draws_or_with_another_record():
-    """Not even with the keys that global draws are split from."""
-    shared = jax.random.split(KEY)
-    own = record_keys(KEY, jnp.arange(50))
-    keys = [*shared, *jax.random.split(shared[0]), *jax.random.split(shared[1]), *own]
-    assert len({tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in keys}) == 56
+def test_no_record_shares_base_noise_with_the_global_draws_or_with_another_record_or_site():
+    def sites():
+        return [numpyro.prng_key() for _ in range(3)]
+
+    def of_a_record(key):
+        return seeded(sites, key)()
+
+    shared = [key for half in two_of(KEY) for key in seeded(sites, half)()]
+    for half in two_of(record_keys(KEY, jnp.arange(50))):
+        for own in jax.vmap(of_a_record, [RecordKey(None, 0)])(half):
+            shared += list(own)
+    assert len({tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in shared}) == 2 * 3 * (1 + 50)
+
+
+def test_a_record_draws_the_same_alone_and_in_a_minibatch():
+    def model():
+        return numpyro.sample("one", dist.Normal(0, 1)), numpyro.sample("two", dist.Gamma(2.0).expand([3]).to_event(1))
+
+    own = record_keys(KEY, jnp.arange(20))
+    together = jax.vmap(lambda key: seeded(model, key)(), [RecordKey(None, 0)])(own)
+    alone = seeded(model, RecordKey(own.key, jnp.int32(7)))()
+    for all_, one in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(all_[7], one)
 
 
 def local_mean(x, num_records=None):

@@ -11,6 +11,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
 from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution
 
+from workbench.inference._base_noise import Key, seeded
 from workbench.inference._separation import require_plain
 
 __all__ = [
@@ -41,14 +42,13 @@ def is_subsampling(site: dict[str, Any]) -> bool:
     return subsample_size is not None and subsample_size != size
 
 
-def trace_of(fn: Callable, key: Array, values: dict[str, Any], plate_index: Array, *args: Any, **kwargs: Any) -> dict:
+def trace_of(fn: Callable, key: Key, values: dict[str, Any], plate_index: Array, *args: Any, **kwargs: Any) -> dict:
     """The trace of ``fn`` with sites and parameters set to ``values``; subsampling plates get ``plate_index``."""
 
     def index(site: dict[str, Any]) -> Array | None:
         return jnp.broadcast_to(plate_index, site["args"][1:]) if is_subsampling(site) else None
 
-    seeded = handlers.seed(fn, key)
-    fixed = handlers.substitute(handlers.substitute(seeded, data=values), substitute_fn=index)
+    fixed = handlers.substitute(handlers.substitute(seeded(fn, key), data=values), substitute_fn=index)
     return handlers.trace(fixed).get_trace(*args, **kwargs)
 
 

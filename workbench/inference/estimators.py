@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from workbench.inference._base_noise import Key
 from workbench.inference.record_model import Record, RecordModel
 
 __all__ = ["ESTIMATORS", "Estimator", "RecordLoss", "Release", "aligned", "vanilla"]
 
 Params = dict[str, Any]
-RecordLoss = Callable[[Any, tuple[Record, jax.Array]], jax.Array]
+RecordLoss = Callable[[Any, tuple[Record, Key]], jax.Array]
 
 # release(loss, u) = sum_{i in S} clip_C(grad_u loss(u, (record_i, eta_i))) + noise, a pytree like u; eta_i is a key
 Release = Callable[[RecordLoss, Any], Any]
@@ -52,7 +53,7 @@ def vanilla(model: RecordModel, params: Params, key: jax.Array, sampling_rate: f
     The arguments and the result are those of ``aligned``; ``key`` is not used.
     """
 
-    def loss(psi: Params, drawn: tuple[Record, jax.Array]) -> jax.Array:
+    def loss(psi: Params, drawn: tuple[Record, Key]) -> jax.Array:
         record, own = drawn
         shared, global_loss = model.release_point(psi, own)
         return model.record_loss(shared, record, own) + global_loss / model.num_records

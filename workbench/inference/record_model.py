@@ -11,7 +11,6 @@ The model is traced for one record at a time, so a model that mixes records (bat
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.util import transform_fn
 
 from workbench import _validate
+from workbench.inference._base_noise import Key, RecordKey, record_keys, two_of
 from workbench.inference._modules import NetworkWatch, PrivacyModelError
 from workbench.inference._threads import separate_handler_stacks
 from workbench.inference._traces import (
@@ -41,7 +41,7 @@ from workbench.inference._traces import (
     used_inputs,
 )
 
-__all__ = ["PrivacyModelError", "RecordModel", "common_length", "record_keys", "split"]
+__all__ = ["PrivacyModelError", "RecordModel", "common_length", "split"]
 
 separate_handler_stacks()
 
@@ -112,16 +112,6 @@ def _require_num_records(fn: Callable, what: str) -> None:
         raise PrivacyModelError(f"the {what} takes no argument num_records: it is the size of the record plate.")
 
 
-def record_keys(key: Array, places: Array) -> Array:
-    """Base noise for each record of a minibatch: keys[B] for places int32[B].
-
-    They come from a third child of ``key``. The first two make the draws that records share, and fold_in(key, 0 or 1) would
-    be these very children.
-    """
-    own = jax.random.split(key, 3)[2]
-    return jax.vmap(functools.partial(jax.random.fold_in, own))(places)
-
-
 @dataclass(frozen=True)
 class RecordModel:
     """What ``split`` returns. Parameters psi are unconstrained: ``{name: array or pytree of arrays}``.
@@ -171,17 +161,17 @@ class RecordModel:
         """The inverse of ``constrain``."""
         return {name: self.inverse_transforms[name].inv(value) for name, value in params.items()}
 
-    def _traces(self, values: dict[str, Any], key: Array, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
+    def _traces(self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
         """Traces of guide and model for one record (``blank_record`` by default) and one draw of the base noise."""
         args = one_record(self.blank_record if record is None else record)
         kwargs = {"num_records": self.num_records, **self.static}
-        guide_key, model_key = jax.random.split(key)
+        guide_key, model_key = two_of(key)
         index = jnp.asarray(index, jnp.int32)
         guide_trace = trace_of(self.guide, guide_key, values, index, *args, **kwargs)
         model_trace = trace_of(self.model, model_key, values | drawn(guide_trace), index, *args, **kwargs)
         return guide_trace, model_trace
 
-    def release_point(self, params: dict[str, Any], key: Array) -> tuple[dict[str, Any], Array]:
+    def release_point(self, params: dict[str, Any], key: Key) -> tuple[dict[str, Any], Array]:
         """(u, global loss) for one shared draw of the base noise ``key``.
 
         The global loss is log q(theta) - log p(theta), float scalar. Both are differentiable in ``params`` and depend on
@@ -200,7 +190,7 @@ class RecordModel:
             if site["type"] in ("sample", "deterministic") and not is_inside(site, self.plate)
         }
 
-    def record_loss(self, shared: dict[str, Any], record: Record, key: Array, index: Any = 0) -> Array:
+    def record_loss(self, shared: dict[str, Any], record: Record, key: Key, index: Any = 0) -> Array:
         """l_i(u), float scalar, for one record (arrays without a record axis).
 
         :param key: base noise of this record's local latents; without any it changes nothing.
@@ -220,12 +210,8 @@ class RecordModel:
 
     def record_losses(self, shared: dict[str, Any], records: Record, key: Array) -> Array:
         """l_i(u) for each of ``records`` (first axis B), float[B], with base noise for each."""
-        size = self.require_like(records)
-        keys = record_keys(key, jnp.arange(size)) if self.uses_base_noise else None
-        return jax.vmap(
-            lambda record, own: self.record_loss(shared, record, key if own is None else own),
-            in_axes=(0, None if keys is None else 0),
-        )(records, keys)
+        keys = record_keys(key, jnp.arange(self.require_like(records)))
+        return jax.vmap(lambda record, own: self.record_loss(shared, record, own), (0, RecordKey(None, 0)))(records, keys)
 
 
 def _global_part(guide_trace: dict, model_trace: dict, plate: str) -> tuple[dict[str, Any], Array]:

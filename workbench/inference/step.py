@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
+from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer
 from workbench.inference.clipping import SMALLEST_CLIP, clipped_sum_in_parts
 from workbench.inference.estimators import Estimator, RecordLoss
-from workbench.inference.record_model import Record, RecordModel, record_keys
+from workbench.inference.record_model import Record, RecordModel
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
 from workbench.noise.mechanism import GaussianMechanism
@@ -194,20 +195,20 @@ class PrivateStep:
         """
         records = self._checked(state, records)
         model = self.model.with_static(hyper.constants) if hyper.constants else self.model
-        minibatch, own_keys = draws.minibatch, self.estimator.needs_own_keys(model)
+        minibatch, own_noise = draws.minibatch, self.estimator.needs_own_keys(model)
         clip, noise = self._clip(state.step, hyper), draws.noise
         if self.clip_schedule is not None:  # of which a C_t of NaN would switch clipping off
             noise = jnp.where(jnp.isnan(clip), jnp.nan, noise)
 
         def rows_at(places: jax.Array) -> Any:
             rows = tuple(array[minibatch.indices[places]] for array in records)
-            return rows, record_keys(draws.base_noise, places) if own_keys else None
+            return rows, places if own_noise else None
 
         # the only place where records meet the parameters: the sum of clipped gradients of the minibatch, plus noise
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
             def of_record(u: Any, drawn: Any) -> jax.Array:
-                record, own_key = drawn
-                return loss(u, (record, draws.base_noise if own_key is None else own_key))
+                record, place = drawn
+                return loss(u, (record, draws.base_noise if place is None else record_keys(draws.base_noise, place)))
 
             strategy, rules, size = self.performance
             size = self.sampler.usual_size() if size is None else size
