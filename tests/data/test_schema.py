@@ -44,14 +44,47 @@ def refused(argument, function, *arguments):
 
 
 def test_features_are_named_after_their_columns_and_categories():
-    assert SCHEMA.feature_names == ("age", "sex=f", "sex=m", "smoker", "visits", "ward=a", "ward=b", "ward=(other)")
+    assert SCHEMA.feature_names == ("age", "sex=m", "smoker", "visits", "ward=b", "ward=(other)")
 
 
 def test_each_kind_is_encoded_in_its_way():
-    expected = [[-1, 1, 0, 1, 1, 0, 1, 0], [1, 0, 1, -1, -1, 1, 0, 0], [0, 0, 1, 1, 0, 0, 0, 1]]
+    expected = [[-1, 0, 1, 1, 1, 0], [1, 1, -1, -1, 0, 0], [0, 1, 1, 0, 0, 1]]
     encoded = SCHEMA.encode(ROWS)
     assert encoded.dtype == np.float32
     assert encoded.tolist() == expected
+
+
+def test_a_weight_is_a_difference_to_the_reference_level():
+    """With an intercept, the features have full column rank only if each category has a reference."""
+    rows = pd.DataFrame({"sex": ["f", "m"] * 6, "ward": ["a", "b", "c"] * 4})
+    ranks = {}
+    for reference in ("f", "m", None):
+        schema = Schema({"sex": Categorical(["f", "m"], reference=reference), "ward": Categorical(["a", "b", "c"])})
+        design = np.column_stack([np.ones(12), schema.encode(rows)])
+        ranks[reference] = design.shape[1] - np.linalg.matrix_rank(design)
+        assert schema.decode(schema.encode(rows)).to_dict() == rows.to_dict()
+    assert ranks == {"f": 0, "m": 0, None: 1}
+    assert Schema({"sex": Categorical(["f", "m"], reference="m")}).feature_names == ("sex=f",)
+    assert Schema({"sex": Categorical(["f"])}).feature_names == ("sex=f",)
+    assert Categorical(["f", "m"], other=True, reference="(other)").feature_names("s") == ("s=f", "s=m")
+
+
+@pytest.mark.parametrize("categories", [("f",), ("f", "m")])
+def test_a_reference_is_one_of_the_levels(categories):
+    assert "reference='x'" in refused("reference", lambda: Categorical(categories, reference="x"))
+
+
+def test_all_levels_are_what_is_encoded_without_references():
+    full = SCHEMA.with_all_levels()
+    assert np.array_equal(SCHEMA.all_levels(SCHEMA.encode(ROWS)), full.encode(ROWS))
+    assert SCHEMA.references == {"sex": "f", "ward": "a"}
+    assert full.references == {}
+
+
+def test_a_schema_that_was_saved_before_there_were_references_has_none():
+    written = {"sex": {"kind": "categorical", "categories": ["f", "m"], "other": False}}
+    assert Schema.from_dict(written).feature_names == ("sex=f", "sex=m")
+    assert Schema.from_declaration(written).feature_names == ("sex=m",)
 
 
 def test_numbers_are_scaled_as_by_bounds_alone():
@@ -76,8 +109,8 @@ def test_columns_may_stand_anywhere_and_others_are_left_out():
 
 
 def test_a_table_without_rows_becomes_an_array_without_rows():
-    assert SCHEMA.encode(ROWS[:0]).shape == (0, 8)
-    assert SCHEMA.decode(np.zeros((0, 8))).shape == (0, 5)
+    assert SCHEMA.encode(ROWS[:0]).shape == (0, 6)
+    assert SCHEMA.decode(np.zeros((0, 6))).shape == (0, 5)
 
 
 # --- round trips -----------------------------------------------------------------------------------------------------------
@@ -88,7 +121,11 @@ WHOLE_BOUNDS = st.tuples(st.integers(-1000, 1000), st.integers(1, 100_000)).map(
 KINDS = st.one_of(
     BOUNDS.map(lambda pair: Numeric(*pair)),
     WHOLE_BOUNDS.map(lambda pair: Numeric(*pair, whole=True)),
-    st.builds(Categorical, st.lists(st.text(max_size=4), min_size=1, max_size=5, unique=True), st.booleans()),
+    st.lists(st.text(max_size=4), min_size=1, max_size=5, unique=True).flatmap(
+        lambda levels: st.builds(
+            Categorical, st.just(levels), st.booleans(), st.sampled_from([None, *levels][: 1 if len(levels) == 1 else None])
+        )
+    ),
     st.just(Boolean()),
 )
 SCHEMAS = NAMES.flatmap(lambda names: st.fixed_dictionaries(dict.fromkeys(names, KINDS))).map(Schema)
@@ -166,7 +203,7 @@ def test_one_record_moves_no_other(value):
     changed.loc[4, "a"] = value
     before, after = schema.encode(rows), schema.encode(changed)
     assert np.array_equal(before[:4], after[:4])
-    assert before[:4, :4].tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0]]
+    assert before[:4, :3].tolist() == [[0, 0, 0], [1, 0, 0], [0, 0, 0], [0, 1, 0]]
 
 
 def test_a_constant_column_is_fine():
@@ -177,14 +214,14 @@ def test_a_constant_column_is_fine():
 @pytest.mark.parametrize("kind", [int, float, str, "Int64", "category", object, "string"])
 def test_categories_are_compared_as_text(kind):
     schema = Schema({"a": Categorical((1, 2))})
-    assert schema.encode(pd.DataFrame({"a": pd.Series([2, 1]).astype(kind)})).tolist() == [[0, 1], [1, 0]]
+    assert schema.encode(pd.DataFrame({"a": pd.Series([2, 1]).astype(kind)})).tolist() == [[1], [0]]
     assert schema == Schema({"a": Categorical(("1", "2"))})
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
 def test_a_missing_value_is_other_where_there_is_one(missing):
     column = pd.DataFrame({"ward": pd.Series(["a", missing], dtype=object)})
-    assert Schema({"ward": SCHEMA.columns["ward"]}).encode(column).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert Schema({"ward": SCHEMA.columns["ward"]}).encode(column).tolist() == [[0, 0], [0, 1]]
 
 
 # --- what cannot be encoded or decoded -------------------------------------------------------------------------------------

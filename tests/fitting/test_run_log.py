@@ -11,6 +11,7 @@ import warnings
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from numpyro.optim import Adam
 
@@ -294,6 +295,20 @@ def test_a_checkpoint_is_resumed_with_no_other_records(private_data, state):
         with pytest.raises(ArgumentError, match=r"path=.* other records, to which the same noise must not be added"):
             wb.resume(folder, data=other)
     assert len(Ledger().spends()) == 1
+
+
+def test_a_checkpoint_is_resumed_with_no_other_reference_level(state):
+    """The fingerprint does not depend on it, but the gradients do."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"ward": random.choice(["a", "b"], 200), "y": random.integers(0, 2, 200)})
+    first, second = (
+        wb.data.from_frame(frame, target="y", schema={"ward": wb.data.Categorical(["a", "b"], reference=level)})
+        for level in "ab"
+    )
+    _, folder = stopped(first)
+    with pytest.raises(ArgumentError, match=r"path=.* other records, to which the same noise must not be added"):
+        wb.resume(folder, data=second)
+    wb.resume(folder, data=first)
 
 
 def rewritten(folder, *, sealed=True, settings=None, **changes):

@@ -8,12 +8,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import workbench as wb
 from workbench import ArgumentError, _folders
 from workbench.data.dataset import Dataset
-from workbench.data.schema import Numeric, Schema
+from workbench.data.schema import Categorical, Numeric, Schema
 from workbench.ledger import fingerprint as module
 from workbench.ledger.fingerprint import fingerprint, key_file
 
@@ -174,3 +175,15 @@ def test_the_key_lies_where_the_system_keeps_such_files(monkeypatch, platform, v
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "platform", platform)
     assert _folders.state() == pathlib.Path(folder).expanduser() / "dpvi-workbench"
+
+
+def test_reference_levels_do_not_change_what_a_data_set_is():
+    """A category was encoded without a reference in early versions; what was spent then still counts."""
+    frame = pd.DataFrame({"age": np.linspace(20, 60, 40), "ward": list("abca") * 10, "y": [0, 1] * 20})
+    widths = set()
+    for reference in (None, "a", "c"):
+        schema = {"age": (0, 100), "ward": Categorical(["a", "b", "c"], reference=reference)}
+        dataset = wb.data.from_frame(frame, evaluation=frame[:1], target="y", schema=schema)
+        widths.add(len(dataset.feature_names))
+        assert fingerprint(dataset, bytes(32)) == "f3d1018e1be502793078f8b219110d7e"  # of such a version
+    assert widths == {3, 4}

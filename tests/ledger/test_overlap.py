@@ -16,14 +16,12 @@ from workbench.ledger.fingerprint import key_file
 from workbench.ledger.overlap import Overlap, overlap, sketch
 
 
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory):
+@pytest.fixture(autouse=True)
+def state(own_state, tmp_path, monkeypatch):
     """The folder of the secret key, which is always the same here, and the hashes with it."""
-    folder = tmp_path_factory.mktemp("state")
-    (folder / "fingerprint.key").write_bytes(bytes(range(32)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WORKBENCH_STATE", str(folder))
-        yield folder
+    (tmp_path / "fingerprint.key").write_bytes(bytes(range(32)))
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
+    return tmp_path
 
 
 def people(random, size=2000):
@@ -314,7 +312,7 @@ def test_damaged_sketches_are_related_to_nothing():
 
 def test_another_key_reads_nothing(monkeypatch, tmp_path):
     blob = of(TABLE)
-    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "other"))
     assert overlap(blob, blob) is None
     assert overlap(blob, of(TABLE)) is None
     assert overlap(of(TABLE), of(TABLE)) is not None

@@ -120,6 +120,18 @@ def test_how_a_fit_is_run_does_not_make_it_another(tmp_path, monkeypatch):
     assert [run.spec.privacy.epsilon for run in prepared.runs] == [2.0]
 
 
+def test_another_reference_level_is_another_fit_of_the_same_records():
+    frame = pd.DataFrame({"ward": ["a", "b"] * 100, "y": [0, 1, 1, 0] * 50})
+    keys, records = set(), set()
+    for level in (None, "a", "b"):
+        schema = {"ward": wb.data.Categorical(["a", "b"], reference=level)}
+        data = dataclasses.replace(wb.data.from_frame(frame, target="y", schema=schema), is_public=True)
+        prepared = sweeping.prepare("logistic", data, epsilons=1.0, seeds=[0], iterations=STEPS)
+        keys |= set(prepared.cells)
+        records |= {prepared.grid.fingerprint_of(cell) for cell in prepared.cells.values()}
+    assert (len(keys), len(records)) == (3, 1)
+
+
 def test_figures_are_drawn_for_every_axis(hierarchical):
     assert hierarchical.plot().axes[0].get_xlabel().startswith("epsilon")
     words = [text.get_text() for text in hierarchical.plot("log_likelihood").axes[0].get_legend().get_texts()]

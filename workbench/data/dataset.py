@@ -226,6 +226,10 @@ class Dataset:
         """What the guarantee treats as public about this data set, a sentence each. Private counts are left out."""
         lines = ["The training records are private; one of them is the privacy unit."]
         lines.append(self._declared())
+        references = {} if self.schema is None else self.schema.references
+        if references:
+            levels = ", ".join(f"{name}={level}" for name, level in references.items())
+            lines.append(f"Reference levels, which have no feature: {levels}.")
         if self.private_scaling:
             lines.append(
                 "The exact mean and standard deviation of each feature over the training records are used as if they were "

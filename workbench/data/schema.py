@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import math
 import numbers
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,19 +67,28 @@ class Numeric:
         return values
 
 
+_FIRST = object()  # the default reference
+
+
 @dataclass(frozen=True)
 class Categorical:
-    """A column with a public list of values. It becomes one feature of 0 and 1 for each value.
+    """A column with a public list of values. It becomes one feature of 0 and 1 for each value but the reference.
+
+    A weight is then the difference to the reference level. With a feature for every level and an intercept, a constant
+    could be moved from all weights of the column to the intercept without a change of the likelihood.
 
     Values are compared as text, so 1, 1.0, "1" and "1.0" are the same category.
 
     :param categories: the values; at least one, each once.
-    :param other: True adds a feature that is 1 for every undeclared or missing value. Otherwise such a value is an error.
+    :param other: True accepts undeclared and missing values as one more level, "(other)". Otherwise they are an error.
+    :param reference: the level that has no feature; the first of ``categories`` by default. None gives each level a
+        feature, as for a column with one level.
     """
 
     kind: ClassVar[str] = "categorical"
     categories: tuple[str, ...]
     other: bool = False
+    reference: Any = _FIRST
 
     def __post_init__(self) -> None:
         given = self.categories
@@ -97,6 +106,17 @@ class Categorical:
             raise _validate.ArgumentError("categories", OTHER, "is the name of undeclared values, because other=True.")
         object.__setattr__(self, "categories", categories)
         object.__setattr__(self, "other", other)
+        object.__setattr__(self, "reference", self._checked_reference())
+
+    def _checked_reference(self) -> str | None:
+        if self.reference is _FIRST:
+            return self.categories[0] if len(self.labels) > 1 else None
+        reference = None if self.reference is None else text_of(self.reference)
+        if reference is not None and (reference not in self.labels or len(self.labels) == 1):
+            raise _validate.ArgumentError(
+                "reference", self.reference, f"must be one of at least two levels ({listed(self.labels)}), or None."
+            )
+        return reference
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -104,11 +124,11 @@ class Categorical:
         return (*self.categories, OTHER) if self.other else self.categories
 
     def feature_names(self, name: str) -> tuple[str, ...]:
-        """Names of the encoded columns, such as "sex=f", given that of the column itself."""
-        return tuple(f"{name}={label}" for label in self.labels)
+        """Names of the encoded columns, such as "sex=m" where "f" is the reference, given that of the column itself."""
+        return tuple(f"{name}={label}" for label in self.labels if label != self.reference)
 
     def encode(self, column: pd.Series) -> np.ndarray:
-        """float32[B, number of labels], a single 1 in each row."""
+        """float32[B, number of features] of 0 and 1, with a single 1 in each row that is not the reference."""
         place_of = {category: place for place, category in enumerate(self.categories)}
         places = np.array([-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], int)
         unknown = places < 0
@@ -119,11 +139,21 @@ class Categorical:
                 "or make undeclared and missing values one more category with Categorical(..., other=True).",
             )
         places[unknown] = len(self.categories)
-        return np.eye(len(self.labels), dtype=np.float32)[places]
+        features = np.eye(len(self.labels), dtype=np.float32)
+        if self.reference is not None:
+            features = np.delete(features, self.labels.index(self.reference), axis=1)
+        return features[places]
+
+    def all_levels(self, encoded: np.ndarray) -> np.ndarray:
+        """[B, number of levels] from [B, number of features]: that of the reference is 1 less the others."""
+        if self.reference is None:
+            return encoded
+        rest = 1 - np.sum(np.clip(encoded, 0, 1), axis=1)
+        return np.insert(encoded, self.labels.index(self.reference), rest, axis=1)
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
-        """object[B]: the label of the largest feature in each row of float64[B, number of labels]."""
-        return np.array(self.labels, object)[np.argmax(encoded, axis=1)]
+        """object[B]: the level with the largest feature in each row of float64[B, number of features]."""
+        return np.array(self.labels, object)[np.argmax(self.all_levels(encoded), axis=1)]
 
 
 @dataclass(frozen=True)
@@ -209,8 +239,17 @@ class Schema:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """D names of the encoded columns: "age", "sex=f", "sex=m", ..."""
+        """D names of the encoded columns: "age", "sex=m", "ward=b", "ward=c", ..."""
         return tuple(feature for name, column in self.columns.items() for feature in column.feature_names(name))
+
+    @property
+    def references(self) -> dict[str, str]:
+        """``{column: reference level}`` of the categorical columns that have one."""
+        return {
+            name: column.reference
+            for name, column in self.columns.items()
+            if isinstance(column, Categorical) and column.reference is not None
+        }
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
@@ -243,8 +282,8 @@ class Schema:
     def decode(self, x: Any) -> pd.DataFrame:
         """The table of the encoded rows float[B, D], in the columns' own units: the inverse of ``encode``.
 
-        Numbers are cut to their bounds, and rounded if ``whole``. A category is that of its largest feature, "(other)" if
-        that is the feature of undeclared values. A boolean is the sign.
+        Numbers are cut to their bounds, and rounded if ``whole``. A category is the level with the largest feature, of which
+        the reference's is 1 less the others. A boolean is the sign.
 
         :raises ArgumentError: naming ``x``, for a wrong shape or NaN.
         """
@@ -258,12 +297,29 @@ class Schema:
         if np.isnan(values).any():
             feature = names[int(np.argmax(np.isnan(values).any(axis=0)))]
             raise _validate.ArgumentError("x", math.nan, f"feature {feature!r} has NaN, which decodes to no value.")
-        decoded, start = {}, 0
+        return pd.DataFrame({name: column.decode(part) for name, column, part in self._parts(values)})
+
+    def _parts(self, x: np.ndarray) -> Iterator[tuple[str, Column, np.ndarray]]:
+        """Each column with its features of [B, D]."""
+        start = 0
         for name, column in self.columns.items():
             stop = start + len(column.feature_names(name))
-            decoded[name] = column.decode(values[:, start:stop])
+            yield name, column, x[:, start:stop]
             start = stop
-        return pd.DataFrame(decoded)
+
+    def all_levels(self, x: np.ndarray) -> np.ndarray:
+        """Encoded rows float32[B, D] as ``with_all_levels()`` encodes them."""
+        parts = [column.all_levels(part) if isinstance(column, Categorical) else part for _, column, part in self._parts(x)]
+        return np.concatenate(parts, axis=1)
+
+    def with_all_levels(self) -> Schema:
+        """The same columns without reference levels."""
+        return Schema(
+            {
+                name: replace(column, reference=None) if isinstance(column, Categorical) else column
+                for name, column in self.columns.items()
+            }
+        )
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """The form that ``from_dict`` reads, JSON-ready: ``{column: {"kind": "numeric", "low": 0.0, ...}}``."""
@@ -274,11 +330,17 @@ class Schema:
 
     @classmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Schema:
-        """The schema that ``to_dict`` wrote. Short forms are accepted too.
+        """The schema that ``to_dict`` wrote, also before categories had a reference. Short forms are accepted too.
 
         :raises ArgumentError: as ``from_declaration``.
         """
-        return cls.from_declaration(declared)
+        return cls.from_declaration({name: _with_reference(column) for name, column in declared.items()})
+
+
+def _with_reference(column: Any) -> Any:
+    """A column that was written when each level had a feature."""
+    is_categorical = isinstance(column, Mapping) and column.get("kind") == Categorical.kind
+    return {"reference": None, **column} if is_categorical else column
 
 
 def _column(given: Any) -> Column:

@@ -13,12 +13,14 @@ import hashlib
 import json
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from workbench import _folders, _validate
 from workbench.data.dataset import Dataset
+from workbench.data.schema import Schema
 
 __all__ = ["fingerprint", "key_file", "make_key", "read_key", "secret_key"]
 
@@ -30,7 +32,7 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
 
     These count: the arrays of training and evaluation records (values, types and shapes), their names, the names of
     features, target, classes and groups, the schema, and the features of the groups. Name, description and source do not
-    count.
+    count, and neither does which level of a category is the reference.
 
     Public records get BLAKE2b, which is the same everywhere. Private records get BLAKE2b with a secret key, which is the
     same for everybody who has the key.
@@ -38,12 +40,13 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
     :param key: 32 bytes; None for ``secret_key()``.
     :raises ArgumentError: naming ``data``, for an array of Python objects; or ``key file``, if that is damaged.
     """
+    dataset = _with_all_levels(dataset)
     facts: dict[str, object] = {
         "arrays": dataset.arrays,
         "feature_names": dataset.feature_names,
         "target_name": dataset.target_name,
         "classes": dataset.classes,
-        "schema": None if dataset.schema is None else list(dataset.schema.to_dict().items()),
+        "schema": None if dataset.schema is None else list(_columns(dataset.schema).items()),
         "group_name": dataset.group_name,
         "groups": dataset.groups,
         "group_feature_names": dataset.group_feature_names,
@@ -62,6 +65,29 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
             digest.update(_headed([array.dtype.newbyteorder("<").str, array.shape]))
             digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def _columns(schema: Schema) -> dict[str, dict[str, object]]:
+    """The columns as early versions declared them."""
+    return {
+        name: {fact: value for fact, value in column.items() if fact != "reference"}
+        for name, column in schema.to_dict().items()
+    }
+
+
+def _with_all_levels(dataset: Dataset) -> Dataset:
+    """The data set as it is encoded without reference levels, as all were in early versions."""
+    schema = dataset.schema
+    if schema is None or not schema.references or "x" not in dataset.arrays:
+        return dataset
+    place = dataset.arrays.index("x")
+
+    def encoded(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        return tuple(schema.all_levels(array) if own == place else array for own, array in enumerate(arrays))
+
+    full = schema.with_all_levels()
+    train, evaluation = encoded(dataset.train), encoded(dataset.evaluation)
+    return replace(dataset, train=train, evaluation=evaluation, schema=full, feature_names=full.feature_names)
 
 
 def key_file() -> Path:

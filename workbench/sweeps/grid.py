@@ -235,6 +235,9 @@ class Grid:
             "settings": settings,
             "repetition": cell.repetition,
         }
+        schema = self.records_of(cell).schema
+        if schema is not None and schema.references:  # of which the records' fingerprint is independent
+            facts["references"] = schema.references
         return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=repr).encode(), digest_size=16).hexdigest()
 
     def _known(self, name: Any, find: Callable[[], Any]) -> Any:
