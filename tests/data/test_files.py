@@ -146,7 +146,7 @@ def test_declared_categories_and_groups_are_read_as_text(tmp_path):
     file = tmp_path / "wards.csv"
     file.write_text("code,ward,ill\n" + "01,1,0\n02,2,1\n" * 10)
     dataset = wb.data.from_csv(file, target="ill", schema={"code": ["01", "02"]}, group="ward", groups=["1", 2])
-    assert np.array_equal(dataset.train[0].argmax(axis=1), dataset.train[2])
+    assert np.array_equal(dataset.train[0][:, 0], dataset.train[2])
     assert np.array_equal(dataset.train[1], dataset.train[2])
 
 

@@ -9,7 +9,7 @@ import workbench as wb
 from workbench import ArgumentError
 from workbench.data import multilevel
 
-COUNTS = {"contraception": (1934, 60, 6, 1), "radon": (919, 85, 1, 2), "exam": (4059, 65, 2, 6)}
+COUNTS = {"contraception": (1934, 60, 5, 1), "radon": (919, 85, 1, 2), "exam": (4059, 65, 2, 6)}
 
 
 @pytest.fixture(params=COUNTS)

@@ -258,7 +258,8 @@ def test_a_schema_names_and_encodes_its_columns(patients, schema):
     assert dataset.feature_names == ("age", "sex=m", "smoker")
     assert dataset.bounds == {"age": (0.0, 100.0)}
     encoded = dataset.schema.encode(patients)
-    held_out = by_record([encoded, patients.ill.to_numpy(np.int32)], 0.2, 0)
+    whole = dataset.schema.with_all_levels().encode(patients)  # the reference level decides nothing
+    held_out = by_record([whole, patients.ill.to_numpy(np.int32)], 0.2, 0)
     assert np.array_equal(dataset.train[0], encoded[~held_out])
 
 

@@ -179,9 +179,31 @@ class Dataset:
         if self.is_public:
             drawn = np.random.Generator(np.random.PCG64(_SUBSET_SEED)).random(self.num_train)
         else:
-            drawn = splits.coins(self.train, _SUBSET_SEED)
+            drawn = splits.coins(self.with_all_levels().train, _SUBSET_SEED)
         chosen = np.sort(np.argsort(drawn, kind="stable")[:size])
         return replace(self, train=tuple(np.asarray(array)[chosen] for array in self.train))
+
+    def with_all_levels(self) -> Dataset:
+        """The data set as it is encoded without reference levels, as all were in early versions.
+
+        Splits, subsets and fingerprints are made of these features, so another reference leaves them as they are.
+        """
+        schema = self.schema
+        if schema is None or not schema.references or "x" not in self.arrays:
+            return self
+        place = self.arrays.index("x")
+
+        def encoded(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+            return (*arrays[:place], schema.all_levels(arrays[place]), *arrays[place + 1 :])
+
+        full = schema.with_all_levels()
+        return replace(
+            self,
+            train=encoded(self.train),
+            evaluation=encoded(self.evaluation),
+            schema=full,
+            feature_names=full.feature_names,
+        )
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:

@@ -98,7 +98,9 @@ def from_frame(
         x = declared.encode(frame)
     arrays = {"x": x, **arrays}
     if held_out is None:
-        held_out = by_record(list(arrays.values()), evaluation_fraction, split_seed)
+        # another reference level does not move a record to the other side
+        whole = x if declared is None else declared.all_levels(x)
+        held_out = by_record([whole, *list(arrays.values())[1:]], evaluation_fraction, split_seed)
     if private_scaling:
         arrays["x"] = preprocessing.standardise(x, x[~held_out])
     return Dataset(

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
     :param key: 32 bytes; None for ``secret_key()``.
     :raises ArgumentError: naming ``data``, for an array of Python objects; or ``key file``, if that is damaged.
     """
-    dataset = _with_all_levels(dataset)
+    dataset = dataset.with_all_levels()
     facts: dict[str, object] = {
         "arrays": dataset.arrays,
         "feature_names": dataset.feature_names,
@@ -73,21 +72,6 @@ def _columns(schema: Schema) -> dict[str, dict[str, object]]:
         name: {fact: value for fact, value in column.items() if fact != "reference"}
         for name, column in schema.to_dict().items()
     }
-
-
-def _with_all_levels(dataset: Dataset) -> Dataset:
-    """The data set as it is encoded without reference levels, as all were in early versions."""
-    schema = dataset.schema
-    if schema is None or not schema.references or "x" not in dataset.arrays:
-        return dataset
-    place = dataset.arrays.index("x")
-
-    def encoded(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        return tuple(schema.all_levels(array) if own == place else array for own, array in enumerate(arrays))
-
-    full = schema.with_all_levels()
-    train, evaluation = encoded(dataset.train), encoded(dataset.evaluation)
-    return replace(dataset, train=train, evaluation=evaluation, schema=full, feature_names=full.feature_names)
 
 
 def key_file() -> Path:
