@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench._csv import inert
-from workbench._validate import ArgumentError
-from workbench.cli.shell import DONE, Parser, add_json, check_out, number, printable, written
+from workbench._validate import ArgumentError, printable
+from workbench.cli.shell import DONE, Parser, add_json, check_out, number, written
 
 if TYPE_CHECKING:
     from workbench.ledger.ledger import BudgetStatus, Ledger, Spend

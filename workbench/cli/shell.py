@@ -20,7 +20,7 @@ from workbench.fitting.settings import about, default_of
 
 __all__ = [
     "DONE", "FAILED", "STOPPED", "UNUSABLE", "Parser", "add_json", "add_settings", "bounds", "check_out", "in_options",
-    "model_options", "number", "printable", "schema", "stopped_by_interrupt", "written",
+    "model_options", "number", "schema", "stopped_by_interrupt", "written",
 ]  # fmt: skip
 
 DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, _interrupt.STOPPED  # exit codes
@@ -130,11 +130,6 @@ def check_out(out: str | None) -> None:
     """Refuse an output file whose folder does not exist."""
     if out is not None and not Path(out).expanduser().parent.is_dir():
         raise ArgumentError("out", out, "cannot write there.")
-
-
-def printable(line: str) -> str:
-    """A line with control characters written out, because a terminal would obey those in the name of a data set."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def written(text: str, out: str | None) -> None:
