@@ -534,7 +534,7 @@ def test_an_audit_that_refutes_nothing_ends_well(audited):
 
 def test_an_audit_that_refutes_the_promise_fails(audited):
     (code, out, _), asked = audited(
-        0.6, "--planted-bug", "no_clipping", "--json", "--sampler", "shuffle", "--canaries", "50", "--mode", "one_run",
+        0.6, "--bug", "no_clipping", "--json", "--sampler", "shuffle", "--num-canaries", "50", "--mode", "one_run",
         "--parts", "attack", "paths", "--strategy", "vmap",
     )  # fmt: skip
     answer = json.loads(out)
@@ -547,6 +547,12 @@ def test_an_audit_that_refutes_the_promise_fails(audited):
     assert (asked["strategy"], asked["parts"]) == ("vmap", ["attack", "paths"])
 
 
+def test_an_audit_can_be_asked_for_in_the_words_of_earlier_versions(audited, command):
+    (code, _, _), asked = audited(0.6, "--planted-bug", "no_clipping", "--canaries", "50", "--mode", "one_run")
+    assert (code, asked["bug"], asked["num_canaries"]) == (1, "no_clipping", 50)
+    assert not {"--planted-bug", "--canaries", "--gradient"} & set(command("audit", "--help")[1].split())
+
+
 def test_planted_bugs_and_parts_are_named_in_the_help(command):
     _, out, _ = command("audit", "--help")
     named = set(out.replace(",", " ").replace("(", " ").split())
@@ -556,12 +562,12 @@ def test_planted_bugs_and_parts_are_named_in_the_help(command):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--planted-bug", "typo"], "bug='typo': "),
+        (["--bug", "typo"], "bug='typo': "),
         (["--parts", "typo"], "parts='typo': "),
         (["--mode", "often"], "mode='often': "),
         (["--trials", "5"], "trials=5: "),
         (["--epsilon", "0"], "epsilon=0: "),
-        (["--sampler", "shuffle", "--planted-bug", "realised_size"], "changes nothing where"),
+        (["--sampler", "shuffle", "--bug", "realised_size"], "changes nothing where"),
     ],
 )
 def test_audit_refuses_what_it_cannot_use(command, options, line):

@@ -11,6 +11,7 @@ from typing import Any
 from workbench import _validate
 from workbench import data as data_room
 from workbench import models as models_room
+from workbench._former_names import with_present_names
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.fitting import checkpoints, fits
@@ -21,7 +22,6 @@ from workbench.ledger.budget import Spend
 from workbench.ledger.ledger import Ledger
 from workbench.models import Model
 from workbench.results import FitResult
-from workbench.results.loading import with_present_names
 
 __all__ = ["SavedRun", "forget", "prepare", "resume", "saved_runs", "unusable_runs"]
 
