@@ -120,7 +120,7 @@ def test_json_is_one_object_on_standard_output(as_json):
     out, _, folder = as_json
     assert out.count("\n") == 1
     answer = json.loads(out)
-    assert answer["state"] == "done"
+    assert answer["status"] == "done"
     assert answer["guarantee"]["epsilon"] == 1.0
     assert answer["guarantee"]["delta"] == 1e-3
     assert 0.9 < answer["metrics"]["auc"] <= 1
@@ -346,7 +346,7 @@ def test_a_caution_is_one_line_on_standard_error(command, finished, done):
     finished(done, "delta=0.1 is large.")
     _, out, err = command(*FIT, "--quiet", "--json")
     assert err == "workbench fit: warning: delta=0.1 is large.\n"
-    assert json.loads(out)["state"] == "done"
+    assert json.loads(out)["status"] == "done"
 
 
 def test_a_note_of_a_finished_fit_is_printed(command, finished, done):
@@ -740,7 +740,7 @@ def test_ctrl_c_keeps_the_partial_result(tmp_path):
     assert process.returncode == 130
     answer = json.loads(out)
     guarantee = answer["guarantee"]
-    assert answer["state"] == "cancelled"
+    assert answer["status"] == "cancelled"
     assert 0 < guarantee["steps_taken"] < 5_000_000
     assert guarantee["epsilon_taken"] < guarantee["epsilon"] == 1.0
     assert {file.name for file in folder.iterdir()} == FILES

@@ -73,7 +73,7 @@ def test_the_two_seeds_give_different_fits(hierarchical):
 def test_the_table_is_tidy(hierarchical):
     table = hierarchical.table
     assert len(table) == 2 * 2 + 2 + 2
-    assert set(table["state"]) == {"done"}
+    assert set(table["status"]) == {"done"}
     assert table.groupby("method").size().to_dict() == {"dp-vi": 4, "non-private": 2, "scikit-learn": 2}
     private = table[table["method"] == "dp-vi"]
     assert private[["auc", "elbo", "log_likelihood", "noise_multiplier", "seconds"]].notna().all().all()
@@ -201,7 +201,7 @@ def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
     monkeypatch.setattr(BatchedProgram, "run", scarce)
     result = six.run()
     assert sizes == [6, 3, 2, 2, 2]
-    assert set(result.table["state"]) == {"done"}
+    assert set(result.table["status"]) == {"done"}
 
 
 @pytest.mark.thorough
@@ -211,7 +211,7 @@ def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkey
 
     monkeypatch.setattr(BatchedProgram, "run", never)
     result = six.run()
-    assert set(result.table["state"]) == {"failed"}
+    assert set(result.table["status"]) == {"failed"}
     assert set(result.table["message"]) == {"MemoryError: no more"}
 
 
@@ -220,7 +220,7 @@ def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkey
 def test_a_fit_that_diverges_fails_alone():
     sizes = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS}
     result = quietly(wb.sweep, "logistic", "breast_cancer", learning_rates=[0.1, 1e38], **sizes)
-    states = result.table.set_index("learning_rate")["state"].to_dict()
+    states = result.table.set_index("learning_rate")["status"].to_dict()
     assert states == {0.1: "done", 1e38: "failed"}
     assert "parameters are not finite" in result.table["message"].iloc[1]
 
@@ -266,7 +266,7 @@ def test_a_cell_that_cannot_be_calibrated_says_why_and_the_others_run():
     )
     rows = result.table.set_index("epsilon")
     # a baseline has no noise, and takes its other settings from the largest epsilon that can be kept
-    assert rows["state"].to_dict() == {1.0: "done", 100.0: "refused", math.inf: "done"}
+    assert rows["status"].to_dict() == {1.0: "done", 100.0: "refused", math.inf: "done"}
     assert rows.loc[100.0, "message"].startswith("epsilon=100.0")
 
 
@@ -279,7 +279,7 @@ def test_a_score_that_fails_keeps_the_fit():
 
     broken = dataclasses.replace(logistic, score=score)
     result = quietly(wb.sweep, broken, "breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS)
-    assert result.table["state"].tolist() == ["done"]
+    assert result.table["status"].tolist() == ["done"]
     assert "ZeroDivisionError" in result.table["message"].iloc[0]
     assert result.fit(0).params
 
@@ -370,7 +370,7 @@ def test_private_records_need_the_total_to_be_accepted(private_data):
     with pytest.raises(BudgetError, match=r"accept_total_epsilon=1\.0:"):
         quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=1.0, **plan)
     result = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=spent.epsilon, **plan)
-    assert set(result.table["state"]) == {"done"}
+    assert set(result.table["status"]) == {"done"}
     assert result.metrics == ()  # private evaluation records
     assert result.total == spent == total([result.fit(number).guarantee for number in range(4)])
     assert all(result.fit(number).guarantee.secure_randomness for number in range(4))
@@ -392,10 +392,10 @@ def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path,
     with monkeypatch.context() as patch:
         patch.setattr(BatchedProgram, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no more")))
         failed = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=2, **plan)
-    assert failed.table["state"].tolist() == ["failed"]
+    assert failed.table["status"].tolist() == ["failed"]
     again = sweeping.prepare("logistic", private_data, **plan)
     assert (failed.total.fits, again.total.fits, len(again.runs)) == (1, 2, 1)
-    assert again.run().table[["state", "attempts"]].to_numpy().tolist() == [["done", 2]]
+    assert again.run().table[["status", "attempts"]].to_numpy().tolist() == [["done", 2]]
     assert sweeping.prepare("logistic", private_data, **plan).total.fits == 2
 
 
@@ -406,7 +406,7 @@ def test_batches_of_a_group_share_one_program(monkeypatch):
     compile_steps = BatchedProgram._compiled
     monkeypatch.setattr(BatchedProgram, "_compiled", lambda self, *a: compiled.append(1) or compile_steps(self, *a))
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0, 8.0, 9.0], seeds=[0], iterations=20)
-    assert set(prepared.run(max_lanes=2).table["state"]) == {"done"}
+    assert set(prepared.run(max_lanes=2).table["status"]) == {"done"}
     assert compiled == [1]
 
 

@@ -305,7 +305,7 @@ def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_
     run = run if result.status == "cancelled" else None
     if as_json:
         answer = {
-            "state": result.status,
+            "status": result.status,
             "message": result.message,
             "guarantee": {**result.guarantee.to_dict(), **result.guarantee.attack_bounds()},
             "metrics": _finite(result.metrics),

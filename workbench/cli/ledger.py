@@ -119,7 +119,7 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         *(f"Fits on {_called(other)} count too: {_shared(other['how'])}." for other in facts["relatives"]),
     ]
     if fits:
-        header = ("fit", "data", "model", "epsilon", "delta", "steps", "state", "rule", "began", "who", "result")
+        header = ("fit", "data", "model", "epsilon", "delta", "steps", "status", "rule", "began", "who", "result")
         lines += ["", *_table(header, map(_row, fits)), ""]
         lines.append("Epsilon and delta are for the steps that count. Until a fit has ended, all its planned steps count.")
     lines += [
@@ -327,7 +327,7 @@ def _fit_facts(spend: Spend) -> dict[str, Any]:
     plain = ("number", "key", "dataset", "model", "relation", "planned", "reached", "taken", "rule", "why", "seed")
     return {
         **{name: getattr(spend, name) for name in (*plain, "began", "ended", "who", "run", "result")},
-        "state": spend.status,
+        "status": spend.status,
         "promised_epsilon": spend.guarantee.epsilon,
         "epsilon": 0.0 if part is None else part.epsilon,
         "delta": 0.0 if part is None else part.delta,
@@ -336,11 +336,11 @@ def _fit_facts(spend: Spend) -> dict[str, Any]:
 
 def _row(fit: Mapping[str, Any]) -> tuple[object, ...]:
     steps = f"{fit['planned'] if fit['taken'] is None else fit['taken']:,} of {fit['planned']:,}"
-    state = "interrupted" if fit["interrupted"] else fit["state"]
+    status = "interrupted" if fit["interrupted"] else fit["status"]
     rule = f"{fit['rule']}: {fit['why']}" if fit["why"] else fit["rule"]
     numbers = f"{fit['epsilon']:g}", f"{fit['delta']:g}"
     return (
-        fit["number"], fit["dataset"], fit["model"], *numbers, steps, state, rule, fit["began"], fit["who"],
+        fit["number"], fit["dataset"], fit["model"], *numbers, steps, status, rule, fit["began"], fit["who"],
         fit["result"] or "-",
     )  # fmt: skip
 

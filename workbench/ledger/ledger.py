@@ -229,7 +229,7 @@ class Ledger:
         return next((spend for spend in self.spends() if spend.key == key), None)
 
     def export(self) -> dict[str, Any]:
-        """Everything but sketches, JSON-ready: the tables of the file, with the names of its columns."""
+        """Everything but sketches, JSON-ready: the tables of the file."""
         if not self.exists():
             return {"datasets": [], "relatives": [], "caps": [], "spends": []}
         with self._file.open(write=False) as database:
@@ -239,9 +239,9 @@ class Ledger:
             }
         for row in tables["datasets"]:
             del row["sketch"]
-        for row in tables["spends"]:
+        for number, row in enumerate(tables["spends"]):
             fit = Guarantee.from_dict(json.loads(row["guarantee"]))
-            row["guarantee"], row["event"] = fit.to_dict(), _rows.event(fit)
+            tables["spends"][number] = _rows.present(row) | {"guarantee": fit.to_dict(), "event": _rows.event(fit)}
         return tables
 
     # ---- spending -------------------------------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ class PreparedSweep:
         running = {claim.key for claim in self.store.claims() if claim.alive and claim.sweep != self._name}
         rows = self._rows_left()
         attempts |= {claim.key: rows[claim.key]["attempts"] for claim in former if claim.begun}
-        over = {key for key, row in rows.items() if row["state"] == "done" or row["attempts"] > attempts.get(key, 0)}
+        over = {key for key, row in rows.items() if row["status"] == "done" or row["attempts"] > attempts.get(key, 0)}
         self._end(over - running, report)
         return [run for run in self.runs if run.key in mine]
 
@@ -326,7 +326,7 @@ class PreparedSweep:
 
     def _row(self, run: Run, outcome: Outcome) -> dict[str, Any]:
         return {
-            **self._facts[run.key], "state": outcome.status, "message": outcome.message, "metrics": outcome.metrics,
+            **self._facts[run.key], "status": outcome.status, "message": outcome.message, "metrics": outcome.metrics,
             "seconds": outcome.seconds, "attempts": int(outcome.status != "refused"),
             "parameters": outcome.params, "finished": now(),
         }  # fmt: skip

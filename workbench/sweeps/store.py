@@ -61,7 +61,7 @@ COLUMNS = {
     "learning_rate": ("REAL", "of Adam"),
     "estimator": ("TEXT", "of the gradient: aligned or vanilla"),
     "noise_multiplier": ("REAL", "sigma, noise standard deviation / C"),
-    "state": ("TEXT NOT NULL", "done, failed, or refused: it could not be run as asked"),
+    "status": ("TEXT NOT NULL", "done, failed, or refused: it could not be run as asked"),
     "message": ("TEXT NOT NULL", "why it failed or was refused"),
     "attempts": ("INTEGER NOT NULL", "how often it was run, failures included: each time spends its epsilon"),
     "metrics": ("TEXT NOT NULL", "on the evaluation records, JSON"),
@@ -76,7 +76,7 @@ COLUMNS = {
 
 def _stored(name: str) -> str:
     """A column's name in the file, which stores of earlier versions have too."""
-    return "gradient" if name == "estimator" else name
+    return {"estimator": "gradient", "status": "state"}.get(name, name)
 
 
 LOST = "its process or worker ended before the fit did; all its steps count."

@@ -57,7 +57,7 @@ def prepare(plan: SweepPlan) -> PreparedSweep:
         records = grid.records_of(grid.cells()[0])  # the same for all cells
         grid.key = kept.key(lambda key: fingerprint(records, key))
     cells = {grid.key_of(cell): cell for cell in grid.cells()}
-    done = {row["key"] for row in kept.rows(list(cells)) if row["state"] == "done"}
+    done = {row["key"] for row in kept.rows(list(cells)) if row["status"] == "done"}
     plans: dict[Any, Any] = {}
     dimensions: dict[Any, int] = {}
     facts: dict[str, dict[str, Any]] = {}
@@ -148,7 +148,7 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
     return {
         **{name: cell.settings.get(name) for name in COLUMNS},
         **_identity(grid, key, cell),
-        **{"state": "refused", "message": message, "metrics": {}, "attempts": 0, "seconds": 0.0, "finished": now()},
+        **{"status": "refused", "message": message, "metrics": {}, "attempts": 0, "seconds": 0.0, "finished": now()},
         "label": dataset.evaluation_label,
         "release_label": dataset.release_label,
     }
