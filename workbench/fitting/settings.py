@@ -19,6 +19,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
 
 from workbench import _validate
+from workbench._limits import MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
 
 __all__ = [
     "LedgerSettings", "Setting", "Settings", "Shared", "about", "default_of", "described", "names", "problems_of", "setting",
@@ -183,10 +184,10 @@ class Settings(Shared):
     """The settings of one fit. None stands for a value that is left out: ``resolve`` chooses it if it has a default rule."""
 
     epsilon: float = field(
-        metadata=described("privacy loss of the whole run", _number(above=0, at_most=100), changes_guarantee=True)
+        metadata=described("privacy loss of the whole run", _number(above=0, at_most=MAX_EPSILON), changes_guarantee=True)
     )
     iterations: int | None = setting(
-        None, "number of planned steps T; the noise is calibrated to all of them", _whole(at_least=1, at_most=2**31 - 1),
+        None, "number of planned steps T; the noise is calibrated to all of them", _whole(at_least=1, at_most=MOST_STEPS),
         rule="the model's advice, else 100 times the cube root of N", unit="steps", symbol="T", changes_guarantee=True,
     )  # fmt: skip
     sampling_rate: float | None = setting(
@@ -203,11 +204,11 @@ class Settings(Shared):
         changes_guarantee=True,
     )  # fmt: skip
     clip: float | None = setting(
-        None, "clipping norm C, the largest norm of one record's gradient", _number(at_least=1e-12),
+        None, "clipping norm C, the largest norm of one record's gradient", _number(at_least=SMALLEST_CLIP),
         rule="the model's advice, else 1", symbol="C", changes_guarantee=True,
     )  # fmt: skip
     num_records: int | None = setting(
-        None, "number of training records N as publicly declared", _whole(at_least=2, at_most=2**30 - 1), unit="records",
+        None, "number of training records N as publicly declared", _whole(at_least=2, at_most=MOST_RECORDS), unit="records",
         rule="the exact number", symbol="N", changes_guarantee=True,
     )  # fmt: skip
     seed: int | None = setting(
