@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 import warnings
 
@@ -17,10 +18,14 @@ import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting import fits
+from workbench.fitting.settings import Shared, default_of
+from workbench.fitting.spec import resolve
 from workbench.inference.batched import BatchedProgram
 from workbench.ledger.composition import total
 from workbench.models import Model
+from workbench.privacy.steps import SAMPLERS
 from workbench.sweeps import BudgetError, grid, running, sweeping
+from workbench.sweeps.plan import SweepPlan
 from workbench.sweeps.store import COLUMNS
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -304,6 +309,59 @@ def test_a_repeated_sweep_does_no_work_and_a_changed_one_adds_rows(tmp_path, mon
     assert file.stat().st_mode & 0o777 == 0o600
     for name, value in first.fit(0).params.items():
         np.testing.assert_array_equal(again.fit(0).params[name], value)
+
+
+def cells_of(**settings):
+    """(grid, its only cell) of a fit with these settings."""
+    one = grid.Grid(SweepPlan("logistic", "breast_cancer", epsilons=1.0, seeds=[0], **settings))
+    (cell,) = one.cells()
+    return one, cell
+
+
+def test_one_key_is_of_one_fit_and_defaults_may_be_written_out():
+    choices = {
+        "samplers": ["poisson", "without_replacement", "shuffle"],
+        "relation": [None, "add_or_remove_one", "replace_one", "replace_special"],
+        "clipping": [None, "flat", "automatic"],
+        "average": [None, True, False],
+        "evaluate_private": [None, False, True],
+        "delta": [None, 1e-4],
+    }
+    fits_of = {}
+    for values in itertools.product(*choices.values()):
+        written = {name: value for name, value in zip(choices, values, strict=True) if value is not None}
+        one, cell = cells_of(**written)
+        try:
+            spec = resolve(one.models[0], one.records_of(cell), **one.settings_of(cell))
+        except ArgumentError:  # the relation is not the sampler's
+            continue
+        fits_of.setdefault(one.key_of(cell), []).append((spec.privacy, spec.run_settings()))
+    assert all(fit == fits[0] for fits in fits_of.values() for fit in fits)  # one key, one fit
+    # 4 pairs of sampler and relation, 2 clippings, 3 of average (the model's advice is another), 2 and 2
+    assert len(fits_of) == 4 * 2 * 3 * 2 * 2
+
+
+def test_defaults_that_are_left_out_are_those_of_the_table():
+    defaults = {name: default_of(name, Shared) for name in grid._LEFT_OUT}
+    assert defaults == grid._LEFT_OUT  # otherwise a key stands for another fit than before: leave _LEFT_OUT, drop this line
+    assert {name: relations[0] for name, relations in SAMPLERS.items()} == grid._USUAL_RELATIONS
+    one, cell = cells_of()
+    assert one.key_of(cell) == one.key_of(cell, as_written=True)  # as stores have it
+
+
+@pytest.mark.parametrize("former", [{}, {"clipping": "flat", "evaluate_private": False, "relation": "add_or_remove_one"}])
+def test_a_rerun_with_defaults_written_out_is_found(tmp_path, monkeypatch, former):
+    """Also where an earlier version gave a key of its own to what was written out."""
+    plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
+    with monkeypatch.context() as patch:
+        key_of = grid.Grid.key_of
+        patch.setattr(grid.Grid, "key_of", lambda self, cell, as_written=True: key_of(self, cell, as_written=True))
+        quietly(wb.sweep, "logistic", "breast_cancer", **plan, **former)
+    again = sweeping.prepare("logistic", "breast_cancer", **plan, **former)
+    assert (len(again.runs), len(again.result().table)) == (0, 1)
+    if not former:
+        assert not sweeping.prepare("logistic", "breast_cancer", **plan, clipping="flat", relation="add_or_remove_one").runs
+    assert sweeping.prepare("logistic", "breast_cancer", **plan, clipping="automatic").runs
 
 
 def test_a_delta_that_allows_publishing_a_record_is_warned_of(monkeypatch):

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +56,8 @@ def prepare(plan: SweepPlan) -> PreparedSweep:
     if not grid.is_public:
         records = grid.records_of(grid.cells()[0])  # the same for all cells
         grid.key = kept.key(lambda key: fingerprint(records, key))
-    cells = {grid.key_of(cell): cell for cell in grid.cells()}
-    done = {row["key"] for row in kept.rows(list(cells)) if row["status"] == "done"}
+    done = {row["key"] for row in kept.rows() if row["status"] == "done"}
+    cells = {_key_of(grid, cell, done): cell for cell in grid.cells()}
     plans: dict[Any, Any] = {}
     dimensions: dict[Any, int] = {}
     facts: dict[str, dict[str, Any]] = {}
@@ -74,11 +74,17 @@ def prepare(plan: SweepPlan) -> PreparedSweep:
         except (_validate.ArgumentError, PrivacyModelError) as error:
             first_error = first_error or error
             refused.append(_refused(grid, key, cell, str(error)))
-    if first_error is not None and not runs and not done:
+    if first_error is not None and not runs and done.isdisjoint(cells):
         raise first_error  # no fit of the sweep can be run
     spent = None if grid.is_public else total_spent(kept, map(grid.fingerprint_of, cells.values()), facts)
     reservation_of = functools.partial(_reservation, grid, facts, plan.ledger, plan.over_cap)
     return PreparedSweep(grid, cells, runs, kept, spent, reservation_of(runs), reservation_of, facts, refused)
+
+
+def _key_of(grid: Grid, cell: Cell, done: Container[str]) -> str:
+    """The key of a cell: the one that an earlier version gave it, if the store has the finished fit under that one alone."""
+    key, former = grid.key_of(cell), grid.key_of(cell, as_written=True)
+    return former if former in done and key not in done else key
 
 
 def _resolved(grid: Grid, cell: Cell, plans: dict) -> tuple[FitSpec, Any]:
