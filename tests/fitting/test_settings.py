@@ -18,7 +18,7 @@ from workbench.noise.mechanism import CLIPPINGS
 from workbench.privacy.plan import PrivacySettings
 from workbench.privacy.steps import SAMPLERS, SENSITIVITY
 from workbench.sweeps import plan_file, sweeping
-from workbench.sweeps.plan import LISTS, SweepPlan
+from workbench.sweeps.request import LISTS, SweepRequest
 from workbench.widgets.sweep.settings import LISTS as SCREEN_LISTS
 from workbench.widgets.workbench.settings import PRIVACY_FIELDS, problems_of
 
@@ -77,7 +77,7 @@ def test_functions_show_the_arguments_of_the_table(function):
     assert list(signature.parameters)[:2] == ["model", "data"]
     for name in expected:
         parameter = signature.parameters[name]
-        setting = about(name, SweepPlan) if is_sweep else about(name)
+        setting = about(name, SweepRequest) if is_sweep else about(name)
         default = default_of(LISTS.get(name, name)) if is_sweep else default_of(name)
         assert parameter.default == (inspect.Parameter.empty if default is dataclasses.MISSING else default)
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
@@ -100,7 +100,7 @@ def test_lists_of_a_sweep_and_of_the_screens_are_of_settings():
     assert set(LISTS.values()) <= set(names()) - set(names(Shared))
     assert SCREEN_LISTS.items() <= LISTS.items()
     assert set(PRIVACY_FIELDS) <= set(names())
-    assert {name: single for name, single in LISTS.items() if name in names(SweepPlan)} == LISTS
+    assert {name: single for name, single in LISTS.items() if name in names(SweepRequest)} == LISTS
 
 
 def test_all_names_that_can_be_chosen_are_in_the_help():

@@ -97,7 +97,7 @@ ALLOWED = {
     Use("workbench/inference/svi.py", "DPVI.evaluate", FAST_KEY): "draws of latents for a number without a guarantee",
     Use("workbench/inference/_traces.py", "trace_of", "numpyro.handlers.seed"): "hands the guide its base noise",
     Use("workbench/fitting/evaluation.py", "evaluation_key", FAST_KEY): "draws of latents for metrics without a guarantee",
-    Use("workbench/fitting/prepared.py", "Program.draw.latents", FAST_KEY): _RELEASED,
+    Use("workbench/fitting/prepared.py", "CompiledFunctions.draw.latents", FAST_KEY): _RELEASED,
     Use("workbench/auditing/attack.py", "clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
     Use("workbench/auditing/canaries.py", "table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
     Use("workbench/plots/_plate_layout.py", "_set_across", "random.Random"): "orders of a drawing to try, from a fixed seed",

@@ -25,7 +25,7 @@ from workbench.ledger.composition import total
 from workbench.models import Model
 from workbench.privacy.steps import SAMPLERS
 from workbench.sweeps import BudgetError, grid, running, sweeping
-from workbench.sweeps.plan import SweepPlan
+from workbench.sweeps.request import SweepRequest
 from workbench.sweeps.store import COLUMNS
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -313,7 +313,7 @@ def test_a_repeated_sweep_does_no_work_and_a_changed_one_adds_rows(tmp_path, mon
 
 def cells_of(**settings):
     """(grid, its only cell) of a fit with these settings."""
-    one = grid.Grid(SweepPlan("logistic", "breast_cancer", epsilons=1.0, seeds=[0], **settings))
+    one = grid.Grid(SweepRequest("logistic", "breast_cancer", epsilons=1.0, seeds=[0], **settings))
     (cell,) = one.cells()
     return one, cell
 

@@ -84,7 +84,7 @@ def leave_interrupted(book, data, promise):
 
 def test_an_empty_ledger_says_so_and_is_not_made(book, screens):
     screen = screens()
-    assert "Nothing has been entered" in text(screen)
+    assert "Nothing has been recorded" in text(screen)
     assert screen.set_cap.disabled
     assert screen.remove_cap.disabled
     assert screen.recover.disabled

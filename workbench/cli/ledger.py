@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
     ledger = commands.add_parser(
         "ledger",
         help="what was spent on which records, and caps on it",
-        description="Every fit on private records is entered in the ledger before its first step. DATASET is a number, a "
+        description="Every fit on private records is recorded in the ledger before its first step. DATASET is a number, a "
         "name, or the beginning of a fingerprint.",
     )
     ledger.set_defaults(run=_ledger)
@@ -120,7 +120,7 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
     ]
     if fits:
         header = ("fit", "data", "model", "epsilon", "delta", "steps", "status", "rule", "began", "who", "result")
-        lines += ["", *_table(header, map(_row, fits)), ""]
+        lines += ["", *_table(header, [_row(spend, status) for spend in status.spends]), ""]
         lines.append("Epsilon and delta are for the steps that count. Until a fit has ended, all its planned steps count.")
     lines += [
         f"Fit {fit['number']} was interrupted at step {fit['reached']:,} or earlier. {_remedy(fit['run'])}"
@@ -334,14 +334,12 @@ def _fit_facts(spend: Spend) -> dict[str, Any]:
     }
 
 
-def _row(fit: Mapping[str, Any]) -> tuple[object, ...]:
-    steps = f"{fit['planned'] if fit['taken'] is None else fit['taken']:,} of {fit['planned']:,}"
-    status = "interrupted" if fit["interrupted"] else fit["status"]
-    rule = f"{fit['rule']}: {fit['why']}" if fit["why"] else fit["rule"]
-    numbers = f"{fit['epsilon']:g}", f"{fit['delta']:g}"
+def _row(spend: Spend, status: BudgetStatus) -> tuple[object, ...]:
+    part = spend.part
+    numbers = ("0", "0") if part is None else (f"{part.epsilon:g}", f"{part.delta:g}")
     return (
-        fit["number"], fit["dataset"], fit["model"], *numbers, steps, status, rule, fit["began"], fit["who"],
-        fit["result"] or "-",
+        spend.number, spend.dataset, spend.model, *numbers, f"{spend.counted:,} of {spend.planned:,}",
+        status.status_of(spend), spend.allowed_by, spend.began, spend.who, spend.result or "-",
     )  # fmt: skip
 
 

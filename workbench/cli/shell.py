@@ -202,7 +202,7 @@ def add_settings(command: argparse.ArgumentParser, names: Iterable[str], **defau
 
 def add_former(command: argparse.ArgumentParser, former: str, option: argparse.Action) -> None:
     """Accept an option by the name that it had in earlier versions, which help does not show."""
-    command.add_argument(former, dest=option.dest, type=option.type, default=option.default, help=argparse.SUPPRESS)
+    command.add_argument(former, dest=option.dest, type=option.type or str, default=option.default, help=argparse.SUPPRESS)
 
 
 def add_json(command: argparse.ArgumentParser) -> None:

@@ -244,7 +244,7 @@ class LedgerFile:
         return LedgerFileError(
             self.path,
             f"its key, {self.key_path.name} beside it, {problem}. Without the key no records are recognised, so no fit is "
-            "entered.",
+            "recorded.",
             code="key",
             remedy="Put the key there from where the ledger was, or from a copy, readable for everybody who uses the "
             "ledger. If it is lost: workbench ledger new-key.",

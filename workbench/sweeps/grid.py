@@ -21,7 +21,7 @@ from workbench.data import load as load_data
 from workbench.fitting.settings import Shared, default_of
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
-from workbench.sweeps.plan import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, SweepPlan
+from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, SweepRequest
 
 __all__ = ["Cell", "Grid"]
 
@@ -65,12 +65,12 @@ class Grid:
     :ivar key: of private records' fingerprints; None for the user's own.
     """
 
-    def __init__(self, plan: SweepPlan) -> None:
-        self.models: Sequence[Model] = plan.models  # type: ignore[assignment]
-        self.seeds, self.baselines = plan.seeds, plan.baselines
-        self.lists: dict[str, tuple[Any, ...]] = {name: getattr(plan, plural) for plural, name in LISTS.items()}
-        self.constant = plan.passed_to(Shared)
-        self.data: Source = plan.data or ""
+    def __init__(self, asked: SweepRequest) -> None:
+        self.models: Sequence[Model] = asked.models  # type: ignore[assignment]
+        self.seeds, self.baselines = asked.seeds, asked.baselines
+        self.lists: dict[str, tuple[Any, ...]] = {name: getattr(asked, plural) for plural, name in LISTS.items()}
+        self.constant = asked.passed_to(Shared)
+        self.data: Source = asked.data or ""
         self.key: bytes | None = None
         self._sets: dict[tuple[int | None, int | None], Dataset] = {}
         self._identities: dict[Any, Any] = {}

@@ -24,7 +24,7 @@ from workbench import data as data_sets
 from workbench._former_names import FORMER_NAMES
 from workbench.fitting import sources
 from workbench.fitting.settings import names
-from workbench.sweeps.plan import SweepPlan
+from workbench.sweeps.request import SweepRequest
 
 __all__ = ["read"]
 
@@ -43,7 +43,7 @@ def read(path: str | Path) -> dict[str, Any]:
     """
     file = Path(path).expanduser()
     plan = {_FORMER_NAMES.get(name, name): value for name, value in _mapping("plan", file).items()}
-    _check_known("plan", plan, names(SweepPlan))
+    _check_known("plan", plan, names(SweepRequest))
     if "epsilons" not in plan:
         raise _validate.ArgumentError("epsilons", None, f"{file.name} must have one or more.")
     forms: dict[str, Callable[[Any, Path], Any]] = {

@@ -11,7 +11,7 @@ from workbench import _csv, _validate
 from workbench._lazy import pd
 from workbench.ledger.composition import TotalPrivacy
 from workbench.sweeps.grid import Cell, Grid
-from workbench.sweeps.plan import DP
+from workbench.sweeps.request import DP
 from workbench.sweeps.store import COLUMNS, Store
 
 if TYPE_CHECKING:

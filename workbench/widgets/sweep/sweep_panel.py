@@ -14,7 +14,7 @@ import ipywidgets as widgets
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.plots import png
-from workbench.sweeps.plan import DP
+from workbench.sweeps.request import DP
 from workbench.sweeps.result import SweepResult
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
