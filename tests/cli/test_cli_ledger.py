@@ -146,7 +146,7 @@ def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
     assert code == 0
     assert out.splitlines()[-1].endswith(" of the cap is used, which leaves room for 0 more fits like this.")
     shown = ledger("show", "1")
-    assert "override: approved by the board" in shown
+    assert "over the cap: approved by the board" in shown
     assert "1 fit went over a cap on purpose: 'approved by the board'." in shown
     assert ledger("show", "1", "--json")["used"] > 1
 

@@ -284,7 +284,7 @@ def test_a_cap_holds_for_the_rest_unless_it_is_overrun(command, paused):
     code, out, _ = command("resume", paused, "--quiet", "--over-cap", "it had begun")
     assert code == 0
     assert " of the cap " in out.splitlines()[-1]
-    assert "override: it had begun" in command("ledger", "show", "clinic")[1]
+    assert "over the cap: it had begun" in command("ledger", "show", "clinic")[1]
 
 
 def test_interrupting_the_preparation_spends_no_more(command, paused, monkeypatch):

@@ -117,12 +117,7 @@ class LedgerFile:
                         yield database
         except LedgerError:
             raise
-        except (
-            OSError,
-            sqlite3.Error,
-            UnicodeDecodeError,
-            DamageError,
-        ) as error:  # SQLite may quote damaged text
+        except (OSError, sqlite3.Error, UnicodeDecodeError, DamageError) as error:  # SQLite may quote damaged text
             raise self.error(error) from error
 
     def _check_size(self) -> None:

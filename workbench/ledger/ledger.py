@@ -76,9 +76,7 @@ class Ledger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = (default_path() if path is None else Path(path).expanduser()).absolute()
-        if self.path.is_symlink() and os.path.exists(
-            self.path
-        ):  # the key and the other files are beside the file itself, not beside the link
+        if self.path.is_symlink() and self.path.exists():  # the other files are beside the file itself, not beside the link
             self.path = Path(os.path.realpath(self.path))
         self._file = LedgerFile(self.path)
 

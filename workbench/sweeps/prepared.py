@@ -278,19 +278,21 @@ class PreparedSweep:
     def _reserve(self, runs: Sequence[Run]) -> None:
         """Reserve private fits, all or none. Fits that were reserved before and discarded unseen keep their reservation."""
         private = [run for run in runs if self._guarantee(run) is not None]
+        known = [run.key for run in private if run.key in self._spends]
         new = [run for run in private if run.key not in self._spends]
-        known: dict[Reservation, list[str]] = {}
-        for reservation, spend in (self._spends[run.key] for run in private if run.key in self._spends):
-            known.setdefault(reservation, []).append(spend)
-        for reservation, spends in known.items():
+        again: dict[Reservation, list[str]] = {}
+        for reservation, spend in (self._spends[key] for key in known):
+            again.setdefault(reservation, []).append(spend)
+        for reservation, spends in again.items():
             reservation.reserve(spends)
-        self._reserved.update(run.key for run in private if run.key in self._spends)
+        self._reserved.update(known)
         if new:
             reservation = self._reservation_of(new)
-            reservation.reserve()
+            reservation.reserve()  # makes no keys without a ledger
             self._spends |= {run.key: (reservation, spend) for run, spend in zip(new, reservation.keys, strict=False)}
-        self._reserved.update(run.key for run in new if run.key in self._spends)
-        self.store.note(self._name, {run.key: self._spends[run.key][1] for run in private if run.key in self._spends})
+        noted = {run.key: self._spends[run.key][1] for run in private if run.key in self._spends}
+        self._reserved.update(noted)
+        self.store.note(self._name, noted)
 
     def _mark(self, runs: Sequence[Run]) -> None:
         """Note that the first steps of fits are about to be taken."""
