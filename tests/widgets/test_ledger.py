@@ -161,7 +161,9 @@ def test_interrupted_fits_are_recovered(spent, screens, private_data, promise):
     press(screen, "refresh")
     assert "1 fit was interrupted" in text(screen)
     assert "at most 10 of 40" in screen.fits.value
+    assert [word in screen.fits.value for word in ("settled", "interrupted", "recovered")] == [True, True, False]
     press(screen, "recover")
+    assert [word in screen.fits.value for word in ("settled", "interrupted", "recovered")] == [True, False, True]
     assert "1 fit recovered" in text(screen)
     assert [spend.status for spend in spent.spends()] == ["settled", "recovered"]
     assert screen.recover.disabled

@@ -170,7 +170,7 @@ class SweepResult:
         params = self._store.parameters(row["key"])
         if row["method"] != DP or row["status"] != "done" or params is None:
             why = "its parameters were too large to be kept." if row["status"] == "done" and row["method"] == DP else (
-                f"it is not a finished private fit ({row['method']}, {row['state']})."
+                f"it is not a finished private fit ({row['method']}, {row['status']})."
             )  # fmt: skip
             raise _validate.ArgumentError("number", number, why)
         cell = self._cells[row["key"]]
