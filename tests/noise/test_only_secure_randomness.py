@@ -74,7 +74,7 @@ ALLOWED = {
     Use("workbench/ledger/_owners.py", "own", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/run_log.py", "RunLog.begin", "uuid.uuid4"): _NAME,
-    Use("workbench/fitting/run_log.py", "RunLog._entered_plan", "uuid.uuid4"): _NAME,
+    Use("workbench/fitting/run_log.py", "RunLog._digest_in_ledger", "uuid.uuid4"): _NAME,
     Use("workbench/results/_atomic.py", "replace", "uuid.uuid4"): _NAME,
     Use("workbench/sweeps/prepared.py", "PreparedSweep.__post_init__", "uuid.uuid4"): _NAME,
     Use("workbench/data/synthetic.py", "hierarchical", "numpy.random.default_rng"): _MADE_UP,

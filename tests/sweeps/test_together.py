@@ -143,7 +143,7 @@ def leave(prepared, tmp_path, begun):
     prepared._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))
     prepared._reserve(runs)
     prepared._mark(runs[:begun])
-    prepared._end_reservation(runs[0].key, 30)
+    prepared._settle(runs[0].key, 30)
     prepared.store.add([prepared._row(runs[0], Outcome(runs[0].key, "done"))])
     by_sqlite(tmp_path / "fits.sqlite", "UPDATE claims SET owner = 'gone'")
     by_sqlite(tmp_path / "book.sqlite", "UPDATE spends SET owner = 'gone'")
