@@ -413,7 +413,7 @@ def test_the_file_documents_its_columns(tmp_path):
     with sqlite3.connect(file) as database:
         said = dict(database.execute("SELECT name, meaning FROM columns").fetchall())
         there = [row[1] for row in database.execute("PRAGMA table_info(fits)")]
-    assert list(said) == there == ["gradient" if name == "estimator" else name for name in COLUMNS]
+    assert list(said) == there == [{"estimator": "gradient", "status": "state"}.get(name, name) for name in COLUMNS]
 
 
 # --- what is spent -----------------------------------------------------------------------------------------------------
