@@ -386,7 +386,7 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
 
         begun, interrupting = compiled(step, hyper, state, records, steps), Future()
         interrupting.set_result(compiling.Compilation(chunk, begun.compilation.result().seconds))
-        return begun._replace(compiled=interrupting)
+        return begun._replace(compilation=interrupting)
 
     monkeypatch.setattr(prepared_fits, "compile_ahead", compile_ahead)
     last = list(prepared.run())[-1]
