@@ -142,7 +142,7 @@ def one_program(monkeypatch, programs):
         fit = prepare(*arguments, **options)
         for other in programs:
             fit.share(other)
-            if fit._program is other._program:
+            if fit._functions is other._functions:
                 return fit
         programs.append(fit)
         return fit

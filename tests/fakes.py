@@ -33,8 +33,8 @@ def install(monkeypatch):
     monkeypatch.setattr(BatchedProgram, "_compiled", lambda program, *part: chunk_of_lanes)
     monkeypatch.setattr(running, "starting_states", starting_states)
     for owner, name, of in (
-        (prepared.Program, "compute", compute),
-        (prepared.Program, "draw", draw),
+        (prepared.CompiledFunctions, "compute", compute),
+        (prepared.CompiledFunctions, "draw", draw),
         (running._Group, "_evaluate", evaluate_lanes),
     ):
         stand_in = functools.cached_property(of)

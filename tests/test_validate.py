@@ -1,4 +1,7 @@
 import math
+import pickle
+import threading
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -6,6 +9,13 @@ import pytest
 
 from workbench import _validate
 from workbench._validate import ArgumentError
+from workbench.data.files import UnreadableFileError
+from workbench.inference import PrivacyModelError
+from workbench.ledger.budget import BudgetStatus, CapError
+from workbench.ledger.composition import TotalPrivacy
+from workbench.ledger.ledger import LedgerFileError
+from workbench.ledger.renyi_filter import RelationError
+from workbench.sweeps import BudgetError
 
 
 @pytest.mark.parametrize("value", [1, 1.5, np.float32(0.5), np.int64(3)])
@@ -46,6 +56,46 @@ def test_error_carries_its_parts():
     error = ArgumentError("epsilon", -1, "must be positive.")
     assert (error.argument, error.value, error.expectation) == ("epsilon", -1, "must be positive.")
     assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ArgumentError("epsilon", -1, "must be positive.", code="small", remedy="Give more."),
+        ArgumentError("bounds", [1, None, "a"], "must be pairs."),
+        RelationError("relation", "replace_one", "cannot be counted."),
+        CapError("epsilon", 2.0, "is too much.", BudgetStatus(None), code="over cap"),
+        BudgetError(None, TotalPrivacy(3.0, 1e-5, "add_or_remove_one", 2, "pld"), "All 2 fits."),
+        UnreadableFileError("path", "a.csv", "cannot be read."),
+        LedgerFileError(Path("/a/ledger.sqlite"), "is locked.", code="locked", remedy="Wait."),
+        PrivacyModelError("site 'y' is not in the plate."),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_is_the_same_in_another_process(error):
+    other = pickle.loads(pickle.dumps(error))
+    assert (type(other), str(other), vars(other)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.parametrize("value", [lambda: 0, (1, object), {"a": lambda: 0}, threading.Lock()])
+def test_an_error_about_what_cannot_be_sent_says_in_another_process_what_it_was(value):
+    error = ArgumentError("stop", value, "must be a function.", code="kind")
+    other = pickle.loads(pickle.dumps(error))
+    assert str(other) == str(error) == other.worded()
+    assert (other.argument, other.code, repr(other.value)) == ("stop", "kind", repr(value))
+    assert error.value is value
+
+
+def test_what_a_terminal_would_obey_is_written_out():
+    error = PrivacyModelError("site '\x1b[2J' of\n\tthe guide\r is 'é', not '\u202e'.")
+    assert str(error) == "site '\\x1b[2J' of the guide is 'é', not '\\u202e'."
+
+
+def test_a_name_of_any_length_leaves_the_rest_of_a_message_readable():
+    error = PrivacyModelError(f"site {'x' * 10**6} is not in the model.")
+    assert str(error).startswith("site xxx")
+    assert str(error).endswith("x... is not in the model.")
+    assert len(str(error)) < 300
 
 
 @pytest.mark.parametrize("value", [0, 1, -0.1, 1.1])

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 __all__ = [
-    "ArgumentError", "choice", "flag", "function", "integer", "location", "nearest", "number", "probability", "seed", "text",
-    "unknown_name",
+    "ArgumentError", "choice", "flag", "function", "in_one_line", "integer", "location", "nearest", "number", "printable",
+    "probability", "seed", "text", "unknown_name",
 ]  # fmt: skip
 
 
@@ -41,6 +41,10 @@ class ArgumentError(ValueError):
         self.remedy = remedy
         super().__init__(self.worded())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Everything that the error holds, for ``pickle``: workers of a sweep send errors to the process that began it."""
+        return _unpickled, (type(self), *self.args), {**vars(self), "value": _sendable(self.value)}
+
     def explained(self, remedies: Mapping[str, str] = MappingProxyType({})) -> str:
         """What is wrong and what to do. :param remedies: other words for what to do, by ``code``."""
         return f"{self.expectation} {remedies.get(self.code, self.remedy)}".rstrip()
@@ -50,8 +54,22 @@ class ArgumentError(ValueError):
         return f"{self.argument}={_shown(self.value)}: {self.explained(remedies)}"
 
 
+def _unpickled(kind: type[ArgumentError], *words: str) -> ArgumentError:
+    """An error of ``kind`` without its attributes, which ``pickle`` restores: each subclass has arguments of its own."""
+    return kind.__new__(kind, *words)
+
+
+_PLAIN = (type(None), bool, int, float, str, bytes, type(Path()))
+
+
+def _sendable(value: Any) -> Any:
+    """``value`` if every process can read it, otherwise how a message shows it: a class may exist in one process alone."""
+    parts = value if type(value) in (tuple, list) else (value,)
+    return value if all(type(part) in (*_PLAIN, _Form) for part in parts) else _Form(_shown(value))
+
+
 class _Form(str):
-    """The type and shape of an array or a table, shown instead of its entries."""
+    """How a value is shown in a message, instead of the value."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -67,6 +85,17 @@ def _shown(value: Any) -> str:
     except (ValueError, RecursionError):  # an integer of thousands of digits; deeply nested lists
         text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def printable(line: str) -> str:
+    """A line with control characters written out, because a terminal would obey those in the name of a data set."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
+
+
+def in_one_line(text: str) -> str:
+    """``printable`` text on one line, with words of more than ``_LONGEST`` characters cut: names can be of any length."""
+    words = (word if len(word) <= _LONGEST else f"{word[: _LONGEST - 3]}..." for word in text.split())
+    return printable(" ".join(words))
 
 
 def _as_float(value: Any) -> float:

@@ -36,7 +36,7 @@ def _described(command: argparse.ArgumentParser, help_line: str) -> list[str]:
     if command.description:
         lines += [_escaped(command.description), ""]
     for action in command._actions:
-        if isinstance(action, argparse._HelpAction):
+        if isinstance(action, argparse._HelpAction) or action.help == argparse.SUPPRESS:
             continue
         if isinstance(action, argparse._SubParsersAction):
             lines += ["Actions: " + ", ".join(f"``{name}``" for name in action.choices) + ".", ""]

@@ -36,7 +36,7 @@ def turn(steps):
     result = prepared.run()
     ended = time.perf_counter()
     table = result.table
-    assert set(table["state"]) == {"done"}, table["message"].tolist()
+    assert set(table["status"]) == {"done"}, table["message"].tolist()
     found = {
         "imports": imported - began, "checking and calibrating": ready - imported, "fits": ended - ready,
         "of these stepping": float(table["seconds"].sum()), "in all": ended - began,

@@ -120,7 +120,7 @@ def test_json_is_one_object_on_standard_output(as_json):
     out, _, folder = as_json
     assert out.count("\n") == 1
     answer = json.loads(out)
-    assert answer["state"] == "done"
+    assert answer["status"] == "done"
     assert answer["guarantee"]["epsilon"] == 1.0
     assert answer["guarantee"]["delta"] == 1e-3
     assert 0.9 < answer["metrics"]["auc"] <= 1
@@ -346,7 +346,7 @@ def test_a_caution_is_one_line_on_standard_error(command, finished, done):
     finished(done, "delta=0.1 is large.")
     _, out, err = command(*FIT, "--quiet", "--json")
     assert err == "workbench fit: warning: delta=0.1 is large.\n"
-    assert json.loads(out)["state"] == "done"
+    assert json.loads(out)["status"] == "done"
 
 
 def test_a_note_of_a_finished_fit_is_printed(command, finished, done):
@@ -534,7 +534,7 @@ def test_an_audit_that_refutes_nothing_ends_well(audited):
 
 def test_an_audit_that_refutes_the_promise_fails(audited):
     (code, out, _), asked = audited(
-        0.6, "--planted-bug", "no_clipping", "--json", "--sampler", "shuffle", "--canaries", "50", "--mode", "one_run",
+        0.6, "--bug", "no_clipping", "--json", "--sampler", "shuffle", "--num-canaries", "50", "--mode", "one_run",
         "--parts", "attack", "paths", "--strategy", "vmap",
     )  # fmt: skip
     answer = json.loads(out)
@@ -547,6 +547,12 @@ def test_an_audit_that_refutes_the_promise_fails(audited):
     assert (asked["strategy"], asked["parts"]) == ("vmap", ["attack", "paths"])
 
 
+def test_an_audit_can_be_asked_for_in_the_words_of_earlier_versions(audited, command):
+    (code, _, _), asked = audited(0.6, "--planted-bug", "no_clipping", "--canaries", "50", "--mode", "one_run")
+    assert (code, asked["bug"], asked["num_canaries"]) == (1, "no_clipping", 50)
+    assert not {"--planted-bug", "--canaries", "--gradient"} & set(command("audit", "--help")[1].split())
+
+
 def test_planted_bugs_and_parts_are_named_in_the_help(command):
     _, out, _ = command("audit", "--help")
     named = set(out.replace(",", " ").replace("(", " ").split())
@@ -556,12 +562,12 @@ def test_planted_bugs_and_parts_are_named_in_the_help(command):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--planted-bug", "typo"], "bug='typo': "),
+        (["--bug", "typo"], "bug='typo': "),
         (["--parts", "typo"], "parts='typo': "),
         (["--mode", "often"], "mode='often': "),
         (["--trials", "5"], "trials=5: "),
         (["--epsilon", "0"], "epsilon=0: "),
-        (["--sampler", "shuffle", "--planted-bug", "realised_size"], "changes nothing where"),
+        (["--sampler", "shuffle", "--bug", "realised_size"], "changes nothing where"),
     ],
 )
 def test_audit_refuses_what_it_cannot_use(command, options, line):
@@ -734,7 +740,7 @@ def test_ctrl_c_keeps_the_partial_result(tmp_path):
     assert process.returncode == 130
     answer = json.loads(out)
     guarantee = answer["guarantee"]
-    assert answer["state"] == "cancelled"
+    assert answer["status"] == "cancelled"
     assert 0 < guarantee["steps_taken"] < 5_000_000
     assert guarantee["epsilon_taken"] < guarantee["epsilon"] == 1.0
     assert {file.name for file in folder.iterdir()} == FILES

@@ -146,7 +146,7 @@ def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
     assert code == 0
     assert out.splitlines()[-1].endswith(" of the cap is used, which leaves room for 0 more fits like this.")
     shown = ledger("show", "1")
-    assert "override: approved by the board" in shown
+    assert "over the cap: approved by the board" in shown
     assert "1 fit went over a cap on purpose: 'approved by the board'." in shown
     assert ledger("show", "1", "--json")["used"] > 1
 
@@ -241,7 +241,7 @@ def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, l
     answer = ledger("recover")
     assert answer == "Fit 1 (logistic): 10 of 40 steps may have been taken and count.\n"
     (spend,) = ledger("show", "1", "--json")["spends"]
-    assert (spend["state"], spend["taken"], spend["interrupted"]) == ("recovered", 10, False)
+    assert (spend["status"], spend["taken"], spend["interrupted"]) == ("recovered", 10, False)
     assert "only the steps taken count. Totals hold if no output decided when to stop" in ledger("show", "1")
     assert spend["epsilon"] < spend["promised_epsilon"] == 1
     assert ledger("recover", "--json") == {"recovered": []}
@@ -265,6 +265,7 @@ def test_everything_is_exported(fit, ledger, command, place):
     with open("fits.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["name"], row["model"], row["epsilon"], row["planned"]) == ("clinic", "logistic", "1.0", "40")
+    assert (row["status"], row["taken"]) == ("settled", "40")
     assert json.loads(row["event"])["class"]
 
 

@@ -53,7 +53,7 @@ def stopped(command, place, monkeypatch):
         kept = f"{name}: stopped; the partial result is kept.\n"
         assert (code, err) == (130, "" if "--no-checkpoint" in arguments else kept)  # then it is kept nowhere
         answer = json.loads(out)
-        assert answer["state"] == "cancelled"
+        assert answer["status"] == "cancelled"
         return answer, answer["resume"]
 
     return run
@@ -114,7 +114,7 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
     facts = json.loads(command("ledger", "show", "clinic", "--json")[1])
     (spend,) = facts["spends"]
     assert (facts["interrupted"], facts["epsilon"], facts["delta"]) == ([1], 1.0, 0.001)  # whole
-    assert (spend["state"], spend["interrupted"], spend["taken"]) == ("reserved", True, None)
+    assert (spend["status"], spend["interrupted"], spend["taken"]) == ("reserved", True, None)
     assert 0 < spend["reached"] <= spend["planned"] == 100_000
     shown = command("ledger", "show", "clinic")[1]
     assert f"To continue it: workbench resume {shlex.quote(spend['run'])}\n" in shown
@@ -130,7 +130,7 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
     facts = json.loads(command("ledger", "show", "clinic", "--json")[1])
     (spend,) = facts["spends"]
     assert (facts["interrupted"], facts["epsilon"]) == ([], 1.0)
-    assert (spend["state"], spend["taken"], spend["result"]) == ("settled", 100_000, str(place / "killed"))
+    assert (spend["status"], spend["taken"], spend["result"]) == ("settled", 100_000, str(place / "killed"))
 
     command(*FIT, *settings, "--no-ledger", "--out", "whole")
     assert same_params("killed", "whole")
@@ -167,7 +167,7 @@ def test_a_fit_may_be_stopped_again_and_go_on(command, stopped, paused):
     code, out, err = command("resume", path, "--json", "--quiet", "--out", "run")
     assert (code, err) == (0, "")
     answer = json.loads(out)
-    assert (answer["state"], answer["resume"], answer["out"]) == ("done", None, "run")
+    assert (answer["status"], answer["resume"], answer["out"]) == ("done", None, "run")
     assert (answer["ledger"]["fits"], answer["ledger"]["epsilon"]) == (1, 1.0)
     command(*FIT, *BOUNDS, "--iterations", "400", "--no-ledger", "--out", "whole")
     assert same_params("run", "whole")
@@ -209,6 +209,18 @@ def test_a_finished_run_gives_its_result_without_a_step(command, place, monkeypa
     assert same_params("run", "again")
     (spend,) = Ledger().spends()
     assert (spend.status, spend.result) == ("settled", str(place / "again"))
+
+
+def test_a_fit_that_was_asked_for_in_the_words_of_an_earlier_version_goes_on(command, stopped, monkeypatch):
+    former = ["--gradient=vanilla", "--physical-size=64"]
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "fit_words", lambda arguments: [*FIT[1:], *BOUNDS, "--iterations=400", *former])
+        _, path = stopped(*FIT, *BOUNDS, "--iterations", "400", *former, chunks=1)
+    assert command("resume", path, "--quiet", "--out", "here")[0] == 0
+    settings = wb.load("here").settings
+    assert (settings["estimator"], settings["microbatch_size"]) == ("vanilla", 64)
+    _, help_, _ = command("fit", "--help")
+    assert "--gradient" not in help_
 
 
 def test_runs_are_listed(command, place, paused):
@@ -272,7 +284,7 @@ def test_a_cap_holds_for_the_rest_unless_it_is_overrun(command, paused):
     code, out, _ = command("resume", paused, "--quiet", "--over-cap", "it had begun")
     assert code == 0
     assert " of the cap " in out.splitlines()[-1]
-    assert "override: it had begun" in command("ledger", "show", "clinic")[1]
+    assert "over the cap: it had begun" in command("ledger", "show", "clinic")[1]
 
 
 def test_interrupting_the_preparation_spends_no_more(command, paused, monkeypatch):
@@ -307,7 +319,7 @@ def test_a_fit_of_a_call_goes_on(command, place):
     assert stopped_call("breast_cancer", "run").status == "cancelled"
     code, out, _ = command("resume", "run", "--json", "--quiet")
     answer = json.loads(out)
-    assert (code, answer["state"], answer["ledger"]) == (0, "done", None)
+    assert (code, answer["status"], answer["ledger"]) == (0, "done", None)
     assert answer["guarantee"]["steps_taken"] == 300
 
 

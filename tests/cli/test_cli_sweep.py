@@ -41,7 +41,7 @@ target = "ill"
 unit = "patient"
 bounds = {dose = [0, 200], age = [0, 100]}
 """
-SETTINGS = {"method", "epsilon", "seed", "noise_multiplier", "auc", "elbo", "state", "label", "release_label"}
+SETTINGS = {"method", "epsilon", "seed", "noise_multiplier", "auc", "elbo", "status", "label", "release_label"}
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def no_steps(monkeypatch):
 def ends(monkeypatch):
     """Puts an end of a chosen kind in place of the fits."""
 
-    def put(state, message=""):
+    def put(status, message=""):
         def run(prepared, *_, **__):
-            prepared.status, prepared.message = state, message
+            prepared.status, prepared.message = status, message
             return prepared.result()
 
         monkeypatch.setattr(sweeping.PreparedSweep, "run", run)
@@ -111,8 +111,8 @@ def test_json_is_one_object_on_standard_output(public):
     code, out, err, _ = public
     assert (code, out.count("\n")) == (0, 1)
     answer = json.loads(out)
-    assert list(answer) == ["state", "message", "statement", "total", "planned", "stored", "fits"]
-    assert (answer["state"], answer["message"], answer["total"]) == ("done", "", None)
+    assert list(answer) == ["status", "message", "statement", "total", "planned", "stored", "fits"]
+    assert (answer["status"], answer["message"], answer["total"]) == ("done", "", None)
     assert (answer["planned"], answer["stored"]) == (5, 0)
     assert answer["statement"] == "The tumours are public or made up: no privacy is spent."
     assert "5/5" in err
@@ -172,7 +172,7 @@ def test_a_dry_run_says_what_there_is_to_do(command, public, no_steps, tmp_path)
     assert out.startswith("13 fits: 5 in the store, 8 to run, 0 that cannot be run.\nThe tumours are public")
     code, out, _ = command("sweep", folder / "more.yaml", "--dry-run", "--json", "--store", tmp_path / "none.sqlite")
     answer = json.loads(out)
-    assert (code, answer["state"], answer["planned"], answer["stored"]) == (0, "planned", 13, 0)
+    assert (code, answer["status"], answer["planned"], answer["stored"]) == (0, "planned", 13, 0)
     assert answer["fits"] == []
     assert list(tmp_path.iterdir()) == []
 
@@ -199,7 +199,7 @@ def test_private_records_are_left_alone_until_the_total_is_accepted(command, pri
     _, out, err = command("sweep", private, "--dry-run", "--json")
     answer = json.loads(out)
     total = answer["total"]
-    assert (err, answer["state"], total["fits"]) == ("", "planned", 4)
+    assert (err, answer["status"], total["fits"]) == ("", "planned", 4)
     assert total["epsilon"] > 4
     line = refused(command, private)
     assert line.startswith(f"workbench sweep: accept_total_epsilon=None: {answer['statement']} To run it, give ")
@@ -215,7 +215,7 @@ def test_an_accepted_sweep_over_private_records_runs_and_goes_on_from_its_store(
     answer = json.loads(out)
     assert (code, err) == (0, f"Saved: {private.parent / 'out' / 'table.csv'}\n")
     assert answer["total"]["epsilon"] == total
-    assert [fit["state"] for fit in answer["fits"]] == ["done"] * 4
+    assert [fit["status"] for fit in answer["fits"]] == ["done"] * 4
     assert {fit["release_label"] for fit in answer["fits"]} == {"covered"}
     assert not {"auc", "elbo"}.intersection(answer["fits"][0])
     begun = []
@@ -250,13 +250,13 @@ def test_what_was_given_is_not_asked_again(command, private, at_terminal, ends):
     assert (code, err) == (0, "")
 
 
-@pytest.mark.parametrize(("state", "code"), [("stopped", 130), ("interrupted", 1), ("done", 0)])
-def test_exit_codes_follow_how_the_sweep_ended(command, public, ends, state, code):
-    ends(state, "why.")
+@pytest.mark.parametrize(("status", "code"), [("stopped", 130), ("interrupted", 1), ("done", 0)])
+def test_exit_codes_follow_how_the_sweep_ended(command, public, ends, status, code):
+    ends(status, "why.")
     found, out, _ = command("sweep", public[-1] / "plan.yaml", "--json")
     assert found == code
     assert json.loads(out)["message"] == "why."
-    assert json.loads(out)["state"] == state
+    assert json.loads(out)["status"] == status
 
 
 def test_a_store_that_fails_is_one_line(command, public, monkeypatch):
@@ -349,7 +349,7 @@ def test_ctrl_c_keeps_finished_fits(tmp_path):
             process.wait()
     assert process.returncode == 130
     answer = json.loads(out)
-    assert answer["state"] == "stopped"
+    assert answer["status"] == "stopped"
     assert [fit["iterations"] for fit in answer["fits"]] == [20]
     assert "finished fits are kept" in progress.read_text()
     assert "Traceback" not in progress.read_text()

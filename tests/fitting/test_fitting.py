@@ -328,7 +328,7 @@ def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(
     monkeypatch.setattr(prepared_fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
     assert not second.has_begun
     assert list(second.run())[-1].status == "done"
-    assert first._program.compute is second._program.compute
+    assert first._functions.compute is second._functions.compute
     one, other = first.result(), second.result()
     assert (one.params["weights_loc"] != other.params["weights_loc"]).all()
     assert (one.draws["weights"] != other.draws["weights"]).any()
@@ -359,7 +359,7 @@ def test_a_fit_with_another_epsilon_and_clip_shares_what_is_compiled(monkeypatch
 def test_a_fit_of_other_steps_shares_nothing(change):
     first, other = (prepare(**{"iterations": 300, **settings}) for settings in ({}, change))
     other.share(first)
-    assert other._program is not first._program
+    assert other._functions is not first._functions
 
 
 def test_another_fit_with_the_same_seed_is_the_same(done):
@@ -385,8 +385,8 @@ def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
             raise KeyboardInterrupt
 
         begun, interrupting = compiled(step, hyper, state, records, steps), Future()
-        interrupting.set_result(compiling.Compilation(chunk, begun.compiled.result().seconds))
-        return begun._replace(compiled=interrupting)
+        interrupting.set_result(compiling.Compilation(chunk, begun.compilation.result().seconds))
+        return begun._replace(compilation=interrupting)
 
     monkeypatch.setattr(prepared_fits, "compile_ahead", compile_ahead)
     last = list(prepared.run())[-1]

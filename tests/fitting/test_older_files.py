@@ -66,6 +66,7 @@ def test_the_fits_of_a_store_are_not_repeated(files, clinic):
     assert sweeping.prepare("logistic", clinic, **given).runs == []
     table = wb.sweep("logistic", clinic, **given, accept_total_epsilon=10.0).table
     assert sorted(table["epsilon"]) == [0.5, 1.0]
+    assert set(table["status"]) == {"done"}
 
 
 def test_a_checkpoint(files):

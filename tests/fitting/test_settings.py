@@ -1,5 +1,6 @@
 """The table of settings: what is made from it agrees with it, and a wrong value is refused alike everywhere."""
 
+import argparse
 import dataclasses
 import inspect
 import json
@@ -18,7 +19,7 @@ from workbench.noise.mechanism import CLIPPINGS
 from workbench.privacy.plan import PrivacySettings
 from workbench.privacy.steps import SAMPLERS, SENSITIVITY
 from workbench.sweeps import plan_file, sweeping
-from workbench.sweeps.plan import LISTS, SweepPlan
+from workbench.sweeps.request import LISTS, SweepRequest
 from workbench.widgets.sweep.settings import LISTS as SCREEN_LISTS
 from workbench.widgets.workbench.settings import PRIVACY_FIELDS, problems_of
 
@@ -77,7 +78,7 @@ def test_functions_show_the_arguments_of_the_table(function):
     assert list(signature.parameters)[:2] == ["model", "data"]
     for name in expected:
         parameter = signature.parameters[name]
-        setting = about(name, SweepPlan) if is_sweep else about(name)
+        setting = about(name, SweepRequest) if is_sweep else about(name)
         default = default_of(LISTS.get(name, name)) if is_sweep else default_of(name)
         assert parameter.default == (inspect.Parameter.empty if default is dataclasses.MISSING else default)
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
@@ -87,7 +88,7 @@ def test_functions_show_the_arguments_of_the_table(function):
 
 def test_the_command_has_an_option_for_every_setting_that_can_be_typed():
     fit = next(action for action in parser()._actions if action.dest == "command").choices["fit"]
-    options = {action.dest: action for action in fit._actions}
+    options = {action.dest: action for action in fit._actions if action.help != argparse.SUPPRESS}  # without former names
     assert set(TEXTS) == set(names()) - {"optimizer"}
     for name in TEXTS:
         default = default_of(name)
@@ -100,7 +101,7 @@ def test_lists_of_a_sweep_and_of_the_screens_are_of_settings():
     assert set(LISTS.values()) <= set(names()) - set(names(Shared))
     assert SCREEN_LISTS.items() <= LISTS.items()
     assert set(PRIVACY_FIELDS) <= set(names())
-    assert {name: single for name, single in LISTS.items() if name in names(SweepPlan)} == LISTS
+    assert {name: single for name, single in LISTS.items() if name in names(SweepRequest)} == LISTS
 
 
 def test_all_names_that_can_be_chosen_are_in_the_help():

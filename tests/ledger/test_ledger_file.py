@@ -350,7 +350,7 @@ def test_a_namesake_that_is_counted_apart_is_reported_at_the_fit(book):
     def begin(data):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            Reservation(book, lambda: id_of(data), lambda: [FIT], model="logistic").begin()
+            Reservation(book, lambda: id_of(data), lambda: [FIT], model="logistic").reserve()
         assert all(issubclass(warning.category, LedgerWarning) for warning in caught)
         return [str(warning.message) for warning in caught]
 

@@ -79,7 +79,7 @@ def test_an_executor_gives_the_same_table(here):
 def test_a_task_whose_worker_died_is_given_out_again(here):
     pool = Pool(KilledWorker("gone"), KilledWorker("gone"))
     result = sweeping.prepare("logistic", "breast_cancer", **PLAN).run(executor=pool)
-    assert set(result.table["state"]) == {"done"}
+    assert set(result.table["status"]) == {"done"}
     assert scores(result.table) == scores(here)
 
 
@@ -88,7 +88,7 @@ def test_a_task_that_kills_every_worker_fails_and_the_others_run():
     pool = Pool(KilledWorker("gone"), None, KilledWorker("gone"), KilledWorker("gone"))
     prepared = sweeping.prepare("logistic", "breast_cancer", **PLAN)
     result = prepared.run(executor=pool, max_lanes=2)
-    assert result.table["state"].value_counts().to_dict() == {"done": 2, "failed": 2}
+    assert result.table["status"].value_counts().to_dict() == {"done": 2, "failed": 2}
     assert "KilledWorker: gone" in set(result.table["message"])
 
 
@@ -159,7 +159,7 @@ def test_a_model_in_a_file_of_its_own_is_run_where_the_work_is_done(tmp_path, mo
     monkeypatch.setattr(executors.registry, "run_source", ran.append)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         result = sweeping.prepare(model, "breast_cancer", **{**PLAN, "epsilons": 1.0}).run(executor=pool)
-    assert set(result.table["state"]) == {"done"}
+    assert set(result.table["status"]) == {"done"}
     assert ran == [file.resolve()]
 
 
@@ -169,7 +169,7 @@ def test_a_model_in_a_file_goes_to_another_process(tmp_path):
     file.write_text(FILE)
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         result = sweeping.prepare(wb.models.from_file(f"{file}:mine"), "breast_cancer", **PLAN).run(executor=pool)
-    assert set(result.table["state"]) == {"done"}
+    assert set(result.table["status"]) == {"done"}
 
 
 def test_only_executors_and_clients_are_taken():

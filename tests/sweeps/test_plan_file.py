@@ -12,7 +12,7 @@ from workbench import ArgumentError
 from workbench.models import Model
 from workbench.sweeps import plan_file, sweeping
 from workbench.sweeps.grid import Grid
-from workbench.sweeps.plan import SweepPlan
+from workbench.sweeps.request import SweepRequest
 
 YAML = """
 model: logistic
@@ -305,5 +305,11 @@ def test_the_number_of_fits_is_found_before_any_is_made(settings, message, monke
 @pytest.mark.parametrize("seeds", [3, [4, 5]])
 def test_fits_are_counted_as_they_are_made(data, baselines, seeds):
     axes = {"iterations": [10, 20], "clips": [1, 2, 3], "num_records": [50, None], "estimators": ["aligned", "vanilla"]}
-    grid = Grid(SweepPlan("hierarchical_logistic", data, epsilons=[1.0, 2.0], seeds=seeds, baselines=baselines, **axes))
+    grid = Grid(SweepRequest("hierarchical_logistic", data, epsilons=[1.0, 2.0], seeds=seeds, baselines=baselines, **axes))
     assert grid.number == len(grid.cells())
+
+
+def test_a_plan_may_have_the_names_of_earlier_versions(plan):
+    read = plan(gradients=["aligned", "vanilla"], physical_size=64)
+    assert (read["estimators"], read["microbatch_size"]) == (["aligned", "vanilla"], 64)
+    assert {"gradients", "physical_size"}.isdisjoint(read)

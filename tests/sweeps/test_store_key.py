@@ -36,7 +36,7 @@ def prepared(store, data=None, **changes):
 def fill(store, data=None):
     """Rows of finished fits, without the time that the fits would take."""
     plan = prepared(store, data)
-    done = {"message": "", "state": "done", "metrics": {}, "parameters": None, "seconds": 0.0}
+    done = {"message": "", "status": "done", "metrics": {}, "parameters": None, "seconds": 0.0}
     plan.store.add([{**plan._facts[run.key], **done, "attempts": 1, "finished": ""} for run in plan.runs])
     plan.store.close()
     return plan.total

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 import warnings
 
@@ -17,10 +18,14 @@ import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting import fits
+from workbench.fitting.settings import Shared, default_of
+from workbench.fitting.spec import resolve
 from workbench.inference.batched import BatchedProgram
 from workbench.ledger.composition import total
 from workbench.models import Model
+from workbench.privacy.steps import SAMPLERS
 from workbench.sweeps import BudgetError, grid, running, sweeping
+from workbench.sweeps.request import SweepRequest
 from workbench.sweeps.store import COLUMNS
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -73,7 +78,7 @@ def test_the_two_seeds_give_different_fits(hierarchical):
 def test_the_table_is_tidy(hierarchical):
     table = hierarchical.table
     assert len(table) == 2 * 2 + 2 + 2
-    assert set(table["state"]) == {"done"}
+    assert set(table["status"]) == {"done"}
     assert table.groupby("method").size().to_dict() == {"dp-vi": 4, "non-private": 2, "scikit-learn": 2}
     private = table[table["method"] == "dp-vi"]
     assert private[["auc", "elbo", "log_likelihood", "noise_multiplier", "seconds"]].notna().all().all()
@@ -213,7 +218,7 @@ def test_where_memory_does_not_suffice_the_batch_is_halved(six, monkeypatch):
     monkeypatch.setattr(BatchedProgram, "run", scarce)
     result = six.run()
     assert sizes == [6, 3, 2, 2, 2]
-    assert set(result.table["state"]) == {"done"}
+    assert set(result.table["status"]) == {"done"}
 
 
 @pytest.mark.thorough
@@ -223,7 +228,7 @@ def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkey
 
     monkeypatch.setattr(BatchedProgram, "run", never)
     result = six.run()
-    assert set(result.table["state"]) == {"failed"}
+    assert set(result.table["status"]) == {"failed"}
     assert set(result.table["message"]) == {"MemoryError: no more"}
 
 
@@ -232,7 +237,7 @@ def test_memory_that_does_not_suffice_for_one_fit_is_told_in_its_row(six, monkey
 def test_a_fit_that_diverges_fails_alone():
     sizes = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS}
     result = quietly(wb.sweep, "logistic", "breast_cancer", learning_rates=[0.1, 1e38], **sizes)
-    states = result.table.set_index("learning_rate")["state"].to_dict()
+    states = result.table.set_index("learning_rate")["status"].to_dict()
     assert states == {0.1: "done", 1e38: "failed"}
     assert "parameters are not finite" in result.table["message"].iloc[1]
 
@@ -278,7 +283,7 @@ def test_a_cell_that_cannot_be_calibrated_says_why_and_the_others_run():
     )
     rows = result.table.set_index("epsilon")
     # a baseline has no noise, and takes its other settings from the largest epsilon that can be kept
-    assert rows["state"].to_dict() == {1.0: "done", 100.0: "refused", math.inf: "done"}
+    assert rows["status"].to_dict() == {1.0: "done", 100.0: "refused", math.inf: "done"}
     assert rows.loc[100.0, "message"].startswith("epsilon=100.0")
 
 
@@ -291,7 +296,7 @@ def test_a_score_that_fails_keeps_the_fit():
 
     broken = dataclasses.replace(logistic, score=score)
     result = quietly(wb.sweep, broken, "breast_cancer", epsilons=1.0, seeds=[0], iterations=STEPS)
-    assert result.table["state"].tolist() == ["done"]
+    assert result.table["status"].tolist() == ["done"]
     assert "ZeroDivisionError" in result.table["message"].iloc[0]
     assert result.fit(0).params
 
@@ -316,6 +321,59 @@ def test_a_repeated_sweep_does_no_work_and_a_changed_one_adds_rows(tmp_path, mon
     assert file.stat().st_mode & 0o777 == 0o600
     for name, value in first.fit(0).params.items():
         np.testing.assert_array_equal(again.fit(0).params[name], value)
+
+
+def cells_of(**settings):
+    """(grid, its only cell) of a fit with these settings."""
+    one = grid.Grid(SweepRequest("logistic", "breast_cancer", epsilons=1.0, seeds=[0], **settings))
+    (cell,) = one.cells()
+    return one, cell
+
+
+def test_one_key_is_of_one_fit_and_defaults_may_be_written_out():
+    choices = {
+        "samplers": ["poisson", "without_replacement", "shuffle"],
+        "relation": [None, "add_or_remove_one", "replace_one", "replace_special"],
+        "clipping": [None, "flat", "automatic"],
+        "average": [None, True, False],
+        "evaluate_private": [None, False, True],
+        "delta": [None, 1e-4],
+    }
+    fits_of = {}
+    for values in itertools.product(*choices.values()):
+        written = {name: value for name, value in zip(choices, values, strict=True) if value is not None}
+        one, cell = cells_of(**written)
+        try:
+            spec = resolve(one.models[0], one.records_of(cell), **one.settings_of(cell))
+        except ArgumentError:  # the relation is not the sampler's
+            continue
+        fits_of.setdefault(one.key_of(cell), []).append((spec.privacy, spec.run_settings()))
+    assert all(fit == fits[0] for fits in fits_of.values() for fit in fits)  # one key, one fit
+    # 4 pairs of sampler and relation, 2 clippings, 3 of average (the model's advice is another), 2 and 2
+    assert len(fits_of) == 4 * 2 * 3 * 2 * 2
+
+
+def test_defaults_that_are_left_out_are_those_of_the_table():
+    defaults = {name: default_of(name, Shared) for name in grid._LEFT_OUT}
+    assert defaults == grid._LEFT_OUT  # otherwise a key stands for another fit than before: leave _LEFT_OUT, drop this line
+    assert {name: relations[0] for name, relations in SAMPLERS.items()} == grid._USUAL_RELATIONS
+    one, cell = cells_of()
+    assert one.key_of(cell) == one.key_of(cell, as_written=True)  # as stores have it
+
+
+@pytest.mark.parametrize("former", [{}, {"clipping": "flat", "evaluate_private": False, "relation": "add_or_remove_one"}])
+def test_a_rerun_with_defaults_written_out_is_found(tmp_path, monkeypatch, former):
+    """Also where an earlier version gave a key of its own to what was written out."""
+    plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
+    with monkeypatch.context() as patch:
+        key_of = grid.Grid.key_of
+        patch.setattr(grid.Grid, "key_of", lambda self, cell, as_written=True: key_of(self, cell, as_written=True))
+        quietly(wb.sweep, "logistic", "breast_cancer", **plan, **former)
+    again = sweeping.prepare("logistic", "breast_cancer", **plan, **former)
+    assert (len(again.runs), len(again.result().table)) == (0, 1)
+    if not former:
+        assert not sweeping.prepare("logistic", "breast_cancer", **plan, clipping="flat", relation="add_or_remove_one").runs
+    assert sweeping.prepare("logistic", "breast_cancer", **plan, clipping="automatic").runs
 
 
 def test_a_delta_that_allows_publishing_a_record_is_warned_of(monkeypatch):
@@ -367,7 +425,7 @@ def test_the_file_documents_its_columns(tmp_path):
     with sqlite3.connect(file) as database:
         said = dict(database.execute("SELECT name, meaning FROM columns").fetchall())
         there = [row[1] for row in database.execute("PRAGMA table_info(fits)")]
-    assert list(said) == there == ["gradient" if name == "estimator" else name for name in COLUMNS]
+    assert list(said) == there == [{"estimator": "gradient", "status": "state"}.get(name, name) for name in COLUMNS]
 
 
 # --- what is spent -----------------------------------------------------------------------------------------------------
@@ -382,7 +440,7 @@ def test_private_records_need_the_total_to_be_accepted(private_data):
     with pytest.raises(BudgetError, match=r"accept_total_epsilon=1\.0:"):
         quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=1.0, **plan)
     result = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=spent.epsilon, **plan)
-    assert set(result.table["state"]) == {"done"}
+    assert set(result.table["status"]) == {"done"}
     assert result.metrics == ()  # private evaluation records
     assert result.total == spent == total([result.fit(number).guarantee for number in range(4)])
     assert all(result.fit(number).guarantee.secure_randomness for number in range(4))
@@ -404,10 +462,10 @@ def test_a_fit_that_failed_and_is_run_again_counts_twice(private_data, tmp_path,
     with monkeypatch.context() as patch:
         patch.setattr(BatchedProgram, "run", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no more")))
         failed = quietly(wb.sweep, "logistic", private_data, accept_total_epsilon=2, **plan)
-    assert failed.table["state"].tolist() == ["failed"]
+    assert failed.table["status"].tolist() == ["failed"]
     again = sweeping.prepare("logistic", private_data, **plan)
     assert (failed.total.fits, again.total.fits, len(again.runs)) == (1, 2, 1)
-    assert again.run().table[["state", "attempts"]].to_numpy().tolist() == [["done", 2]]
+    assert again.run().table[["status", "attempts"]].to_numpy().tolist() == [["done", 2]]
     assert sweeping.prepare("logistic", private_data, **plan).total.fits == 2
 
 
@@ -418,7 +476,7 @@ def test_batches_of_a_group_share_one_program(monkeypatch):
     compile_steps = BatchedProgram._compiled
     monkeypatch.setattr(BatchedProgram, "_compiled", lambda self, *a: compiled.append(1) or compile_steps(self, *a))
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0, 8.0, 9.0], seeds=[0], iterations=20)
-    assert set(prepared.run(max_lanes=2).table["state"]) == {"done"}
+    assert set(prepared.run(max_lanes=2).table["status"]) == {"done"}
     assert compiled == [1]
 
 

@@ -143,7 +143,7 @@ def leave(prepared, tmp_path, begun):
     prepared._claim({}, prepared_sweeps._Report(lambda progress: None, 4, 4))
     prepared._reserve(runs)
     prepared._mark(runs[:begun])
-    prepared._end_reservation(runs[0].key, 30)
+    prepared._settle(runs[0].key, 30)
     prepared.store.add([prepared._row(runs[0], Outcome(runs[0].key, "done"))])
     by_sqlite(tmp_path / "fits.sqlite", "UPDATE claims SET owner = 'gone'")
     by_sqlite(tmp_path / "book.sqlite", "UPDATE spends SET owner = 'gone'")
@@ -239,7 +239,7 @@ def test_a_task_that_was_lost_with_its_worker_is_run_again_and_counts(make, monk
     monkeypatch.setattr(executors, "as_workers", lambda executor: Workers(executor, lambda: 2, heals=True))
     result = make().run(executor=pool, max_lanes=1)
     assert result.status == "done"
-    assert set(result.table["state"]) == states
+    assert set(result.table["status"]) == states
     assert result.table["attempts"].sum() == result.total.fits == pool.submitted == fits
     spends = Ledger(tmp_path / "book.sqlite").spends()
     assert [spend.counted for spend in spends if spend.counted] == [30] * pool.submitted
@@ -254,7 +254,7 @@ def test_a_cap_that_does_not_allow_a_lost_fit_again_says_so_in_its_row(make, mon
     monkeypatch.setattr(executors, "as_workers", lambda executor: Workers(executor, lambda: 1, heals=True))
     result = prepared.run(executor=Fragile([0]), max_lanes=1)
     assert result.status == "done"
-    assert sorted(result.table["state"]) == ["done", "done", "done", "refused"]
+    assert sorted(result.table["status"]) == ["done", "done", "done", "refused"]
     (message,) = set(result.table["message"]) - {""}
     assert message.startswith(LOST)
     assert "cap" in message
@@ -266,7 +266,7 @@ def test_an_executor_that_is_lost_costs_what_its_workers_had(make, monkeypatch):
     prepared = make()
     result = prepared.run(executor=Fragile([1]), max_lanes=1)
     assert result.status == "interrupted"
-    assert result.table["state"].tolist() == ["done", "failed"]
+    assert result.table["status"].tolist() == ["done", "failed"]
     assert LOST in set(result.table["message"])
     assert result.total.fits == 5  # one is run again
 

@@ -84,7 +84,7 @@ def leave_interrupted(book, data, promise):
 
 def test_an_empty_ledger_says_so_and_is_not_made(book, screens):
     screen = screens()
-    assert "Nothing has been entered" in text(screen)
+    assert "Nothing has been recorded" in text(screen)
     assert screen.set_cap.disabled
     assert screen.remove_cap.disabled
     assert screen.recover.disabled
@@ -161,7 +161,9 @@ def test_interrupted_fits_are_recovered(spent, screens, private_data, promise):
     press(screen, "refresh")
     assert "1 fit was interrupted" in text(screen)
     assert "at most 10 of 40" in screen.fits.value
+    assert [word in screen.fits.value for word in ("settled", "interrupted", "recovered")] == [True, True, False]
     press(screen, "recover")
+    assert [word in screen.fits.value for word in ("settled", "interrupted", "recovered")] == [True, False, True]
     assert "1 fit recovered" in text(screen)
     assert [spend.status for spend in spent.spends()] == ["settled", "recovered"]
     assert screen.recover.disabled

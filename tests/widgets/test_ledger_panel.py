@@ -113,7 +113,7 @@ def test_of_public_records_it_is_said_that_nothing_is_spent(book):
 
 
 def test_without_a_ledger_that_is_said(book, private_data):
-    assert "not entered in a ledger" in looked(prepared(private_data, ledger=False))[0].said
+    assert "not recorded in a ledger" in looked(prepared(private_data, ledger=False))[0].said
 
 
 def test_what_is_spent_reserved_and_left_is_said(book, private_data):
@@ -281,7 +281,7 @@ def test_the_button_goes_on_with_the_fit_to_the_end_it_would_have_come_to(book, 
 def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, screens, private_data, monkeypatch):
     stopped(private_data)
     screen = screens(data=private_data, iterations=40)
-    monkeypatch.setattr("workbench.fitting.plan_digest", lambda *_: "another")
+    monkeypatch.setattr("workbench.fitting.prepared.fit_digest", lambda *_: "another")
     screen.ledger.runs.children[0].children[1].click()
     settled(screen)
     assert "Failed." in screen.live.status.value
@@ -365,7 +365,7 @@ def test_another_ledger_is_used_and_printed(book, screens, private_data, tmp_pat
 def test_a_screen_may_keep_no_ledger(book, screens, private_data):
     screen = fitted(screens(data=private_data, iterations=40, ledger=False))
     assert screen.result.status == "done"
-    assert "not entered in a ledger" in text(screen.ledger.view)
+    assert "not recorded in a ledger" in text(screen.ledger.view)
     assert "ledger=False" in screen.outcome.code.value
     assert result_words(screen.result) == ""
     assert not book.path.exists()

@@ -237,7 +237,7 @@ def test_what_is_there_is_not_run_again_and_gives_the_time(ended):
 
 def test_the_table_has_what_varies_and_the_scores(ended):
     shown = re.sub("<.*?>", " ", ended.screen.outcome.table.value).split()
-    assert {"epsilon", "seed", "AUC", "ELBO", "state", "scikit-learn"} <= set(shown)
+    assert {"epsilon", "seed", "AUC", "ELBO", "status", "scikit-learn"} <= set(shown)
     assert {"iterations", "repetition", "message"}.isdisjoint(shown)
     assert "public data" in ended.screen.outcome.table.value
 

@@ -13,7 +13,8 @@ Planted bugs show that each part can fail. They can only be reached from here.
 """
 
 from workbench.auditing.bugs import PLANTED_BUGS
+from workbench.auditing.request import MODES
 from workbench.auditing.result import PARTS, AuditResult, Check
-from workbench.auditing.running import MODES, audit, audit_release
+from workbench.auditing.running import audit, audit_release
 
 __all__ = ["MODES", "PARTS", "PLANTED_BUGS", "AuditResult", "Check", "audit", "audit_release"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import jax
@@ -17,11 +17,13 @@ from workbench import _validate
 from workbench.auditing import claims, crash, paths, sensitivity
 from workbench.auditing.attack import SCORES, Attack
 from workbench.auditing.bounds import LowerBound, epsilon_lower_bound, one_run_epsilon_lower_bound
-from workbench.auditing.bugs import PLANTED_BUGS, ClampedIndices, Watched, watched
+from workbench.auditing.bugs import ClampedIndices, Watched, watched
 from workbench.auditing.canaries import Canaries, Rows, arrays_of, blank, made_table, table_canaries
 from workbench.auditing.claims import Claim
-from workbench.auditing.result import PARTS, AuditResult, Check
+from workbench.auditing.request import AuditRequest, ReleaseRequest
+from workbench.auditing.result import AuditResult, Check
 from workbench.data import Dataset
+from workbench.fitting.settings import takes
 from workbench.fitting.spec import data_named, model_named
 from workbench.inference.assemble import assemble
 from workbench.inference.step import Performance, PrivateStep
@@ -29,20 +31,15 @@ from workbench.models import Model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.privacy.steps import SAMPLERS
 from workbench.sampling import Sampler
 
-__all__ = ["MODES", "audit", "audit_release"]
+__all__ = ["audit", "audit_release"]
 
-MODES = ("many_runs", "one_run")
-
-_RELATIONS = ("add_or_remove_one", "replace_one", "replace_special")
 _LEARNING_RATE = 1e-3
-_OTHERS = 9  # records beside the canaries
 
 
 @dataclass(frozen=True)
-class _Release:
+class _Training:
     """The audited training, for data sets of any size. ``num_records`` is the number that the model is given."""
 
     model: Callable
@@ -52,7 +49,7 @@ class _Release:
     estimator: str
     strategy: str
     microbatch_size: int | None
-    static: dict[str, Any]
+    constants: dict[str, Any]
     bug: str | None
     optim: Any
 
@@ -73,13 +70,13 @@ class _Release:
             num_records=self.num_records,
             estimator=self.estimator,
             performance=Performance(self.strategy, None, self.microbatch_size),
-            static=self.static,
+            static=self.constants,
         )
         return ClampedIndices(**vars(sound)) if self.bug == "clamped_indices" else sound
 
 
 def _attacked(
-    release: _Release,
+    training: _Training,
     canaries: Canaries,
     mechanism: GaussianMechanism,
     claim: Claim,
@@ -90,8 +87,8 @@ def _attacked(
 ) -> LowerBound:
     """Run the part "attack"."""
     start_key, coin_key, first_key, second_key = jax.random.split(key, 4)
-    expected = claim.sampling_rate * release.num_records
-    attack = Attack(release.step, canaries, mechanism, release.bug, expected, claim.steps, start_key)
+    expected = claim.sampling_rate * training.num_records
+    attack = Attack(training.step, canaries, mechanism, training.bug, expected, claim.steps, start_key)
     if mode == "many_runs":
         keys = {present: jax.random.split(own, trials) for present, own in ((True, first_key), (False, second_key))}
         scores = attack.many_runs(keys)
@@ -101,18 +98,18 @@ def _attacked(
 
 
 def _checks(
-    parts: Sequence[str], release: _Release, canaries: Canaries, mechanism: GaussianMechanism, claim: Claim, key: jax.Array
+    parts: Sequence[str], training: _Training, canaries: Canaries, mechanism: GaussianMechanism, claim: Claim, key: jax.Array
 ) -> tuple[Check, ...]:
     """Run the deterministic ones of ``parts``."""
-    bug = release.bug
+    bug = training.bug
     rows = tuple(np.concatenate([others, own[:1]]) for others, own in zip(canaries.others, canaries.present, strict=True))
 
     def watched_step(key: jax.Array, records: Rows) -> tuple[PrivateStep, Watched]:
-        mechanism_seen = watched(mechanism, bug, release.sampler.sampling_rate * release.num_records)
-        return release.step(mechanism_seen, key, records), mechanism_seen
+        mechanism_seen = watched(mechanism, bug, training.sampler.sampling_rate * training.num_records)
+        return training.step(mechanism_seen, key, records), mechanism_seen
 
     def step_of(optim: Any, key: jax.Array, records: Rows) -> PrivateStep:
-        return release.step(mechanism, key, records, optim)
+        return training.step(mechanism, key, records, optim)
 
     checks: dict[str, Callable[[], Check]] = {
         "paths": lambda: paths.check(step_of, rows, key, _LEARNING_RATE, bug),
@@ -145,33 +142,8 @@ def _checked_canaries(present: Any, absent: Any, others: Any, relation: str, mod
     return canaries
 
 
-def audit_release(
-    model: Callable,
-    guide: Callable,
-    others: Rows,
-    present: Rows,
-    absent: Rows | None = None,
-    *,
-    relation: str,
-    sampler: Sampler,
-    mechanism: GaussianMechanism,
-    epsilon: float,
-    delta: float,
-    iterations: int,
-    mode: str = "many_runs",
-    trials: int = 10_000,
-    confidence: float = 0.95,
-    estimator: str = "aligned",
-    strategy: str = "auto",
-    microbatch_size: int | None = None,
-    optim: Any = None,
-    static: Mapping[str, Any] | None = None,
-    seed: int | None = None,
-    bug: str | None = None,
-    parts: Sequence[str] = PARTS,
-    model_name: str = "the model",
-    data_name: str = "the caller's records",
-) -> AuditResult:
+@takes(ReleaseRequest)
+def audit_release(asked: ReleaseRequest) -> AuditResult:
     """Audit the claim that T steps of DP-VI with this sampler and mechanism are (epsilon, delta)-private.
 
     Both sides of a comparison run the same code. Only their records differ, and under add_or_remove_one how many there are.
@@ -184,82 +156,32 @@ def audit_release(
 
     The result is an exact function of the records, without noise. Audit on public or made-up records.
 
-    :param model: NumPyro model.
-    :param guide: NumPyro guide.
-    :param others: arrays of records that are in every data set, first axis n >= 1.
-    :param present: arrays of the canaries, first axis m (1 for "many_runs").
-    :param absent: under replace_one, the records that replace absent canaries, first axis m; gradients opposite to the
-        canary's make the strongest attack. None under the other relations: an absent canary leaves no row under
-        add_or_remove_one, and a blank row under replace_special (its numbers are NaN, and its gradient counts as zero).
-    :param relation: of the claim.
-    :param sampler: a frozen dataclass; under add_or_remove_one it is used with as many records as a data set has.
-    :param mechanism: the claimed C and sigma > 0.
-    :param epsilon: the claim, > 0.
-    :param delta: of the claim, in (0, 1).
-    :param iterations: T >= 1.
-    :param mode: "many_runs" or "one_run".
-    :param trials: runs on each side, >= 100.
-    :param confidence: of the lower bound.
-    :param estimator: "aligned" or "vanilla".
-    :param strategy: as for ``DPVI``.
-    :param microbatch_size: as for ``DPVI``.
-    :param optim: as for ``DPVI``; by default Adam with steps so small that the canaries' gradients stay long.
-    :param static: further keyword arguments of model and guide.
-    :param seed: None for secret randomness; a whole number >= 0 makes the audit reproducible.
-    :param bug: one of ``PLANTED_BUGS``, to audit a run that is broken on purpose.
-    :param parts: some of ``PARTS``.
-    :param model_name: in the result's statement.
-    :param data_name: in the result.
     :raises ArgumentError: naming the argument and its value.
     """
-    epsilon = _validate.number("epsilon", epsilon, above=0)
-    delta, confidence = _validate.probability("delta", delta), _validate.probability("confidence", confidence)
-    iterations = _validate.integer("iterations", iterations, at_least=1)
-    trials = _validate.integer("trials", trials, at_least=100)
-    sigma = mechanism.noise_multiplier
-    _validate.number("noise_multiplier", sigma, above=0)
-    _validate.choice("mode", mode, MODES)
-    for part in parts:
-        _validate.choice("parts", part, PARTS)
-    if bug is not None:
-        _validate.choice("bug", bug, PLANTED_BUGS)
-    if bug == "realised_size" and relation != "add_or_remove_one":
-        raise _validate.ArgumentError("bug", bug, "changes nothing where every minibatch has the same public size.")
-    # a sampler that the caller wrote has no accountant here, so it allows every relation
-    _validate.choice("relation", relation, SAMPLERS.get(sampler.name, _RELATIONS))
-    canaries = _checked_canaries(present, absent, others, relation, mode)
+    canaries = _checked_canaries(asked.present, asked.absent, asked.others, asked.relation, asked.mode)
     num_records = len(canaries.others[0]) + canaries.count
-
-    release = _Release(
-        model, guide, sampler, num_records, estimator, strategy, microbatch_size, dict(static or {}), bug,
-        numpyro.optim.Adam(_LEARNING_RATE) if optim is None else optim,
+    training = _Training(
+        asked.model, asked.guide, asked.sampler, num_records, asked.estimator, asked.strategy, asked.microbatch_size,
+        dict(asked.static or {}), asked.bug, numpyro.optim.Adam(_LEARNING_RATE) if asked.optim is None else asked.optim,
     )  # fmt: skip
-    claim = Claim(sampler.name, relation, sampler.sampling_rate, sigma, iterations, epsilon, delta)
-    key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
+    sampler, mechanism = asked.sampler, asked.mechanism
+    claim = Claim(
+        sampler.name, asked.relation, sampler.sampling_rate, mechanism.noise_multiplier, asked.iterations, asked.epsilon,
+        asked.delta,
+    )  # fmt: skip
+    key = new_key() if asked.seed is None else key_from_seed(asked.seed)
     bound, runs = LowerBound(0.0, 0, "no runs"), 0
-    if "attack" in parts:
-        bound = _attacked(release, canaries, mechanism, claim, mode, trials, confidence, key)
-        runs = trials if mode == "many_runs" else 1
+    if "attack" in asked.parts:
+        bound = _attacked(training, canaries, mechanism, claim, asked.mode, asked.trials, asked.confidence, key)
+        runs = asked.trials if asked.mode == "many_runs" else 1
+    checks = _checks(asked.parts, training, canaries, mechanism, claim, jax.random.fold_in(key, 0))
     return AuditResult(
-        model=model_name,
-        data=data_name,
-        claimed_epsilon=epsilon,
-        delta=delta,
-        relation=relation,
-        sampler=sampler.name,
-        sampling_rate=sampler.sampling_rate,
-        noise_multiplier=sigma,
-        iterations=iterations,
-        mode=mode,
-        canaries=canaries.count,
-        trials=runs,
-        lower_bound=bound.epsilon,
-        confidence=confidence,
-        score=SCORES[bound.score],
-        evidence=bound.evidence,
-        bug=bug,
-        checks=_checks(parts, release, canaries, mechanism, claim, jax.random.fold_in(key, 0)),
-    )
+        model=asked.model_name, data=asked.data_name, claimed_epsilon=claim.epsilon, delta=claim.delta,
+        relation=claim.relation, sampler=claim.sampler, sampling_rate=claim.sampling_rate,
+        noise_multiplier=claim.noise_multiplier, iterations=claim.steps, mode=asked.mode, canaries=canaries.count,
+        trials=runs, lower_bound=bound.epsilon, confidence=asked.confidence, score=SCORES[bound.score],
+        evidence=bound.evidence, bug=asked.bug, checks=checks,
+    )  # fmt: skip
 
 
 def _records(model: Model, data: str | Dataset | None, canaries: Any, count: int, num_others: int) -> tuple[str, Rows, Rows]:
@@ -277,94 +199,29 @@ def _records(model: Model, data: str | Dataset | None, canaries: Any, count: int
     return dataset.name, tuple(array[:num_others] for array in dataset.train), present
 
 
-def audit(
-    model: str | Model = "logistic",
-    data: str | Dataset | None = None,
-    *,
-    epsilon: float = 1.0,
-    delta: float = 1e-2,
-    iterations: int = 20,
-    sampling_rate: float = 0.5,
-    sampler: str = "poisson",
-    relation: str | None = None,
-    clip: float = 1.0,
-    clipping: str = "flat",
-    estimator: str = "aligned",
-    strategy: str = "auto",
-    microbatch_size: int | None = None,
-    mode: str = "many_runs",
-    trials: int = 10_000,
-    num_canaries: int = 1000,
-    num_others: int = _OTHERS,
-    canaries: Rows | None = None,
-    replacements: Rows | None = None,
-    confidence: float = 0.95,
-    learning_rate: float | None = None,
-    seed: int | None = None,
-    bug: str | None = None,
-    parts: Sequence[str] = PARTS,
-) -> AuditResult:
+@takes(AuditRequest)
+def audit(asked: AuditRequest) -> AuditResult:
     """Audit what ``fit`` would promise: calibrate the noise as it does, run its steps on canaries, and attack them.
 
     See ``audit_release`` for the attack and its modes. A strong audit has a delta of 0.01 or more, because only events that
     happen in many runs can be counted (clipping, noise and scaling do not depend on delta); an epsilon well below
     log(trials / 8), the most that the runs can prove; many trials; and a small clip.
 
-    :param model: name in the registry, or a ``Model``.
-    :param data: name, ``Dataset``, or None for records made for the audit (for models of a table with a binary target). The
-        result is an exact function of its training records, so use public ones.
-    :param epsilon: the claim.
-    :param delta: of the claim.
-    :param iterations: T.
-    :param sampling_rate: q.
-    :param sampler: its name, as in ``fit``.
-    :param relation: as in ``fit``; None for the sampler's own.
-    :param clip: C > 0.
-    :param clipping: as in ``fit``.
-    :param estimator: as in ``fit``.
-    :param strategy: as in ``fit``.
-    :param microbatch_size: as in ``fit``.
-    :param mode: "many_runs" or "one_run".
-    :param trials: runs on each side, for "many_runs".
-    :param num_canaries: m, for "one_run" without ``canaries``.
-    :param num_others: n, the number of records of ``data`` beside the canaries; the first n are used. A guarantee holds for
-        every data set, so the attacker chooses a small one, which hides a canary least.
-    :param canaries: record arrays, first axis m (1 for "many_runs"); by default rows at the bounds of their features.
-    :param replacements: what replaces absent canaries under replace_one; by default the same features with the other target.
-    :param confidence: of the lower bound.
-    :param learning_rate: of Adam; very small by default.
-    :param seed: None for secret randomness.
-    :param bug: one of ``PLANTED_BUGS``.
-    :param parts: some of ``workbench.auditing.PARTS``. T may be large without "attack", because no other part takes T steps.
     :raises ArgumentError: naming the argument and its value.
     """
-    _validate.choice("mode", mode, MODES)
-    count = 1 if mode == "many_runs" else _validate.integer("num_canaries", num_canaries, at_least=20)
-    chosen = model_named(model)
-    if learning_rate is not None:
-        learning_rate = _validate.number("learning_rate", learning_rate, above=0)
-    num_others = _validate.integer("num_others", num_others, at_least=1)
-    data_name, others, present = _records(chosen, data, canaries, count, num_others)
+    count = 1 if asked.mode == "many_runs" else _validate.integer("num_canaries", asked.num_canaries, at_least=20)
+    model = model_named(asked.model)
+    data_name, others, present = _records(model, asked.data, asked.canaries, count, asked.num_others)
     num_records = len(others[0]) + len(present[0])
-    settings = PrivacySettings(
-        epsilon=epsilon,
-        delta=delta,
-        iterations=iterations,
-        sampling_rate=sampling_rate,
-        sampler=sampler,
-        relation=relation,
-        clip=clip,
-        clipping=clipping,
-        num_records=num_records,
-        seed=seed,
-    )
+    plain = {each.name: getattr(asked, each.name) for each in fields(PrivacySettings) if each.name != "num_records"}
+    settings = PrivacySettings(**plain, num_records=num_records)
+    plan = make_plan(settings, num_records)
     absent = None
     if settings.relation == "replace_one":
-        absent = (*present[:-1], 1 - present[-1]) if replacements is None else replacements
-    plan = make_plan(settings, num_records)
+        absent = (*present[:-1], 1 - present[-1]) if asked.replacements is None else asked.replacements
     return audit_release(
-        chosen.model,
-        chosen.new_guide(),
+        model.model,
+        model.new_guide(),
         others,
         present,
         absent,
@@ -374,17 +231,9 @@ def audit(
         epsilon=settings.epsilon,
         delta=settings.delta,
         iterations=settings.iterations,
-        mode=mode,
-        trials=trials,
-        confidence=confidence,
-        estimator=estimator,
-        strategy=strategy,
-        microbatch_size=microbatch_size,
-        optim=None if learning_rate is None else numpyro.optim.Adam(learning_rate),
-        static=chosen.options,
-        seed=seed,
-        bug=bug,
-        parts=parts,
-        model_name=chosen.name,
+        optim=None if asked.learning_rate is None else numpyro.optim.Adam(asked.learning_rate),
+        static=model.options,
+        model_name=model.name,
         data_name=data_name,
+        **asked.of_attack(),
     )

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from workbench.cli.shell import DONE, FAILED, add_json, add_settings, number
+from workbench.cli.shell import DONE, FAILED, add_former, add_json, add_settings, number
 from workbench.fitting import sources
 
 __all__ = ["add"]
@@ -41,18 +41,21 @@ def add(commands: Any) -> None:
     audit.add_argument(
         "--trials", type=number, default=10_000, help="runs with and without the canary, for many_runs (default: 10000)"
     )
-    audit.add_argument("--canaries", type=number, default=1000, help="canaries in the run, for one_run (default: 1000)")
+    canaries = audit.add_argument(
+        "--num-canaries", type=number, default=1000, help="canaries in the run, for one_run (default: 1000)"
+    )
+    add_former(audit, "--canaries", canaries)
     audit.add_argument("--confidence", type=number, default=0.95, help="confidence of the lower bound (default: 0.95)")
     audit.add_argument(
         "--parts", nargs="+", metavar="PART",
         help="parts of the audit: attack paths sensitivity arrays accountant resume (default: all)",
     )  # fmt: skip
-    audit.add_argument(
-        "--planted-bug",
-        metavar="BUG",
+    bug = audit.add_argument(
+        "--bug",
         help="break the audited code on purpose: half_noise, no_clipping, realised_size, short_norms, clamped_indices, "
         "shared_key, repeated_noise or lenient_accountant",
     )
+    add_former(audit, "--planted-bug", bug)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -66,9 +69,9 @@ def _audit(arguments: argparse.Namespace) -> int:
         **{name: getattr(arguments, name) for name in _SETTINGS},
         mode=arguments.mode,
         trials=arguments.trials,
-        num_canaries=arguments.canaries,
+        num_canaries=arguments.num_canaries,
         confidence=arguments.confidence,
-        bug=arguments.planted_bug,
+        bug=arguments.bug,
         parts=arguments.parts or PARTS,
     )
     print(json.dumps(result.to_dict()) if arguments.json else result.statement())

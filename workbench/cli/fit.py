@@ -80,10 +80,10 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     _add_run(fit)
     ledger = fit.add_mutually_exclusive_group()
     ledger.add_argument(
-        "--ledger", metavar="FILE", help="ledger in which fits on private records are entered (default: your own)"
+        "--ledger", metavar="FILE", help="ledger in which fits on private records are recorded (default: your own)"
     )
     ledger.add_argument(
-        "--no-ledger", dest="ledger", action="store_const", const=False, help="enter the fit in no ledger; no cap is kept"
+        "--no-ledger", dest="ledger", action="store_const", const=False, help="record the fit in no ledger; no cap is kept"
     )
     fit.add_argument(
         "--no-checkpoint", dest="checkpoint", action="store_false", help="write no checkpoints; the fit cannot be resumed"
@@ -305,7 +305,7 @@ def _say(result: Any, folder: Path | None, run: Path | None, ledger: Any, *, as_
     run = run if result.status == "cancelled" else None
     if as_json:
         answer = {
-            "state": result.status,
+            "status": result.status,
             "message": result.message,
             "guarantee": {**result.guarantee.to_dict(), **result.guarantee.attack_bounds()},
             "metrics": _finite(result.metrics),

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench._csv import inert
-from workbench._validate import ArgumentError
-from workbench.cli.shell import DONE, Parser, add_json, check_out, number, printable, written
+from workbench._validate import ArgumentError, printable
+from workbench.cli.shell import DONE, Parser, add_json, check_out, number, written
 
 if TYPE_CHECKING:
     from workbench.ledger.ledger import BudgetStatus, Ledger, Spend
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
     ledger = commands.add_parser(
         "ledger",
         help="what was spent on which records, and caps on it",
-        description="Every fit on private records is entered in the ledger before its first step. DATASET is a number, a "
+        description="Every fit on private records is recorded in the ledger before its first step. DATASET is a number, a "
         "name, or the beginning of a fingerprint.",
     )
     ledger.set_defaults(run=_ledger)
@@ -119,8 +119,8 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         *(f"Fits on {_called(other)} count too: {_shared(other['how'])}." for other in facts["relatives"]),
     ]
     if fits:
-        header = ("fit", "data", "model", "epsilon", "delta", "steps", "state", "rule", "began", "who", "result")
-        lines += ["", *_table(header, map(_row, fits)), ""]
+        header = ("fit", "data", "model", "epsilon", "delta", "steps", "status", "rule", "began", "who", "result")
+        lines += ["", *_table(header, [_row(spend, status) for spend in status.spends]), ""]
         lines.append("Epsilon and delta are for the steps that count. Until a fit has ended, all its planned steps count.")
     lines += [
         f"Fit {fit['number']} was interrupted at step {fit['reached']:,} or earlier. {_remedy(fit['run'])}"
@@ -327,21 +327,19 @@ def _fit_facts(spend: Spend) -> dict[str, Any]:
     plain = ("number", "key", "dataset", "model", "relation", "planned", "reached", "taken", "rule", "why", "seed")
     return {
         **{name: getattr(spend, name) for name in (*plain, "began", "ended", "who", "run", "result")},
-        "state": spend.status,
+        "status": spend.status,
         "promised_epsilon": spend.guarantee.epsilon,
         "epsilon": 0.0 if part is None else part.epsilon,
         "delta": 0.0 if part is None else part.delta,
     }
 
 
-def _row(fit: Mapping[str, Any]) -> tuple[object, ...]:
-    steps = f"{fit['planned'] if fit['taken'] is None else fit['taken']:,} of {fit['planned']:,}"
-    state = "interrupted" if fit["interrupted"] else fit["state"]
-    rule = f"{fit['rule']}: {fit['why']}" if fit["why"] else fit["rule"]
-    numbers = f"{fit['epsilon']:g}", f"{fit['delta']:g}"
+def _row(spend: Spend, status: BudgetStatus) -> tuple[object, ...]:
+    part = spend.part
+    numbers = ("0", "0") if part is None else (f"{part.epsilon:g}", f"{part.delta:g}")
     return (
-        fit["number"], fit["dataset"], fit["model"], *numbers, steps, state, rule, fit["began"], fit["who"],
-        fit["result"] or "-",
+        spend.number, spend.dataset, spend.model, *numbers, f"{spend.counted:,} of {spend.planned:,}",
+        status.status_of(spend), spend.allowed_by, spend.began, spend.who, spend.result or "-",
     )  # fmt: skip
 
 

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from workbench import __version__, _interrupt
-from workbench._validate import ArgumentError
+from workbench._validate import ArgumentError, printable
 from workbench.cli import account, audit, catalogue, fit, lab, ledger, release, sweep
-from workbench.cli.shell import FAILED, STOPPED, UNUSABLE, Parser, in_options, printable
+from workbench.cli.shell import FAILED, STOPPED, UNUSABLE, Parser, in_options
 
 __all__ = ["main", "parser"]
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench import _interrupt, _validate
+from workbench._former_names import FORMER_NAMES
 from workbench._validate import ArgumentError
 from workbench.fitting.settings import about, default_of
 
 __all__ = [
-    "DONE", "FAILED", "STOPPED", "UNUSABLE", "Parser", "add_json", "add_settings", "bounds", "check_out", "in_options",
-    "model_options", "number", "printable", "schema", "stopped_by_interrupt", "written",
+    "DONE", "FAILED", "STOPPED", "UNUSABLE", "Parser", "add_former", "add_json", "add_settings", "bounds", "check_out",
+    "in_options", "model_options", "number", "schema", "stopped_by_interrupt", "written",
 ]  # fmt: skip
 
 DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, _interrupt.STOPPED  # exit codes
@@ -132,11 +133,6 @@ def check_out(out: str | None) -> None:
         raise ArgumentError("out", out, "cannot write there.")
 
 
-def printable(line: str) -> str:
-    """A line with control characters written out, because a terminal would obey those in the name of a data set."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
-
-
 def written(text: str, out: str | None) -> None:
     """Write ``text`` to a file, or to standard output."""
     if out is None:
@@ -196,10 +192,17 @@ def add_settings(command: argparse.ArgumentParser, names: Iterable[str], **defau
             command.add_argument(option, action=action, default=default, help=words)
         else:
             is_number = setting.range or setting.check is _validate.seed
-            command.add_argument(
+            action = command.add_argument(
                 option, type=number if is_number else str, default=default, required=required, help=words,
                 metavar=setting.symbol.upper() or None,
             )  # fmt: skip
+            for former in (former for former, present in FORMER_NAMES.items() if present == name):
+                add_former(command, f"--{former.replace('_', '-')}", action)
+
+
+def add_former(command: argparse.ArgumentParser, former: str, option: argparse.Action) -> None:
+    """Accept an option by the name that it had in earlier versions, which help does not show."""
+    command.add_argument(former, dest=option.dest, type=option.type or str, default=option.default, help=argparse.SUPPRESS)
 
 
 def add_json(command: argparse.ArgumentParser) -> None:

@@ -77,7 +77,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         prepared = sweeping.prepare(**plan, store=store)
         for caution in prepared.cautions:
             print(f"workbench sweep: warning: {caution}", file=sys.stderr)
-        known = [row["state"] for row in store.rows(list(prepared.cells))]
+        known = [row["status"] for row in store.rows(list(prepared.cells))]
         counts = {"planned": len(prepared.cells), "stored": known.count("done")}
         if arguments.dry_run:
             _say(prepared.result(), counts, prepared, as_json=arguments.json)
@@ -150,7 +150,7 @@ def _accepted(prepared: PreparedSweep, total_epsilon: float | None, *, is_kept: 
 
 def _exit_code(result: SweepResult) -> int:
     if result.status == "done":
-        return DONE if (result.table["state"] == "done").all() else FAILED
+        return DONE if (result.table["status"] == "done").all() else FAILED
     return STOPPED if result.status == "stopped" else FAILED
 
 
@@ -180,13 +180,13 @@ def _say(result: SweepResult, counts: Mapping[str, int], prepared: PreparedSweep
         print(f"{counts['planned']} fits: {stored} in the store, {to_run} to run, {unusable} that cannot be run.")
     else:
         _print_metrics(result, prepared.grid)
-        states = result.table["state"]
-        print(f"{(states == 'done').sum()} of {counts['planned']} fits are done. {result.message}".rstrip())
-    others = [(row["state"], row["message"]) for row in result.table.to_dict("records") if row["state"] != "done"]
+        statuses = result.table["status"]
+        print(f"{(statuses == 'done').sum()} of {counts['planned']} fits are done. {result.message}".rstrip())
+    others = [(row["status"], row["message"]) for row in result.table.to_dict("records") if row["status"] != "done"]
     if result.status == "planned":
-        others = [(row["state"], row["message"]) for row in prepared.refused]
-    for (state, message), count in Counter(others).items():
-        print(f"{count} {state}: {message}")
+        others = [(row["status"], row["message"]) for row in prepared.refused]
+    for (status, message), count in Counter(others).items():
+        print(f"{count} {status}: {message}")
     print(result.statement)
 
 
@@ -194,7 +194,7 @@ def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
     table = result.table.replace([math.inf, -math.inf], math.nan)
     total = None if result.total is None else dataclasses.asdict(result.total)
     return {
-        "state": result.status,
+        "status": result.status,
         "message": result.message,
         "statement": result.statement,
         "total": total and {name: None if value == math.inf else value for name, value in total.items()},
@@ -205,7 +205,7 @@ def _answer(result: SweepResult, counts: Mapping[str, int]) -> dict[str, Any]:
 
 def _print_metrics(result: SweepResult, grid: Grid) -> None:
     """Print mean and deviation of the first metric over fits that differ only in randomness."""
-    table = result.table[lambda table: table["state"] == "done"]
+    table = result.table[lambda table: table["status"] == "done"]
     if not result.metrics:
         if len(table):
             print("No held-out metrics: the evaluation records are private (evaluate_private: outside the guarantee).\n")

@@ -1,4 +1,4 @@
-"""One fit from request to result: settings, run, checkpoints and ledger entry."""
+"""One fit from request to result: settings, run, checkpoints and what it spends."""
 
 from __future__ import annotations
 

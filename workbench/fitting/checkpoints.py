@@ -7,7 +7,7 @@ kept. After all steps the released parameters replace them, without the key.
 *Noise is never added to other data.* The noise of a step follows from the run's key and the step's number alone, and steps
 between the last checkpoint and a crash may have been seen. Repeating them bit for bit shows nothing new, but adding the same
 noise to other sums would: their difference shows what the noise hides. So a run is resumed only with the same records (by
-their keyed fingerprint), the same plan and the same program on the same kind of machine (``plan_digest``), and after a crash
+their keyed fingerprint), the same plan and the same program on the same kind of machine (``fit_digest``), and after a crash
 only on a processor that repeats exactly. After a stop no step is repeated.
 
 Files are sealed with this user's secret key. A file that was edited is not opened, so what a file says can be trusted.
@@ -44,7 +44,7 @@ from workbench.ledger.fingerprint import key_file, secret_key
 from workbench.privacy.plan import PrivacyPlan
 
 __all__ = [
-    "Checkpoint", "Checkpoints", "forget", "holds_fit", "holds_key", "is_running", "new_folder", "newest", "plan_digest",
+    "Checkpoint", "Checkpoints", "fit_digest", "forget", "holds_fit", "holds_key", "is_running", "new_folder", "newest",
     "repeats_exactly", "runs", "saved_runs", "spend_of",
 ]  # fmt: skip
 
@@ -70,7 +70,7 @@ def runs() -> Path:
 # ---- what a checkpoint belongs to ---------------------------------------------------------------------------------------
 
 
-def plan_digest(spec: FitSpec, plan: PrivacyPlan, noise_size: int, program: str, start: DPVIState) -> str:
+def fit_digest(spec: FitSpec, plan: PrivacyPlan, noise_size: int, program: str, start: DPVIState) -> str:
     """32 hexadecimal digits, equal for fits that give the same numbers bit for bit from the same key and records.
 
     It covers the program, which results from model, guide, optimiser and sampler with every constant that they read; the

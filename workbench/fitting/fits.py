@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import _compiled, _validate
-from workbench.fitting.prepared import PreparedFit, Program
+from workbench.fitting.prepared import CompiledFunctions, PreparedFit
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import LedgerSettings, setting, takes
 from workbench.fitting.spec import FitRequest, resolve
@@ -75,7 +75,7 @@ def prepare(asked: _Prepared) -> PreparedFit:
         origin=asked.origin,
     )
     plan.truncation_delta(step.noise_size)  # refuses what the noise cannot promise, before it is drawn
-    return PreparedFit(spec, plan, step, state, key, run_log, Program(step, spec.model, spec.data.num_evaluation))
+    return PreparedFit(spec, plan, step, state, key, run_log, CompiledFunctions(step, spec.model, spec.data.num_evaluation))
 
 
 @takes(_Fitted)

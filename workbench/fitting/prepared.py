@@ -17,7 +17,7 @@ import numpy as np
 from workbench import _compiled, _validate
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.fitting.checkpoints import Checkpoint, plan_digest
+from workbench.fitting.checkpoints import Checkpoint, fit_digest
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
@@ -36,7 +36,7 @@ from workbench.results import FitResult, HistoryPoint
 __all__ = ["PreparedFit", "by_name"]
 
 
-class Program:
+class CompiledFunctions:
     """The compiled functions that fits of one program share. The fit that needs one first compiles it.
 
     ``steps`` come from ``compiling.compile_ahead``; they are None until the holder of ``lock`` compiles them.
@@ -77,7 +77,7 @@ class PreparedFit:
     state: DPVIState
     key: jax.Array
     run_log: RunLog
-    _program: Program
+    _functions: CompiledFunctions
     _last: Snapshot | None = None
     _end: DPVIState | None = None
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
@@ -138,7 +138,7 @@ class PreparedFit:
         key = evaluation_key(self.key)
         records = tuple(jax.device_put(array, self.device) for array in self.data.evaluation)
         target = np.asarray(self.data.evaluation[-1])
-        compute = self._program.compute
+        compute = self._functions.compute
         return lambda params: metrics_of(self.model, target, compute(params, records, key))
 
     @functools.cached_property
@@ -153,27 +153,27 @@ class PreparedFit:
 
         No step is taken and no privacy is spent: only the shapes of records are used. A second thread that calls it waits.
         """
-        program = self._program
-        with program.lock:
-            if program.steps is not None:
+        functions = self._functions
+        with functions.lock:
+            if functions.steps is not None:
                 return
             records, state = self.on_device
-            compiled = compile_ahead(self.step, self.hyper, state, records, self.privacy.iterations, self._kept)
+            steps = compile_ahead(self.step, self.hyper, state, records, self.privacy.iterations, self._kept)
             if self.evaluator is not None:
                 with contextlib.suppress(Exception):  # ``run`` reports a score that fails, and continues without it
                     self.evaluator(self.step.unconstrained(state, self.spec.averages))
-            compiled.compiled.result()
-            program.steps = compiled
+            steps.compilation.result()
+            functions.steps = steps
 
     def share(self, other: PreparedFit) -> None:
-        """Use the compiled program of ``other``, if one program serves both. Call it before anything is compiled.
+        """Use the compiled functions of ``other``, if one program serves both. Call it before anything is compiled.
 
         One program serves fits that differ only in epsilon, delta, C, learning rate or randomness.
         """
-        same = self.spec.program(self.plan) == other.spec.program(other.plan)
+        same = self.spec.program_key(self.plan) == other.spec.program_key(other.plan)
         constants = self.spec.constants
         if same and all(np.array_equal(value, constants[name]) for name, value in other.spec.constants.items()):
-            self._program = other._program
+            self._functions = other._functions
 
     def again(self) -> PreparedFit:
         """Prepare another fit of the same plan, with new randomness (a seed gives the same) and everything compiled.
@@ -261,10 +261,10 @@ class PreparedFit:
 
     def _compiling(self) -> Compiling:
         """The steps, whose compilation has begun."""
-        if self._program.steps is None:
+        if self._functions.steps is None:
             records, start = self.on_device
-            self._program.steps = compile_ahead(self.step, self.hyper, start, records, self.privacy.iterations, self._kept)
-        return self._program.steps
+            self._functions.steps = compile_ahead(self.step, self.hyper, start, records, self.privacy.iterations, self._kept)
+        return self._functions.steps
 
     def _digest(self, *, to_run: bool = True) -> str:
         """The digest of everything that decides the result except records and a secret key.
@@ -278,7 +278,7 @@ class PreparedFit:
             steps = self._compiling().lowered.result()
         else:
             steps = lower(self.step, self.hyper, start, records, interval_of(self.privacy.iterations))
-        return plan_digest(self.spec, self.plan, self.step.noise_size, steps.digest, self.state)
+        return fit_digest(self.spec, self.plan, self.step.noise_size, steps.digest, self.state)
 
     def _progress(self) -> dict[str, Any]:
         """What checkpoints say about the run so far, with the label of its metrics."""
@@ -307,7 +307,7 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run already: prepare another one.")
-        self.run_log.adopt(checkpoint, functools.partial(self._digest, to_run=not checkpoint.is_finished))
+        self.run_log.continue_from(checkpoint, functools.partial(self._digest, to_run=not checkpoint.is_finished))
         facts = checkpoint.facts
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
@@ -369,7 +369,7 @@ class PreparedFit:
                 params=jax.tree.map(np.asarray, self.step.get_params(self._end)),
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
-        latents = self._program.draw(last.params, self.key, self.settings.draws)
+        latents = self._functions.draw(last.params, self.key, self.settings.draws)
         return FitResult(
             status=last.status,
             message=last.message,

@@ -11,6 +11,7 @@ from typing import Any
 from workbench import _validate
 from workbench import data as data_room
 from workbench import models as models_room
+from workbench._former_names import with_present_names
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.fitting import checkpoints, fits
@@ -21,7 +22,6 @@ from workbench.ledger.budget import Spend
 from workbench.ledger.ledger import Ledger
 from workbench.models import Model
 from workbench.results import FitResult
-from workbench.results.loading import with_present_names
 
 __all__ = ["SavedRun", "forget", "prepare", "resume", "saved_runs", "unusable_runs"]
 
@@ -80,7 +80,7 @@ def forget(path: str | Path) -> Spend | None:
     The ledger then charges the fit only the steps that it may have taken, instead of all planned steps.
 
     :param path: the run's folder.
-    :return: the fit's entry in the ledger; None if it has none.
+    :return: what the ledger has of the fit; None if it is in no ledger.
     :raises ArgumentError: naming ``path``, if it is no such folder, or the fit is running.
     :raises LedgerError: if its ledger cannot be used; nothing is deleted then.
     """
@@ -88,11 +88,11 @@ def forget(path: str | Path) -> Spend | None:
     if not checkpoints.holds_key(folder):
         raise ArgumentError("path", str(path), "must be the folder of a fit with checkpoints that hold a key.")
     spend = None
-    entered = checkpoints.spend_of(folder)
-    if entered is None and checkpoints.is_running(folder):
+    recorded = checkpoints.spend_of(folder)
+    if recorded is None and checkpoints.is_running(folder):
         raise ArgumentError("path", str(path), "belongs to a fit that is running: stop it or end its process first.")
-    if entered is not None:
-        ledger, key = Ledger(entered[0]), entered[1]
+    if recorded is not None:
+        ledger, key = Ledger(recorded[0]), recorded[1]
         ledger.recover([key])
         spend = ledger.spend(key)
         if spend is not None and spend.status == "reserved":

@@ -1,4 +1,4 @@
-"""What is written about one fit while it runs: its entry in the ledger, and checkpoints to resume from."""
+"""What is written about one fit while it runs: what it spends, in the ledger, and checkpoints to resume from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["RunLog"]
 
 
 class RunLog:
-    """The ledger entry and the checkpoints of one fit.
+    """What is written about one fit: what it spends, in the ledger, and its checkpoints.
 
     :param spec: what is fitted.
     :param plan: its sampler and noise.
@@ -57,7 +57,7 @@ class RunLog:
         self._spec, self._plan = spec, plan
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
-        self._digest = ""  # of the plan (``checkpoints.plan_digest``), once ``begin`` or ``adopt`` was called
+        self._digest = ""  # of the plan (``checkpoints.fit_digest``), once ``begin`` or ``continue_from`` was called
         book = ledger_for(spec.source, ledger)
         self._again = functools.partial(
             RunLog, spec, plan, noise_size, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
@@ -67,7 +67,7 @@ class RunLog:
             lambda: id_of(spec.source),
             lambda: [spec.guarantee(plan, plan.settings.iterations, noise_size)],
             model=spec.model.name,
-            plan=self._entered_plan,
+            plan=self._digest_in_ledger,
             seed=plan.settings.seed,
             over_cap=over_cap,
             run=self._folder if checkpoint else None,
@@ -77,7 +77,7 @@ class RunLog:
         """A fresh log for another run of the same plan."""
         return self._again()
 
-    def _entered_plan(self) -> str:
+    def _digest_in_ledger(self) -> str:
         """The plan's digest in the ledger, by which fits of one plan and seed count once where they repeat exactly."""
         return self._digest if repeats_exactly(self._spec.device) else f"{self._digest} {uuid.uuid4().hex}"
 
@@ -112,7 +112,7 @@ class RunLog:
                 self._digest = digest()
             except ArgumentError:  # without the key file there is no digest; a random one never matches another plan's
                 self._digest = uuid.uuid4().hex
-        self.reservation.begin()
+        self.reservation.reserve()
         if self._keeper is None and self._checkpoint:
             key = self.reservation.keys[0] if self.reservation.keys else None
             iterations = self._plan.settings.iterations
@@ -197,7 +197,7 @@ class RunLog:
                 self._keeper.write(state, int(state.step), progress)
         except (OSError, ArgumentError) as error:
             problems.append(str(error))
-        problems.append(self.reservation.end(taken))
+        problems.append(self.reservation.settle(taken))
         spec = self._spec
         is_secret = spec.privacy.seed is None and not spec.source.is_public
         if is_secret and self.folder is not None and params is None and checkpoints.holds_key(self.folder):
@@ -206,7 +206,7 @@ class RunLog:
             )
         return " ".join(problem for problem in problems if problem)
 
-    def adopt(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> None:
+    def continue_from(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> None:
         """Continue the run of ``checkpoint``.
 
         :param digest: as for ``begin``.
@@ -218,7 +218,7 @@ class RunLog:
         if checkpoint.is_finished:
             checkpoints.forget(checkpoint.path.parent)  # the process may have been killed after the release was written
         if facts["spend"] is not None:
-            self.reservation.adopt(facts["spend"], facts["step"] if checkpoint.is_finished else None)
+            self.reservation.continue_fit(facts["spend"], facts["step"] if checkpoint.is_finished else None)
         self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.reservation.mark)
 
     def _mismatch(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> str:

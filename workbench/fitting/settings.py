@@ -19,10 +19,11 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
 
 from workbench import _validate
+from workbench._limits import MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
 
 __all__ = [
-    "LedgerSettings", "Setting", "Settings", "Shared", "about", "default_of", "described", "names", "problems_of", "setting",
-    "takes",
+    "LedgerSettings", "Setting", "Settings", "Shared", "about", "check_all", "default_of", "described", "names",
+    "problems_of", "setting", "takes",
 ]  # fmt: skip
 
 Check = Callable[[str, Any], Any]  # of an argument's name and its value; returns the value as it is used
@@ -43,7 +44,7 @@ class Setting:
     :param help: what it is, as a phrase without a full stop.
     :param check: returns a value as it is used, or raises ``ArgumentError``. It is not asked about None where that is the
         default.
-    :param rule: what is used where the value is left out, in words.
+    :param otherwise: what is used where the value is left out, in words.
     :param unit: of the value.
     :param symbol: by which formulas call it.
     :param changes_guarantee: whether the privacy guarantee depends on it; all others change at most the result.
@@ -53,7 +54,7 @@ class Setting:
 
     help: str
     check: Check | None = None
-    rule: str = ""
+    otherwise: str = ""
     unit: str = ""
     symbol: str = ""
     changes_guarantee: bool = False
@@ -69,7 +70,7 @@ class Setting:
     def phrase(self, default: Any = None) -> str:
         """Help, range and default in one phrase. :param default: None or False where there is nothing to say about it."""
         parts = [self.help, f"; {self.range}" if self.range else ""]
-        words = self.rule if default is None or default is False else str(default)
+        words = self.otherwise if default is None or default is False else str(default)
         return "".join([*parts, f" (default: {words})" if words else ""])
 
 
@@ -133,11 +134,12 @@ class Shared:
 
     delta: float | None = setting(
         None, "allowance for outcomes that reveal more than a factor of e^epsilon", _number(above=0, below=1),
-        rule="the largest power of ten below 1/N", unit="probability", changes_guarantee=True,
+        otherwise="the largest power of ten below 1/N", unit="probability", changes_guarantee=True,
     )  # fmt: skip
     relation: str | None = setting(
         None, "neighbouring relation of the guarantee: add_or_remove_one (poisson), replace_one (the other samplers) or "
-        "replace_special (shuffle only)", _one_of("privacy.steps:SENSITIVITY"), rule="the sampler's", changes_guarantee=True,
+        "replace_special (shuffle only)", _one_of("privacy.steps:SENSITIVITY"), otherwise="the sampler's",
+        changes_guarantee=True,
     )  # fmt: skip
     clipping: str = setting(
         "flat", "how a record's gradient is brought to norm C: flat cuts longer ones, automatic scales all to nearly C, "
@@ -146,20 +148,23 @@ class Shared:
     )  # fmt: skip
     average: bool | None = setting(
         None, "return the mean of the iterates of the run's second half instead of the last one; costs no privacy",
-        _validate.flag, rule="the model's advice, else yes",
+        _validate.flag, otherwise="the model's advice, else yes",
     )  # fmt: skip
     strategy: str = setting(
         "auto", "how clipped sums are computed: auto, bookkeeping, vmap or loop; changes speed and memory only", _strategy
     )
     microbatch_size: int | None = setting(
         None, "records held in memory at once; larger minibatches are summed in parts", _whole(at_least=1), unit="records",
-        rule="what a minibatch rarely exceeds",
+        otherwise="what a minibatch rarely exceeds",
     )  # fmt: skip
     evaluate_private: bool = setting(
         False, "also compute metrics on private evaluation records, outside the guarantee", _validate.flag
     )
     device: Any = setting(
-        None, "where to run: cpu, gpu or gpu:1", _accepted_by("fitting.devices:check_device"), rule="JAX's first device"
+        None,
+        "where to run: cpu, gpu or gpu:1",
+        _accepted_by("fitting.devices:check_device"),
+        otherwise="JAX's first device",
     )
 
     def __post_init__(self) -> None:
@@ -167,10 +172,7 @@ class Shared:
 
         :raises ArgumentError: naming the argument and its value.
         """
-        for each in fields(self):
-            check, value = _about(each).check, getattr(self, each.name)
-            if check is not None and not (value is None and each.default is None):
-                object.__setattr__(self, each.name, check(each.name, value))
+        check_all(self)
 
     def passed_to(self, table: Callable[..., Any]) -> dict[str, Any]:
         """The given arguments that ``table`` has too."""
@@ -183,15 +185,15 @@ class Settings(Shared):
     """The settings of one fit. None stands for a value that is left out: ``resolve`` chooses it if it has a default rule."""
 
     epsilon: float = field(
-        metadata=described("privacy loss of the whole run", _number(above=0, at_most=100), changes_guarantee=True)
+        metadata=described("privacy loss of the whole run", _number(above=0, at_most=MAX_EPSILON), changes_guarantee=True)
     )
     iterations: int | None = setting(
-        None, "number of planned steps T; the noise is calibrated to all of them", _whole(at_least=1, at_most=2**31 - 1),
-        rule="the model's advice, else 100 times the cube root of N", unit="steps", symbol="T", changes_guarantee=True,
+        None, "number of planned steps T; the noise is calibrated to all of them", _whole(at_least=1, at_most=MOST_STEPS),
+        otherwise="the model's advice, else 100 times the cube root of N", unit="steps", symbol="T", changes_guarantee=True,
     )  # fmt: skip
     sampling_rate: float | None = setting(
         None, "probability q with which a record enters a step", _number(above=0, at_most=1),
-        rule="the model's advice, else 0.1, but no more than 1000 records", unit="probability", symbol="q",
+        otherwise="the model's advice, else 0.1, but no more than 1000 records", unit="probability", symbol="q",
         changes_guarantee=True,
     )  # fmt: skip
     batch_size: int | None = setting(
@@ -203,25 +205,25 @@ class Settings(Shared):
         changes_guarantee=True,
     )  # fmt: skip
     clip: float | None = setting(
-        None, "clipping norm C, the largest norm of one record's gradient", _number(at_least=1e-12),
-        rule="the model's advice, else 1", symbol="C", changes_guarantee=True,
+        None, "clipping norm C, the largest norm of one record's gradient", _number(at_least=SMALLEST_CLIP),
+        otherwise="the model's advice, else 1", symbol="C", changes_guarantee=True,
     )  # fmt: skip
     num_records: int | None = setting(
-        None, "number of training records N as publicly declared", _whole(at_least=2, at_most=2**30 - 1), unit="records",
-        rule="the exact number", symbol="N", changes_guarantee=True,
+        None, "number of training records N as publicly declared", _whole(at_least=2, at_most=MOST_RECORDS), unit="records",
+        otherwise="the exact number", symbol="N", changes_guarantee=True,
     )  # fmt: skip
     seed: int | None = setting(
         None, "seed of a reproducible run, whose noise can be predicted by anyone who knows it", _validate.seed,
-        rule="secret randomness", changes_guarantee=True,
+        otherwise="secret randomness", changes_guarantee=True,
     )  # fmt: skip
     estimator: str = setting(
         "aligned", "gradient estimator: aligned, or vanilla for comparison", _one_of("inference.estimators:ESTIMATORS")
     )
     learning_rate: float | None = setting(
-        None, "learning rate of Adam", _number(above=0), rule="the model's advice, else 1 / sqrt(T)"
+        None, "learning rate of Adam", _number(above=0), otherwise="the model's advice, else 1 / sqrt(T)"
     )
     optimizer: Any = setting(
-        None, "optimiser of numpyro.optim or optax", _accepted_by("inference._optimizers:check_optimizer"), rule="Adam",
+        None, "optimiser of numpyro.optim or optax", _accepted_by("inference._optimizers:check_optimizer"), otherwise="Adam",
         is_text=False,
     )  # fmt: skip
     draws: int = setting(1000, "number of posterior draws to keep", _whole(at_least=2, at_most=_MOST_DRAWS), unit="draws")
@@ -241,12 +243,12 @@ class Settings(Shared):
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerSettings:
-    """Where fits on private records are entered."""
+    """Where fits on private records are recorded."""
 
     ledger: Any = setting(
         None,
-        "ledger in which fits on private records are entered: a path or a ``Ledger``, or False for none",
-        rule="your own",
+        "ledger in which fits on private records are recorded: a path or a ``Ledger``, or False for none",
+        otherwise="your own",
     )
     over_cap: str | None = setting(None, "reason to exceed the cap on what may be spent on the records; the ledger keeps it")
 
@@ -289,6 +291,17 @@ def problems_of(values: Mapping[str, Any]) -> dict[str, str]:
         except _validate.ArgumentError as error:
             found["relation"] = error.expectation
     return found
+
+
+def check_all(table: Any) -> None:
+    """Check every value of a new, frozen table of settings, and give it the form in which it is used.
+
+    :raises ArgumentError: naming the argument and its value.
+    """
+    for each in fields(table):
+        check, value = _about(each).check, getattr(table, each.name)
+        if check is not None and not (value is None and each.default is None):
+            object.__setattr__(table, each.name, check(each.name, value))
 
 
 def takes(arguments: Callable[P, S]) -> Callable[[Callable[[S], R]], Callable[P, R]]:

@@ -130,7 +130,7 @@ class FitSpec:
         values = {name: getattr(self.settings, name) for name in shown}
         return {**values, "device": f"{self.settings.device} ({self.device.device_kind})"}
 
-    def program(self, plan: PrivacyPlan) -> Hashable:
+    def program_key(self, plan: PrivacyPlan) -> Hashable:
         """Equal for fits whose steps are one compiled program with other ``inference.step.Hyperparameters``.
 
         Of arrays among the constants only the shapes count.

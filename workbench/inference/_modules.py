@@ -17,11 +17,19 @@ import jax
 from numpyro.contrib.module import eqx_module, nnx_module
 from numpyro.primitives import Messenger
 
+from workbench._validate import in_one_line
+
 __all__ = ["NetworkWatch", "PrivacyModelError"]
 
 
 class PrivacyModelError(ValueError):
-    """The model or guide cannot be fitted privately; the message names the site and says why."""
+    """The model or guide cannot be fitted privately; the message names the site and says why.
+
+    :param message: may quote names of any length and with any characters, and is shown by a terminal.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(in_one_line(message))
 
 
 _INSTEAD_OF_STATISTICS = "Use GroupNorm or LayerNorm, which normalise within one record."

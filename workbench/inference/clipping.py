@@ -15,17 +15,15 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from workbench import _validate
+from workbench._limits import SMALLEST_CLIP
 from workbench.inference import _factors, bookkeeping
 from workbench.inference._separation import require_separate
 from workbench.inference.bookkeeping import LeafRule
 from workbench.noise.mechanism import CLIPPINGS
 
-__all__ = ["SMALLEST_CLIP", "STRATEGIES", "Explanation", "check_clipping", "clipped_sum", "clipped_sum_in_parts"]
+__all__ = ["STRATEGIES", "Explanation", "check_clipping", "clipped_sum", "clipped_sum_in_parts"]
 
 Loss = Callable[[Any, Any], jax.Array]
-
-# squares of float32 below 1e-19 underflow, so a norm may be too small by about that much, and C must be far above it
-SMALLEST_CLIP = 1e-12
 
 # float32 rounding of norm, factor and product stays under this, so that a clipped gradient never exceeds C
 _SAFETY = np.float32(1 - 4e-6)

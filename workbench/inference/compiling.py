@@ -87,7 +87,7 @@ class Compiling(NamedTuple):
     """Steps that are being compiled; both futures fail as the model does."""
 
     lowered: Future[Lowered]
-    compiled: Future[Compilation]
+    compilation: Future[Compilation]
 
 
 def compiler_options(platform: str, noise_size: int, level: int = 1) -> dict[str, Any]:

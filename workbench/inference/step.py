@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
+from workbench._limits import SMALLEST_CLIP
 from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer
-from workbench.inference.clipping import SMALLEST_CLIP, clipped_sum_in_parts
+from workbench.inference.clipping import clipped_sum_in_parts
 from workbench.inference.estimators import Estimator, RecordLoss
 from workbench.inference.record_model import Record, RecordModel
 from workbench.noise import _key_use

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from workbench import _validate
+from workbench._limits import MOST_STEPS
 from workbench.inference import training
 from workbench.inference._optimizers import check_optimizer
 from workbench.inference.assemble import assemble
@@ -255,7 +256,7 @@ class DPVI:
         """
         from tqdm import tqdm
 
-        num_steps = _validate.integer("num_steps", num_steps, at_least=1, at_most=2**31 - 1)
+        num_steps = _validate.integer("num_steps", num_steps, at_least=1, at_most=MOST_STEPS)
         progress_bar = _validate.flag("progress_bar", progress_bar)
         if init_state is None:
             init_state = self._init(key, records, init_params, num_steps, kwargs)

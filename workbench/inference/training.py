@@ -184,7 +184,7 @@ def run(
     try:
         shown.measure(state)
         yield shown.snapshot("running")
-        chunk, shown.compile_seconds = compiling.compiled.result()
+        chunk, shown.compile_seconds = compiling.compilation.result()
         while shown.step < steps:
             if stop():
                 status = "cancelled"

@@ -117,12 +117,7 @@ class LedgerFile:
                         yield database
         except LedgerError:
             raise
-        except (
-            OSError,
-            sqlite3.Error,
-            UnicodeDecodeError,
-            DamageError,
-        ) as error:  # SQLite may quote damaged text
+        except (OSError, sqlite3.Error, UnicodeDecodeError, DamageError) as error:  # SQLite may quote damaged text
             raise self.error(error) from error
 
     def _check_size(self) -> None:
@@ -244,7 +239,7 @@ class LedgerFile:
         return LedgerFileError(
             self.path,
             f"its key, {self.key_path.name} beside it, {problem}. Without the key no records are recognised, so no fit is "
-            "entered.",
+            "recorded.",
             code="key",
             remedy="Put the key there from where the ledger was, or from a copy, readable for everybody who uses the "
             "ledger. If it is lost: workbench ledger new-key.",

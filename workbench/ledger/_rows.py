@@ -7,7 +7,7 @@ import getpass
 import json
 import platform
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from workbench.ledger._errors import DamageError
@@ -18,8 +18,8 @@ from workbench.privacy import _events
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
-    "Known", "enter", "entries", "event", "links", "number_of", "number_of_fit", "relatives_of", "rule_of", "separated_from",
-    "spends", "user",
+    "Known", "enter", "entries", "event", "links", "number_of", "number_of_fit", "present", "relatives_of", "rule_of",
+    "separated_from", "spends", "user",
 ]  # fmt: skip
 
 
@@ -130,10 +130,13 @@ def spends(database: sqlite3.Connection) -> list[Spend]:
     found = []
     for row in database.execute("SELECT * FROM spends ORDER BY number"):
         fit = Guarantee.from_dict(json.loads(row["guarantee"]))
-        values: dict[str, Any] = dict(row)
-        values["status"] = values.pop("state")  # the file keeps the column's first name
-        found.append(Spend(**{**values, "event": event(fit), "guarantee": fit}))
+        found.append(Spend(**{**present(dict(row)), "event": event(fit), "guarantee": fit}))
     return found
+
+
+def present(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table of fits by present names: the file keeps the first name of the column ``status``."""
+    return {"status" if name == "state" else name: value for name, value in row.items()}
 
 
 def event(fit: Guarantee) -> dict[str, Any]:

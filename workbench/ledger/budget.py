@@ -14,10 +14,11 @@ from workbench.ledger.composition import TotalPrivacy, total
 from workbench.ledger.renyi_filter import Cap, taken_part
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "BudgetStatus", "CapError", "Entry", "Spend"]
+__all__ = ["FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "RULES", "BudgetStatus", "CapError", "Entry", "Spend"]
 
-# rules that allow a fit
+# rules that allow a fit, as the file has them, and in words
 NO_CAP, FILTER, PLAN, OVERRIDE = "no cap", "filter", "plan", "override"
+RULES = {NO_CAP: "no cap", FILTER: "within the cap", PLAN: "within the cap, as the first plan", OVERRIDE: "over the cap"}
 
 NOT_COMPARED = "another key"  # how data sets are related if nobody can tell whether they share records
 
@@ -98,6 +99,11 @@ class Spend:
     result: str | None
 
     @property
+    def allowed_by(self) -> str:
+        """The rule that allowed it, in words, with the reason to override a cap."""
+        return RULES[self.rule] + (f": {self.why}" if self.why else "")
+
+    @property
     def counted(self) -> int:
         """Steps that count: all planned steps until it is known how many were taken."""
         return self.planned if self.taken is None else self.taken
@@ -149,6 +155,10 @@ class BudgetStatus:
     def reserved(self) -> tuple[Spend, ...]:
         """Fits that have not ended, or whose end is unknown."""
         return tuple(spend for spend in self.spends if spend.status == "reserved")
+
+    def status_of(self, spend: Spend) -> str:
+        """The status of one of ``spends``, which is "interrupted" while it is reserved for a process that has ended."""
+        return "interrupted" if spend.number in self.interrupted else spend.status
 
     @functools.cached_property
     def repeated_seeds(self) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from scipy.special import ndtr
 
 from workbench import _validate
+from workbench._limits import MOST_RECORDS
 from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
@@ -42,7 +43,6 @@ from workbench.sampling.poisson import overflow_capacity
 __all__ = ["TotalPrivacy", "implementation_delta", "total"]
 
 _ROUNDING_SHARE = 1e-3  # of delta, for the largest losses of the fits whose samplers round
-_MOST_RECORDS = 2**30 - 1  # a sampler draws from at most these
 _LOG_OVERFLOW = -1000.0  # no plan asks for a rarer overflow
 _LARGEST_EXPONENT = 700.0
 _LAST_BITS = 1 + 1e-12  # the rounding error of a sum of deltas
@@ -185,7 +185,7 @@ def _rounding(fit: Guarantee, share: float, changes: int) -> float:
     """What the sampler's rounding adds to the fit's delta at every epsilon. :param share: delta of its largest losses."""
     failure = _failure(fit)
     if fit.sampler == "poisson":
-        failure = min(failure, fit.steps * _poisson_rounding(fit.sampling_rate, max(fit.num_records, _MOST_RECORDS)))
+        failure = min(failure, fit.steps * _poisson_rounding(fit.sampling_rate, max(fit.num_records, MOST_RECORDS)))
     if failure == 0:
         return 0.0
     largest = _ideal_epsilon((fit.accounted(),), share, changes, coarse=True)
@@ -199,4 +199,4 @@ def _poisson_rounding(sampling_rate: float, num_records: int) -> float:
     The guarantee's N alone is not enough: there may be more records than were declared.
     """
     capacity = overflow_capacity(num_records, sampling_rate, _LOG_OVERFLOW)
-    return PoissonSampler(_MOST_RECORDS, sampling_rate, capacity).total_variation
+    return PoissonSampler(MOST_RECORDS, sampling_rate, capacity).total_variation

@@ -76,9 +76,7 @@ class Ledger:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = (default_path() if path is None else Path(path).expanduser()).absolute()
-        if self.path.is_symlink() and os.path.exists(
-            self.path
-        ):  # the key and the other files are beside the file itself, not beside the link
+        if self.path.is_symlink() and self.path.exists():  # the other files are beside the file itself, not beside the link
             self.path = Path(os.path.realpath(self.path))
         self._file = LedgerFile(self.path)
 
@@ -229,7 +227,7 @@ class Ledger:
         return next((spend for spend in self.spends() if spend.key == key), None)
 
     def export(self) -> dict[str, Any]:
-        """Everything but sketches, JSON-ready: the tables of the file, with the names of its columns."""
+        """Everything but sketches, JSON-ready: the tables of the file."""
         if not self.exists():
             return {"datasets": [], "relatives": [], "caps": [], "spends": []}
         with self._file.open(write=False) as database:
@@ -239,9 +237,9 @@ class Ledger:
             }
         for row in tables["datasets"]:
             del row["sketch"]
-        for row in tables["spends"]:
+        for number, row in enumerate(tables["spends"]):
             fit = Guarantee.from_dict(json.loads(row["guarantee"]))
-            row["guarantee"], row["event"] = fit.to_dict(), _rows.event(fit)
+            tables["spends"][number] = _rows.present(row) | {"guarantee": fit.to_dict(), "event": _rows.event(fit)}
         return tables
 
     # ---- spending -------------------------------------------------------------------------------------------------------

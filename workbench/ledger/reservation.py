@@ -1,4 +1,4 @@
-"""A fit's entry in the ledger: it reserves all planned steps before the first, and settles to those taken at the end."""
+"""What fits spend, in the ledger: all planned steps are reserved before the first, and settled to those taken at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_ledger(ledger: Any) -> None:
 
 
 def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
-    """The ledger that a fit of ``dataset`` is entered in; None for public records and for ``ledger=False``.
+    """The ledger that a fit of ``dataset`` is recorded in; None for public records and for ``ledger=False``.
 
     :param ledger: None for the user's own; a path or a ``Ledger``; False for none.
     :raises ArgumentError: naming ``ledger``.
@@ -55,7 +55,7 @@ def ledger_for(dataset: Dataset, ledger: Any) -> Ledger | None:
 class Reservation:
     """What fits that were planned together spend on the same records.
 
-    :param ledger: None to enter nothing, as for public records.
+    :param ledger: None to record nothing, as for public records.
     :param dataset: ``dataset()`` is the id of the data set. :param fits: ``fits()`` are guarantees for all planned steps.
     :param plan: ``plan()`` is their digest. Each of the three is called only when it is needed. ``Ledger.reserve`` describes
         the other arguments.
@@ -82,7 +82,7 @@ class Reservation:
         self._details: dict[str, Any] = {"model": model, "seed": seed, "run": run, "over_cap": over_cap}
         self._held: set[str] = set()  # keys of fits that are reserved by this object
 
-    def begin(self, keys: Iterable[str] | None = None) -> None:
+    def reserve(self, keys: Iterable[str] | None = None) -> None:
         """Reserve all planned steps. On later calls, reserve the rest of fits that have ended.
 
         :param keys: of the fits that continue, by default all.
@@ -99,15 +99,15 @@ class Reservation:
             self.ledger.resume(key, self._over_cap, held=key in self._held)
             self._held.add(key)
 
-    def adopt(self, key: str, taken: int | None = None) -> None:
-        """Continue a fit that is already in the ledger; ``begin`` then reserves the rest of it.
+    def continue_fit(self, key: str, taken: int | None = None) -> None:
+        """Continue a fit that is already in the ledger; ``reserve`` then reserves the rest of it.
 
         :param taken: its steps, if it has ended; its process may have died before it could record that.
         """
         self.keys = [key]
         if taken is not None:
             self._held.add(key)
-            self.end(taken)
+            self.settle(taken)
 
     def mark(self, step: int | None = None, keys: Iterable[str] | None = None) -> None:
         """Record that fits are about to go as far as ``step``, None for their end. :param keys: by default all.
@@ -117,7 +117,7 @@ class Reservation:
         if self.ledger is not None:
             self.ledger.mark(self.keys if keys is None else keys, step)
 
-    def end(self, taken: int | None, key: str | None = None) -> str:
+    def settle(self, taken: int | None, key: str | None = None) -> str:
         """Record that a fit has ended after ``taken`` steps; 0 if nothing was shown, None for all that were marked.
 
         :param key: one of ``keys``; by default the only one.

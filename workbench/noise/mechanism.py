@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
+from workbench._limits import SMALLEST_CLIP
 from workbench.noise.chacha20 import require_secure
 from workbench.noise.normals import normal, normal_from
 
@@ -42,7 +43,7 @@ class GaussianMechanism:
         _validate.choice("clipping", self.clipping, CLIPPINGS)
         # a non-private baseline may have clip=inf, which switches clipping off
         if self.noise_multiplier > 0 or self.clip != math.inf:
-            _validate.number("clip", self.clip, at_least=1e-12)
+            _validate.number("clip", self.clip, at_least=SMALLEST_CLIP)
 
     @property
     def standard_deviation(self) -> float:

@@ -23,7 +23,6 @@ from workbench.privacy.steps import SENSITIVITY, Steps, first_steps
 
 __all__ = [
     "ACCOUNTANTS",
-    "MAX_EPSILON",
     "delta",
     "epsilon",
     "epsilon_curve",
@@ -33,8 +32,6 @@ __all__ = [
 ]
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "fourier")
-
-MAX_EPSILON = 100.0  # above it a guarantee means nothing
 
 _SMALLEST_DELTA = 1e-20  # the distributions of sampled steps leave out rarer outcomes
 

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from workbench import _validate
+from workbench._limits import MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
@@ -23,7 +24,7 @@ from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.steps import SAMPLERS, SENSITIVITY
 from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
-from workbench.sampling.poisson import MOST_RECORDS, SMALLEST_RATE, log_overflow_probability, overflow_capacity
+from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
 __all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "sampling_rate_of"]
 
@@ -58,11 +59,11 @@ class PrivacySettings:
     def __post_init__(self) -> None:
         relations = SAMPLERS[_validate.choice("sampler", self.sampler, SAMPLERS)]
         checked = {
-            "epsilon": _validate.number("epsilon", self.epsilon, above=0, at_most=accounting.MAX_EPSILON),
+            "epsilon": _validate.number("epsilon", self.epsilon, above=0, at_most=MAX_EPSILON),
             "delta": _validate.probability("delta", self.delta),
-            "iterations": _validate.integer("iterations", self.iterations, at_least=1, at_most=2**31 - 1),
+            "iterations": _validate.integer("iterations", self.iterations, at_least=1, at_most=MOST_STEPS),
             "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1),
-            "clip": _validate.number("clip", self.clip, at_least=1e-12),
+            "clip": _validate.number("clip", self.clip, at_least=SMALLEST_CLIP),
             "num_records": _validate.integer("num_records", self.num_records, at_least=2, at_most=MOST_RECORDS),
             "relation": _validate.choice("relation", relations[0] if self.relation is None else self.relation, relations),
             "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),

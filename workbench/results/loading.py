@@ -5,21 +5,20 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from workbench import _validate
+from workbench._former_names import with_present_names
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import _atomic, arviz_adapter
 from workbench.results.fit_result import FitResult, HistoryPoint
 from workbench.results.storage import FORMAT, MADE, NUMBERS, digest_of
 
-__all__ = ["load", "with_present_names"]
-
-_FORMER_NAMES = {"gradient": "estimator", "physical_size": "microbatch_size"}  # of settings
+__all__ = ["load"]
 
 
 def load(folder: str | Path) -> FitResult:
@@ -67,11 +66,6 @@ def load(folder: str | Path) -> FitResult:
         return _decode(values, *arrays.values())
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise refused(f"result.json is damaged: {_shown(error)}") from None
-
-
-def with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a fit by their present names, in a file of any version."""
-    return {_FORMER_NAMES.get(name, name): value for name, value in settings.items()}
 
 
 def _shown(error: Exception) -> str:

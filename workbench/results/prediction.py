@@ -46,7 +46,7 @@ class Predictor:
     def __init__(self, result: FitResult) -> None:
         self.result = result
         self.model = _model_of(result)
-        self.static = {**result.model_options, **result.constants}
+        self.constants = {**result.model_options, **result.constants}
         self.shapes = [tuple(shape) for shape in result.data["record_shapes"]]
         self.types = [np.dtype(kind) for kind in result.data["record_types"]]
 
@@ -59,7 +59,7 @@ class Predictor:
             fast_key(key_from_seed(0)),
             tuple(jax.ShapeDtypeStruct(shape, kind) for shape, kind in zip(self.shapes, self.types, strict=True)),
             num_records=self.result.settings["num_records"],
-            static=self.static,
+            static=self.constants,
         )
 
     @functools.cached_property
@@ -217,12 +217,12 @@ class Predictor:
         site, params = self.split.observed, self.params
         if len(site) != 1:
             raise _validate.ArgumentError("model", self.result.model, f"has {len(site)} observed sites; one can be drawn.")
-        static = {**self.static, "num_records": 1}
+        constants = {**self.constants, "num_records": 1}
 
         def one(drawn: dict[str, jax.Array], own_key: jax.Array, record: tuple[jax.Array, ...]) -> jax.Array:
             fixed = handlers.substitute(handlers.seed(self.model.model, own_key), data=params | drawn)
             arguments = tuple(array[None] for array in record)
-            return handlers.trace(fixed).get_trace(*arguments, None, **static)[site[0]]["value"][0]
+            return handlers.trace(fixed).get_trace(*arguments, None, **constants)[site[0]]["value"][0]
 
         places = self._places(10**9)
         chosen_key, sampling_key = jax.random.split(key)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from workbench import _validate
+from workbench._limits import MOST_RECORDS
 
 __all__ = ["FixedSize", "Minibatch", "Sampler"]
 
@@ -85,7 +86,7 @@ class FixedSize:
     batch_size: int
 
     def __post_init__(self) -> None:
-        num_records = _validate.integer("num_records", self.num_records, at_least=1, at_most=2**30 - 1)
+        num_records = _validate.integer("num_records", self.num_records, at_least=1, at_most=MOST_RECORDS)
         object.__setattr__(self, "num_records", num_records)
         batch_size = _validate.integer("batch_size", self.batch_size, at_least=1, at_most=num_records)
         object.__setattr__(self, "batch_size", batch_size)

@@ -28,12 +28,12 @@ from jax.custom_batching import custom_vmap
 from scipy.special import betainc, ndtri
 
 from workbench import _validate
+from workbench._limits import MOST_RECORDS
 from workbench.noise.chacha20 import CHACHA20, stream
 from workbench.sampling.minibatch import Minibatch
 
-__all__ = ["MOST_RECORDS", "SMALLEST_RATE", "PoissonSampler", "log_overflow_probability", "overflow_capacity"]
+__all__ = ["SMALLEST_RATE", "PoissonSampler", "log_overflow_probability", "overflow_capacity"]
 
-MOST_RECORDS = 2**30 - 1  # places are int32
 SMALLEST_RATE = 2.0**-32  # its tables hold a million thresholds and are made in seconds
 
 _WORDS = 3
@@ -197,7 +197,6 @@ class PoissonSampler:
     relation = "add_or_remove_one"
 
     def __post_init__(self) -> None:
-        # positions are int32 and one addition must not wrap
         object.__setattr__(
             self, "num_records", _validate.integer("num_records", self.num_records, at_least=1, at_most=MOST_RECORDS)
         )

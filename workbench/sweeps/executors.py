@@ -137,8 +137,7 @@ def run_on(
     :param device: as for ``workbench.fit``; None for each worker's first device.
     :param before: called with each piece before it is sent.
     :param lost: called with each piece that was lost, before it is sent again or the executor is given up.
-    :raises LostExecutorError: if the executor is gone.
-    :raises ArgumentError: if a model cannot be sent.
+    :raises LostExecutorError: if the executor is gone. :raises ArgumentError: if a model cannot be sent.
     """
     patience = _Patience(workers.number)
     _check_models(workers.pool, groups)
@@ -167,18 +166,10 @@ def run_on(
                 time.sleep(_POLL_SECONDS)
             for future in done:
                 piece, deaths = waiting[future]
-                try:
-                    outcomes = future.result()
-                except Exception as error:
-                    outcomes = [
-                        Outcome(run.key, "failed", f"{type(error).__name__}: {error}".splitlines()[0]) for run in piece
-                    ]
-                    if isinstance(error, (BrokenProcessPool, CancelledError, ConnectionError)) and not workers.heals:
-                        raise LostExecutorError(f"{type(error).__name__}: {error}") from error
-                    if _is_death(error) and deaths + 1 < _RETRIES:
-                        lost(piece)
-                        queue.append((piece, deaths + 1))
-                        outcomes = []
+                outcomes = _outcomes_of(future, piece, heals=workers.heals, is_last=deaths + 1 == _RETRIES)
+                if outcomes is None:
+                    lost(piece)
+                    queue.append((piece, deaths + 1))
                 del waiting[future]
                 if outcomes:
                     yield outcomes
@@ -189,6 +180,22 @@ def run_on(
     finally:
         for future in waiting:
             future.cancel()
+
+
+def _outcomes_of(task: Future[list[Outcome]], piece: Sequence[Run], *, heals: bool, is_last: bool) -> list[Outcome] | None:
+    """The outcomes of a task that has ended; None if its worker died and its piece is to be sent again.
+
+    :param heals: as of ``Workers``. :param is_last: whether the piece is not sent again.
+    :raises LostExecutorError: if the executor is gone with it.
+    """
+    try:
+        return task.result()
+    except Exception as error:
+        if isinstance(error, (BrokenProcessPool, CancelledError, ConnectionError)) and not heals:
+            raise LostExecutorError(f"{type(error).__name__}: {error}") from error
+        if _is_death(error) and not is_last:
+            return None
+        return [Outcome(run.key, "failed", f"{type(error).__name__}: {error}".splitlines()[0]) for run in piece]
 
 
 def _is_death(error: Exception) -> bool:

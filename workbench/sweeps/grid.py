@@ -21,13 +21,17 @@ from workbench.data import load as load_data
 from workbench.fitting.settings import Shared, default_of
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
-from workbench.sweeps.plan import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, SweepPlan
+from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, SweepRequest
 
 __all__ = ["Cell", "Grid"]
 
 Source = str | Dataset | Callable[..., Dataset]
 
 _SPEED_ONLY = ("strategy", "microbatch_size", "device")
+# Values at which a key leaves shared settings out: the fit is the same whether a caller writes them out or not. Stores keep
+# keys, so these stay as they are when a default changes.
+_LEFT_OUT = {"delta": None, "relation": None, "clipping": "flat", "average": None, "evaluate_private": False}
+_USUAL_RELATIONS = {"poisson": "add_or_remove_one", "without_replacement": "replace_one", "shuffle": "replace_one"}
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,12 @@ class Grid:
     :ivar key: of private records' fingerprints; None for the user's own.
     """
 
-    def __init__(self, plan: SweepPlan) -> None:
-        self.models: Sequence[Model] = plan.models  # type: ignore[assignment]
-        self.seeds, self.baselines = plan.seeds, plan.baselines
-        self.lists: dict[str, tuple[Any, ...]] = {name: getattr(plan, plural) for plural, name in LISTS.items()}
-        self.constant = plan.passed_to(Shared)
-        self.data: Source = plan.data or ""
+    def __init__(self, asked: SweepRequest) -> None:
+        self.models: Sequence[Model] = asked.models  # type: ignore[assignment]
+        self.seeds, self.baselines = asked.seeds, asked.baselines
+        self.lists: dict[str, tuple[Any, ...]] = {name: getattr(asked, plural) for plural, name in LISTS.items()}
+        self.constant = asked.passed_to(Shared)
+        self.data: Source = asked.data or ""
         self.key: bytes | None = None
         self._sets: dict[tuple[int | None, int | None], Dataset] = {}
         self._identities: dict[Any, Any] = {}
@@ -218,13 +222,21 @@ class Grid:
         level = self.levels_of(cell)[0] if epsilon is None else epsilon
         return {**self.constant, **swept, "epsilon": level, "seed": cell.seed}
 
-    def key_of(self, cell: Cell) -> str:
+    def key_of(self, cell: Cell, *, as_written: bool = False) -> str:
         """32 hex digits, equal for cells of any sweep that are the same fit of the same records, however it is run.
 
         Stores keep it: it must not change for fits that were possible before. A list that is added later may enter it only
-        where it has a value other than the default.
+        where it has a value other than the default. What a rule or a model's advice chooses has another key than the same
+        value written out, because another version may choose otherwise.
+
+        :param as_written: the key that earlier versions gave where defaults are written out.
         """
         settings = {name: value for name, value in self.settings_of(cell).items() if name not in _SPEED_ONLY}
+        if not as_written:
+            usual = {**_LEFT_OUT, "relation": _USUAL_RELATIONS[settings["sampler"]]}
+            for name, value in _LEFT_OUT.items():
+                if name in settings and settings[name] in (value, usual[name]):
+                    del settings[name]
         if cell.method != DP:
             settings["epsilon"] = None
         settings["gradient"] = settings.pop("estimator")  # its name in keys of earlier versions

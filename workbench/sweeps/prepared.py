@@ -98,7 +98,7 @@ class PreparedSweep:
     def __post_init__(self) -> None:
         """Give this sweep a name among those with the same store."""
         self._name = uuid.uuid4().hex
-        self._entries: dict[str, tuple[Reservation, str]] = {}  # of private fits in the ledger, by key of the cell
+        self._spends: dict[str, tuple[Reservation, str]] = {}  # of private fits in the ledger, by key of the cell
         self._reserved: set[str] = set()  # keys of the fits that are reserved now
 
     def statement(self) -> str:
@@ -170,7 +170,7 @@ class PreparedSweep:
         :param executor: as for ``sweep``.
         :param max_lanes: the most fits that are stepped together.
         :raises CapError: if a cap on what may be spent on the records does not allow the fits.
-        :raises LedgerError: if they cannot be entered in the ledger.
+        :raises LedgerError: if they cannot be recorded in the ledger.
         """
         if max_lanes is not None:
             max_lanes = _validate.integer("max_lanes", max_lanes, at_least=1)
@@ -203,7 +203,7 @@ class PreparedSweep:
             raise
         finally:
             for key in list(self._reserved):
-                self._end_reservation(key, 0)  # discarded unseen
+                self._settle(key, 0)  # discarded unseen
             self.store.release(self._name)
         self.total = None if self.grid.is_public else self._spent()
         report.show()
@@ -215,11 +215,11 @@ class PreparedSweep:
         :param attempts: how often fits had been run when this run began; updated here.
         """
         mine, former = self.store.claim(self._name, [self._row(run, Outcome(run.key, "failed", LOST)) for run in self.runs])
-        self._adopt([claim for claim in former if not claim.begun])
+        self._take_over([claim for claim in former if not claim.begun])
         running = {claim.key for claim in self.store.claims() if claim.alive and claim.sweep != self._name}
         rows = self._rows_left()
         attempts |= {claim.key: rows[claim.key]["attempts"] for claim in former if claim.begun}
-        over = {key for key, row in rows.items() if row["state"] == "done" or row["attempts"] > attempts.get(key, 0)}
+        over = {key for key, row in rows.items() if row["status"] == "done" or row["attempts"] > attempts.get(key, 0)}
         self._end(over - running, report)
         return [run for run in self.runs if run.key in mine]
 
@@ -243,7 +243,7 @@ class PreparedSweep:
         for outcomes in batches:
             for outcome in outcomes:  # before anyone can read the outcomes
                 planned_steps = by_key[outcome.key].spec.privacy.iterations
-                self._end_reservation(outcome.key, 0 if outcome.status == "refused" else planned_steps)
+                self._settle(outcome.key, 0 if outcome.status == "refused" else planned_steps)
             self.store.add([self._row(by_key[outcome.key], outcome) for outcome in outcomes])
             self._end([outcome.key for outcome in outcomes], report)
         return by_key.keys().isdisjoint(run.key for run in self.runs)
@@ -264,52 +264,54 @@ class PreparedSweep:
 
     # ---- the ledger -----------------------------------------------------------------------------------------------------
 
-    def _adopt(self, former: Sequence[Claim]) -> None:
+    def _take_over(self, former: Sequence[Claim]) -> None:
         """Take over what an ended sweep had reserved for fits that it had not begun: a cap may count them already."""
         left = {run.key: run for run in self.runs}
-        reserved = {claim.entry: left[claim.key] for claim in former if claim.entry}
+        reserved = {claim.spend: left[claim.key] for claim in former if claim.spend}
         for spend in [] if self.reservation.ledger is None or not reserved else self.reservation.ledger.spends():
             run = reserved.get(spend.key)
             if run is not None and not spend.reached and spend.guarantee == self._guarantee(run):
                 reservation = self._reservation_of([run])
-                reservation.adopt(spend.key)
-                self._entries[run.key] = reservation, spend.key
+                reservation.continue_fit(spend.key)
+                self._spends[run.key] = reservation, spend.key
 
     def _reserve(self, runs: Sequence[Run]) -> None:
         """Reserve private fits, all or none. Fits that were reserved before and discarded unseen keep their reservation."""
         private = [run for run in runs if self._guarantee(run) is not None]
-        new = [run for run in private if run.key not in self._entries]
-        known: dict[Reservation, list[str]] = {}
-        for reservation, entry in (self._entries[run.key] for run in private if run.key in self._entries):
-            known.setdefault(reservation, []).append(entry)
-        for reservation, entries in known.items():
-            reservation.begin(entries)
-        self._reserved.update(run.key for run in private if run.key in self._entries)
+        known = [run.key for run in private if run.key in self._spends]
+        new = [run for run in private if run.key not in self._spends]
+        again: dict[Reservation, list[str]] = {}
+        for reservation, spend in (self._spends[key] for key in known):
+            again.setdefault(reservation, []).append(spend)
+        for reservation, spends in again.items():
+            reservation.reserve(spends)
+        self._reserved.update(known)
         if new:
             reservation = self._reservation_of(new)
-            reservation.begin()
-            self._entries |= {run.key: (reservation, entry) for run, entry in zip(new, reservation.keys, strict=False)}
-        self._reserved.update(run.key for run in new if run.key in self._entries)
-        self.store.note(self._name, {run.key: self._entries[run.key][1] for run in private if run.key in self._entries})
+            reservation.reserve()  # makes no keys without a ledger
+            self._spends |= {run.key: (reservation, spend) for run, spend in zip(new, reservation.keys, strict=False)}
+        noted = {run.key: self._spends[run.key][1] for run in private if run.key in self._spends}
+        self._reserved.update(noted)
+        self.store.note(self._name, noted)
 
     def _mark(self, runs: Sequence[Run]) -> None:
         """Note that the first steps of fits are about to be taken."""
         self._reserve([run for run in runs if run.key not in self._reserved])
         self.store.begin(self._name, [run.key for run in runs])  # first, so that a fit that has not begun has marked nothing
-        for reservation, entry in (self._entries[run.key] for run in runs if run.key in self._reserved):
-            reservation.mark(keys=[entry])
+        for reservation, spend in (self._spends[run.key] for run in runs if run.key in self._reserved):
+            reservation.mark(keys=[spend])
 
     def _lose(self, runs: Sequence[Run]) -> None:
         """Charge the fits of a lost worker for all their steps, and make them ready to run again."""
         for run in runs:
-            self._end_reservation(run.key, run.spec.privacy.iterations)
-            self._entries.pop(run.key, None)
+            self._settle(run.key, run.spec.privacy.iterations)
+            self._spends.pop(run.key, None)
         self.store.add([self._row(run, Outcome(run.key, "failed", LOST)) for run in runs], again=True)
 
-    def _end_reservation(self, key: str, taken: int) -> None:
+    def _settle(self, key: str, taken: int) -> None:
         if key in self._reserved:
-            reservation, entry = self._entries[key]
-            problem = reservation.end(taken, entry)
+            reservation, spend = self._spends[key]
+            problem = reservation.settle(taken, spend)
             self.message = self.message or problem
             self._reserved.discard(key)
 
@@ -326,7 +328,7 @@ class PreparedSweep:
 
     def _row(self, run: Run, outcome: Outcome) -> dict[str, Any]:
         return {
-            **self._facts[run.key], "state": outcome.status, "message": outcome.message, "metrics": outcome.metrics,
+            **self._facts[run.key], "status": outcome.status, "message": outcome.message, "metrics": outcome.metrics,
             "seconds": outcome.seconds, "attempts": int(outcome.status != "refused"),
             "parameters": outcome.params, "finished": now(),
         }  # fmt: skip

@@ -11,7 +11,7 @@ from workbench import _csv, _validate
 from workbench._lazy import pd
 from workbench.ledger.composition import TotalPrivacy
 from workbench.sweeps.grid import Cell, Grid
-from workbench.sweeps.plan import DP
+from workbench.sweeps.request import DP
 from workbench.sweeps.store import COLUMNS, Store
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class SweepResult:
         self._rows = store.rows(list(cells))
 
     def __repr__(self) -> str:
-        done = sum(row["state"] == "done" for row in self._rows)
+        done = sum(row["status"] == "done" for row in self._rows)
         return f"SweepResult({done} of {len(self._cells)} fits done, {self.status})"
 
     def _repr_html_(self) -> str:
@@ -68,7 +68,7 @@ class SweepResult:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each finished, failed or refused fit: its settings, metrics, time and state.
+        """One row for each finished, failed or refused fit: its settings, metrics, time and status.
 
         The columns are those of the store (``workbench.sweeps.store.COLUMNS``) and one for each metric. ``label`` says
         whether the metrics may be shown. ``fit`` takes the row numbers.
@@ -81,7 +81,7 @@ class SweepResult:
         ]
         names = [name for name in COLUMNS if name not in _LEFT_OUT]
         metrics = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
-        place = names.index("state")
+        place = names.index("status")
         frame = pd.DataFrame(rows, columns=[*names[:place], *metrics, *names[place:]])
         return frame.astype({name: "Int64" for name in ("seed", "iterations", "num_records")})
 
@@ -110,7 +110,7 @@ class SweepResult:
             )  # fmt: skip
         metric = self.metrics[0] if metric is None else _validate.choice("metric", metric, self.metrics)
         table = self.table
-        table = table[(table["state"] == "done") & table[metric].notna()]
+        table = table[(table["status"] == "done") & table[metric].notna()]
         private = table[table["method"] == DP].copy()
         if private.empty:
             raise _validate.ArgumentError("metric", metric, "no finished private fit has it.")
@@ -168,9 +168,9 @@ class SweepResult:
 
         row = self._row(number)
         params = self._store.parameters(row["key"])
-        if row["method"] != DP or row["state"] != "done" or params is None:
-            why = "its parameters were too large to be kept." if row["state"] == "done" and row["method"] == DP else (
-                f"it is not a finished private fit ({row['method']}, {row['state']})."
+        if row["method"] != DP or row["status"] != "done" or params is None:
+            why = "its parameters were too large to be kept." if row["status"] == "done" and row["method"] == DP else (
+                f"it is not a finished private fit ({row['method']}, {row['status']})."
             )  # fmt: skip
             raise _validate.ArgumentError("number", number, why)
         cell = self._cells[row["key"]]

@@ -26,7 +26,7 @@ from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.step import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
-from workbench.sweeps.plan import DP, NON_PRIVATE, POOLED
+from workbench.sweeps.request import DP, NON_PRIVATE, POOLED
 
 __all__ = ["Outcome", "Run", "groups_of", "plan_of", "run_group"]
 
@@ -83,7 +83,7 @@ def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
     """Groups of runs that one compiled program can step together; the pooled baselines form one group."""
     found: dict[Hashable, list[Run]] = {}
     for run in runs:
-        found.setdefault("pooled" if run.plan is None else run.spec.program(run.plan), []).append(run)
+        found.setdefault("pooled" if run.plan is None else run.spec.program_key(run.plan), []).append(run)
     return list(found.values())
 
 

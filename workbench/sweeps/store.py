@@ -61,7 +61,7 @@ COLUMNS = {
     "learning_rate": ("REAL", "of Adam"),
     "estimator": ("TEXT", "of the gradient: aligned or vanilla"),
     "noise_multiplier": ("REAL", "sigma, noise standard deviation / C"),
-    "state": ("TEXT NOT NULL", "done, failed, or refused: it could not be run as asked"),
+    "status": ("TEXT NOT NULL", "done, failed, or refused: it could not be run as asked"),
     "message": ("TEXT NOT NULL", "why it failed or was refused"),
     "attempts": ("INTEGER NOT NULL", "how often it was run, failures included: each time spends its epsilon"),
     "metrics": ("TEXT NOT NULL", "on the evaluation records, JSON"),
@@ -76,7 +76,7 @@ COLUMNS = {
 
 def _stored(name: str) -> str:
     """A column's name in the file, which stores of earlier versions have too."""
-    return "gradient" if name == "estimator" else name
+    return {"estimator": "gradient", "status": "state"}.get(name, name)
 
 
 LOST = "its process or worker ended before the fit did; all its steps count."
@@ -102,7 +102,7 @@ class Claim(NamedTuple):
     :param alive: whether the sweep's process is alive.
     :param begun: whether steps may have been taken.
     :param row: the part of its row that says whose records it is about.
-    :param entry: key of its reservation in the ledger; "" if it has none.
+    :param spend: its key in the ledger; "" if it has none.
     """
 
     key: str
@@ -110,7 +110,7 @@ class Claim(NamedTuple):
     alive: bool
     begun: bool
     row: Mapping[str, Any]
-    entry: str
+    spend: str
 
 
 def key_path(path: Path) -> Path:
@@ -262,10 +262,10 @@ class Store:
                 database.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         return mine, former
 
-    def note(self, sweep: str, entries: Mapping[str, str]) -> None:
+    def note(self, sweep: str, spends: Mapping[str, str]) -> None:
         """Note the keys of claimed fits' reservations in the ledger. :raises OSError: if they cannot be written."""
         with self._writing() as database:
-            places = [(entry, sweep, key) for key, entry in entries.items()]
+            places = [(spend, sweep, key) for key, spend in spends.items()]
             database.executemany("UPDATE claims SET entry = ? WHERE sweep = ? AND key = ?", places)
 
     def begin(self, sweep: str, keys: Iterable[str]) -> None:
@@ -287,8 +287,8 @@ class Store:
             found = database.execute("SELECT key, sweep, owner, begun, row, entry FROM claims").fetchall()
             alive = {owner: self._is_alive(owner) for owner in {row[2] for row in found}}
             return [
-                Claim(key, sweep, alive[owner], bool(begun), json.loads(row), entry)
-                for key, sweep, owner, begun, row, entry in found
+                Claim(key, sweep, alive[owner], bool(begun), json.loads(row), spend)
+                for key, sweep, owner, begun, row, spend in found
             ]
 
     def _is_alive(self, owner: str) -> bool:

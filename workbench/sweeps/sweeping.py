@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ from workbench.ledger.fingerprint import fingerprint
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps.grid import Cell, Grid
-from workbench.sweeps.plan import DP, POOLED, SweepPlan
 from workbench.sweeps.prepared import BudgetError, PreparedSweep, Progress, now, total_spent
+from workbench.sweeps.request import DP, POOLED, SweepRequest
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Run, plan_of
 from workbench.sweeps.store import COLUMNS, Store
@@ -29,35 +29,35 @@ __all__ = ["BudgetError", "PreparedSweep", "Progress", "prepare", "progress_bar"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Sweep(SweepPlan):
+class _Sweep(SweepRequest):
     accept_total_epsilon: float | None = setting(
         None, "on private records, run if all fits of the sweep together spend at most this epsilon"
     )
     executor: Any = setting(
-        None, "a dask.distributed Client or a concurrent.futures executor that does the work", rule="this process"
+        None, "a dask.distributed Client or a concurrent.futures executor that does the work", otherwise="this process"
     )
-    max_lanes: int | None = setting(None, "the most fits that are stepped together", rule="as many as memory allows")
+    max_lanes: int | None = setting(None, "the most fits that are stepped together", otherwise="as many as memory allows")
     on_progress: Callable[[Progress], None] | None = setting(
-        None, "called with ``Progress``", _validate.function, rule="a progress bar is shown"
+        None, "called with ``Progress``", _validate.function, otherwise="a progress bar is shown"
     )
     stop: Callable[[], bool] = setting(
         lambda: False, "called about twice a second; True ends the sweep and keeps what is finished", _validate.function
     )
 
 
-@takes(SweepPlan)
-def prepare(plan: SweepPlan) -> PreparedSweep:
+@takes(SweepRequest)
+def prepare(asked: SweepRequest) -> PreparedSweep:
     """Check a sweep, calibrate its fits and find what the store has of them, before any private record is touched.
 
     :raises ArgumentError: naming the argument and its value.
     """
-    grid = Grid(plan)
-    kept = plan.store if isinstance(plan.store, Store) else Store(plan.store)
+    grid = Grid(asked)
+    kept = asked.store if isinstance(asked.store, Store) else Store(asked.store)
     if not grid.is_public:
         records = grid.records_of(grid.cells()[0])  # the same for all cells
         grid.key = kept.key(lambda key: fingerprint(records, key))
-    cells = {grid.key_of(cell): cell for cell in grid.cells()}
-    done = {row["key"] for row in kept.rows(list(cells)) if row["state"] == "done"}
+    done = {row["key"] for row in kept.rows() if row["status"] == "done"}
+    cells = {_key_of(grid, cell, done): cell for cell in grid.cells()}
     plans: dict[Any, Any] = {}
     dimensions: dict[Any, int] = {}
     facts: dict[str, dict[str, Any]] = {}
@@ -74,11 +74,17 @@ def prepare(plan: SweepPlan) -> PreparedSweep:
         except (_validate.ArgumentError, PrivacyModelError) as error:
             first_error = first_error or error
             refused.append(_refused(grid, key, cell, str(error)))
-    if first_error is not None and not runs and not done:
+    if first_error is not None and not runs and done.isdisjoint(cells):
         raise first_error  # no fit of the sweep can be run
     spent = None if grid.is_public else total_spent(kept, map(grid.fingerprint_of, cells.values()), facts)
-    reservation_of = functools.partial(_reservation, grid, facts, plan.ledger, plan.over_cap)
+    reservation_of = functools.partial(_reservation, grid, facts, asked.ledger, asked.over_cap)
     return PreparedSweep(grid, cells, runs, kept, spent, reservation_of(runs), reservation_of, facts, refused)
+
+
+def _key_of(grid: Grid, cell: Cell, done: Container[str]) -> str:
+    """The key of a cell: the one that an earlier version gave it, if the store has the finished fit under that one alone."""
+    key, former = grid.key_of(cell), grid.key_of(cell, as_written=True)
+    return former if former in done and key not in done else key
 
 
 def _resolved(grid: Grid, cell: Cell, plans: dict) -> tuple[FitSpec, Any]:
@@ -148,7 +154,7 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
     return {
         **{name: cell.settings.get(name) for name in COLUMNS},
         **_identity(grid, key, cell),
-        **{"state": "refused", "message": message, "metrics": {}, "attempts": 0, "seconds": 0.0, "finished": now()},
+        **{"status": "refused", "message": message, "metrics": {}, "attempts": 0, "seconds": 0.0, "finished": now()},
         "label": dataset.evaluation_label,
         "release_label": dataset.release_label,
     }
@@ -178,7 +184,7 @@ def sweep(asked: _Sweep) -> SweepResult:
 
     :raises ArgumentError: naming the argument and its value. :raises BudgetError: on private records, unless accepted.
     """
-    prepared = prepare(**asked.passed_to(SweepPlan))
+    prepared = prepare(**asked.passed_to(SweepRequest))
     prepared.accept(asked.accept_total_epsilon)
     for caution in prepared.cautions:
         warnings.warn(caution, DeltaWarning, stacklevel=3)

@@ -16,7 +16,8 @@ import numpy as np
 from jax import lax
 
 from workbench import _validate
-from workbench.inference.clipping import SMALLEST_CLIP, clipped_sum
+from workbench._limits import SMALLEST_CLIP
+from workbench.inference.clipping import clipped_sum
 from workbench.noise.chacha20 import key_from_seed, new_key, stream
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy import accounting, calibration

@@ -131,7 +131,7 @@ class LedgerPanel:
             why = (
                 "These records are public: no privacy is spent."
                 if dataset.is_public
-                else "This fit is not entered in a ledger (ledger=False)."
+                else "This fit is not recorded in a ledger (ledger=False)."
             )
             return Seen(markup.quiet(why), runs=runs)
         fit, problems = prepared.guarantee(prepared.privacy.iterations), {}

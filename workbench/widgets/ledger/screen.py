@@ -25,7 +25,7 @@ from workbench.widgets.ledger import words
 __all__ = ["Ledger"]
 
 _COLUMNS = ["no.", "data set", "fits", "spent", "reserved", "cap", "used", "relatives"]
-_NOTHING = "Nothing has been entered: the first fit on private records creates the ledger."
+_NOTHING = "Nothing has been recorded: the first fit on private records creates the ledger."
 _CAP_HELP = (
     "All fits on this data set and its relatives together then spend at most this, however each fit is chosen. Set the cap "
     "before the first fit, or at least before you look at any results."

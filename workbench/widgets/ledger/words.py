@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from workbench._validate import ArgumentError
-from workbench.ledger.budget import FILTER, NO_CAP, OVERRIDE, PLAN, BudgetStatus, Entry, Spend
+from workbench.ledger.budget import BudgetStatus, Entry, Spend
 from workbench.ledger.composition import TotalPrivacy
 from workbench.ledger.ledger import LedgerError
 from workbench.ledger.renyi_filter import Cap
@@ -21,8 +21,7 @@ __all__ = [
 RELATIONS = {
     "add_or_remove_one": "add or remove one", "replace_one": "replace one", "replace_special": "blank one in place",
 }  # fmt: skip
-_COLUMNS = ["fit", "model", "epsilon", "steps", "status", "allowed as", "began", "by", "result"]
-_RULES = {NO_CAP: "no cap", FILTER: "within the cap", PLAN: "within the cap, as one plan", OVERRIDE: "over the cap"}
+_COLUMNS = ["fit", "model", "epsilon", "steps", "status", "rule", "began", "by", "result"]
 
 
 def count(number: int, noun: str) -> str:
@@ -95,7 +94,7 @@ def cap_bar(budget: BudgetStatus) -> str:
 def fits_table(budget: BudgetStatus) -> str:
     """A table of the fits, the newest first, with their data sets if fits on relatives count too."""
     if not budget.spends:
-        return markup.quiet("No fit has been entered.")
+        return markup.quiet("No fit has been recorded.")
     names = {entry.number: entry.name for entry in _entries(budget)}
     columns, rows = list(_COLUMNS), [_row(spend, budget) for spend in reversed(budget.spends)]
     if budget.relatives:
@@ -111,15 +110,11 @@ def _entries(budget: BudgetStatus) -> list[Entry]:
 
 
 def _row(spend: Spend, budget: BudgetStatus) -> list[str]:
-    status = {"reserved": "running", "settled": "ended"}.get(spend.status, spend.status)
-    if spend.number in budget.interrupted:
-        status = "interrupted"
     taken = f"at most {spend.reached:,}" if spend.taken is None else f"{spend.taken:,}"
-    rule = _RULES[spend.rule] + (f": {spend.why}" if spend.why else "")
     part = spend.part
     return [
         str(spend.number), spend.model, "0" if part is None else number(part.epsilon), f"{taken} of {spend.planned:,}",
-        status, rule, when(spend.began), spend.who, spend.result or "-",
+        budget.status_of(spend), spend.allowed_by, when(spend.began), spend.who, spend.result or "-",
     ]  # fmt: skip
 
 

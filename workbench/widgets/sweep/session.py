@@ -49,7 +49,7 @@ def pace_of(prepared: PreparedSweep) -> float | None:
     names = {model.name for model in grid.models}
     records = {grid.fingerprint_of(cell) for cell in prepared.cells.values()}
     rows = prepared.store.rows()
-    known = [row for row in rows if row["state"] == "done" and row["model"] in names and row["fingerprint"] in records]
+    known = [row for row in rows if row["status"] == "done" and row["model"] in names and row["fingerprint"] in records]
     known = [row for row in known if row["iterations"] is not None]
     steps = sum(row["iterations"] for row in known)
     return sum(row["seconds"] for row in known) / steps if steps else None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import ipywidgets as widgets
 
-from workbench.sweeps.plan import DP
+from workbench.sweeps.request import DP
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
 from workbench.widgets.sweep.session import iterations_of, pace_of

@@ -14,7 +14,7 @@ import ipywidgets as widgets
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.plots import png
-from workbench.sweeps.plan import DP
+from workbench.sweeps.request import DP
 from workbench.sweeps.result import SweepResult
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
@@ -111,8 +111,8 @@ class SweepPanel:
         """Show how the sweep ended."""
         now = session.now()
         first, style = _ENDS.get(result.status, ("Ended early.", "danger"))
-        states = result.table["state"].value_counts()
-        others = [f"{count} {state}" for state, count in states.items() if state != "done"]
+        statuses = result.table["status"].value_counts()
+        others = [f"{count} {status}" for status, count in statuses.items() if status != "done"]
         remedy = "" if now.fits == now.planned else "Resume runs the others"
         words = [f"{now.fits} of {now.planned} fits in {clock(now.seconds)}", *others, *([remedy] if remedy else [])]
         self.status.value = (
@@ -222,7 +222,7 @@ def _varying(table: pd.DataFrame) -> list[str]:
 def table_html(result: SweepResult) -> str:
     """The table as HTML: the settings that vary, the scores, and how the fits ended."""
     table = result.table
-    names = [*_varying(table), *result.metrics, "state", *(["message"] if table["message"].any() else [])]
+    names = [*_varying(table), *result.metrics, "status", *(["message"] if table["message"].any() else [])]
     rows = [[str(number), *map(_shown, values)] for number, values in zip(table.index, table[names].to_numpy(), strict=True)]
     labels = sorted(set(table["label"])) if result.metrics else []
     badges = f"<div>Scores: {' '.join(map(markup.badge, labels))}</div>" if labels else ""
@@ -244,7 +244,7 @@ def _shown(value: Any) -> str:
 def _to_open(result: SweepResult) -> list[tuple[str, int]]:
     """(words, number) of the finished fits. The words are the settings in which they differ."""
     table = result.table
-    fits = table[(table["method"] == DP) & (table["state"] == "done")]
+    fits = table[(table["method"] == DP) & (table["status"] == "done")]
     if fits.empty:
         return []
     asked = {*result.settings_of(int(fits.index[0])), "repetition", "num_records"}

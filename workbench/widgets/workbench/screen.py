@@ -57,7 +57,7 @@ class Workbench(RunScreen):
     :param delta: None for the largest power of ten below 1/N.
     :param iterations: planned steps; None for the rule of ``workbench.fitting.defaults``.
     :param options: options of the model that differ from their defaults.
-    :param ledger: where fits of private records are entered, as ``workbench.fit`` takes it.
+    :param ledger: where fits of private records are recorded, as ``workbench.fit`` takes it.
     """
 
     def __init__(

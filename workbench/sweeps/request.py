@@ -1,4 +1,4 @@
-"""The plan of a sweep: its lists of settings, checked, and the settings that all its fits share."""
+"""What a sweep is asked for: its lists of settings, checked, and the settings that all its fits share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.models import Model
 from workbench.models import get as get_model
 from workbench.sweeps.store import Store
 
-__all__ = ["BASELINES", "LISTS", "METHODS", "MOST_FITS", "SweepPlan"]
+__all__ = ["BASELINES", "LISTS", "METHODS", "MOST_FITS", "SweepRequest"]
 
 DP, NON_PRIVATE, POOLED = METHODS = ("dp-vi", "non-private", "scikit-learn")
 BASELINES = {
@@ -118,7 +118,7 @@ class _OfRecords(LedgerSettings, Shared):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SweepPlan(_OfRecords):
+class SweepRequest(_OfRecords):
     """What a caller asks a sweep for. Every list is a tuple of checked values after construction."""
 
     epsilons: Sequence[float] | float = field(metadata=_list_of("epsilon"))
@@ -141,7 +141,7 @@ class SweepPlan(_OfRecords):
         '(the same steps with neither clipping nor noise) and "scikit-learn" (pooled logistic regression)', _baselines,
     )  # fmt: skip
     store: str | Path | Store | None = setting(
-        None, "SQLite file that keeps finished fits; fits that are in it are not run again", rule="kept in memory"
+        None, "SQLite file that keeps finished fits; fits that are in it are not run again", otherwise="kept in memory"
     )
 
     def __post_init__(self) -> None:
@@ -163,5 +163,5 @@ class SweepPlan(_OfRecords):
             raise _validate.ArgumentError("batch_sizes", self.batch_sizes, "give either it or sampling_rates.")
 
 
-# the setting of a fit of which a list holds values
-LISTS = {each.name: each.metadata["setting"].values_of for each in fields(SweepPlan) if each.metadata["setting"].values_of}
+_SINGLE = {each.name: each.metadata["setting"].values_of for each in fields(SweepRequest)}
+LISTS = {name: single for name, single in _SINGLE.items() if single}  # the setting of a fit of which a list holds values
