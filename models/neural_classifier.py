@@ -206,9 +206,10 @@ def neural_classifier(
     :param weights: "point", one value for each weight (DP-SGD), or "bayesian", a normal distribution for each.
     :param hidden: units of a layer, channels of the last convolution, or width of the transformer and of the embedding of
         tokens. By default 64, for "cnn" and "transformer" 32.
-    :param depth: number of layers, 1 by default, 2 for "cnn". :param heads: of the transformer's attention; they divide its
-        width. :param prior_scale: standard deviation of a Bayesian network's weights, of which a layer adds up as many as it
-        has inputs and divides by the square root of their number.
+    :param depth: number of layers, 1 by default, 2 for "cnn".
+    :param heads: of the transformer's attention; they divide its width.
+    :param prior_scale: standard deviation of a Bayesian network's weights, of which a layer adds up as many as it has
+        inputs and divides by the square root of their number.
     """
     checks.choice("network", network, get_args(_Network))
     if hidden is not None:

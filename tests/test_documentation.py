@@ -211,14 +211,12 @@ def test_an_undocumented_name_is_noticed(monkeypatch):
     assert "workbench.plots.png is on no page of the reference" in docstrings.undocumented(())
 
 
-def test_fields_of_docstrings_are_put_on_lines():
-    as_text = documentation_module("docstrings").as_restructured_text
-    assert as_text(["Does it. :param q: a share", "of records. :raises Wrong: if |q| > 1.", "", "Source: X."]) == [
-        "Does it.", "", ":param q: a share", "    of records.", ":raises Wrong: if \\|q\\| > 1.", "", "Source: X.",
-    ]  # fmt: skip
-    assert as_text(["As in:", "", "    a | b", "", "``x * y`` and z*"]) == [
-        "As in:", "", "::", "", "    a | b", "", "``x * y`` and z\\*",
-    ]  # fmt: skip
+def test_a_misplaced_field_is_noticed():
+    misplaced = documentation_module("docstrings").misplaced_fields
+    assert misplaced(["Does it.", "", ":param q: a share", "    of ``:param x:``.", ":raises Wrong: if.", "", "By X."]) == []
+    assert misplaced(["Does it. :param q: a share."]) == ["Does it. :param q: a share."]
+    assert misplaced(["Does it.", "", ":param q: a. :return: b."]) == [":param q: a. :return: b."]
+    assert misplaced(["Does it.", ":param q: a share."]) == [":param q: a share."]
 
 
 def test_the_glossary_has_the_words_of_the_screen():

@@ -25,7 +25,9 @@ class ArgumentError(ValueError):
 
     Programs decide by ``argument`` and ``code``, never by the words.
 
-    :param argument: its name. :param value: what was given. :param expectation: what is wrong, or what is expected.
+    :param argument: its name.
+    :param value: what was given.
+    :param expectation: what is wrong, or what is expected.
     :param code: names the problem, where an argument has several that a caller tells apart.
     :param remedy: a sentence that says what to do in Python. The shell and the screens have their own for a ``code``.
     """
@@ -42,11 +44,17 @@ class ArgumentError(ValueError):
         super().__init__(self.worded())
 
     def explained(self, remedies: Mapping[str, str] = MappingProxyType({})) -> str:
-        """What is wrong and what to do. :param remedies: other words for what to do, by ``code``."""
+        """What is wrong and what to do.
+
+        :param remedies: other words for what to do, by ``code``.
+        """
         return f"{self.expectation} {remedies.get(self.code, self.remedy)}".rstrip()
 
     def worded(self, remedies: Mapping[str, str] = MappingProxyType({})) -> str:
-        """The whole message. :param remedies: as for ``explained``."""
+        """The whole message.
+
+        :param remedies: as for ``explained``.
+        """
         return f"{self.argument}={_shown(self.value)}: {self.explained(remedies)}"
 
 

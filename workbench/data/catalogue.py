@@ -18,8 +18,11 @@ __all__ = ["DataInfo", "all_names", "describe", "info", "load", "names"]
 class DataInfo:
     """Facts about a named data set, known without loading it.
 
-    :param name: as ``load`` takes it. :param description: one sentence. :param licence: of the data.
-    :param num_records: training and evaluation records together. :param unit: what one record is.
+    :param name: as ``load`` takes it.
+    :param description: one sentence.
+    :param licence: of the data.
+    :param num_records: training and evaluation records together.
+    :param unit: what one record is.
     :param source: where the data come from.
     :param task: "binary target", "grouped binary target", "points", "images" or "token sequences".
     :param available: where it would be loaded from now, without a network; "" if it cannot be.

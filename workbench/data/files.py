@@ -33,7 +33,11 @@ _UNREADABLE = (*_DAMAGED, ValueError, TypeError, OverflowError, OSError)
 
 
 class UnreadableFileError(_validate.ArgumentError):
-    """A file is not of the kind that it should be. :param kind: such as "CSV". :param reason: quotes nothing of the file."""
+    """A file is not of the kind that it should be.
+
+    :param kind: such as "CSV".
+    :param reason: quotes nothing of the file.
+    """
 
     def __init__(self, path: Any, kind: str, reason: str) -> None:
         self.kind = kind

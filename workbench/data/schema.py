@@ -25,7 +25,8 @@ _LARGEST_WHOLE = 2.0**53  # float64 does not have all whole numbers above it
 class Numeric:
     """A column of numbers with a public range. It becomes one feature, cut to the range and mapped linearly to [-1, 1].
 
-    :param low: lower bound, in the column's own units. :param high: upper bound.
+    :param low: lower bound, in the column's own units.
+    :param high: upper bound.
     :param whole: True to round decoded values to whole numbers.
     :raises ArgumentError: unless both are finite with low < high and, if ``whole``, contain a whole number.
     """

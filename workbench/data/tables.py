@@ -58,8 +58,9 @@ def from_frame(
     :param classes: all values of the target, two or more, in the order 0, 1, ...; K means 0 .. K - 1. Any other value is an
         error.
     :param threshold: public number; the target is whether the column is above it.
-    :param group: name of the column of group labels. :param groups: all groups, declared publicly; not needed if
-        ``group_features`` names them. A record of another group is an error. A group without records is allowed.
+    :param group: name of the column of group labels.
+    :param groups: all groups, declared publicly; not needed if ``group_features`` names them. A record of another group
+        is an error. A group without records is allowed.
     :param group_features: public facts about the groups: a DataFrame with the groups as index, or ``{group: [numbers]}``; by
         default the single feature "intercept", 1. They are used in their own units.
     :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``.
@@ -126,7 +127,8 @@ def _checked_roles(
 ) -> tuple[str | None, str | None]:
     """The columns of target and group, None for those that are not given.
 
-    :param of_target: the argument ``target`` and those that need it. :param of_group: ``group`` and those that need it.
+    :param of_target: the argument ``target`` and those that need it.
+    :param of_group: ``group`` and those that need it.
     """
     columns, target, group = list(frame.columns), of_target["target"], of_group["group"]
     if target is not None:
@@ -186,8 +188,8 @@ def from_arrays(
 ) -> Dataset:
     """A data set from NumPy arrays. The other arguments are those of ``from_frame``.
 
-    :param x: array[N, D], one row per record, in the features' own units. :param y: array[N], the target (of 0 and 1, or
-        with ``positive=``, ``classes=`` or ``threshold=``), or None.
+    :param x: array[N, D], one row per record, in the features' own units.
+    :param y: array[N], the target (of 0 and 1, or with ``positive=``, ``classes=`` or ``threshold=``), or None.
     :param feature_names: D names of the columns; "x1", "x2", ... by default.
     :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
     :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; otherwise ``x`` is split.

@@ -101,9 +101,9 @@ def clipped_sum(
         "loop" goes one record at a time;
         "auto" is book-keeping where it finds such a leaf and vmap otherwise.
     :param clipping: how a record's gradient g is scaled:
-        "flat" by min(1, C / |g|) (Abadi et al. 2016);
-        "automatic" by C / (|g| + .01), which makes nearly all norms C, so that C only scales the learning rate (Bu et al.
-        2023, arXiv 2206.07136);
+        "flat" by ``min(1, C / |g|)`` (Abadi et al. 2016);
+        "automatic" by ``C / (|g| + .01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
+        al. 2023, arXiv 2206.07136);
         "per_leaf" each of the L leaves of u by min(1, (C / sqrt(L)) / its own norm), so that together they keep C (McMahan
         et al. 2018, arXiv 1710.06963).
     :param rules: ``{leaf: rule}`` for book-keeping, where another than the chosen one is wanted: as ``explain`` names both.

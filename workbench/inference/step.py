@@ -57,7 +57,9 @@ class Purpose(enum.IntEnum):
 class DPVIState(NamedTuple):
     """What a run carries, a pytree. Saved (``inference.checkpoint``) and restored, it continues bit for bit.
 
-    :param optim_state: of the optimiser. :param step: steps taken, int32. :param key: the run's secret key.
+    :param optim_state: of the optimiser.
+    :param step: steps taken, int32.
+    :param key: the run's secret key.
     :param average: mean of the unconstrained iterates from ``average_from`` on, before that the last iterate; None where
         none is kept.
     """
@@ -79,7 +81,8 @@ class Draws(NamedTuple):
 class Hyperparameters(NamedTuple):
     """What fits that share a compiled step may differ in, besides records and keys.
 
-    :param clip: C, float32 scalar. :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
+    :param clip: C, float32 scalar.
+    :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
     :param learning_rate: float32 scalar; None where the optimiser has its own.
     :param average_from: step from which on iterates are averaged, int32 scalar; None where no average is kept.
     :param constants: arrays that the model takes by keyword, instead of those it was split with.
@@ -107,7 +110,8 @@ class Hyperparameters(NamedTuple):
 class Performance(NamedTuple):
     """How clipped sums are computed: settings of speed and memory, with the same result.
 
-    :param strategy: of ``clipping.clipped_sum``. :param rules: of book-keeping, ``{leaf: rule}``.
+    :param strategy: of ``clipping.clipped_sum``.
+    :param rules: of book-keeping, ``{leaf: rule}``.
     :param microbatch_size: records held at once; None for what the sampler usually draws.
     """
 
@@ -128,9 +132,11 @@ def starting_key(key: jax.Array) -> jax.Array:
 class PrivateStep:
     """A step of DP-VI as functions of state, records and randomness.
 
-    :param model: model and guide, split by records. :param sampler: which records enter a step.
+    :param model: model and guide, split by records.
+    :param sampler: which records enter a step.
     :param mechanism: how clipping is done, and the noise. C and sigma C themselves are taken from ``Hyperparameters``.
-    :param estimator: of the gradient. :param optimizer: over the model's parameters.
+    :param estimator: of the gradient.
+    :param optimizer: over the model's parameters.
     :param performance: speed and memory only.
     :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
     """
@@ -153,8 +159,8 @@ class PrivateStep:
 
         :param params: unconstrained starting values; drawn with ``key`` by default. (Automatic guides draw theirs once, when
             the model is split.)
-        :raises ArgumentError: naming ``key``, if a run began with it in this process. :raises TypeError: if it is no key of
-            ``workbench.noise``.
+        :raises ArgumentError: naming ``key``, if a run began with it in this process.
+        :raises TypeError: if it is no key of ``workbench.noise``.
         """
         require_secure(key)
         if params is None:

@@ -49,7 +49,8 @@ class Snapshot:
     :param seconds: time since the first chunk began.
     :param seconds_per_step: of the newest chunk; None until a compiled step has been timed.
     :param compile_seconds: what compiling the steps took, before the run or in it; None until that is done.
-    :param message: why the run failed, or what else went wrong, for people. :param details: the traceback behind it.
+    :param message: why the run failed, or what else went wrong, for people.
+    :param details: the traceback behind it.
     """
 
     status: Status

@@ -225,8 +225,10 @@ def skeleton(
     """The network for records of ``shape``, with shapes in place of its weights.
 
     :param vocabulary_size: V > 0 for tokens, int[T] in 0 .. V - 1; 0 for numbers.
-    :param network: "fcnn", "cnn", "lstm", "gru" or "transformer". :param hidden: units, or channels of the last
-        convolution, or the width of a transformer. :param depth: layers. :param heads: of a transformer's attention.
+    :param network: "fcnn", "cnn", "lstm", "gru" or "transformer".
+    :param hidden: units, or channels of the last convolution, or the width of a transformer.
+    :param depth: layers.
+    :param heads: of a transformer's attention.
     """
     hidden = _WIDTHS[network] if hidden is None else hidden
     depth = (2 if network == "cnn" else 1) if depth is None else depth

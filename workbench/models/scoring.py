@@ -34,7 +34,8 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
 def class_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float]:
     """Accuracy, mean log-likelihood (nats per record) and, for two classes, AUC.
 
-    :param target: classes, int[B]. :param probability: of class 1, float[B], or of each class, float[B, K].
+    :param target: classes, int[B].
+    :param probability: of class 1, float[B], or of each class, float[B, K].
     """
     target = np.asarray(target)
     if probability.ndim == 1:

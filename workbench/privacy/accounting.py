@@ -90,7 +90,8 @@ def _participation(plans: Sequence[Steps]) -> float:
 def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) -> float:
     """Upper bound by "pld" on epsilon of several runs on the same records, by any samplers under one relation.
 
-    :param plans: at least one. :param coarse: up to some per cent higher and a few times faster.
+    :param plans: at least one.
+    :param coarse: up to some per cent higher and a few times faster.
     """
     if len({plan.relation for plan in plans}) != 1:
         raise _validate.ArgumentError("plans", plans, "must be one or more plans, all under the same relation.")
@@ -132,8 +133,10 @@ def epsilon(
     :param relation: the neighbouring relation, by default and usually the sampler's only one: add_or_remove_one for
         "poisson", replace_one for "without_replacement", replace_one or replace_special (a record is blanked in place)
         for "shuffle". The sensitivity is C, and 2 C under replace_one.
-    :param sampling_rate: q in (0, 1], public. :param noise_multiplier: sigma = noise standard deviation / clipping norm C,
-        in [.1, 1e5]. :param steps: T >= 0; at 0 epsilon is 0. :param delta: in (0, 1).
+    :param sampling_rate: q in (0, 1], public.
+    :param noise_multiplier: sigma = noise standard deviation / clipping norm C, in [.1, 1e5].
+    :param steps: T >= 0; at 0 epsilon is 0.
+    :param delta: in (0, 1).
     :param accountant: "pld", which guarantees use; "rdp" and "rdp_classic", upper bounds by Renyi differential privacy with
         today's conversion and with that of 2017; "fourier", the approximation of the package fourier-accountant.
     :raises ArgumentError: naming the argument and its value; also if "fourier" is not reliable, with the reason.
@@ -234,8 +237,9 @@ def trade_off(
     (epsilon, delta) of the plan bounds the true-positive rate (Kairouz et al. 2015, Theorem 2.1), and the least bound
     counts.
 
-    :param false_positive_rates: numbers in [0, 1]. :param extra_delta: what an implementation adds to delta at every epsilon
-        up to ``largest_epsilon``; larger epsilons are not used.
+    :param false_positive_rates: numbers in [0, 1].
+    :param extra_delta: what an implementation adds to delta at every epsilon up to ``largest_epsilon``; larger epsilons
+        are not used.
     :raises ArgumentError: naming the argument and its value.
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)

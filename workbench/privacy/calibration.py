@@ -42,8 +42,11 @@ def noise_multiplier(
     A forward call of the bound has verified that the returned sigma keeps epsilon. Sigma is never below .2, where noise
     hides little, so very large epsilons are kept with room to spare.
 
-    :param epsilon: target > 0. :param delta: in (0, 1). :param sampler: see ``accounting.epsilon``, as ``relation``.
-    :param sampling_rate: q in (0, 1]. :param steps: T >= 1.
+    :param epsilon: target > 0.
+    :param delta: in (0, 1).
+    :param sampler: see ``accounting.epsilon``, as ``relation``.
+    :param sampling_rate: q in (0, 1].
+    :param steps: T >= 1.
     :raises ArgumentError: if an argument is out of range or no sigma up to 1e5 reaches epsilon.
     """
     epsilon = _validate.number("epsilon", epsilon, above=0)

@@ -30,7 +30,9 @@ def compare(
     holds only for a training loop that draws its minibatches with that sampler.
 
     :param sampling_rate: q in (0, 1], or a sequence for schedules, as ``noise_multiplier`` and ``steps``: see
-        ``accounting.epsilon``. :param delta: in (0, 1). :param accountants: some of ``accounting.ACCOUNTANTS``.
+        ``accounting.epsilon``.
+    :param delta: in (0, 1).
+    :param accountants: some of ``accounting.ACCOUNTANTS``.
     :return: a data frame with columns sampler, relation, accountant, epsilon (rounded up to 4 decimals; missing if the
         accountant is not reliable) and note.
     :raises ArgumentError: naming the argument and its value.

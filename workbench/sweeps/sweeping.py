@@ -176,7 +176,8 @@ def sweep(asked: _Sweep) -> SweepResult:
     would give, up to rounding. On private records every fit spends its own epsilon, and all together spend more: the sweep
     says how much, and runs only when that is accepted.
 
-    :raises ArgumentError: naming the argument and its value. :raises BudgetError: on private records, unless accepted.
+    :raises ArgumentError: naming the argument and its value.
+    :raises BudgetError: on private records, unless accepted.
     """
     prepared = prepare(**asked.passed_to(SweepPlan))
     prepared.accept(asked.accept_total_epsilon)
