@@ -140,6 +140,10 @@ def hierarchical_logistic(
 ) -> Model:
     """Hierarchical logistic regression.
 
+    >>> model = wb.models.get("hierarchical_logistic", intercept=True)
+    >>> model.arrays
+    ('x', 'group', 'y')
+
     :param mixing_scale: standard deviation of the entries of ``mixing``, in logits per unit of a feature and of a group
         feature.
     :param group_scale: how far a group's weights stray from what its features predict, a standard deviation in logits per

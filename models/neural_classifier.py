@@ -201,6 +201,10 @@ def neural_classifier(
 ) -> Model:
     """Neural classifier.
 
+    >>> model = wb.models.get("neural_classifier", network="cnn", hidden=16)
+    >>> model.name, model.options["hidden"]
+    ('neural_classifier', 16)
+
     :param network: "fcnn", layers of tanh units, for all data; "cnn", 3 by 3 convolutions that halve height and width, for
         images; "lstm", "gru" and "transformer" for token sequences, and for images, which they read row by row.
     :param weights: "point", one value for each weight (DP-SGD), or "bayesian", a normal distribution for each.

@@ -245,6 +245,10 @@ def vae(
 ) -> Model:
     """Variational auto-encoder.
 
+    >>> model = wb.models.get("vae", latent=8)
+    >>> list(model.pictures)
+    ['samples', 'reconstructions', 'latent plane']
+
     :param layout: "dense", one hidden layer each way, or "convolutional", three 3 by 3 convolutions each way, each halving
         (doubling) height and width. Images of any size: sides are padded to multiples of 8 and the result is cut.
     :param hidden: units of the hidden layers (dense), twice the number of pixels and at most 400 by default; or channels

@@ -25,6 +25,12 @@ class ArgumentError(ValueError):
 
     Programs decide by ``argument`` and ``code``, never by the words.
 
+    >>> try:
+    ...     wb.fit("logistic", "breast_cancer", epsilon=-1.0)
+    ... except wb.ArgumentError as error:
+    ...     print(error.argument, error.value)
+    epsilon -1.0
+
     :param argument: its name.
     :param value: what was given.
     :param expectation: what is wrong, or what is expected.
@@ -96,7 +102,11 @@ def number(
     below: float | None = None,
     at_most: float | None = None,
 ) -> float:
-    """A finite real number within the stated limits, as ``float``."""
+    """A finite real number within the stated limits, as ``float``.
+
+    >>> wb.models.checks.number("prior_scale", 5, above=0)
+    5.0
+    """
     limits = []
     if above is not None:
         limits.append(f"greater than {above:g}")
@@ -127,7 +137,11 @@ def probability(name: str, value: Any) -> float:
 
 
 def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
-    """A whole number of at least ``at_least`` (and at most ``at_most``), as ``int``; 2000.0 is accepted, 2000.5 is not."""
+    """A whole number of at least ``at_least`` (and at most ``at_most``), as ``int``; 2000.0 is accepted, 2000.5 is not.
+
+    >>> wb.models.checks.integer("hidden", 64.0, at_least=1)
+    64
+    """
     limit = f"at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
     expectation = f"must be a whole number of {limit}."
     as_float = _as_float(value)
@@ -140,7 +154,11 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, also NumPy's. Text is refused: "no", which a YAML plan may hold, would count as true."""
+    """True or False, also NumPy's. Text is refused: "no", which a YAML plan may hold, would count as true.
+
+    >>> wb.models.checks.flag("intercept", np.True_)
+    True
+    """
     if type(value).__name__ in ("bool", "bool_"):  # by name: this module does not import NumPy
         return bool(value)
     hint = " (in a file true or false, without quotes)" if isinstance(value, str) else ""
@@ -178,7 +196,11 @@ def seed(name: str, value: Any) -> int:
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
-    """One of ``options``. The error lists them and suggests the nearest."""
+    """One of ``options``. The error lists them and suggests the nearest.
+
+    >>> wb.models.checks.choice("prior", "laplace", ["normal", "laplace"])
+    'laplace'
+    """
     known = list(options)
     if not isinstance(value, str) or value not in known:  # an array would compare entry by entry
         raise unknown_name(name, value, known)

@@ -30,6 +30,12 @@ EVALUATION_LABELS: dict[bool, Visibility] = {True: "public data", False: "outsid
 class Dataset:
     """Records, split into training (private) and evaluation, with the public facts that the guarantee takes as given.
 
+    >>> data = wb.data.load("breast_cancer")
+    >>> data
+    Dataset('breast_cancer', 30 features, target 'diagnosis')
+    >>> data.num_train, data.classes, data.bounds["mean radius"]
+    (458, ('benign', 'malignant'), (6.0, 30.0))
+
     :param name: short name.
     :param description: one sentence.
     :param train: arrays with first axis N, named by ``arrays``.

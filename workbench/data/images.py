@@ -30,6 +30,10 @@ def from_images(
 ) -> Dataset:
     """A data set of images, one per record: "x", ``float32[N, *image_shape]`` in [0, 1], and "y" with ``labels``.
 
+    >>> images, labels = np.zeros((50, 8, 8), np.uint8), np.arange(50) % 2
+    >>> wb.data.from_images(images, labels, classes=["healthy", "ill"])
+    Dataset('images', 8 x 8 images, target 'label')
+
     :param images: array[N, height, width] or [N, height, width, channels], uint8 (divided by 255) or floating point
         in [0, 1].
     :param labels: whole numbers[N], 0 .. number of classes - 1, or None.

@@ -34,6 +34,10 @@ def from_tokens(
     The vocabulary is public and declared; it must not be read off private texts. Before, cut or pad all sequences to one
     public length, with a separate token for the padding, and give rare words a common token.
 
+    >>> tokens, labels = np.random.randint(0, 100, (50, 16)), np.arange(50) % 2
+    >>> wb.data.from_tokens(tokens, labels, vocabulary_size=100, classes=["spam", "mail"])
+    Dataset('tokens', 16 tokens of 100, target 'class')
+
     :param x: whole numbers[N, T], ids of tokens in 0 .. V - 1.
     :param y: whole numbers[N], 0 .. number of classes - 1.
     :param vocabulary_size: V >= 2, public.

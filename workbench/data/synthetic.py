@@ -30,6 +30,10 @@ def hierarchical(
     M ~ Normal(0, 4) of shape [D, K], group features g_l ~ Normal(0, 1), weights w_l ~ Normal(M g_l, 1), groups equally
     likely, x ~ Normal(0, 1), y ~ Bernoulli(sigmoid(w_l . x)). Features are not scaled.
 
+    >>> data = wb.data.hierarchical(num_records=100, num_groups=5)
+    >>> data.groups
+    ('group 1', 'group 2', 'group 3', 'group 4', 'group 5')
+
     :param num_records: N >= 2 training records.
     :param num_features: D.
     :param num_groups: L.
@@ -81,6 +85,9 @@ def mixture(num_records: int = 2000, num_evaluation: int = 100, seed: int = 0) -
 
     Centres (0, 0) and (+-2, +-2), covariance 0.5 I, equal weights. Points are not scaled.
 
+    >>> wb.data.mixture(num_records=100).train[0].shape
+    (100, 2)
+
     :param num_records: N >= 2 training records.
     :param num_evaluation: number of evaluation records.
     :param seed: of the generator, >= 0.
@@ -119,6 +126,10 @@ def tokens(
 
     Classes 1 .. K are equally likely. In class k a token is, with chance .5, the one before it plus k (mod V), else any.
     Every token is equally frequent in all classes, so counting tokens does not help.
+
+    >>> data = wb.data.tokens(num_records=100, length=16)
+    >>> data.train[0].shape, data.vocabulary_size
+    ((100, 16), 12)
 
     :param num_records: N >= 2 training records.
     :param length: T >= 2 tokens in a sequence.

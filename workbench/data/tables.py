@@ -45,6 +45,11 @@ def from_frame(
     Exactly one of ``bounds``, ``schema`` and ``private_scaling`` says how columns become features. Constant columns are
     accepted, because declarations are not checked against the records' values, which are private.
 
+    >>> frame = pd.DataFrame({"age": np.arange(50), "sex": ["f", "m"] * 25, "ill": [0, 1] * 25})
+    >>> data = wb.data.from_frame(frame, target="ill", schema={"age": (0, 120), "sex": ["f", "m"]})
+    >>> data.feature_names
+    ('age', 'sex=f', 'sex=m')
+
     :param target: name of the target column; None for a table without a target. The possible values are never read off the
         records: the column has False and True, or 0 and 1, or else one of the next three arguments declares the classes.
     :param bounds: ``{column: (low, high)}``, the publicly known range of every feature in its own units, or one pair for
@@ -187,6 +192,10 @@ def from_arrays(
     **options: Any,
 ) -> Dataset:
     """A data set from NumPy arrays. The other arguments are those of ``from_frame``.
+
+    >>> x, y = np.random.uniform(0, 100, (50, 2)), np.arange(50) % 2
+    >>> wb.data.from_arrays(x, y, feature_names=["age", "dose"], bounds={"age": (0, 120), "dose": (0, 200)})
+    Dataset('arrays', 2 features, target 'y')
 
     :param x: array[N, D], one row per record, in the features' own units.
     :param y: array[N], the target (of 0 and 1, or with ``positive=``, ``classes=`` or ``threshold=``), or None.

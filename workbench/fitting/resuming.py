@@ -79,6 +79,9 @@ def forget(path: str | Path) -> Spend | None:
 
     The ledger then charges the fit only the steps that it may have taken, instead of all planned steps.
 
+    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, checkpoint="runs/mine", stop=lambda: True)
+    >>> wb.forget("runs/mine")
+
     :param path: the run's folder.
     :return: the fit's entry in the ledger; None if it has none.
     :raises ArgumentError: naming ``path``, if it is no such folder, or the fit is running.
@@ -154,10 +157,14 @@ def resume(
 ) -> FitResult:
     """Resume a fit that was stopped or interrupted, and run it to its end; return the result if it is finished already.
 
-        result = wb.resume("runs/mine", data=data)
-
     It is the same fit, so its epsilon is spent once. Other records, another plan or another program are refused, because
     the same noise must not be added to other sums.
+
+    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, checkpoint="runs/mine", stop=lambda: True)
+    >>> stopped.status
+    'cancelled'
+    >>> wb.resume("runs/mine").status
+    'done'
 
     :param path: the run's folder (``workbench resume`` lists them), or one of its files.
     :param model: the same model, if it is not from the gallery.

@@ -87,6 +87,12 @@ def clipped_sum(
     whatever the precision of loss and parameters. A record whose gradient has a NaN or infinite entry contributes zero,
     and so does padding (mask False). An empty minibatch gives zeros.
 
+    >>> loss = lambda u, record: 0.5 * ((u - record) ** 2).sum()
+    >>> records, mask = np.array([[3.0, 4.0], [0.3, 0.4]]), np.array([True, True])
+    >>> total, norms = wb.inference.clipped_sum(loss, np.zeros(2), records, mask, clip=1.0)
+    >>> np.allclose(total, [-0.6 - 0.3, -0.8 - 0.4]), norms.tolist()
+    (True, [5.0, 0.5])
+
     :param loss: ``loss(u, record) -> scalar`` for one record (leaves of ``records`` without their first axis). Any JAX
         function that calls nothing outside JAX and has no rule for many records at once (custom_vmap, say); it need not come
         from NumPyro. It must not use other records: the caller answers for what it closes over.

@@ -57,6 +57,14 @@ class Purpose(enum.IntEnum):
 class DPVIState(NamedTuple):
     """What a run carries, a pytree. Saved (``inference.checkpoint``) and restored, it continues bit for bit.
 
+    >>> from numpyro.optim import Adam
+    >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")
+    >>> target = {"epsilon": 1.0, "iterations": 100, "sampling_rate": 0.1}
+    >>> dpvi = wb.inference.DPVI(logistic.model, logistic.guide, Adam(0.05), **target)
+    >>> state = dpvi.init(wb.noise.new_key(), *data.train)
+    >>> int(state.step), sorted(dpvi.get_params(state))
+    (0, ['intercept_loc', 'intercept_scale', 'weights_loc', 'weights_scale'])
+
     :param optim_state: of the optimiser.
     :param step: steps taken, int32.
     :param key: the run's secret key.
@@ -131,6 +139,10 @@ def starting_key(key: jax.Array) -> jax.Array:
 @dataclass(frozen=True, eq=False)
 class PrivateStep:
     """A step of DP-VI as functions of state, records and randomness.
+
+    >>> prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0)
+    >>> prepared.step.noise_size
+    31
 
     :param model: model and guide, split by records.
     :param sampler: which records enter a step.

@@ -29,6 +29,10 @@ _HELP = re.compile(r":param\b[^:]*?(\w+):(.*?)(?=:(?:param|type|returns?|rtype|r
 class Option:
     """One option of a model.
 
+    >>> option = wb.models.options("logistic")[0]
+    >>> option.name, option.default, option.kind
+    ('prior_scale', 5.0, 'number')
+
     :param name: of the keyword argument.
     :param default: its default value.
     :param kind: of its values.

@@ -29,6 +29,14 @@ def compare(
     The rows answer different questions. A smaller epsilon under another relation does not mean better privacy, and a number
     holds only for a training loop that draws its minibatches with that sampler.
 
+    >>> table = wb.privacy.compare(sampling_rate=0.01, noise_multiplier=1.0, steps=1000, delta=1e-5, accountants=["pld"])
+    >>> table[["sampler", "relation", "epsilon"]]
+                   sampler           relation  epsilon
+    0              poisson  add_or_remove_one   1.8283
+    1  without_replacement        replace_one  14.8208
+    2              shuffle        replace_one  46.2113
+    3              shuffle    replace_special  17.8566
+
     :param sampling_rate: q in (0, 1], or a sequence for schedules, as ``noise_multiplier`` and ``steps``: see
         ``accounting.epsilon``.
     :param delta: in (0, 1).

@@ -45,6 +45,10 @@ _SLACK = 1e-3  # relative difference of the bounds of two versions that are both
 class Guarantee:
     """The privacy guarantee of a release, made by the code that ran it.
 
+    >>> guarantee = wb.fit("logistic", "breast_cancer", epsilon=1.0).guarantee
+    >>> guarantee.epsilon, guarantee.delta, guarantee.relation, guarantee.unit
+    (1.0, 0.001, 'add_or_remove_one', 'tumour')
+
     :param epsilon: the planned epsilon, which holds whenever and however the run ended.
     :param delta: the planned delta, ``overflow_delta`` and ``truncation_delta`` included.
     :param relation: which data sets are neighbours: "add_or_remove_one", "replace_one" or "replace_special".
