@@ -53,7 +53,9 @@ def _signature(
     """Defaults that Python prints as <something> made readable, and the whole with them: Sphinx gives up at one."""
     if signature is None or "<" not in signature:
         return None
-    return re.sub(r"<[^<>]*>", "...", signature), returned
+    while (shorter := re.sub(r"<[^<>]*>", "...", signature)) != signature:
+        signature = shorter  # <function f.<locals>.g> has brackets inside
+    return signature, returned
 
 
 def undocumented(documented: Container[str]) -> list[str]:

@@ -103,7 +103,9 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
     ``from_arrays``, images (more than two axes) to ``from_images``, and x with ``vocabulary_size`` to ``from_tokens``. The
     other arguments are theirs.
 
-    >>> np.savez("patients.npz", x=np.random.uniform(0, 100, (50, 2)), y=np.arange(50) % 2)
+    >>> np.savez(
+    ...     "patients.npz", x=np.random.uniform(0, 100, (50, 2)), y=np.arange(50) % 2
+    ... )
     >>> wb.data.from_npz("patients.npz", bounds=(0, 100))
     Dataset('patients', 2 features, target 'y')
 

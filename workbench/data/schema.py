@@ -175,10 +175,14 @@ class Schema:
     is wider than the values, a category without records and a constant column are allowed, and cost at most some precision.
     Values outside a declared range are cut.
 
-    >>> schema = wb.data.Schema.from_declaration({"age": (0, 120), "sex": ["f", "m"], "smoker": bool})
+    >>> schema = wb.data.Schema.from_declaration(
+    ...     {"age": (0, 120), "sex": ["f", "m"], "smoker": bool}
+    ... )
     >>> schema.feature_names
     ('age', 'sex=f', 'sex=m', 'smoker')
-    >>> schema.encode(pd.DataFrame({"age": [30], "sex": ["m"], "smoker": [False]})).tolist()
+    >>> schema.encode(
+    ...     pd.DataFrame({"age": [30], "sex": ["m"], "smoker": [False]})
+    ... ).tolist()
     [[-0.5, 0.0, 1.0, -1.0]]
 
     :param columns: ``{name: Numeric | Categorical | Boolean}``, at least one.

@@ -45,8 +45,12 @@ def from_frame(
     Exactly one of ``bounds``, ``schema`` and ``private_scaling`` says how columns become features. Constant columns are
     accepted, because declarations are not checked against the records' values, which are private.
 
-    >>> frame = pd.DataFrame({"age": np.arange(50), "sex": ["f", "m"] * 25, "ill": [0, 1] * 25})
-    >>> data = wb.data.from_frame(frame, target="ill", schema={"age": (0, 120), "sex": ["f", "m"]})
+    >>> frame = pd.DataFrame(
+    ...     {"age": np.arange(50), "sex": ["f", "m"] * 25, "ill": [0, 1] * 25}
+    ... )
+    >>> data = wb.data.from_frame(
+    ...     frame, target="ill", schema={"age": (0, 120), "sex": ["f", "m"]}
+    ... )
     >>> data.feature_names
     ('age', 'sex=f', 'sex=m')
 
@@ -194,7 +198,12 @@ def from_arrays(
     """A data set from NumPy arrays. The other arguments are those of ``from_frame``.
 
     >>> x, y = np.random.uniform(0, 100, (50, 2)), np.arange(50) % 2
-    >>> wb.data.from_arrays(x, y, feature_names=["age", "dose"], bounds={"age": (0, 120), "dose": (0, 200)})
+    >>> wb.data.from_arrays(
+    ...     x,
+    ...     y,
+    ...     feature_names=["age", "dose"],
+    ...     bounds={"age": (0, 120), "dose": (0, 200)},
+    ... )
     Dataset('arrays', 2 features, target 'y')
 
     :param x: array[N, D], one row per record, in the features' own units.

@@ -54,7 +54,8 @@ def prepare(asked: _Prepared) -> PreparedFit:
 
     ``workbench.fit`` does the same and then trains.
 
-    >>> prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=1000, sampling_rate=0.1)
+    >>> target = {"epsilon": 1.0, "iterations": 1000, "sampling_rate": 0.1}
+    >>> prepared = wb.prepare("logistic", "breast_cancer", **target)
     >>> prepared.plan.mechanism.noise_multiplier
     8.2022
 

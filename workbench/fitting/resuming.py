@@ -79,7 +79,8 @@ def forget(path: str | Path) -> Spend | None:
 
     The ledger then charges the fit only the steps that it may have taken, instead of all planned steps.
 
-    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, checkpoint="runs/mine", stop=lambda: True)
+    >>> options = {"checkpoint": "runs/mine", "stop": lambda: True}
+    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, **options)
     >>> wb.forget("runs/mine")
 
     :param path: the run's folder.
@@ -160,7 +161,8 @@ def resume(
     It is the same fit, so its epsilon is spent once. Other records, another plan or another program are refused, because
     the same noise must not be added to other sums.
 
-    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, checkpoint="runs/mine", stop=lambda: True)
+    >>> options = {"checkpoint": "runs/mine", "stop": lambda: True}
+    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, **options)
     >>> stopped.status
     'cancelled'
     >>> wb.resume("runs/mine").status

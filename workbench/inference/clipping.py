@@ -89,7 +89,9 @@ def clipped_sum(
 
     >>> loss = lambda u, record: 0.5 * ((u - record) ** 2).sum()
     >>> records, mask = np.array([[3.0, 4.0], [0.3, 0.4]]), np.array([True, True])
-    >>> total, norms = wb.inference.clipped_sum(loss, np.zeros(2), records, mask, clip=1.0)
+    >>> total, norms = wb.inference.clipped_sum(
+    ...     loss, np.zeros(2), records, mask, clip=1.0
+    ... )
     >>> np.allclose(total, [-0.6 - 0.3, -0.8 - 0.4]), norms.tolist()
     (True, [5.0, 0.5])
 

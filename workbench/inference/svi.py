@@ -69,7 +69,7 @@ class DPVI:
     The interface is that of ``numpyro.infer.SVI``: ``init``, ``update``, ``get_params``, ``run``, ``evaluate``. Records are
     all N of them (first axis) where SVI takes a minibatch, and a privacy target replaces the loss::
 
-        svi  = SVI(model, guide, Adam(1e-3), Trace_ELBO())
+        svi = SVI(model, guide, Adam(1e-3), Trace_ELBO())
         dpvi = DPVI(model, guide, Adam(1e-3), epsilon=1.0, delta=1e-5, sampling_rate=0.01)
         result = dpvi.run(new_key(), 10_000, x, y)
 

@@ -41,7 +41,8 @@ class Snapshot:
     """What a run shows between two chunks.
 
     >>> steps = []
-    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0, on_snapshot=lambda snapshot: steps.append(snapshot.step))
+    >>> note = lambda snapshot: steps.append(snapshot.step)
+    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0, on_snapshot=note)
     >>> steps[0], steps[-1]
     (0, 800)
 
@@ -168,7 +169,9 @@ def run(
     >>> target = {"epsilon": 1.0, "iterations": 100, "sampling_rate": 0.1}
     >>> dpvi = wb.inference.DPVI(logistic.model, logistic.guide, Adam(0.05), **target)
     >>> state = dpvi.init(wb.noise.new_key(), *data.train)
-    >>> snapshots = wb.inference.run(dpvi.private_step, dpvi.hyper, state, data.train, 100)
+    >>> snapshots = wb.inference.run(
+    ...     dpvi.private_step, dpvi.hyper, state, data.train, 100
+    ... )
     >>> first = next(snapshots)
     >>> first.status, first.step
     ('running', 0)

@@ -282,7 +282,10 @@ def filled(network: Any, values: Mapping[str, Array]) -> Any:
 
     >>> networks = wb.models.networks
     >>> network = networks.skeleton((30,), 2, 0, "fcnn", hidden=8, depth=1, heads=1)
-    >>> weights = {name: np.zeros(shape, "float32") for name, shape in networks.weight_shapes(network).items()}
+    >>> weights = {
+    ...     name: np.zeros(shape, "float32")
+    ...     for name, shape in networks.weight_shapes(network).items()
+    ... }
     >>> networks.filled(network, weights)(np.ones(30, "float32")).shape
     (2,)
     """

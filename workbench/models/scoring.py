@@ -16,7 +16,9 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
 
     AUC is left out if ``target`` has one class only, because it is not defined then.
 
-    >>> scores = wb.models.scoring.binary_scores(np.array([0, 1, 1]), np.array([0.2, 0.9, 0.6]))
+    >>> scores = wb.models.scoring.binary_scores(
+    ...     np.array([0, 1, 1]), np.array([0.2, 0.9, 0.6])
+    ... )
     >>> {name: round(score, 3) for name, score in scores.items()}
     {'log_likelihood': -0.28, 'auc': 1.0}
     """
@@ -38,7 +40,9 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
 def class_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float]:
     """Accuracy, mean log-likelihood (nats per record) and, for two classes, AUC.
 
-    >>> scores = wb.models.scoring.class_scores(np.array([0, 1, 1]), np.array([0.2, 0.9, 0.4]))
+    >>> scores = wb.models.scoring.class_scores(
+    ...     np.array([0, 1, 1]), np.array([0.2, 0.9, 0.4])
+    ... )
     >>> {name: round(score, 3) for name, score in scores.items()}
     {'accuracy': 0.667, 'log_likelihood': -0.415, 'auc': 1.0}
 

@@ -85,8 +85,13 @@ def points_check_figure(
     In each bin, the band contains 90 % of the replicated data sets. If there are more than 12 features, the figure shows the
     12 whose observed mean is farthest from the replicated one. The axes range from the 0.2 % to the 99.8 % quantiles.
 
-    >>> observed, replicated = np.random.normal(size=(100, 2)), np.random.normal(size=(50, 100, 2))
-    >>> figure = wb.plots.points_check_figure(observed, replicated, ["height", "weight"], "public data")
+    >>> observed, replicated = (
+    ...     np.random.normal(size=(100, 2)),
+    ...     np.random.normal(size=(50, 100, 2)),
+    ... )
+    >>> figure = wb.plots.points_check_figure(
+    ...     observed, replicated, ["height", "weight"], "public data"
+    ... )
 
     :param observed: float[records, features].
     :param replicated: float[draws, replicated records, features].

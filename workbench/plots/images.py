@@ -80,7 +80,9 @@ def latent_grid_figure(
     """Images decoded from a grid of latent values; 7.0 inches wide.
 
     >>> images, codes = np.random.uniform(size=(3, 3, 8, 8)), [-1, 0, 1]
-    >>> figure = wb.plots.latent_grid_figure(images, "covered", vertical=codes, horizontal=codes)
+    >>> figure = wb.plots.latent_grid_figure(
+    ...     images, "covered", vertical=codes, horizontal=codes
+    ... )
 
     :param images: float[rows, columns, height, width] or float[rows, columns, height, width, 1 or 3 colours], in [0, 1].
     :param vertical: float[rows], the latent value of each row from the top; by default 1, 2, ...

@@ -44,7 +44,10 @@ _ROW = 0.21  # inches
 def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> Figure:
     """Mean and interval of every quantity, in the order of ``table``; 7.0 inches wide, 1.1 + 0.21 per row high.
 
-    >>> table = pd.DataFrame({"mean": [1.2], "sd": [0.3], "hdi_90%_low": [0.7], "hdi_90%_high": [1.7]}, index=["slope"])
+    >>> table = pd.DataFrame(
+    ...     {"mean": [1.2], "sd": [0.3], "hdi_90%_low": [0.7], "hdi_90%_high": [1.7]},
+    ...     index=["slope"],
+    ... )
     >>> figure = wb.plots.forest_figure(table, "covered")
 
     :param table: rows are quantities; columns are "mean", "sd" and the two ends of an interval, such as "hdi_90%_low" and
@@ -73,7 +76,10 @@ def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior dr
 
     At most 1,000 draws, evenly chosen, are plotted. The width is 1.4 inches per scalar, between 4.2 and 7.0.
 
-    >>> draws = {"slope": np.random.normal(size=500), "intercept": np.random.normal(size=500)}
+    >>> draws = {
+    ...     "slope": np.random.normal(size=500),
+    ...     "intercept": np.random.normal(size=500),
+    ... }
     >>> figure = wb.plots.pair_figure(draws, "covered")
 
     :param draws: ``{name: float[draws]}``, one to six scalars.

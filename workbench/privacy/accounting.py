@@ -128,7 +128,8 @@ def epsilon(
     ``noise_multiplier=[1.0, 1.2], steps=[500, 500]``. Epochs of shuffled records continue from one phase to the next, and a
     new one begins where the sampling rate changes.
 
-    >>> round(wb.privacy.epsilon(sampling_rate=0.01, noise_multiplier=1.0, steps=1000, delta=1e-5), 3)
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> round(wb.privacy.epsilon(delta=1e-5, **plan), 3)
     1.828
 
     :param sampler: "poisson": every record enters a step with probability q; "without_replacement": minibatches are
@@ -184,7 +185,8 @@ def delta(
 ) -> float:
     """Upper bound on delta at ``epsilon`` >= 0 after ``steps`` steps; see ``epsilon`` for the other arguments.
 
-    >>> wb.privacy.delta(sampling_rate=0.01, noise_multiplier=1.0, steps=1000, epsilon=2.0) < 1e-5
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> wb.privacy.delta(epsilon=2.0, **plan) < 1e-5
     True
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
@@ -206,7 +208,8 @@ def epsilon_curve(
     Made for display: fast (about 20 ms per point), with bounds that are some per mille higher than those of ``epsilon`` and
     rounded up to 3 decimals. The last is that of ``epsilon``. If no epsilon holds, the curve is infinite from there on.
 
-    >>> wb.privacy.epsilon_curve(sampling_rate=0.01, noise_multiplier=1.0, steps=1000, delta=1e-5, points=3)
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> wb.privacy.epsilon_curve(delta=1e-5, points=3, **plan)
     [(112, 0.746), (445, 1.263), (1000, 1.829)]
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
@@ -247,7 +250,8 @@ def trade_off(
     (epsilon, delta) of the plan bounds the true-positive rate (Kairouz et al. 2015, Theorem 2.1), and the least bound
     counts.
 
-    >>> wb.privacy.trade_off(sampling_rate=0.01, noise_multiplier=1.0, steps=1000, false_positive_rates=[0.01, 0.1]).round(3)
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> wb.privacy.trade_off(false_positive_rates=[0.01, 0.1], **plan).round(3)
     array([0.029, 0.194])
 
     :param false_positive_rates: numbers in [0, 1].

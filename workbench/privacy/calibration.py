@@ -42,7 +42,9 @@ def noise_multiplier(
     A forward call of the bound has verified that the returned sigma keeps epsilon. Sigma is never below .2, where noise
     hides little, so very large epsilons are kept with room to spare.
 
-    >>> wb.privacy.noise_multiplier(epsilon=1.0, delta=1e-5, sampling_rate=0.01, steps=1000)
+    >>> wb.privacy.noise_multiplier(
+    ...     epsilon=1.0, delta=1e-5, sampling_rate=0.01, steps=1000
+    ... )
     1.4147
 
     :param epsilon: target > 0.
@@ -111,7 +113,9 @@ def max_steps(
 
     A forward call has verified the returned T. Above 10 000 it may be a ten-thousandth below the largest.
 
-    >>> wb.privacy.max_steps(epsilon=1.0, delta=1e-5, noise_multiplier=1.5, sampling_rate=0.01)
+    >>> wb.privacy.max_steps(
+    ...     epsilon=1.0, delta=1e-5, noise_multiplier=1.5, sampling_rate=0.01
+    ... )
     1178
 
     :raises ArgumentError: if an argument is out of range or one step alone costs more.
@@ -154,7 +158,9 @@ def max_sampling_rate(
 ) -> float:
     """The largest q in (0, 1] with epsilon(q) <= ``epsilon`` at ``delta``, rounded down to 5 digits and verified.
 
-    >>> wb.privacy.max_sampling_rate(epsilon=1.0, delta=1e-5, noise_multiplier=1.5, steps=1000)
+    >>> wb.privacy.max_sampling_rate(
+    ...     epsilon=1.0, delta=1e-5, noise_multiplier=1.5, steps=1000
+    ... )
     0.010816
 
     :raises ArgumentError: if an argument is out of range or no q from 1e-9 up keeps epsilon.

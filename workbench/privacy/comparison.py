@@ -29,7 +29,8 @@ def compare(
     The rows answer different questions. A smaller epsilon under another relation does not mean better privacy, and a number
     holds only for a training loop that draws its minibatches with that sampler.
 
-    >>> table = wb.privacy.compare(sampling_rate=0.01, noise_multiplier=1.0, steps=1000, delta=1e-5, accountants=["pld"])
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> table = wb.privacy.compare(delta=1e-5, accountants=["pld"], **plan)
     >>> table[["sampler", "relation", "epsilon"]]
                    sampler           relation  epsilon
     0              poisson  add_or_remove_one   1.8283

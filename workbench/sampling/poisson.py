@@ -184,7 +184,9 @@ class PoissonSampler:
     surplus is dropped; the probability of that is charged to delta (``log_overflow_probability``). An empty minibatch is a
     normal outcome. At q = 1 every record is in every minibatch.
 
-    >>> sampler = wb.sampling.PoissonSampler(num_records=1000, sampling_rate=0.01, capacity=40)
+    >>> sampler = wb.sampling.PoissonSampler(
+    ...     num_records=1000, sampling_rate=0.01, capacity=40
+    ... )
     >>> sampler.name, sampler.relation, sampler.usual_size()
     ('poisson', 'add_or_remove_one', 18)
 
