@@ -54,12 +54,8 @@ class TrainingCurves:
     The score is ``score_name`` of the first point that has one.
 
     >>> curves = wb.plots.TrainingCurves(100, "public data")
-    >>> curves.draw(
-    ...     [
-    ...         wb.results.HistoryPoint(0, {"elbo": -0.7}),
-    ...         wb.results.HistoryPoint(100, {"elbo": -0.2}),
-    ...     ]
-    ... )
+    >>> point = wb.results.HistoryPoint
+    >>> curves.draw([point(0, {"elbo": -0.7}), point(100, {"elbo": -0.2})])
     >>> len(curves.figure.axes)
     2
 
