@@ -53,7 +53,7 @@ nitpick_ignore = [
             "accounts.PrivacyScreen", "accounts.CompositionScreen", "steps.ClippingScreen", "steps.SamplersScreen",
         )),
     )
-]  # fmt: skip
+] + [("py:class", name) for name in ("Params", "RecordModel")]  # fmt: skip  # of Estimator's fields, as they are written
 
 # ---- the pages ------------------------------------------------------------------------------------------------------------
 
@@ -76,5 +76,5 @@ html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["workbench.css"]
 html_theme_options = {"navigation_with_keys": True}
-copybutton_prompt_text = r"\$ "
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

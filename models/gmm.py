@@ -189,6 +189,10 @@ def _coordinates(dataset: Any, num_components: int, covariance: str) -> dict[str
 def gmm(num_components: int = 5, covariance: _Covariance = "spherical", prior_scale: float | None = None) -> Model:
     """Gaussian mixture.
 
+    >>> model = wb.models.get("gmm", num_components=3)
+    >>> model.options
+    {'num_components': 3, 'covariance': 'spherical', 'prior_scale': None}
+
     :param num_components: K >= 1, chosen by the user. Components that the data do not need get little weight.
     :param covariance: "spherical", one scale for each component, or "diagonal", one for each of its features.
     :param prior_scale: standard deviation of the normal prior of the means, in units of a feature: about a quarter of the

@@ -140,9 +140,14 @@ def hierarchical_logistic(
 ) -> Model:
     """Hierarchical logistic regression.
 
+    >>> model = wb.models.get("hierarchical_logistic", intercept=True)
+    >>> model.arrays
+    ('x', 'group', 'y')
+
     :param mixing_scale: standard deviation of the entries of ``mixing``, in logits per unit of a feature and of a group
-        feature. :param group_scale: how far a group's weights stray from what its features predict, a standard deviation
-        in logits per unit of a feature; or "learnt", with a half-normal prior of scale 1.
+        feature.
+    :param group_scale: how far a group's weights stray from what its features predict, a standard deviation in logits per
+        unit of a feature; or "learnt", with a half-normal prior of scale 1.
     :param group_guide: True learns each group's own weights; False learns ``mixing`` alone, which takes less data.
     :param intercept: True gives every group an intercept, as the weight of a constant feature; measured data usually need
         one, the synthetic records of the literature have none.

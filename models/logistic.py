@@ -91,9 +91,15 @@ def logistic(
 ) -> Model:
     """Bayesian logistic regression.
 
+    >>> model = wb.models.get("logistic", prior="laplace", prior_scale=1.0)
+    >>> model.options
+    {'prior_scale': 1.0, 'prior': 'laplace', 'intercept': True}
+
     :param prior_scale: scale of the priors (standard deviation of the normal one), in logits per unit of a feature scaled
-        to [-1, 1]. :param prior: "normal"; or with heavier tails, for few large weights among many small ones, "laplace",
-        "student_t" (3 degrees of freedom) or "cauchy". :param intercept: False leaves the intercept out.
+        to [-1, 1].
+    :param prior: "normal"; or with heavier tails, for few large weights among many small ones, "laplace", "student_t" (3
+        degrees of freedom) or "cauchy".
+    :param intercept: False leaves the intercept out.
     """
     return Model(
         name="logistic",

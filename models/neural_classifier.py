@@ -201,14 +201,19 @@ def neural_classifier(
 ) -> Model:
     """Neural classifier.
 
+    >>> model = wb.models.get("neural_classifier", network="cnn", hidden=16)
+    >>> model.name, model.options["hidden"]
+    ('neural_classifier', 16)
+
     :param network: "fcnn", layers of tanh units, for all data; "cnn", 3 by 3 convolutions that halve height and width, for
         images; "lstm", "gru" and "transformer" for token sequences, and for images, which they read row by row.
     :param weights: "point", one value for each weight (DP-SGD), or "bayesian", a normal distribution for each.
     :param hidden: units of a layer, channels of the last convolution, or width of the transformer and of the embedding of
         tokens. By default 64, for "cnn" and "transformer" 32.
-    :param depth: number of layers, 1 by default, 2 for "cnn". :param heads: of the transformer's attention; they divide its
-        width. :param prior_scale: standard deviation of a Bayesian network's weights, of which a layer adds up as many as it
-        has inputs and divides by the square root of their number.
+    :param depth: number of layers, 1 by default, 2 for "cnn".
+    :param heads: of the transformer's attention; they divide its width.
+    :param prior_scale: standard deviation of a Bayesian network's weights, of which a layer adds up as many as it has
+        inputs and divides by the square root of their number.
     """
     checks.choice("network", network, get_args(_Network))
     if hidden is not None:

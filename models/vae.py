@@ -245,6 +245,10 @@ def vae(
 ) -> Model:
     """Variational auto-encoder.
 
+    >>> model = wb.models.get("vae", latent=8)
+    >>> list(model.pictures)
+    ['samples', 'reconstructions', 'latent plane']
+
     :param layout: "dense", one hidden layer each way, or "convolutional", three 3 by 3 convolutions each way, each halving
         (doubling) height and width. Images of any size: sides are padded to multiples of 8 and the result is cut.
     :param hidden: units of the hidden layers (dense), twice the number of pixels and at most 400 by default; or channels
@@ -252,7 +256,8 @@ def vae(
         a step of 128 images of 28 by 28 pixels takes .2 s on two CPU cores, twenty times as long as in the dense layout.
     :param latent: numbers in a code, an eighth of the number of pixels and at most 50 by default. So 28 by 28 pixels get
         784-400-50, and 8 by 8 get 64-128-8.
-    :param likelihood: "bernoulli" or "gaussian". :param pixel_scale: standard deviation of a pixel for "gaussian".
+    :param likelihood: "bernoulli" or "gaussian".
+    :param pixel_scale: standard deviation of a pixel for "gaussian".
     """
     checks.choice("layout", layout, get_args(_Layout))
     if hidden is not None:

@@ -3,13 +3,17 @@
 Conventions of the pages: a fenced block ``python`` runs, the blocks of a page in order in one namespace, in an empty folder
 and with a ledger of its own. An expression that ends in ``# -> VALUE`` must have that value, numbers to the digits written.
 A block ``python skip: WHY`` is only parsed. Lines of other blocks that begin with ``workbench`` must be understood by the
-command's parser.
+command's parser. Examples of docstrings run as doctests. They may use ``wb``, ``np`` and ``pd``, and the steps of their fits
+are made up: an example shows no number that depends on what was learnt.
 """
 
 import ast
 import contextlib
+import doctest
 import importlib.util
+import inspect
 import io
+import json
 import os
 import re
 import shlex
@@ -20,6 +24,8 @@ import warnings
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import workbench as wb
@@ -37,6 +43,16 @@ PAGES = [
     *sorted((DOCS / "reference").glob("*.md")),
 ]
 TEXTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in PAGES}
+
+
+def documentation_module(name):
+    """A module of the documentation's own, which is not a package."""
+    folder = DOCS if name == "figures" else DOCS / "_ext"
+    specification = importlib.util.spec_from_file_location(f"docs_{name}", folder / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.M | re.S)
 _EXPECTED = re.compile(r"#\s*->\s*(.+?)\s*$")
@@ -124,6 +140,116 @@ def test_a_wrong_value_is_noticed():
         run_block("undefined  # -> 1\n", {})
 
 
+# ---- examples --------------------------------------------------------------------------------------------------------
+
+DOCTEST = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+NO_EXAMPLE = {  # and why
+    "workbench.models.pictures.confusion": "a network's fit draws it; tests/models looks at it",
+}
+
+
+def public_objects():
+    """{full name: function or class}, each object under the first of its names."""
+    found = {}
+    for module in documentation_module("docstrings").public_modules():
+        for name in module.__all__:
+            value = getattr(module, name)
+            if callable(value) and all(value is not other for other in found.values()):
+                found[f"{module.__name__}.{name}"] = value
+    return found
+
+
+def named(code, scope):
+    """What ``code`` names of the workbench, as {full names}. ``scope``, {name: full name}, keeps what was imported."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            scope |= {alias.asname or "workbench": alias.name for alias in node.names if alias.name.startswith("workbench")}
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("workbench"):
+            scope |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    found = set()
+    for node in ast.walk(tree):
+        inner, parts = node, []
+        while isinstance(inner, ast.Attribute):
+            inner, parts = inner.value, [inner.attr, *parts]
+        if isinstance(inner, ast.Name) and inner.id in scope:
+            found.add(".".join([scope[inner.id], *parts]))
+        if isinstance(node, ast.Call) and picture_of(node):  # pictures are drawn by name
+            found.add(f"workbench.models.pictures.{picture_of(node).replace(' ', '_')}")
+    return found
+
+
+def picture_of(call):
+    """NAME of ``result.plot("NAME")``, else ""."""
+    is_plot = isinstance(call.func, ast.Attribute) and call.func.attr == "plot" and call.args
+    return call.args[0].value if is_plot and isinstance(call.args[0], ast.Constant) else ""
+
+
+def executed():
+    """Names that the pages and the notebooks use in code that tests execute."""
+    pages = [[code for skipped, code in python_blocks(text) if not skipped] for text in TEXTS.values()]
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        lines = ["".join(cell["source"]).splitlines() for cell in cells if cell["cell_type"] == "code"]
+        pages.append(["\n".join(line for line in cell if not line.startswith("%")) for cell in lines])
+    found = set()
+    for page in pages:
+        scope = {}
+        for code in page:
+            found |= named(code, scope)
+    return found
+
+
+def resolved(name):
+    """The object of a full name; None where the name leads nowhere, such as to an attribute of a call's result."""
+    value = wb
+    for part in name.split(".")[1:]:
+        with contextlib.suppress(ModuleNotFoundError):
+            if inspect.ismodule(value) and not hasattr(value, part):
+                importlib.import_module(f"{value.__name__}.{part}")
+        value = getattr(value, part, None)
+    return value
+
+
+def examples(name, value):
+    """Doctests of a public object and its methods."""
+    finder = doctest.DocTestFinder()
+    return [test for test in finder.find(value, name, module=False, globs={"wb": wb, "np": np, "pd": pd}) if test.examples]
+
+
+PUBLIC = public_objects()
+WITH_EXAMPLES = [name for name, value in PUBLIC.items() if examples(name, value)]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_of_docstrings_run(name, on_a_page, made_up_steps):
+    for test in examples(name, PUBLIC[name]):
+        said = []
+        doctest.DocTestRunner(optionflags=DOCTEST).run(test, out=said.append)
+        assert said == [], "".join(said)
+
+
+def test_every_public_name_has_an_example_that_runs():
+    shown = [resolved(name) for name in executed()]
+    missing = {
+        name for name, value in PUBLIC.items() if name not in WITH_EXAMPLES and all(value is not each for each in shown)
+    }
+    assert missing == set(NO_EXAMPLE)
+
+
+def test_names_in_code_are_noticed():
+    scope = {}
+    assert named("import workbench as wb\nwb.data.load('x').subset(2)", scope) >= {"workbench.data.load"}
+    assert named("from workbench.noise import new_key\nnew_key()\nwb.fit", scope) == {
+        "workbench.noise.new_key",
+        "workbench.fit",
+        "workbench",
+    }
+    assert named("result.plot('latent plane')", scope) == {"workbench.models.pictures.latent_plane"}
+    assert resolved("workbench.data.load") is wb.data.load
+    assert resolved("workbench.data.load.nothing") is None
+
+
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
@@ -169,15 +295,6 @@ def test_make_targets_exist():
 # ---- what the pages promise about themselves -------------------------------------------------------------------------
 
 
-def documentation_module(name):
-    """A module of the documentation's own, which is not a package."""
-    folder = DOCS if name == "figures" else DOCS / "_ext"
-    specification = importlib.util.spec_from_file_location(f"docs_{name}", folder / f"{name}.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
 class Everything:
     def __contains__(self, name):
         return True
@@ -211,14 +328,12 @@ def test_an_undocumented_name_is_noticed(monkeypatch):
     assert "workbench.plots.png is on no page of the reference" in docstrings.undocumented(())
 
 
-def test_fields_of_docstrings_are_put_on_lines():
-    as_text = documentation_module("docstrings").as_restructured_text
-    assert as_text(["Does it. :param q: a share", "of records. :raises Wrong: if |q| > 1.", "", "Source: X."]) == [
-        "Does it.", "", ":param q: a share", "    of records.", ":raises Wrong: if \\|q\\| > 1.", "", "Source: X.",
-    ]  # fmt: skip
-    assert as_text(["As in:", "", "    a | b", "", "``x * y`` and z*"]) == [
-        "As in:", "", "::", "", "    a | b", "", "``x * y`` and z\\*",
-    ]  # fmt: skip
+def test_a_misplaced_field_is_noticed():
+    misplaced = documentation_module("docstrings").misplaced_fields
+    assert misplaced(["Does it.", "", ":param q: a share", "    of ``:param x:``.", ":raises Wrong: if.", "", "By X."]) == []
+    assert misplaced(["Does it. :param q: a share."]) == ["Does it. :param q: a share."]
+    assert misplaced(["Does it.", "", ":param q: a. :return: b."]) == [":param q: a. :return: b."]
+    assert misplaced(["Does it.", ":param q: a share."]) == [":param q: a share."]
 
 
 def test_the_glossary_has_the_words_of_the_screen():

@@ -91,7 +91,8 @@ def folder(root: Path) -> Path:
 def tidy(place: Path, most_bytes: int = MOST_BYTES) -> None:
     """Make the folder ``place``, drop broken programs from it, and the oldest of all versions while there are too many.
 
-    :param most_bytes: of all programs together. :raises OSError: where it cannot be written.
+    :param most_bytes: of all programs together.
+    :raises OSError: where it cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     place.mkdir(mode=0o700, exist_ok=True)  # who can write there can have this process run anything

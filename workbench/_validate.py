@@ -25,7 +25,15 @@ class ArgumentError(ValueError):
 
     Programs decide by ``argument`` and ``code``, never by the words.
 
-    :param argument: its name. :param value: what was given. :param expectation: what is wrong, or what is expected.
+    >>> try:
+    ...     wb.fit("logistic", "breast_cancer", epsilon=-1.0)
+    ... except wb.ArgumentError as error:
+    ...     print(error.argument, error.value)
+    epsilon -1.0
+
+    :param argument: its name.
+    :param value: what was given.
+    :param expectation: what is wrong, or what is expected.
     :param code: names the problem, where an argument has several that a caller tells apart.
     :param remedy: a sentence that says what to do in Python. The shell and the screens have their own for a ``code``.
     """
@@ -46,11 +54,17 @@ class ArgumentError(ValueError):
         return _unpickled, (type(self), *self.args), {**vars(self), "value": _sendable(self.value)}
 
     def explained(self, remedies: Mapping[str, str] = MappingProxyType({})) -> str:
-        """What is wrong and what to do. :param remedies: other words for what to do, by ``code``."""
+        """What is wrong and what to do.
+
+        :param remedies: other words for what to do, by ``code``.
+        """
         return f"{self.expectation} {remedies.get(self.code, self.remedy)}".rstrip()
 
     def worded(self, remedies: Mapping[str, str] = MappingProxyType({})) -> str:
-        """The whole message. :param remedies: as for ``explained``."""
+        """The whole message.
+
+        :param remedies: as for ``explained``.
+        """
         return f"{self.argument}={_shown(self.value)}: {self.explained(remedies)}"
 
 
@@ -117,7 +131,11 @@ def number(
     below: float | None = None,
     at_most: float | None = None,
 ) -> float:
-    """A finite real number within the stated limits, as ``float``."""
+    """A finite real number within the stated limits, as ``float``.
+
+    >>> wb.models.checks.number("prior_scale", 5, above=0)
+    5.0
+    """
     limits = []
     if above is not None:
         limits.append(f"greater than {above:g}")
@@ -148,7 +166,11 @@ def probability(name: str, value: Any) -> float:
 
 
 def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
-    """A whole number of at least ``at_least`` (and at most ``at_most``), as ``int``; 2000.0 is accepted, 2000.5 is not."""
+    """A whole number of at least ``at_least`` (and at most ``at_most``), as ``int``; 2000.0 is accepted, 2000.5 is not.
+
+    >>> wb.models.checks.integer("hidden", 64.0, at_least=1)
+    64
+    """
     limit = f"at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
     expectation = f"must be a whole number of {limit}."
     as_float = _as_float(value)
@@ -161,7 +183,11 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None)
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, also NumPy's. Text is refused: "no", which a YAML plan may hold, would count as true."""
+    """True or False, also NumPy's. Text is refused: "no", which a YAML plan may hold, would count as true.
+
+    >>> wb.models.checks.flag("intercept", np.True_)
+    True
+    """
     if type(value).__name__ in ("bool", "bool_"):  # by name: this module does not import NumPy
         return bool(value)
     hint = " (in a file true or false, without quotes)" if isinstance(value, str) else ""
@@ -199,7 +225,11 @@ def seed(name: str, value: Any) -> int:
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
-    """One of ``options``. The error lists them and suggests the nearest."""
+    """One of ``options``. The error lists them and suggests the nearest.
+
+    >>> wb.models.checks.choice("prior", "laplace", ["normal", "laplace"])
+    'laplace'
+    """
     known = list(options)
     if not isinstance(value, str) or value not in known:  # an array would compare entry by entry
         raise unknown_name(name, value, known)

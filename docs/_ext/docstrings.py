@@ -1,18 +1,13 @@
-"""Docstrings as the workbench writes them, and a check that every public name is documented.
+"""Checks of docstrings: every public name has one and is in the reference, and every field begins a line.
 
-Our docstrings put several short fields on one line, as in ``:param q: share. :param steps: T.``; reStructuredText wants each
-at the beginning of a line, with a blank line before the first. ``as_restructured_text`` puts them there. It shields the
-marks that are mathematics in ours and markup there, |x| and a * b, and shows an indented paragraph as code.
-
-``undocumented`` names what is public and lacks a docstring or a place in the reference; each is a warning, and ``make docs``
-turns warnings into errors.
+reStructuredText shows a ``:param x:`` inside a line, or right after a paragraph, as plain text and says nothing. Each
+problem is a warning, and ``make docs`` turns warnings into errors.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import itertools
 import re
 from collections.abc import Container, Iterator
 from types import ModuleType
@@ -26,44 +21,21 @@ _FIELD = re.compile(r"(?<!\S):(?:param|returns?|raises?|yields?)(?: [^:`]+)?:(?=
 _log = logging.getLogger(__name__)
 
 
-def as_restructured_text(lines: list[str]) -> list[str]:
-    """``lines`` of a docstring with every field at the beginning of a line, and code and mathematics shielded."""
-    result: list[str] = []
-    in_field = in_code = False
+def misplaced_fields(lines: list[str]) -> list[str]:
+    """The lines of a docstring in which a field is not at the beginning, or has a paragraph right before it."""
+    found, before = [], ""
     for line in lines:
-        before = next((text for text in reversed(result) if text.strip()), "")
-        if not line.strip():
-            in_field = False
-            result.append("")
-            continue
-        if line.startswith("    ") and not in_field:
-            if not in_code and not before.endswith("::"):
-                result += ["::", ""]
-            in_code = True
-            result.append(line)
-            continue
-        in_code = False
         starts = [match.start() for match in _FIELD.finditer(line)]
-        for start, end in itertools.pairwise(sorted({0, *starts, len(line)})):
-            part = _shielded(line[start:end].strip())
-            if start in starts:
-                if result and result[-1].strip() and not in_field:
-                    result.append("")
-                in_field = True
-                result.append(part)
-            elif part:
-                result.append(f"    {part}" if in_field else part)
-    return result
-
-
-def _shielded(text: str) -> str:
-    """``text`` with | and * escaped outside literals."""
-    parts = text.split("``")
-    return "``".join(part if place % 2 else re.sub(r"[|*]", r"\\\g<0>", part) for place, part in enumerate(parts))
+        follows_text = before.strip() and not before.startswith((":", " "))
+        if starts and (starts != [0] or follows_text):
+            found.append(line)
+        before = line
+    return found
 
 
 def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = as_restructured_text(lines)
+    for line in misplaced_fields(lines):
+        _log.warning("docstring of %s: a field must begin a line, after a blank one: %s", name, line)
 
 
 def public_modules(name: str = "workbench") -> Iterator[ModuleType]:
@@ -81,7 +53,9 @@ def _signature(
     """Defaults that Python prints as <something> made readable, and the whole with them: Sphinx gives up at one."""
     if signature is None or "<" not in signature:
         return None
-    return re.sub(r"<[^<>]*>", "...", signature), returned
+    while (shorter := re.sub(r"<[^<>]*>", "...", signature)) != signature:
+        signature = shorter  # <function f.<locals>.g> has brackets inside
+    return signature, returned
 
 
 def undocumented(documented: Container[str]) -> list[str]:

@@ -109,10 +109,10 @@ def _best_test(inside: np.ndarray, outside: np.ndarray, delta: float, confidence
 def epsilon_lower_bound(scores_in: Any, scores_out: Any, delta: float, confidence: float = 0.95) -> LowerBound:
     """A lower bound on a mechanism's epsilon from many independent runs, which holds with the given confidence.
 
-    (epsilon, delta) bounds every event E for both neighbouring data sets, so P(E | in) <= e^epsilon P(E | out) + delta for
-    E = "score >= t" and P(E | out) <= e^epsilon P(E | in) + delta for E = "score < t". Every second trial (0, 2, ...) helps
-    to choose one event: a score, a threshold and a direction. Only the other trials are counted. They had no part in the
-    choice, so the chosen event needs no correction for the many that were tried. Its two probabilities get one-sided
+    (epsilon, delta) bounds every event E for both neighbouring data sets, so ``P(E | in) <= e^epsilon P(E | out) + delta``
+    for E = "score >= t" and ``P(E | out) <= e^epsilon P(E | in) + delta`` for E = "score < t". Every second trial (0, 2,
+    ...) helps to choose one event: a score, a threshold and a direction. Only the other trials are counted. They had no part
+    in the choice, so the chosen event needs no correction for the many that were tried. Its two probabilities get one-sided
     Clopper-Pearson bounds, which fail with half of 1 - confidence each.
 
     :param scores_in: scores of the runs with the canary, float[R] or float[R, K] for K scores per run, R >= 4. High scores

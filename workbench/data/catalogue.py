@@ -18,8 +18,15 @@ __all__ = ["DataInfo", "all_names", "describe", "info", "load", "names"]
 class DataInfo:
     """Facts about a named data set, known without loading it.
 
-    :param name: as ``load`` takes it. :param description: one sentence. :param licence: of the data.
-    :param num_records: training and evaluation records together. :param unit: what one record is.
+    >>> facts = wb.data.info("digits")
+    >>> facts.num_records, facts.unit, facts.task
+    (1797, 'image of a digit', 'images')
+
+    :param name: as ``load`` takes it.
+    :param description: one sentence.
+    :param licence: of the data.
+    :param num_records: training and evaluation records together.
+    :param unit: what one record is.
     :param source: where the data come from.
     :param task: "binary target", "grouped binary target", "points", "images" or "token sequences".
     :param available: where it would be loaded from now, without a network; "" if it cannot be.
@@ -172,17 +179,29 @@ _ENTRIES = {
 
 
 def names() -> list[str]:
-    """Names of the data sets that ``load`` can load now by name alone, without a network."""
+    """Names of the data sets that ``load`` can load now by name alone, without a network.
+
+    >>> "breast_cancer" in wb.data.names()
+    True
+    """
     return sorted(name for name, entry in _ENTRIES.items() if entry.where())
 
 
 def all_names() -> list[str]:
-    """Names of all data sets, including those that need a file, a package or a network."""
+    """Names of all data sets, including those that need a file, a package or a network.
+
+    >>> wb.data.all_names()
+    ['abalone', 'adult', 'breast_cancer', 'cifar10', 'contraception', 'digits', 'exam', 'fashion_mnist', 'hierarchical',
+    'mixture', 'mnist', 'radon', 'tokens']
+    """
     return sorted(_ENTRIES)
 
 
 def info(name: str) -> DataInfo:
     """Facts about a data set, known without loading it.
+
+    >>> wb.data.info("breast_cancer").licence
+    'CC BY 4.0'
 
     :raises ArgumentError: for an unknown name, with the nearest ones.
     """
@@ -201,12 +220,19 @@ def info(name: str) -> DataInfo:
 
 
 def describe(name: str) -> str:
-    """One sentence about a named data set."""
+    """One sentence about a named data set.
+
+    >>> wb.data.describe("breast_cancer")
+    '569 tumours, 30 measurements of cell nuclei each, benign or malignant (Wisconsin, 1995).'
+    """
     return _entry(name).description
 
 
 def load(name: str, *, evaluation_fraction: float = 0.2, split_seed: int = 0, path: str | Path | None = None) -> Dataset:
     """A data set by name. All of them are published or made up, so their records are declared public.
+
+    >>> wb.data.load("breast_cancer")
+    Dataset('breast_cancer', 30 features, target 'diagnosis')
 
     :param evaluation_fraction: probability of each row to become an evaluation record, in (0, 1). Sets that come with
         evaluation records (mnist, fashion_mnist, cifar10, hierarchical, mixture, tokens) keep theirs.

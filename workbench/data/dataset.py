@@ -30,8 +30,16 @@ EVALUATION_LABELS: dict[bool, Visibility] = {True: "public data", False: "outsid
 class Dataset:
     """Records, split into training (private) and evaluation, with the public facts that the guarantee takes as given.
 
-    :param name: short name. :param description: one sentence.
-    :param train: arrays with first axis N, named by ``arrays``. :param evaluation: the same for the evaluation records.
+    >>> data = wb.data.load("breast_cancer")
+    >>> data
+    Dataset('breast_cancer', 30 features, target 'diagnosis')
+    >>> data.num_train, data.classes, data.bounds["mean radius"]
+    (458, ('benign', 'malignant'), (6.0, 30.0))
+
+    :param name: short name.
+    :param description: one sentence.
+    :param train: arrays with first axis N, named by ``arrays``.
+    :param evaluation: the same for the evaluation records.
     :param feature_names: D names of the columns of ``x``; none for images.
     :param target_name: name of the target; "" if there is none.
     :param classes: labels of the target's values 0, 1, ...; none if there is no target.
@@ -40,12 +48,15 @@ class Dataset:
     :param unit: what one record is, the privacy unit, in words.
     :param evaluation_is_public: True if the owner declared the evaluation records public, or they are synthetic. Numbers
         computed on them are then labelled "public data", otherwise "outside the guarantee".
-    :param licence: of the data. :param source: origin of the data.
+    :param licence: of the data.
+    :param source: origin of the data.
     :param private_scaling: True if features were scaled with the training records' own mean and standard deviation.
     :param arrays: names of the arrays of a record, in order: "x" (features float32[N, D], or an image, float32 in
         [0, 1]), "group" (int32[N], in 0 .. L - 1), "y" (target, int32[N]). Models select arrays by these names.
-    :param group_name: what a group is, such as "school". :param groups: L names of groups, public.
-    :param group_features: float32[L, K], public facts about the groups. :param group_feature_names: K names.
+    :param group_name: what a group is, such as "school".
+    :param groups: L names of groups, public.
+    :param group_features: float32[L, K], public facts about the groups.
+    :param group_feature_names: K names.
     :param image_shape: (height, width) or (height, width, channels) if ``x`` has images, otherwise ().
     :param vocabulary_size: V, public, if ``x`` has token sequences, int32[N, T] in 0 .. V - 1, whose columns are the places
         in a sequence; otherwise 0.

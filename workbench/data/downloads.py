@@ -36,7 +36,8 @@ def openml_folder() -> Path:
 def fetch_openml(name: str, instead: str, /, **query: Any) -> Any:
     """A data set of OpenML, from the cache if it was downloaded before.
 
-    :param name: its name here. :param instead: what the user may do without a network.
+    :param name: its name here.
+    :param instead: what the user may do without a network.
     :param query: arguments of scikit-learn's ``fetch_openml``.
     :raises ArgumentError: naming ``data``, with ``instead``, if it cannot be downloaded.
     """

@@ -33,7 +33,11 @@ _UNREADABLE = (*_DAMAGED, ValueError, TypeError, OverflowError, OSError)
 
 
 class UnreadableFileError(_validate.ArgumentError):
-    """A file is not of the kind that it should be. :param kind: such as "CSV". :param reason: quotes nothing of the file."""
+    """A file is not of the kind that it should be.
+
+    :param kind: such as "CSV".
+    :param reason: quotes nothing of the file.
+    """
 
     def __init__(self, path: Any, kind: str, reason: str) -> None:
         self.kind = kind
@@ -42,6 +46,11 @@ class UnreadableFileError(_validate.ArgumentError):
 
 def from_file(path: str | Path, **options: Any) -> Dataset:
     """A data set from a file, by its suffix: .csv (also packed, such as .csv.gz), .parquet or .pq, .npz.
+
+    >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
+    >>> frame.to_csv("patients.csv.gz", index=False)
+    >>> wb.data.from_file("patients.csv.gz", target="ill", bounds={"age": (0, 120)})
+    Dataset('patients', 1 feature, target 'ill')
 
     :param options: those of ``from_csv``, ``from_parquet`` or ``from_npz``.
     :raises ArgumentError: naming ``path``, for any other suffix.
@@ -60,6 +69,11 @@ def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
     text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells, "NA" and the like are missing.
     The first line names the columns, each once. A row with more fields than names is an error.
 
+    >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
+    >>> frame.to_csv("patients.csv", index=False)
+    >>> wb.data.from_csv("patients.csv", target="ill", bounds={"age": (0, 120)})
+    Dataset('patients', 1 feature, target 'ill')
+
     :param path: or an open binary file that is not packed, whose data set is named "table" unless ``name`` is given.
     :raises ArgumentError: if the file is missing or not a table, naming ``path``.
     """
@@ -70,6 +84,11 @@ def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
 
 def from_parquet(path: str | Path, **options: Any) -> Dataset:
     """A data set from a Parquet file. The other arguments are those of ``from_frame``. It needs the package pyarrow.
+
+    >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
+    >>> frame.to_parquet("patients.parquet")
+    >>> wb.data.from_parquet("patients.parquet", target="ill", bounds={"age": (0, 120)})
+    Dataset('patients', 1 feature, target 'ill')
 
     :raises ArgumentError: if the file is missing or not a table, or pyarrow is not installed, naming ``path``.
     """
@@ -83,6 +102,12 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
     "x_train", "y_train", "x_test" and "y_test" are a table or images with their own evaluation records. A table is passed to
     ``from_arrays``, images (more than two axes) to ``from_images``, and x with ``vocabulary_size`` to ``from_tokens``. The
     other arguments are theirs.
+
+    >>> np.savez(
+    ...     "patients.npz", x=np.random.uniform(0, 100, (50, 2)), y=np.arange(50) % 2
+    ... )
+    >>> wb.data.from_npz("patients.npz", bounds=(0, 100))
+    Dataset('patients', 2 features, target 'y')
 
     :raises ArgumentError: if the file is missing or has no such arrays, naming ``path``.
     """

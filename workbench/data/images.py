@@ -28,7 +28,11 @@ def from_images(
     unit: str = "image",
     name: str = "images",
 ) -> Dataset:
-    """A data set of images, one per record. Its arrays are "x", float32[N, *image_shape] in [0, 1], and "y" with ``labels``.
+    """A data set of images, one per record: "x", ``float32[N, *image_shape]`` in [0, 1], and "y" with ``labels``.
+
+    >>> images, labels = np.zeros((50, 8, 8), np.uint8), np.arange(50) % 2
+    >>> wb.data.from_images(images, labels, classes=["healthy", "ill"])
+    Dataset('images', 8 x 8 images, target 'label')
 
     :param images: array[N, height, width] or [N, height, width, channels], uint8 (divided by 255) or floating point
         in [0, 1].
@@ -37,7 +41,8 @@ def from_images(
     :param evaluation: ``(images, labels)``, or ``(images,)``, instead of a split of ``images``.
     :param evaluation_fraction: probability of each image to become an evaluation record, in (0, 1), by its own content.
     :param split_seed: public seed of the split, >= 0.
-    :param evaluation_is_public: True declares the evaluation records public. :param unit: what one image is, in words.
+    :param evaluation_is_public: True declares the evaluation records public.
+    :param unit: what one image is, in words.
     :raises ArgumentError: naming ``images``, ``labels``, ``classes`` or ``evaluation``, and the type or shape.
     """
     x = unit_interval(images)

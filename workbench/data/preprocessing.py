@@ -95,7 +95,10 @@ def unfit(column: pd.Series, expectation: str) -> _validate.ArgumentError:
 
 
 def unmasked(argument: str, values: Any) -> np.ndarray:
-    """``values`` as an array. :raises ArgumentError: if it is none, or has masked entries, which NumPy would forget."""
+    """``values`` as an array.
+
+    :raises ArgumentError: if it is none, or has masked entries, which NumPy would forget.
+    """
     parts = values if isinstance(values, (list, tuple)) else (values,)
     if any(np.ma.is_masked(part) for part in parts):
         raise _validate.ArgumentError(
@@ -116,7 +119,10 @@ def numeric_features(frame: pd.DataFrame, features: list[str], row: str = "row")
 
 
 def finite_numbers(column: pd.Series, row: str = "row") -> np.ndarray:
-    """float64[rows]. :raises ArgumentError: as ``numeric_features``."""
+    """float64[rows].
+
+    :raises ArgumentError: as ``numeric_features``.
+    """
     if not _may_hold_numbers(column.dtype):  # pandas would count dates in nanoseconds
         raise unfit(
             column,

@@ -25,7 +25,12 @@ _LARGEST_WHOLE = 2.0**53  # float64 does not have all whole numbers above it
 class Numeric:
     """A column of numbers with a public range. It becomes one feature, cut to the range and mapped linearly to [-1, 1].
 
-    :param low: lower bound, in the column's own units. :param high: upper bound.
+    >>> schema = wb.data.Schema({"age": wb.data.Numeric(0, 120, whole=True)})
+    >>> schema.encode(pd.DataFrame({"age": [0, 60, 150]})).tolist()
+    [[-1.0], [0.0], [1.0]]
+
+    :param low: lower bound, in the column's own units.
+    :param high: upper bound.
     :param whole: True to round decoded values to whole numbers.
     :raises ArgumentError: unless both are finite with low < high and, if ``whole``, contain a whole number.
     """
@@ -78,6 +83,10 @@ class Categorical:
     could be moved from all weights of the column to the intercept without a change of the likelihood.
 
     Values are compared as text, so 1, 1.0, "1" and "1.0" are the same category.
+
+    >>> sex = wb.data.Categorical(["f", "m"], other=True)
+    >>> sex.feature_names("sex")
+    ('sex=f', 'sex=m', 'sex=(other)')
 
     :param categories: the values; at least one, each once.
     :param other: True accepts undeclared and missing values as one more level, "(other)". Otherwise they are an error.
@@ -158,7 +167,12 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Boolean:
-    """A column of 0 and 1, or False and True. It becomes one feature, -1 or 1."""
+    """A column of 0 and 1, or False and True. It becomes one feature, -1 or 1.
+
+    >>> schema = wb.data.Schema({"smoker": wb.data.Boolean()})
+    >>> schema.encode(pd.DataFrame({"smoker": [True, False]})).tolist()
+    [[1.0], [-1.0]]
+    """
 
     kind: ClassVar[str] = "boolean"
 
@@ -190,6 +204,16 @@ class Schema:
     Declarations are not checked against the range or the categories of the records, because these are private. A range that
     is wider than the values, a category without records and a constant column are allowed, and cost at most some precision.
     Values outside a declared range are cut.
+
+    >>> schema = wb.data.Schema.from_declaration(
+    ...     {"age": (0, 120), "sex": ["f", "m"], "smoker": bool}
+    ... )
+    >>> schema.feature_names
+    ('age', 'sex=f', 'sex=m', 'smoker')
+    >>> schema.encode(
+    ...     pd.DataFrame({"age": [30], "sex": ["m"], "smoker": [False]})
+    ... ).tolist()
+    [[-0.5, 0.0, 1.0, -1.0]]
 
     :param columns: ``{name: Numeric | Categorical | Boolean}``, at least one.
     :raises ArgumentError: naming ``schema``, if a column is none of these, or two features would have the same name.

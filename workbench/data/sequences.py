@@ -34,13 +34,19 @@ def from_tokens(
     The vocabulary is public and declared; it must not be read off private texts. Before, cut or pad all sequences to one
     public length, with a separate token for the padding, and give rare words a common token.
 
-    :param x: whole numbers[N, T], ids of tokens in 0 .. V - 1. :param y: whole numbers[N], 0 .. number of classes - 1.
+    >>> tokens, labels = np.random.randint(0, 100, (50, 16)), np.arange(50) % 2
+    >>> wb.data.from_tokens(tokens, labels, vocabulary_size=100, classes=["spam", "mail"])
+    Dataset('tokens', 16 tokens of 100, target 'class')
+
+    :param x: whole numbers[N, T], ids of tokens in 0 .. V - 1.
+    :param y: whole numbers[N], 0 .. number of classes - 1.
     :param vocabulary_size: V >= 2, public.
     :param classes: names of all classes, public, or their number K for 0 .. K - 1; needed with ``y``.
     :param evaluation: ``(x, y)``, or ``(x,)``, instead of a split of ``x``.
     :param evaluation_fraction: probability of each sequence to become an evaluation record, in (0, 1), by its own content.
     :param split_seed: public seed of the split, >= 0.
-    :param evaluation_is_public: True declares the evaluation records public. :param unit: what one sequence is, in words.
+    :param evaluation_is_public: True declares the evaluation records public.
+    :param unit: what one sequence is, in words.
     :raises ArgumentError: naming ``x``, ``y``, ``vocabulary_size``, ``classes`` or ``evaluation``, with the shape or type,
         never with a token or class of a record.
     """

@@ -30,7 +30,14 @@ def hierarchical(
     M ~ Normal(0, 4) of shape [D, K], group features g_l ~ Normal(0, 1), weights w_l ~ Normal(M g_l, 1), groups equally
     likely, x ~ Normal(0, 1), y ~ Bernoulli(sigmoid(w_l . x)). Features are not scaled.
 
-    :param num_records: N >= 2 training records. :param num_features: D. :param num_groups: L. :param num_group_features: K.
+    >>> data = wb.data.hierarchical(num_records=100, num_groups=5)
+    >>> data.groups
+    ('group 1', 'group 2', 'group 3', 'group 4', 'group 5')
+
+    :param num_records: N >= 2 training records.
+    :param num_features: D.
+    :param num_groups: L.
+    :param num_group_features: K.
     :param num_evaluation: number of evaluation records, by default as many as there are training records.
     :param seed: of the generator, >= 0.
     """
@@ -78,7 +85,11 @@ def mixture(num_records: int = 2000, num_evaluation: int = 100, seed: int = 0) -
 
     Centres (0, 0) and (+-2, +-2), covariance 0.5 I, equal weights. Points are not scaled.
 
-    :param num_records: N >= 2 training records. :param num_evaluation: number of evaluation records.
+    >>> wb.data.mixture(num_records=100).train[0].shape
+    (100, 2)
+
+    :param num_records: N >= 2 training records.
+    :param num_evaluation: number of evaluation records.
     :param seed: of the generator, >= 0.
     """
     num_records = _validate.integer("num_records", num_records, at_least=2)
@@ -116,8 +127,15 @@ def tokens(
     Classes 1 .. K are equally likely. In class k a token is, with chance .5, the one before it plus k (mod V), else any.
     Every token is equally frequent in all classes, so counting tokens does not help.
 
-    :param num_records: N >= 2 training records. :param length: T >= 2 tokens in a sequence.
-    :param vocabulary_size: V, more than K. :param num_classes: K >= 2. :param num_evaluation: number of evaluation records.
+    >>> data = wb.data.tokens(num_records=100, length=16)
+    >>> data.train[0].shape, data.vocabulary_size
+    ((100, 16), 12)
+
+    :param num_records: N >= 2 training records.
+    :param length: T >= 2 tokens in a sequence.
+    :param vocabulary_size: V, more than K.
+    :param num_classes: K >= 2.
+    :param num_evaluation: number of evaluation records.
     :param seed: of the generator, >= 0.
     """
     num_records = _validate.integer("num_records", num_records, at_least=2)

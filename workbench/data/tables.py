@@ -45,6 +45,15 @@ def from_frame(
     Exactly one of ``bounds``, ``schema`` and ``private_scaling`` says how columns become features. Constant columns are
     accepted, because declarations are not checked against the records' values, which are private.
 
+    >>> frame = pd.DataFrame(
+    ...     {"age": np.arange(50), "sex": ["f", "m"] * 25, "ill": [0, 1] * 25}
+    ... )
+    >>> data = wb.data.from_frame(
+    ...     frame, target="ill", schema={"age": (0, 120), "sex": ["f", "m"]}
+    ... )
+    >>> data.feature_names
+    ('age', 'sex=f', 'sex=m')
+
     :param target: name of the target column; None for a table without a target. The possible values are never read off the
         records: the column has False and True, or 0 and 1, or else one of the next three arguments declares the classes.
     :param bounds: ``{column: (low, high)}``, the publicly known range of every feature in its own units, or one pair for
@@ -58,8 +67,9 @@ def from_frame(
     :param classes: all values of the target, two or more, in the order 0, 1, ...; K means 0 .. K - 1. Any other value is an
         error.
     :param threshold: public number; the target is whether the column is above it.
-    :param group: name of the column of group labels. :param groups: all groups, declared publicly; not needed if
-        ``group_features`` names them. A record of another group is an error. A group without records is allowed.
+    :param group: name of the column of group labels.
+    :param groups: all groups, declared publicly; not needed if ``group_features`` names them. A record of another group
+        is an error. A group without records is allowed.
     :param group_features: public facts about the groups: a DataFrame with the groups as index, or ``{group: [numbers]}``; by
         default the single feature "intercept", 1. They are used in their own units.
     :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``.
@@ -128,7 +138,8 @@ def _checked_roles(
 ) -> tuple[str | None, str | None]:
     """The columns of target and group, None for those that are not given.
 
-    :param of_target: the argument ``target`` and those that need it. :param of_group: ``group`` and those that need it.
+    :param of_target: the argument ``target`` and those that need it.
+    :param of_group: ``group`` and those that need it.
     """
     columns, target, group = list(frame.columns), of_target["target"], of_group["group"]
     if target is not None:
@@ -188,8 +199,17 @@ def from_arrays(
 ) -> Dataset:
     """A data set from NumPy arrays. The other arguments are those of ``from_frame``.
 
-    :param x: array[N, D], one row per record, in the features' own units. :param y: array[N], the target (of 0 and 1, or
-        with ``positive=``, ``classes=`` or ``threshold=``), or None.
+    >>> x, y = np.random.uniform(0, 100, (50, 2)), np.arange(50) % 2
+    >>> wb.data.from_arrays(
+    ...     x,
+    ...     y,
+    ...     feature_names=["age", "dose"],
+    ...     bounds={"age": (0, 120), "dose": (0, 200)},
+    ... )
+    Dataset('arrays', 2 features, target 'y')
+
+    :param x: array[N, D], one row per record, in the features' own units.
+    :param y: array[N], the target (of 0 and 1, or with ``positive=``, ``classes=`` or ``threshold=``), or None.
     :param feature_names: D names of the columns; "x1", "x2", ... by default.
     :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
     :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; otherwise ``x`` is split.

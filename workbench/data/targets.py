@@ -80,7 +80,10 @@ def declared_classes(column: pd.Series, classes: Any) -> tuple[np.ndarray, tuple
 
 
 def class_names(classes: Any) -> tuple[str, ...]:
-    """The names of two or more classes as text; K means 0 .. K - 1. :raises ArgumentError: naming ``classes``."""
+    """The names of two or more classes as text; K means 0 .. K - 1.
+
+    :raises ArgumentError: naming ``classes``.
+    """
     if isinstance(classes, numbers.Integral) and not isinstance(classes, bool) and 2 <= int(classes) <= _MOST_CLASSES:
         return tuple(map(str, range(int(classes))))
     if isinstance(classes, (str, Mapping, set, frozenset)) or not isinstance(classes, Iterable):
@@ -104,7 +107,10 @@ def _classes_needed(classes: Any) -> _validate.ArgumentError:
 
 
 def _refuse_missing(column: pd.Series) -> None:
-    """Check that no value is missing. :raises ArgumentError: naming ``target``."""
+    """Check that no value is missing.
+
+    :raises ArgumentError: naming ``target``.
+    """
     if column.isna().any():
         raise _validate.ArgumentError("target", str(column.name), "is missing in some row; drop such rows first.")
 

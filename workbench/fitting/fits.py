@@ -54,8 +54,10 @@ def prepare(asked: _Prepared) -> PreparedFit:
 
     ``workbench.fit`` does the same and then trains.
 
-        prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0)
-        prepared.plan.mechanism.noise_multiplier
+    >>> target = {"epsilon": 1.0, "iterations": 1000, "sampling_rate": 0.1}
+    >>> prepared = wb.prepare("logistic", "breast_cancer", **target)
+    >>> prepared.plan.mechanism.noise_multiplier
+    8.2022
 
     :raises ArgumentError: naming the argument and its value.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
@@ -82,13 +84,14 @@ def prepare(asked: _Prepared) -> PreparedFit:
 def fit(asked: _Fitted) -> FitResult:
     """Fit a model by differentially private variational inference.
 
-        result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
-        print(result.guarantee.statement())
-
     The release (parameters, posterior draws and everything computed from them and from public data) is
     (epsilon, delta)-differentially private under the sampler's neighbouring relation: "add_or_remove_one" training record
     for "poisson", "replace_one" for the others. ``result.guarantee`` states it with its conditions. A ``DeltaWarning``
     explains what is wrong with delta >= 1/N.
+
+    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
+    >>> result.status, result.guarantee.epsilon, result.guarantee.delta
+    ('done', 1.0, 0.001)
 
     :return: ``FitResult``, whose ``status`` is "done", "cancelled" or "failed".
     :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not allow the fit.

@@ -79,6 +79,10 @@ def forget(path: str | Path) -> Spend | None:
 
     The ledger then charges the fit only the steps that it may have taken, instead of all planned steps.
 
+    >>> options = {"checkpoint": "runs/mine", "stop": lambda: True}
+    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, **options)
+    >>> wb.forget("runs/mine")
+
     :param path: the run's folder.
     :return: what the ledger has of the fit; None if it is in no ledger.
     :raises ArgumentError: naming ``path``, if it is no such folder, or the fit is running.
@@ -154,10 +158,15 @@ def resume(
 ) -> FitResult:
     """Resume a fit that was stopped or interrupted, and run it to its end; return the result if it is finished already.
 
-        result = wb.resume("runs/mine", data=data)
-
     It is the same fit, so its epsilon is spent once. Other records, another plan or another program are refused, because
     the same noise must not be added to other sums.
+
+    >>> options = {"checkpoint": "runs/mine", "stop": lambda: True}
+    >>> stopped = wb.fit("logistic", "breast_cancer", epsilon=1.0, **options)
+    >>> stopped.status
+    'cancelled'
+    >>> wb.resume("runs/mine").status
+    'done'
 
     :param path: the run's folder (``workbench resume`` lists them), or one of its files.
     :param model: the same model, if it is not from the gallery.

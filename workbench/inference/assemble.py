@@ -46,7 +46,8 @@ def assemble(
     :param num_records: N that scales the likelihood, declared public; that of the sampler by default.
     :param static: further keyword arguments of model and guide, public constants.
     :raises PrivacyModelError: if the model cannot be fitted privately (``record_model.split``, ``_separation``).
-    :raises ArgumentError: naming the argument and its value. :raises TypeError: if ``key`` is no key of ``workbench.noise``.
+    :raises ArgumentError: naming the argument and its value.
+    :raises TypeError: if ``key`` is no key of ``workbench.noise``.
     """
     require_secure(key)
     chosen = ESTIMATORS[_validate.choice("estimator", estimator, ESTIMATORS)]

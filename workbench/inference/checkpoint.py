@@ -144,12 +144,28 @@ def save_state(state: DPVIState, path: str | Path, facts: Mapping[str, Any] | No
     The file holds the run's secret key: anyone who has it can compute the noise of every step, past and future, and take it
     off again. Keep it as you keep the records, and delete it when the run is over. Go on from it once, with the same records
     and the same model: two runs from one state have the same noise, which only calls in one process can be checked for.
+
+    >>> from numpyro.optim import Adam
+    >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")
+    >>> target = {"epsilon": 1.0, "iterations": 100, "sampling_rate": 0.1}
+    >>> dpvi = wb.inference.DPVI(logistic.model, logistic.guide, Adam(0.05), **target)
+    >>> state = dpvi.init(wb.noise.new_key(), *data.train)
+    >>> path = wb.inference.save_state(state, "state.npz")
     """
     return save_arrays(path, arrays_of(state), facts)
 
 
 def load_state(path: str | Path, like: DPVIState) -> DPVIState:
     """The state that ``save_state`` wrote.
+
+    >>> from numpyro.optim import Adam
+    >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")
+    >>> target = {"epsilon": 1.0, "iterations": 100, "sampling_rate": 0.1}
+    >>> dpvi = wb.inference.DPVI(logistic.model, logistic.guide, Adam(0.05), **target)
+    >>> state = dpvi.init(wb.noise.new_key(), *data.train)
+    >>> path = wb.inference.save_state(state, "state.npz")
+    >>> int(wb.inference.load_state(path, like=state).step)
+    0
 
     :param like: a state of the same model, guide and optimiser, from ``DPVI.init`` with any key.
     :raises ArgumentError: if the file holds no state, or one of another shape.

@@ -85,6 +85,14 @@ def clipped_sum(
     whatever the precision of loss and parameters. A record whose gradient has a NaN or infinite entry contributes zero,
     and so does padding (mask False). An empty minibatch gives zeros.
 
+    >>> loss = lambda u, record: 0.5 * ((u - record) ** 2).sum()
+    >>> records, mask = np.array([[3.0, 4.0], [0.3, 0.4]]), np.array([True, True])
+    >>> total, norms = wb.inference.clipped_sum(
+    ...     loss, np.zeros(2), records, mask, clip=1.0
+    ... )
+    >>> np.allclose(total, [-0.6 - 0.3, -0.8 - 0.4]), norms.tolist()
+    (True, [5.0, 0.5])
+
     :param loss: ``loss(u, record) -> scalar`` for one record (leaves of ``records`` without their first axis). Any JAX
         function that calls nothing outside JAX and has no rule for many records at once (custom_vmap, say); it need not come
         from NumPyro. It must not use other records: the caller answers for what it closes over.
@@ -99,9 +107,9 @@ def clipped_sum(
         "loop" goes one record at a time;
         "auto" is book-keeping where it finds such a leaf and vmap otherwise.
     :param clipping: how a record's gradient g is scaled:
-        "flat" by min(1, C / |g|) (Abadi et al. 2016);
-        "automatic" by C / (|g| + .01), which makes nearly all norms C, so that C only scales the learning rate (Bu et al.
-        2023, arXiv 2206.07136);
+        "flat" by ``min(1, C / |g|)`` (Abadi et al. 2016);
+        "automatic" by ``C / (|g| + .01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
+        al. 2023, arXiv 2206.07136);
         "per_leaf" each of the L leaves of u by min(1, (C / sqrt(L)) / its own norm), so that together they keep C (McMahan
         et al. 2018, arXiv 1710.06963).
     :param rules: ``{leaf: rule}`` for book-keeping, where another than the chosen one is wanted: as ``explain`` names both.

@@ -64,7 +64,8 @@ def vanilla(model: RecordModel, params: Params, key: jax.Array, sampling_rate: f
 class Estimator(NamedTuple):
     """An estimator with what must be known before it runs.
 
-    :param gradient: the function. :param noise_size: coordinates that its release has, from the model.
+    :param gradient: the function.
+    :param noise_size: coordinates that its release has, from the model.
     :param needs_own_keys: whether each record's loss needs its own key.
     """
 

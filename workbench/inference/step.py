@@ -59,7 +59,17 @@ class Purpose(enum.IntEnum):
 class DPVIState(NamedTuple):
     """What a run carries, a pytree. Saved (``inference.checkpoint``) and restored, it continues bit for bit.
 
-    :param optim_state: of the optimiser. :param step: steps taken, int32. :param key: the run's secret key.
+    >>> from numpyro.optim import Adam
+    >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")
+    >>> target = {"epsilon": 1.0, "iterations": 100, "sampling_rate": 0.1}
+    >>> dpvi = wb.inference.DPVI(logistic.model, logistic.guide, Adam(0.05), **target)
+    >>> state = dpvi.init(wb.noise.new_key(), *data.train)
+    >>> int(state.step), sorted(dpvi.get_params(state))
+    (0, ['intercept_loc', 'intercept_scale', 'weights_loc', 'weights_scale'])
+
+    :param optim_state: of the optimiser.
+    :param step: steps taken, int32.
+    :param key: the run's secret key.
     :param average: mean of the unconstrained iterates from ``average_from`` on, before that the last iterate; None where
         none is kept.
     """
@@ -81,7 +91,8 @@ class Draws(NamedTuple):
 class Hyperparameters(NamedTuple):
     """What fits that share a compiled step may differ in, besides records and keys.
 
-    :param clip: C, float32 scalar. :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
+    :param clip: C, float32 scalar.
+    :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
     :param learning_rate: float32 scalar; None where the optimiser has its own.
     :param average_from: step from which on iterates are averaged, int32 scalar; None where no average is kept.
     :param constants: arrays that the model takes by keyword, instead of those it was split with.
@@ -109,7 +120,8 @@ class Hyperparameters(NamedTuple):
 class Performance(NamedTuple):
     """How clipped sums are computed: settings of speed and memory, with the same result.
 
-    :param strategy: of ``clipping.clipped_sum``. :param rules: of book-keeping, ``{leaf: rule}``.
+    :param strategy: of ``clipping.clipped_sum``.
+    :param rules: of book-keeping, ``{leaf: rule}``.
     :param microbatch_size: records held at once; None for what the sampler usually draws.
     """
 
@@ -130,9 +142,15 @@ def starting_key(key: jax.Array) -> jax.Array:
 class PrivateStep:
     """A step of DP-VI as functions of state, records and randomness.
 
-    :param model: model and guide, split by records. :param sampler: which records enter a step.
+    >>> prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0)
+    >>> prepared.step.noise_size
+    31
+
+    :param model: model and guide, split by records.
+    :param sampler: which records enter a step.
     :param mechanism: how clipping is done, and the noise. C and sigma C themselves are taken from ``Hyperparameters``.
-    :param estimator: of the gradient. :param optimizer: over the model's parameters.
+    :param estimator: of the gradient.
+    :param optimizer: over the model's parameters.
     :param performance: speed and memory only.
     :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
     """
@@ -155,8 +173,8 @@ class PrivateStep:
 
         :param params: unconstrained starting values; drawn with ``key`` by default. (Automatic guides draw theirs once, when
             the model is split.)
-        :raises ArgumentError: naming ``key``, if a run began with it in this process. :raises TypeError: if it is no key of
-            ``workbench.noise``.
+        :raises ArgumentError: naming ``key``, if a run began with it in this process.
+        :raises TypeError: if it is no key of ``workbench.noise``.
         """
         require_secure(key)
         if params is None:

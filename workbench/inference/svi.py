@@ -39,9 +39,11 @@ _OF_THE_KEY = (
 class DPVIRunResult(NamedTuple):
     """What ``DPVI.run`` returns, in the order of numpyro's ``SVIRunResult``.
 
-    :param params: constrained parameters after the last good step. :param state: to continue from or to save.
+    :param params: constrained parameters after the last good step.
+    :param state: to continue from or to save.
     :param losses: None, because the losses of minibatches are un-noised functions of records.
-    :param status: "done", "cancelled" (interrupted) or "failed". :param message: why it failed.
+    :param status: "done", "cancelled" (interrupted) or "failed".
+    :param message: why it failed.
     """
 
     params: dict[str, Any]
@@ -66,9 +68,9 @@ class DPVI:
     """Differentially private variational inference for a NumPyro model and guide.
 
     The interface is that of ``numpyro.infer.SVI``: ``init``, ``update``, ``get_params``, ``run``, ``evaluate``. Records are
-    all N of them (first axis) where SVI takes a minibatch, and a privacy target replaces the loss:
+    all N of them (first axis) where SVI takes a minibatch, and a privacy target replaces the loss::
 
-        svi  = SVI(model, guide, Adam(1e-3), Trace_ELBO())
+        svi = SVI(model, guide, Adam(1e-3), Trace_ELBO())
         dpvi = DPVI(model, guide, Adam(1e-3), epsilon=1.0, delta=1e-5, sampling_rate=0.01)
         result = dpvi.run(new_key(), 10_000, x, y)
 
@@ -81,9 +83,11 @@ class DPVI:
     :param privacy: what is to be promised: ``workbench.privacy.PrivacySettings``, a plan of ``workbench.privacy.plan``, or
         another run's guarantee, to be kept again; or a pair (sampler, mechanism), without accounting. It replaces
         the next seven arguments, which are the short form.
-    :param epsilon: > 0. :param delta: in (0, 1); the largest power of ten below 1/N by default.
+    :param epsilon: > 0.
+    :param delta: in (0, 1); the largest power of ten below 1/N by default.
     :param iterations: T, planned steps; ``run``'s number of steps by default.
-    :param sampling_rate: q in (0, 1], public. :param sampler: "poisson" (default), "without_replacement" or "shuffle".
+    :param sampling_rate: q in (0, 1], public.
+    :param sampler: "poisson" (default), "without_replacement" or "shuffle".
     :param clip: C > 0, 1 by default.
     :param clipping: how a record's gradient is brought to norm C: "flat" (default), "automatic" or "per_leaf"
         (``clipped_sum``).
@@ -248,7 +252,8 @@ class DPVI:
     ) -> DPVIRunResult:
         """``num_steps`` steps in compiled chunks, as ``numpyro.infer.SVI.run``.
 
-        :param key: as in ``init``; not used where ``init_state`` is given. :param records: all records, first axis N.
+        :param key: as in ``init``; not used where ``init_state`` is given.
+        :param records: all records, first axis N.
         :param progress_bar: show one on standard error.
         :param init_state: continue from here; the newest state of its run.
         :return: ``DPVIRunResult``; a failed or interrupted run keeps what it has.
@@ -280,8 +285,10 @@ class DPVI:
     def evaluate(self, state: DPVIState, *records: Any, public: bool = False, num_draws: int = 1) -> Evaluation:
         """The negative ELBO of N records, as ``numpyro.infer.SVI.evaluate``, with the likelihood taken on ``records``.
 
-        No noise is added. :param public: whether ``records`` are public, which only the caller can know; the label says
-        it. :param num_draws: draws of the latents.
+        No noise is added.
+
+        :param public: whether ``records`` are public, which only the caller can know; the label says it.
+        :param num_draws: draws of the latents.
         """
         label = "public data" if _validate.flag("public", public) else "outside the guarantee"
         step, key = self.private_step, fast_key(jax.random.fold_in(jax.random.fold_in(state.key, Purpose.LOSS), state.step))

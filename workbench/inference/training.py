@@ -40,6 +40,12 @@ _NOT_FINITE = (
 class Snapshot:
     """What a run shows between two chunks.
 
+    >>> steps = []
+    >>> note = lambda snapshot: steps.append(snapshot.step)
+    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0, on_snapshot=note)
+    >>> steps[0], steps[-1]
+    (0, 800)
+
     :param status: "running", or how the run ended.
     :param step: steps taken so far, counting a chunk that failed or was interrupted as taken.
     :param params: constrained parameters, ``{name: numpy array or pytree of them}``: covered by the guarantee.
@@ -49,7 +55,8 @@ class Snapshot:
     :param seconds: time since the first chunk began.
     :param seconds_per_step: of the newest chunk; None until a compiled step has been timed.
     :param compile_seconds: what compiling the steps took, before the run or in it; None until that is done.
-    :param message: why the run failed, or what else went wrong, for people. :param details: the traceback behind it.
+    :param message: why the run failed, or what else went wrong, for people.
+    :param details: the traceback behind it.
     """
 
     status: Status
@@ -156,6 +163,18 @@ def run(
     Chunks take about 0.3 s or end at an evaluation, whichever comes first. The last snapshot's status is "done",
     "cancelled" (``stop()`` was true between two chunks, or KeyboardInterrupt) or "failed" (the parameters are not finite
     any more, or JAX raised; the snapshot then holds the last good parameters).
+
+    >>> from numpyro.optim import Adam
+    >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")
+    >>> target = {"epsilon": 1.0, "iterations": 100, "sampling_rate": 0.1}
+    >>> dpvi = wb.inference.DPVI(logistic.model, logistic.guide, Adam(0.05), **target)
+    >>> state = dpvi.init(wb.noise.new_key(), *data.train)
+    >>> snapshots = wb.inference.run(
+    ...     dpvi.private_step, dpvi.hyper, state, data.train, 100
+    ... )
+    >>> first = next(snapshots)
+    >>> first.status, first.step
+    ('running', 0)
 
     :param state: from ``private_step.init``, or the end of an earlier run.
     :param records: the private records, arrays with first axis N.

@@ -43,8 +43,11 @@ class CapError(_validate.ArgumentError):
 class Entry:
     """A data set in the ledger.
 
-    :param number: may stand for its name. :param cap: None if it has none. :param why: the reason given for the cap.
-    :param after: number of the last fit in the ledger when the cap was set. :param time: when it was first seen.
+    :param number: may stand for its name.
+    :param cap: None if it has none.
+    :param why: the reason given for the cap.
+    :param after: number of the last fit in the ledger when the cap was set.
+    :param time: when it was first seen.
     :param key: digest of the key that it was entered with, "" if that is not known.
     """
 
@@ -63,14 +66,20 @@ class Entry:
 class Spend:
     """One fit in the ledger.
 
-    :param number: ascending in the order in which fits were reserved. :param key: unique.
-    :param dataset: number of its entry. :param event: dp-accounting's event for the planned steps, JSON-ready.
-    :param plan: digest of everything that decides the result except data and randomness. :param planned: steps.
-    :param seen: steps that may have been taken before it was resumed. :param reached: steps that may have been taken so far.
+    :param number: ascending in the order in which fits were reserved.
+    :param key: unique.
+    :param dataset: number of its entry.
+    :param event: dp-accounting's event for the planned steps, JSON-ready.
+    :param plan: digest of everything that decides the result except data and randomness.
+    :param planned: steps.
+    :param seen: steps that may have been taken before it was resumed.
+    :param reached: steps that may have been taken so far.
     :param taken: steps that count in the end, None while reserved.
-    :param status: "reserved", "settled" or "recovered". :param rule: that allowed it: "no cap", "filter", "plan", or
-        "override" with ``why``. :param owner: its process. :param run: folder of its checkpoints. :param result: where its
-        result was saved.
+    :param status: "reserved", "settled" or "recovered".
+    :param rule: that allowed it: "no cap", "filter", "plan", or "override" with ``why``.
+    :param owner: its process.
+    :param run: folder of its checkpoints.
+    :param result: where its result was saved.
     """
 
     number: int
@@ -123,10 +132,12 @@ class Spend:
 class BudgetStatus:
     """What was spent on a data set and its relatives.
 
-    :param entry: the data set; None if the ledger has never seen it. :param relatives: ``(entry, how)`` of the data sets
-        whose fits count too. :param spends: of all of them, in order. :param interrupted: numbers of reservations whose
-        process has ended. :param namesakes: data sets of the same name that are counted apart. :param begun_anew: when the
-        ledger was begun anew, "" for never.
+    :param entry: the data set; None if the ledger has never seen it.
+    :param relatives: ``(entry, how)`` of the data sets whose fits count too.
+    :param spends: of all of them, in order.
+    :param interrupted: numbers of reservations whose process has ended.
+    :param namesakes: data sets of the same name that are counted apart.
+    :param begun_anew: when the ledger was begun anew, "" for never.
     """
 
     entry: Entry | None

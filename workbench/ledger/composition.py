@@ -55,7 +55,8 @@ class TotalPrivacy:
 
     :param epsilon: rounded up to 4 decimals; infinite if there is no guarantee.
     :param delta: as asked for, or larger if overflow, tail and rounding cost too much of it.
-    :param relation: which data sets are neighbours. :param fits: their number.
+    :param relation: which data sets are neighbours.
+    :param fits: their number.
     :param method: "pld", "basic composition" or "group privacy".
     """
 
@@ -66,7 +67,10 @@ class TotalPrivacy:
     method: str
 
     def statement(self, unit: str) -> str:
-        """The guarantee in plain words. :param unit: what one record is, in words."""
+        """The guarantee in plain words.
+
+        :param unit: what one record is, in words.
+        """
         who = "The one fit" if self.fits == 1 else f"All {self.fits} fits together, on the same records,"
         change = _RELATIONS[self.relation].format(unit=unit)
         if not math.isfinite(self.epsilon):

@@ -49,7 +49,8 @@ __all__ = [
 class DatasetId(NamedTuple):
     """How a ledger recognises a data set.
 
-    :param name: short name. :param unit: what one record is, in words.
+    :param name: short name.
+    :param unit: what one record is, in words.
     :param fingerprint: ``fingerprint(key)`` is the data set's ``fingerprint.fingerprint`` with a key.
     :param sketch: ``sketch(key)`` is its ``overlap.sketch`` with a key; called only for a new fingerprint.
     """
@@ -86,7 +87,8 @@ class Ledger:
     def exists(self) -> bool:
         """Whether anything was ever entered.
 
-        :raises LostLedgerError: if the file was there and is gone. :raises LedgerError: if that cannot be determined.
+        :raises LostLedgerError: if the file was there and is gone.
+        :raises LedgerError: if that cannot be determined.
         """
         return self._file.exists()
 
@@ -258,13 +260,15 @@ class Ledger:
     ) -> list[str]:
         """Reserve all planned steps of fits that were planned together, all or none, before the first step of any.
 
-        :param model: what is fitted. :param plan: digest of everything that decides the result except data and randomness.
+        :param model: what is fitted.
+        :param plan: digest of everything that decides the result except data and randomness.
         :param seed: of the noise; None if it is secret.
         :param over_cap: why caps are not kept this time, which is recorded; None to keep them.
-        :param run: ``run(key)`` is the folder of a fit's checkpoints. :param tell: called with each of
-            ``BudgetStatus.mix_ups``.
+        :param run: ``run(key)`` is the folder of a fit's checkpoints.
+        :param tell: called with each of ``BudgetStatus.mix_ups``.
         :return: a key for each fit.
-        :raises CapError: if a cap would not be kept. :raises LedgerError: if the ledger could not be written.
+        :raises CapError: if a cap would not be kept.
+        :raises LedgerError: if the ledger could not be written.
         """
         if over_cap is not None and not str(over_cap).strip():
             raise _validate.ArgumentError("over_cap", over_cap, "must say why, for others to read.")
@@ -409,7 +413,7 @@ class Ledger:
         return self._set_cap(dataset, (cap.epsilon, cap.delta, cap.relation, cap.order), why)
 
     def remove_cap(self, dataset: int | str, why: str) -> Entry:
-        """Remove a data set's cap. :param why: recorded; must not be empty."""
+        """Remove a data set's cap, with the reason ``why``, which must not be empty."""
         if not why.strip():
             raise _validate.ArgumentError("why", why, "must say why the cap is removed.")
         return self._set_cap(dataset, (None,) * 4, why)
@@ -425,11 +429,11 @@ class Ledger:
             return _rows.entries(database)[number]
 
     def separate(self, one: int | str, other: int | str, why: str) -> None:
-        """Count two data sets apart because they share no records. :param why: recorded; must not be empty."""
+        """Count two data sets apart because they share no records, as ``why`` (not empty) says."""
         self._relate(one, other, 0, why)
 
     def relate(self, one: int | str, other: int | str, why: str) -> None:
-        """Count two data sets together because they share records. :param why: recorded; must not be empty."""
+        """Count two data sets together because they share records, as ``why`` (not empty) says."""
         self._relate(one, other, 1, why)
 
     def _relate(self, one: int | str, other: int | str, counted: int, why: str) -> None:

@@ -44,8 +44,9 @@ class RelationError(_validate.ArgumentError):
 class Loss(NamedTuple):
     """What fits use of a cap.
 
-    :param renyi: Renyi loss at the cap's order. :param delta: cost of overflow, tail and rounding. :param log_factor:
-        logarithm of the factor by which the noise's missing tail raises densities.
+    :param renyi: Renyi loss at the cap's order.
+    :param delta: cost of overflow, tail and rounding.
+    :param log_factor: logarithm of the factor by which the noise's missing tail raises densities.
     """
 
     renyi: float
@@ -75,8 +76,10 @@ class Cap:
     def checked(cls, epsilon: float, delta: float, relation: str = "add_or_remove_one", order: int | None = None) -> Cap:
         """A cap that some fit can keep.
 
-        :param epsilon: in (0, 100]. :param delta: in (0, 1). :param relation: which data sets are neighbours. A cap under
-            replace_one counts fits of all relations; a cap under another relation counts fits of that relation only.
+        :param epsilon: in (0, 100].
+        :param delta: in (0, 1).
+        :param relation: which data sets are neighbours. A cap under replace_one counts fits of all relations; a cap under
+            another relation counts fits of that relation only.
         :param order: in [2, 2048]; by default the one that allows most fits with Gaussian noise and full batches. A smaller
             order suits fits that sample records rarely and add little noise.
         :raises ArgumentError: naming the argument and its value.

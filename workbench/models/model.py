@@ -32,7 +32,12 @@ def _nothing(dataset: Any) -> dict[str, Any]:
 class Model:
     """A NumPyro model with its guide, predictions, scores, options and pictures. The first three fields are enough.
 
-    :param name: short name in the registry. :param summary: one sentence for lists of models.
+    >>> model = wb.models.get("logistic")
+    >>> model.name, model.arrays, list(model.pictures)
+    ('logistic', ('x', 'y'), ['coefficients'])
+
+    :param name: short name in the registry.
+    :param summary: one sentence for lists of models.
     :param model: NumPyro model; record arrays first, then ``num_records`` and the options by keyword.
     :param guide: NumPyro guide with the same arguments, an automatic guide, or a class of automatic guides, which is called
         with ``model``. ``AutoNormal`` by default.

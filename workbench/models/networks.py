@@ -224,9 +224,16 @@ def skeleton(
 ) -> Any:
     """The network for records of ``shape``, with shapes in place of its weights.
 
+    >>> networks = wb.models.networks
+    >>> network = networks.skeleton((8, 8), 10, 0, "cnn", hidden=4, depth=1, heads=1)
+    >>> sum(int(np.prod(shape)) for shape in networks.weight_shapes(network).values())
+    690
+
     :param vocabulary_size: V > 0 for tokens, int[T] in 0 .. V - 1; 0 for numbers.
-    :param network: "fcnn", "cnn", "lstm", "gru" or "transformer". :param hidden: units, or channels of the last
-        convolution, or the width of a transformer. :param depth: layers. :param heads: of a transformer's attention.
+    :param network: "fcnn", "cnn", "lstm", "gru" or "transformer".
+    :param hidden: units, or channels of the last convolution, or the width of a transformer.
+    :param depth: layers.
+    :param heads: of a transformer's attention.
     """
     hidden = _WIDTHS[network] if hidden is None else hidden
     depth = (2 if network == "cnn" else 1) if depth is None else depth
@@ -260,10 +267,26 @@ def _name(path: tuple[Any, ...]) -> str:
 
 
 def weight_shapes(network: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of a network's weights, named after their places in the network."""
+    """Shapes of a network's weights, named after their places in the network.
+
+    >>> networks = wb.models.networks
+    >>> network = networks.skeleton((30,), 2, 0, "fcnn", hidden=8, depth=1, heads=1)
+    >>> networks.weight_shapes(network)
+    {'layers_0_weight': (30, 8), 'layers_0_bias': (8,), 'head_weight': (8, 2), 'head_bias': (2,)}
+    """
     return {_name(path): leaf.shape for path, leaf in jax.tree_util.tree_flatten_with_path(network)[0]}
 
 
 def filled(network: Any, values: Mapping[str, Array]) -> Any:
-    """``network`` with the weights ``values[name]``."""
+    """``network`` with the weights ``values[name]``.
+
+    >>> networks = wb.models.networks
+    >>> network = networks.skeleton((30,), 2, 0, "fcnn", hidden=8, depth=1, heads=1)
+    >>> weights = {
+    ...     name: np.zeros(shape, "float32")
+    ...     for name, shape in networks.weight_shapes(network).items()
+    ... }
+    >>> networks.filled(network, weights)(np.ones(30, "float32")).shape
+    (2,)
+    """
     return jax.tree_util.tree_map_with_path(lambda path, _: values[_name(path)], network)

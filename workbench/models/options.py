@@ -29,10 +29,16 @@ _HELP = re.compile(r":param\b[^:]*?(\w+):(.*?)(?=:(?:param|type|returns?|rtype|r
 class Option:
     """One option of a model.
 
-    :param name: of the keyword argument. :param default: its default value.
+    >>> option = wb.models.options("logistic")[0]
+    >>> option.name, option.default, option.kind
+    ('prior_scale', 5.0, 'number')
+
+    :param name: of the keyword argument.
+    :param default: its default value.
     :param kind: of its values.
     :param choices: all values of a "choice"; for a "text", words that are allowed besides numbers, such as "learnt".
-    :param optional: whether None is allowed. :param help: one or two sentences in plain text, or "".
+    :param optional: whether None is allowed.
+    :param help: one or two sentences in plain text, or "".
     """
 
     name: str

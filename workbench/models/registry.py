@@ -244,7 +244,11 @@ def _reason(error: BaseException) -> str:
 
 
 def names() -> list[str]:
-    """Names of all models: built-in, registered in this session, and declared by installed distributions."""
+    """Names of all models: built-in, registered in this session, and declared by installed distributions.
+
+    >>> wb.models.names()
+    ['gmm', 'hierarchical_logistic', 'logistic', 'neural_classifier', 'vae']
+    """
     return sorted({*BUILT_IN, *_ENTRIES, *_installed()})
 
 
@@ -266,6 +270,9 @@ def _known(name: Any) -> _Entry | None:
 def origin(name: str) -> str:
     """Where a model comes from: "built-in", "registered here", or the name of the distribution that declares it.
 
+    >>> wb.models.origin("logistic")
+    'built-in'
+
     :raises ArgumentError: for an unknown name, with the nearest ones.
     """
     entry = _known(name)
@@ -277,6 +284,9 @@ def origin(name: str) -> str:
 
 def options(name: str) -> tuple[Option, ...]:
     """The options of the model called ``name``, each with its default, kind, choices and a line of help.
+
+    >>> [option.name for option in wb.models.options("gmm")]
+    ['num_components', 'covariance', 'prior_scale']
 
     :raises ArgumentError: for an unknown name, with the nearest ones, or a model of a distribution that cannot be loaded.
     """
@@ -293,6 +303,9 @@ def definition(name: str) -> Any:
 
 def get(name: str, **options: Any) -> Model:
     """The model called ``name``, with its options set, as in ``get("logistic", prior_scale=2.0)``.
+
+    >>> wb.models.get("gmm", num_components=3).name
+    'gmm'
 
     :raises ArgumentError: for an unknown name, with the nearest ones; an unknown or bad option; or if a model of the user or
         of a distribution cannot be made, with the reason.
@@ -323,6 +336,12 @@ def _make(name: str, entry: _Entry, options: Mapping[str, Any]) -> Model:
 
 def from_file(source: str | Path, /, **options: Any) -> Model:
     """The model in a Python file, as in ``from_file("probit.py")`` or ``from_file("probit.py:sparse")``. Runs the file.
+
+    >>> import shutil, workbench.gallery.logistic
+    >>> shutil.copy(workbench.gallery.logistic.__file__, "mine.py")
+    'mine.py'
+    >>> wb.models.from_file("mine.py", prior_scale=2.0).options["prior_scale"]
+    2.0
 
     :param source: path of a file, or path:NAME. NAME is a registered name, or anything at the top level of the file that
         ``register`` would take. Without a NAME the file must have exactly one model: one that it registers; or else one

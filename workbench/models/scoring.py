@@ -15,6 +15,12 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
     """Area under the ROC curve and mean log-likelihood (nats per record) of predicted probabilities of class 1.
 
     AUC is left out if ``target`` has one class only, because it is not defined then.
+
+    >>> scores = wb.models.scoring.binary_scores(
+    ...     np.array([0, 1, 1]), np.array([0.2, 0.9, 0.6])
+    ... )
+    >>> {name: round(score, 3) for name, score in scores.items()}
+    {'log_likelihood': -0.28, 'auc': 1.0}
     """
     target, probability = np.asarray(target), np.asarray(probability, np.float64)
     if target.shape != probability.shape or not np.isin(target, (0, 1)).all() or not np.isfinite(probability).all():
@@ -34,7 +40,14 @@ def binary_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, floa
 def class_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float]:
     """Accuracy, mean log-likelihood (nats per record) and, for two classes, AUC.
 
-    :param target: classes, int[B]. :param probability: of class 1, float[B], or of each class, float[B, K].
+    >>> scores = wb.models.scoring.class_scores(
+    ...     np.array([0, 1, 1]), np.array([0.2, 0.9, 0.4])
+    ... )
+    >>> {name: round(score, 3) for name, score in scores.items()}
+    {'accuracy': 0.667, 'log_likelihood': -0.415, 'auc': 1.0}
+
+    :param target: classes, int[B].
+    :param probability: of class 1, float[B], or of each class, float[B, K].
     """
     target = np.asarray(target)
     if probability.ndim == 1:
@@ -48,6 +61,8 @@ def class_scores(target: np.ndarray, probability: np.ndarray) -> dict[str, float
 
 def check_binary_target(dataset: Any) -> None:
     """Check that the target of ``dataset``, its last array, has two classes, 0 and 1.
+
+    >>> wb.models.scoring.check_binary_target(wb.data.load("breast_cancer"))
 
     :raises ArgumentError: naming ``data``, with the classes if there are not two.
     """

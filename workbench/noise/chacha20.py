@@ -232,6 +232,10 @@ def _hide_keys(key_type: Any) -> None:
 def key_from_bytes(secret: bytes) -> jax.Array:
     """A typed JAX key, shape (), from exactly 32 bytes.
 
+    >>> import secrets
+    >>> wb.noise.is_secret(wb.noise.key_from_bytes(secrets.token_bytes(32)))
+    False
+
     :raises ValueError: if ``secret`` has another length (its value is not shown).
     """
     if len(secret) != 32:
@@ -245,6 +249,10 @@ def key_from_bytes(secret: bytes) -> jax.Array:
 
 def new_key() -> jax.Array:
     """A secret key with 256 bits from the operating system (``os.urandom``), for one run.
+
+    >>> key = wb.noise.new_key()
+    >>> key.shape, wb.noise.is_secret(key)
+    ((), True)
 
     :raises TypeError: if it is traced, because a compiled function would return the same key at each call.
     """

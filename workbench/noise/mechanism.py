@@ -28,6 +28,10 @@ class GaussianMechanism:
     Under add_or_remove_one the sensitivity of the sum is C, and under replace_one it is 2 C, for every way of clipping. The
     accountant of the sampler knows which one holds.
 
+    >>> mechanism = wb.noise.GaussianMechanism(clip=2.0, noise_multiplier=1.5)
+    >>> mechanism.standard_deviation
+    3.0
+
     :param clip: C, the largest l2 norm of one record's term, in the units of the sum.
     :param noise_multiplier: sigma = noise standard deviation / C, without unit. Zero means no noise and no privacy, and is
         only for tests and non-private baselines.

@@ -82,6 +82,9 @@ def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     On a CPU, draws of many coordinates take the low 32 bits only where they change the result, which takes three quarters of
     the time. So the same key gives other draws there than on other devices.
 
+    >>> wb.noise.normal(wb.noise.new_key(), (3, 2)).shape
+    (3, 2)
+
     :param key: a typed key (use ``new_key``).
     :param shape: shape of the result.
     """

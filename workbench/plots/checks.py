@@ -49,6 +49,10 @@ def predictive_check_figure(
     of ones over replicated data sets, one for each draw. It is computed, not simulated: exactly for up to 400 records, and
     as a Gaussian with continuity correction for more. It uses at most 200 draws, evenly chosen.
 
+    >>> probabilities = np.random.uniform(size=(50, 200))
+    >>> observed = np.random.binomial(1, probabilities[0])
+    >>> figure = wb.plots.predictive_check_figure(observed, probabilities, "public data")
+
     :param observed: int[records] of 0 and 1.
     :param probabilities: float[draws, records], the probability of 1.
     :param label: of the records.
@@ -80,6 +84,14 @@ def points_check_figure(
 
     In each bin, the band contains 90 % of the replicated data sets. If there are more than 12 features, the figure shows the
     12 whose observed mean is farthest from the replicated one. The axes range from the 0.2 % to the 99.8 % quantiles.
+
+    >>> observed, replicated = (
+    ...     np.random.normal(size=(100, 2)),
+    ...     np.random.normal(size=(50, 100, 2)),
+    ... )
+    >>> figure = wb.plots.points_check_figure(
+    ...     observed, replicated, ["height", "weight"], "public data"
+    ... )
 
     :param observed: float[records, features].
     :param replicated: float[draws, replicated records, features].

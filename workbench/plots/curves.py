@@ -53,6 +53,12 @@ class TrainingCurves:
 
     The score is ``score_name`` of the first point that has one.
 
+    >>> curves = wb.plots.TrainingCurves(100, "public data")
+    >>> point = wb.results.HistoryPoint
+    >>> curves.draw([point(0, {"elbo": -0.7}), point(100, {"elbo": -0.2})])
+    >>> len(curves.figure.axes)
+    2
+
     :param steps: the right end of the x axes; 0 for empty panels.
     :param label: of the metrics, shown in the figure: "public data" or "outside the guarantee".
     """
@@ -144,6 +150,9 @@ def _limits(name: str, values: Sequence[float]) -> tuple[float, float]:
 
 def training_figure(result: Any) -> Figure:
     """The training curves of a finished fit.
+
+    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
+    >>> figure = wb.plots.training_figure(result)
 
     :param result: a ``FitResult``.
     """

@@ -32,6 +32,11 @@ def group_effects_figure(
 ) -> Figure:
     """Effects of groups with intervals, plotted against a public feature of the groups; 7.0 x 4.2 inches.
 
+    >>> effects = np.random.normal([0.2, 0.5, 1.1], 0.3, (1000, 3))
+    >>> figure = wb.plots.group_effects_figure(
+    ...     effects, [1, 2, 3], "covered", names=["a", "b", "c"]
+    ... )
+
     :param effects: float[draws, groups], draws of one coefficient for each group.
     :param group_feature: float[groups].
     :param fitted: float[draws, points], draws of the regression line at ``grid``; None for no line.

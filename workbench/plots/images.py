@@ -22,6 +22,8 @@ _ROOM = 0.8  # inches of height for the title, the small print and the margins
 def image_grid_figure(images: Any, label: str, *, title: str = "images", columns: int = 8) -> Figure:
     """Images in a grid, row by row. A cell is at most 0.84 inches wide, and the figure at least 4 inches.
 
+    >>> figure = wb.plots.image_grid_figure(np.random.uniform(size=(12, 8, 8)), "covered")
+
     :param images: float[images, height, width] or float[images, height, width, 1 or 3 colours], values in [0, 1].
     :param columns: images in a row, 1 to 20.
     :raises ArgumentError: for another shape, or if a value is not finite or outside [0, 1].
@@ -39,6 +41,9 @@ def reconstructions_figure(
     originals: Any, reconstructions: Any, label: str, *, title: str = "reconstructions", columns: int = 8
 ) -> Figure:
     """Images with their reconstructions below; the title gives the error over all pixels.
+
+    >>> images = np.random.uniform(size=(8, 8, 8))
+    >>> figure = wb.plots.reconstructions_figure(images, 0.9 * images, "public data")
 
     :param originals: float[images, height, width(, 1 or 3)] in [0, 1].
     :param reconstructions: the same shape.
@@ -73,6 +78,11 @@ def latent_grid_figure(
     title: str = "images over the latent plane",
 ) -> Figure:
     """Images decoded from a grid of latent values; 7.0 inches wide.
+
+    >>> images, codes = np.random.uniform(size=(3, 3, 8, 8)), [-1, 0, 1]
+    >>> figure = wb.plots.latent_grid_figure(
+    ...     images, "covered", vertical=codes, horizontal=codes
+    ... )
 
     :param images: float[rows, columns, height, width] or float[rows, columns, height, width, 1 or 3 colours], in [0, 1].
     :param vertical: float[rows], the latent value of each row from the top; by default 1, 2, ...

@@ -59,6 +59,10 @@ def mixture_figure(
     components, coloured by the distance from the mean of the whole mixture (7.0 inches wide, 1.9 + 0.24 per feature high).
     It shows at most the 60 features that differ most and the 12 heaviest components.
 
+    >>> figure = wb.plots.mixture_figure(
+    ...     [0.4, 0.6], [[0, 0], [2, 1]], [[1, 1], [0.5, 0.5]], "covered"
+    ... )
+
     :param weights: float[components], not negative, with sum 1.
     :param means: float[components, features].
     :param scales: float[components, features], standard deviations above 0.

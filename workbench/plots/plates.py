@@ -40,6 +40,8 @@ def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mappi
     depends on. The figure is 4.2 inches wide (wider only if a single row of nested plates needs it) and as high as its rows.
     ``get_label()`` of the figure is ``plate_words``, a description for screen readers.
 
+    >>> figure = wb.models.get("logistic").diagram(wb.data.load("breast_cancer"))
+
     :param relations: as ``numpyro.infer.inspect.get_model_relations`` returns them.
     :param title: above the diagram, such as the model's name.
     :param labels: ``{plate: text}`` for the frames, such as "groups: 3"; by default the plates' names.
@@ -72,6 +74,16 @@ def plate_words(relations: Mapping[str, Any], *, labels: Mapping[str, str] | Non
     """The diagram in words: "weights ~ Normal; y ~ Bernoulli, given weights, observed, in the plate records."
 
     The arguments are those of ``plate_figure``.
+
+    >>> import numpyro
+    >>> import numpyro.distributions as dist
+    >>> from numpyro.infer.inspect import get_model_relations
+    >>> def model():
+    ...     mean = numpyro.sample("mean", dist.Normal(0, 10))
+    ...     with numpyro.plate("records", 5):
+    ...         numpyro.sample("x", dist.Normal(mean, 1), obs=np.zeros(5))
+    >>> wb.plots.plate_words(get_model_relations(model))
+    'mean ~ Normal; x ~ Normal, given mean, observed, in the plate records.'
     """
     sites, arrows = _graph(relations)
     frames = _frames(relations, sites, labels or {})

@@ -44,6 +44,12 @@ _ROW = 0.21  # inches
 def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> Figure:
     """Mean and interval of every quantity, in the order of ``table``; 7.0 inches wide, 1.1 + 0.21 per row high.
 
+    >>> table = pd.DataFrame(
+    ...     {"mean": [1.2], "sd": [0.3], "hdi_90%_low": [0.7], "hdi_90%_high": [1.7]},
+    ...     index=["slope"],
+    ... )
+    >>> figure = wb.plots.forest_figure(table, "covered")
+
     :param table: rows are quantities; columns are "mean", "sd" and the two ends of an interval, such as "hdi_90%_low" and
         "hdi_90%_high". Only the 60 rows with the largest absolute mean are shown; the title says so.
     :param label: "covered", "public data" or "outside the guarantee", as in all figures.
@@ -69,6 +75,12 @@ def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior dr
     """Every scalar against every other: histograms on the diagonal, draws below it, correlations above it.
 
     At most 1,000 draws, evenly chosen, are plotted. The width is 1.4 inches per scalar, between 4.2 and 7.0.
+
+    >>> draws = {
+    ...     "slope": np.random.normal(size=500),
+    ...     "intercept": np.random.normal(size=500),
+    ... }
+    >>> figure = wb.plots.pair_figure(draws, "covered")
 
     :param draws: ``{name: float[draws]}``, one to six scalars.
     :raises ArgumentError: for no scalar or more than six, or if the draws are not finite or differ in number.
@@ -125,6 +137,9 @@ def coefficients_figure(
 
     Markers are filled where the interval excludes zero and hollow where it contains zero. Only the 60 largest coefficients
     are shown.
+
+    >>> draws = np.random.normal([1.2, -0.4], 0.3, (1000, 2))
+    >>> figure = wb.plots.coefficients_figure(["age", "dose"], draws, "covered")
 
     :param names: of the features; None to use the table's index, or numbers.
     :param coefficients: a table as for ``forest_figure``, or draws, float[draws, features].

@@ -29,7 +29,16 @@ _SAMPLERS = {"poisson": "Poisson", "without_replacement": "without replacement",
 
 
 def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
-    """Epsilon over the number of steps, from ``privacy.epsilon_curve``; 5.0 x 3.0 inches."""
+    """Epsilon over the number of steps, from ``privacy.epsilon_curve``; 5.0 x 3.0 inches.
+
+    >>> plan = {
+    ...     "sampling_rate": 0.01,
+    ...     "noise_multiplier": 1.0,
+    ...     "steps": 1000,
+    ...     "delta": 1e-5,
+    ... }
+    >>> figure = wb.plots.epsilon_figure(wb.privacy.epsilon_curve(**plan), delta=1e-5)
+    """
     figure = new_figure(5.0, 3.0)
     axes = dress(figure.add_subplot())
     steps, values = [0, *(count for count, _ in curve)], [0.0, *(value for _, value in curve)]

@@ -54,6 +54,13 @@ def utility_figure(
     If every level of every method has at least five runs, they are shown as box plots (whiskers to the farthest runs within
     1.5 interquartile ranges, other runs as points); else each run is a dash. A line connects the means.
 
+    >>> table = pd.DataFrame(
+    ...     {"epsilon": [1, 2, 4], "method": "aligned", "auc": [0.95, 0.97, 0.98]}
+    ... )
+    >>> figure = wb.plots.utility_figure(
+    ...     table, "auc", "public data", baselines={"non-private": 0.99}
+    ... )
+
     :param table: one row per run; columns "epsilon", "method" and ``metric``. An infinite epsilon means no noise.
     :param baselines: values of methods without epsilon, by name.
     :param logx: True to space the levels of epsilon evenly, in order; False for a linear axis (finite levels only).
@@ -109,6 +116,11 @@ def trend_figure(
 ) -> Figure:
     """Mean of ``y`` over ``x`` for each value of ``by``, with bands of one standard deviation; 7.0 x 3.9 inches.
 
+    >>> table = pd.DataFrame(
+    ...     {"steps": [100, 1000], "auc": [0.95, 0.98], "sampler": "poisson"}
+    ... )
+    >>> figure = wb.plots.trend_figure(table, "steps", "auc", "sampler", "public data")
+
     :param table: one row per run; several runs may share ``x`` and ``by``.
     :param logx: whether the x axis is logarithmic; ``x`` must then be above 0.
     :raises ArgumentError: if a column is missing or not finite, or ``by`` has more than eight values.
@@ -144,6 +156,11 @@ def calibration_figure(
     title: str = "coverage of posterior intervals",
 ) -> Figure:
     """How often intervals contain the truth, over the clipping norm, with a line for each epsilon; 7.0 x 3.9 inches.
+
+    >>> table = pd.DataFrame(
+    ...     {"clip": [0.3, 1, 2], "epsilon": 1.0, "coverage": [0.41, 0.63, 0.71]}
+    ... )
+    >>> figure = wb.plots.calibration_figure(table, "public data")
 
     :param table: columns "clip", "epsilon", "coverage" (a share) and, if known, "standard_error" (for error bars of two).
     :param nominal: the probability that the intervals claim.

@@ -87,7 +87,8 @@ def _participation(plans: Sequence[Steps]) -> float:
 def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) -> float:
     """Upper bound by "pld" on epsilon of several runs on the same records, by any samplers under one relation.
 
-    :param plans: at least one. :param coarse: up to some per cent higher and a few times faster.
+    :param plans: at least one.
+    :param coarse: up to some per cent higher and a few times faster.
     """
     if len({plan.relation for plan in plans}) != 1:
         raise _validate.ArgumentError("plans", plans, "must be one or more plans, all under the same relation.")
@@ -124,13 +125,19 @@ def epsilon(
     ``noise_multiplier=[1.0, 1.2], steps=[500, 500]``. Epochs of shuffled records continue from one phase to the next, and a
     new one begins where the sampling rate changes.
 
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> round(wb.privacy.epsilon(delta=1e-5, **plan), 3)
+    1.828
+
     :param sampler: "poisson": every record enters a step with probability q; "without_replacement": minibatches are
         uniform subsets of q N records; "shuffle": epochs of floor(1/q) steps in which a record enters at most one.
     :param relation: the neighbouring relation, by default and usually the sampler's only one: add_or_remove_one for
         "poisson", replace_one for "without_replacement", replace_one or replace_special (a record is blanked in place)
         for "shuffle". The sensitivity is C, and 2 C under replace_one.
-    :param sampling_rate: q in (0, 1], public. :param noise_multiplier: sigma = noise standard deviation / clipping norm C,
-        in [.1, 1e5]. :param steps: T >= 0; at 0 epsilon is 0. :param delta: in (0, 1).
+    :param sampling_rate: q in (0, 1], public.
+    :param noise_multiplier: sigma = noise standard deviation / clipping norm C, in [.1, 1e5].
+    :param steps: T >= 0; at 0 epsilon is 0.
+    :param delta: in (0, 1).
     :param accountant: "pld", which guarantees use; "rdp" and "rdp_classic", upper bounds by Renyi differential privacy with
         today's conversion and with that of 2017; "fourier", the approximation of the package fourier-accountant.
     :raises ArgumentError: naming the argument and its value; also if "fourier" is not reliable, with the reason.
@@ -173,7 +180,12 @@ def delta(
     steps: int | Sequence[int],
     epsilon: float,
 ) -> float:
-    """Upper bound on delta at ``epsilon`` >= 0 after ``steps`` steps; see ``epsilon`` for the other arguments."""
+    """Upper bound on delta at ``epsilon`` >= 0 after ``steps`` steps; see ``epsilon`` for the other arguments.
+
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> wb.privacy.delta(epsilon=2.0, **plan) < 1e-5
+    True
+    """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
     return _delta_bound(plan, _validate.number("epsilon", epsilon, at_least=0))
 
@@ -192,6 +204,10 @@ def epsilon_curve(
 
     Made for display: fast (about 20 ms per point), with bounds that are some per mille higher than those of ``epsilon`` and
     rounded up to 3 decimals. The last is that of ``epsilon``. If no epsilon holds, the curve is infinite from there on.
+
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> wb.privacy.epsilon_curve(delta=1e-5, points=3, **plan)
+    [(112, 0.746), (445, 1.263), (1000, 1.829)]
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
     delta = _validate.probability("delta", delta)
@@ -231,8 +247,13 @@ def trade_off(
     (epsilon, delta) of the plan bounds the true-positive rate (Kairouz et al. 2015, Theorem 2.1), and the least bound
     counts.
 
-    :param false_positive_rates: numbers in [0, 1]. :param extra_delta: what an implementation adds to delta at every epsilon
-        up to ``largest_epsilon``; larger epsilons are not used.
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> wb.privacy.trade_off(false_positive_rates=[0.01, 0.1], **plan).round(3)
+    array([0.029, 0.194])
+
+    :param false_positive_rates: numbers in [0, 1].
+    :param extra_delta: what an implementation adds to delta at every epsilon up to ``largest_epsilon``; larger epsilons
+        are not used.
     :raises ArgumentError: naming the argument and its value.
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)

@@ -42,8 +42,16 @@ def noise_multiplier(
     A forward call of the bound has verified that the returned sigma keeps epsilon. Sigma is never below .2, where noise
     hides little, so very large epsilons are kept with room to spare.
 
-    :param epsilon: target > 0. :param delta: in (0, 1). :param sampler: see ``accounting.epsilon``, as ``relation``.
-    :param sampling_rate: q in (0, 1]. :param steps: T >= 1.
+    >>> wb.privacy.noise_multiplier(
+    ...     epsilon=1.0, delta=1e-5, sampling_rate=0.01, steps=1000
+    ... )
+    1.4147
+
+    :param epsilon: target > 0.
+    :param delta: in (0, 1).
+    :param sampler: see ``accounting.epsilon``, as ``relation``.
+    :param sampling_rate: q in (0, 1].
+    :param steps: T >= 1.
     :raises ArgumentError: if an argument is out of range or no sigma up to 1e5 reaches epsilon.
     """
     epsilon = _validate.number("epsilon", epsilon, above=0)
@@ -105,6 +113,11 @@ def max_steps(
 
     A forward call has verified the returned T. Above 10 000 it may be a ten-thousandth below the largest.
 
+    >>> wb.privacy.max_steps(
+    ...     epsilon=1.0, delta=1e-5, noise_multiplier=1.5, sampling_rate=0.01
+    ... )
+    1178
+
     :raises ArgumentError: if an argument is out of range or one step alone costs more.
     """
     epsilon = _validate.number("epsilon", epsilon, above=0)
@@ -144,6 +157,11 @@ def max_sampling_rate(
     relation: str | None = None,
 ) -> float:
     """The largest q in (0, 1] with epsilon(q) <= ``epsilon`` at ``delta``, rounded down to 5 digits and verified.
+
+    >>> wb.privacy.max_sampling_rate(
+    ...     epsilon=1.0, delta=1e-5, noise_multiplier=1.5, steps=1000
+    ... )
+    0.010816
 
     :raises ArgumentError: if an argument is out of range or no q from 1e-9 up keeps epsilon.
     """

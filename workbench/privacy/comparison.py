@@ -29,8 +29,19 @@ def compare(
     The rows answer different questions. A smaller epsilon under another relation does not mean better privacy, and a number
     holds only for a training loop that draws its minibatches with that sampler.
 
+    >>> plan = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
+    >>> table = wb.privacy.compare(delta=1e-5, accountants=["pld"], **plan)
+    >>> table[["sampler", "relation", "epsilon"]]
+                   sampler           relation  epsilon
+    0              poisson  add_or_remove_one   1.8283
+    1  without_replacement        replace_one  14.8208
+    2              shuffle        replace_one  46.2113
+    3              shuffle    replace_special  17.8566
+
     :param sampling_rate: q in (0, 1], or a sequence for schedules, as ``noise_multiplier`` and ``steps``: see
-        ``accounting.epsilon``. :param delta: in (0, 1). :param accountants: some of ``accounting.ACCOUNTANTS``.
+        ``accounting.epsilon``.
+    :param delta: in (0, 1).
+    :param accountants: some of ``accounting.ACCOUNTANTS``.
     :return: a data frame with columns sampler, relation, accountant, epsilon (rounded up to 4 decimals; missing if the
         accountant is not reliable) and note.
     :raises ArgumentError: naming the argument and its value.

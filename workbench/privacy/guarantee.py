@@ -45,13 +45,20 @@ _SLACK = 1e-3  # relative difference of the bounds of two versions that are both
 class Guarantee:
     """The privacy guarantee of a release, made by the code that ran it.
 
+    >>> guarantee = wb.fit("logistic", "breast_cancer", epsilon=1.0).guarantee
+    >>> guarantee.epsilon, guarantee.delta, guarantee.relation, guarantee.unit
+    (1.0, 0.001, 'add_or_remove_one', 'tumour')
+
     :param epsilon: the planned epsilon, which holds whenever and however the run ended.
     :param delta: the planned delta, ``overflow_delta`` and ``truncation_delta`` included.
     :param relation: which data sets are neighbours: "add_or_remove_one", "replace_one" or "replace_special".
     :param unit: what one record is, in words ("training record", "patient").
-    :param sampler: how minibatches were drawn. :param sampling_rate: q, public.
-    :param noise_multiplier: sigma, noise standard deviation / C. :param clip: C.
-    :param steps: planned T. :param steps_taken: steps that ran.
+    :param sampler: how minibatches were drawn.
+    :param sampling_rate: q, public.
+    :param noise_multiplier: sigma, noise standard deviation / C.
+    :param clip: C.
+    :param steps: planned T.
+    :param steps_taken: steps that ran.
     :param epsilon_taken: epsilon of the steps taken at the same delta, rounded up. After an early stop it is smaller than
         ``epsilon``, and holds only if the stop was not decided by looking at the outputs.
     :param num_records: N, treated as a public constant.

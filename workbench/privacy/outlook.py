@@ -21,6 +21,12 @@ _FALSE_POSITIVE_RATES = (*(0.0001 * step**2 for step in range(40)), *(0.02 * ste
 class Outlook:
     """The consequences of a plan. They depend on its public settings alone, so showing them costs no privacy.
 
+    >>> from workbench.privacy.outlook import outlook
+    >>> prepared = wb.prepare("logistic", "breast_cancer", epsilon=1.0)
+    >>> print(outlook(prepared.plan, prepared.step.noise_size).words()[1])
+    An attacker who wrongly accuses 1 % of outsiders finds at most 2.7 % of those who took part, and raises a suspicion of
+    50 % to at most 72.5 %.
+
     :param settings: of the plan; its ``num_records`` is the declared N.
     :param dimension: d, the number of coordinates that get noise.
     :param noise_multiplier: sigma, the noise's standard deviation in one coordinate / C.

@@ -36,10 +36,15 @@ _EPSILON_OF_PADDING = 10.0
 class PrivacySettings:
     """The settings that change the guarantee. Creating it checks them.
 
-    :param epsilon: in (0, 100]. :param delta: in (0, 1). :param iterations: T >= 1, planned steps.
-    :param sampling_rate: q in [2^-32, 1], public. :param sampler: "poisson", "without_replacement" or "shuffle".
-    :param clip: C > 0. :param num_records: N in 2 .. 2^30 - 1, declared public. :param seed: None for secret randomness; a
-        number >= 0 makes the run reproducible, and its noise predictable for everybody who knows the number.
+    :param epsilon: in (0, 100].
+    :param delta: in (0, 1).
+    :param iterations: T >= 1, planned steps.
+    :param sampling_rate: q in [2^-32, 1], public.
+    :param sampler: "poisson", "without_replacement" or "shuffle".
+    :param clip: C > 0.
+    :param num_records: N in 2 .. 2^30 - 1, declared public.
+    :param seed: None for secret randomness; a number >= 0 makes the run reproducible, and its noise predictable for
+        everybody who knows the number.
     :param relation: the neighbouring relation; None stands for the sampler's own (``steps.SAMPLERS``).
     :param clipping: how a record's gradient is brought to norm C, one of ``noise.mechanism.CLIPPINGS``.
     :raises ArgumentError: naming the argument and its value.
@@ -94,7 +99,8 @@ def default_delta(num_records: int) -> float:
 class PrivacyPlan:
     """Settings, with the sampler and the noise that keep them. Made by ``make_plan``.
 
-    :param sampler: draws the minibatches. :param mechanism: clips to C and adds noise of sigma C.
+    :param sampler: draws the minibatches.
+    :param mechanism: clips to C and adds noise of sigma C.
     :param overflow_delta: share of delta for the sampler's padding and rounding.
     """
 
@@ -108,11 +114,11 @@ class PrivacyPlan:
 
         A draw never leaves [-B, B], B = 9.15. Outputs that are possible under both of two neighbouring data sets have the
         density ratio of the full Gaussians. The probability of outputs that are possible under one of them only counts as
-        delta. In units of sigma C the two sums differ by s with |s| <= r = 1 / sigma (2 / sigma if a record is replaced), so
-        a step costs at most
-        sum_j P(B - |s_j| < Z <= B). Coordinates with |s_j| <= 1 / B add at most e sqrt(d) r phi(B) together (phi(B - s)
-        <= e phi(B), and sum |s_j| <= sqrt(d) r); for the others P(B - s < Z) / s^2 is largest at an end of [1 / B, r],
-        so they add at most r^2 B^2 P(Z > B - 1 / B) + P(Z > B - r).
+        delta. In units of sigma C the two sums differ by s with ``|s| <= r``, where r = 1 / sigma (2 / sigma if a record is
+        replaced), so a step costs at most the sum over coordinates j of ``P(B - |s_j| < Z <= B)``. Coordinates with
+        ``|s_j| <= 1 / B`` add at most e sqrt(d) r phi(B) together, because phi(B - s) <= e phi(B) and the sum of ``|s_j|``
+        is at most sqrt(d) r. For the others P(B - s < Z) / s^2 is largest at an end of [1 / B, r], so they add at most
+        r^2 B^2 P(Z > B - 1 / B) + P(Z > B - r).
 
         :raises ArgumentError: if it is more than a thousandth of delta.
         """

@@ -112,7 +112,8 @@ class _Window:
 
     A window has no probabilities below its first loss. There delta is bounded by its convexity in e^epsilon alone.
 
-    :param losses: ascending, ``width`` apart. :param probabilities: of these losses.
+    :param losses: ascending, ``width`` apart.
+    :param probabilities: of these losses.
     :param elsewhere: probability of larger and of infinite losses.
     """
 
@@ -172,7 +173,8 @@ _NOTHING_KNOWN = _Window(np.array([0.0, 1.0]), 1.0, np.zeros(2), 1.0)
 class ComposedLoss:
     """The privacy loss of a sequence of independent steps in one direction; answers are upper bounds.
 
-    :param phases: (step, number of repetitions >= 1) pairs. :param coarse: faster and a little higher.
+    :param phases: (step, number of repetitions >= 1) pairs.
+    :param coarse: faster and a little higher.
     """
 
     phases: Phases

@@ -28,7 +28,8 @@ _HUGE = 600.0  # losses whose exponential is near the largest float64
 class SampledGaussian:
     """One step: a record enters with probability q, and then moves the noised sum by mu standard deviations.
 
-    :param sampling_rate: q in (0, 1]. :param mu: sensitivity / noise standard deviation, > 0.
+    :param sampling_rate: q in (0, 1].
+    :param mu: sensitivity / noise standard deviation, > 0.
     :param direction: which pair of outcome distributions, up to scale and shift:
         "remove": P = (1 - q) N(0, 1) + q N(mu, 1) against Q = N(0, 1); "add": Q against P; "replace": the pair whose
         delta is the larger of the two at every epsilon, which dominates sampling without replacement under replace_one (Zhu,

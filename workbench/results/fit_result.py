@@ -47,7 +47,13 @@ class IntervalWarning(UserWarning):
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """Metrics at one step of a run."""
+    """Metrics at one step of a run.
+
+    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
+    >>> last = result.history[-1]
+    >>> last.step, sorted(last.metrics)
+    (800, ['auc', 'elbo', 'log_likelihood'])
+    """
 
     step: int
     metrics: dict[str, float]
@@ -56,6 +62,12 @@ class HistoryPoint:
 @dataclass(frozen=True)
 class FitResult:
     """The result of one fit. ``labels`` says which parts ``guarantee`` covers.
+
+    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
+    >>> result.labels["posterior"], result.labels["metrics"]
+    ('covered', 'public data')
+    >>> sorted(result.pictures)
+    ['check', 'coefficients', 'curves', 'forest', 'pairs']
 
     :param status: "done", "cancelled" or "failed".
     :param message: what went wrong, else "".

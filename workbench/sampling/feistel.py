@@ -29,6 +29,10 @@ class FeistelSampler(FixedSize):
     No accountant of this package gives a guarantee for it. A few rounds of a fast round function reach only some subsets,
     and not equally often, and there is no bound on the difference. ``WithoutReplacementSampler`` is exact at a similar cost.
 
+    >>> sampler = wb.sampling.FeistelSampler(1000, 10)
+    >>> sampler.name, sampler.sampling_rate
+    ('feistel', 0.01)
+
     :param num_records: N in 1 .. 2^30 - 1.
     :param batch_size: b in 1 .. N.
     :param rounds: of the network, at least 2.

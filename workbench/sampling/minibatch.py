@@ -15,7 +15,14 @@ __all__ = ["FixedSize", "Minibatch", "Sampler"]
 
 
 class Minibatch(NamedTuple):
-    """A padded minibatch. ``indices``: int32[M], row numbers; ``mask``: bool[M], False on padding (index 0 there)."""
+    """A padded minibatch. ``indices``: int32[M], row numbers; ``mask``: bool[M], False on padding (index 0 there).
+
+    >>> minibatch = wb.sampling.Minibatch(
+    ...     np.array([3, 1, 0]), np.array([True, True, False])
+    ... )
+    >>> minibatch.members(5).tolist()
+    [False, True, False, True, False]
+    """
 
     indices: jax.Array
     mask: jax.Array
@@ -30,6 +37,12 @@ class Sampler(Protocol):
 
     A step draws from stream number ``step`` of the run's key. Words of lane 0 are passed to ``draw_from``, and a sampler
     that needs more takes them from its own lanes.
+
+    >>> sampler = wb.prepare(
+    ...     "logistic", "breast_cancer", epsilon=1.0, sampling_rate=0.1
+    ... ).plan.sampler
+    >>> sampler.name, sampler.num_records, sampler.sampling_rate
+    ('poisson', 458, 0.1)
     """
 
     @property

@@ -184,6 +184,12 @@ class PoissonSampler:
     surplus is dropped; the probability of that is charged to delta (``log_overflow_probability``). An empty minibatch is a
     normal outcome. At q = 1 every record is in every minibatch.
 
+    >>> sampler = wb.sampling.PoissonSampler(
+    ...     num_records=1000, sampling_rate=0.01, capacity=40
+    ... )
+    >>> sampler.name, sampler.relation, sampler.usual_size()
+    ('poisson', 'add_or_remove_one', 18)
+
     :param num_records: N in 1 .. 2^30 - 1.
     :param sampling_rate: q in [2^-32, 1], public.
     :param capacity: M >= 1, places in the padded minibatch.

@@ -79,6 +79,10 @@ class ShuffleSampler(FixedSize):
     order is a permutation for any keys. How uniform the order is matters only for learning: the records at any two places of
     an epoch are within 1e-9 of a uniform pair (for ideal bits). No such claim is made for large sets of places.
 
+    >>> sampler = wb.sampling.ShuffleSampler(1000, 10)
+    >>> sampler.name, sampler.sampling_rate
+    ('shuffle', 0.01)
+
     :param num_records: N in 1 .. 2^30 - 1.
     :param batch_size: b in 1 .. N.
     """

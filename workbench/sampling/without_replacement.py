@@ -142,6 +142,10 @@ class WithoutReplacementSampler(FixedSize):
     the remaining places are masked, or, if more than half of the records are drawn, the last records are left out.
     ``total_variation`` bounds the probability of that.
 
+    >>> sampler = wb.sampling.WithoutReplacementSampler(1000, 10)
+    >>> sampler.name, sampler.relation, sampler.sampling_rate
+    ('without_replacement', 'replace_one', 0.01)
+
     :param num_records: N in 1 .. 2^30 - 1.
     :param batch_size: b in 1 .. N; with b = N every record is in every minibatch.
     """

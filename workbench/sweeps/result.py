@@ -33,6 +33,12 @@ _WORDS = {
 class SweepResult:
     """The result of a sweep, finished or not.
 
+    >>> result = wb.sweep("logistic", "breast_cancer", epsilons=[1, 8])
+    >>> result.status
+    'done'
+    >>> result.fit(1).guarantee.epsilon
+    8.0
+
     :ivar total: what all its fits spend together on private records; None if the records are public.
     :ivar statement: the same in words.
     :ivar status: "done", "stopped", "interrupted" or "planned".

@@ -175,14 +175,17 @@ def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
 def sweep(asked: _Sweep) -> SweepResult:
     """Fit a model over a grid of settings: every combination of the lists given.
 
-        result = wb.sweep("hierarchical_logistic", wb.data.hierarchical, epsilons=[1, 2, 4, 8], seeds=range(10))
-        result.table; result.plot()
-
     Fits that differ only in numbers are stepped together, each with the parameters that ``workbench.fit`` with its seed
     would give, up to rounding. On private records every fit spends its own epsilon, and all together spend more: the sweep
     says how much, and runs only when that is accepted.
 
-    :raises ArgumentError: naming the argument and its value. :raises BudgetError: on private records, unless accepted.
+    >>> result = wb.sweep("logistic", "breast_cancer", epsilons=[1, 8])
+    >>> result.table["epsilon"].tolist()
+    [1.0, 8.0]
+    >>> figure = result.plot("auc")
+
+    :raises ArgumentError: naming the argument and its value.
+    :raises BudgetError: on private records, unless accepted.
     """
     prepared = prepare(**asked.passed_to(SweepRequest))
     prepared.accept(asked.accept_total_epsilon)

@@ -54,6 +54,8 @@ class _Seen(NamedTuple):
 class Ledger(Screen):
     """A screen of the ledger of spent privacy; display it in a notebook cell.
 
+    >>> screen = wb.widgets.Ledger("project.db")
+
     :param path: of the ledger's file, or a ``workbench.ledger.ledger.Ledger``; None for the user's own.
     :param data: a private data set to choose first. It is entered if it is not in the ledger, so that it can get a cap
         before its first fit.
