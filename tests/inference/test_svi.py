@@ -19,6 +19,7 @@ from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.compiling import compile_ahead
 from workbench.inference.elbo import elbo_per_record
 from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.step import Hyperparameters
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler
@@ -468,6 +469,17 @@ def test_a_clip_schedule_scales_clip_and_noise_together():
     for name, value in after(1, logistic(clip=0.5)).items():
         np.testing.assert_allclose(after(1, halved)[name], value, rtol=1e-5)
     assert not np.any(np.isfinite(after(2, halved)["weights_loc"]))
+
+
+@pytest.mark.parametrize("multiplier", [0.0, 1.5])
+def test_hyperparameters_without_noise_are_no_use_to_a_step_with_noise(multiplier):
+    trainer = logistic(noise_multiplier=multiplier)
+    state = trainer.init(key_from_seed(5), *RECORDS)
+    other = Hyperparameters.of(GaussianMechanism(1.0, 1.5 - multiplier))
+    with pytest.raises(ArgumentError, match=r"^hyper="):
+        trainer.private_step.init(key_from_seed(6), other)
+    with pytest.raises(ArgumentError, match=r"^hyper="):
+        next(run(trainer.private_step, other, state, RECORDS, 3))
 
 
 def test_a_clip_schedule_far_below_c_keeps_its_noise():

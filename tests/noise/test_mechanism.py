@@ -79,6 +79,8 @@ def test_add_refuses_noise_for_another_number_of_coordinates():
         ("clip", 0.0, 1.0),
         ("clip", -1.0, 1.0),
         ("clip", math.inf, 1.0),
+        ("clip", 1e308, 1.0),
+        ("noise_multiplier", 1e30, 1e10),
         ("clip", math.nan, 1.0),
         ("clip", 0.0, 0.0),
         ("clip", math.nan, 0.0),

@@ -19,7 +19,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
 
 from workbench import _validate
-from workbench._limits import MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
+from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
 
 __all__ = [
     "LedgerSettings", "Setting", "Settings", "Shared", "about", "check_all", "default_of", "described", "names",
@@ -205,7 +205,8 @@ class Settings(Shared):
         changes_guarantee=True,
     )  # fmt: skip
     clip: float | None = setting(
-        None, "clipping norm C, the largest norm of one record's gradient", _number(at_least=SMALLEST_CLIP),
+        None, "clipping norm C, the largest norm of one record's gradient",
+        _number(at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
         otherwise="the model's advice, else 1", symbol="C", changes_guarantee=True,
     )  # fmt: skip
     num_records: int | None = setting(

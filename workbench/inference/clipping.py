@@ -15,7 +15,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from workbench import _validate
-from workbench._limits import SMALLEST_CLIP
+from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
 from workbench.inference import _factors, bookkeeping
 from workbench.inference._separation import require_separate
 from workbench.inference.bookkeeping import LeafRule
@@ -125,7 +125,7 @@ def clipped_sum(
     """
     check_clipping(clipping, strategy, rules)
     if not isinstance(clip, jax.Array) and not (clip == math.inf and clipping == "flat"):
-        _validate.number("clip", clip, at_least=SMALLEST_CLIP)
+        _validate.number("clip", clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP)
     for path, leaf in jax.tree_util.tree_flatten_with_path(u)[0]:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise _validate.ArgumentError(f"u{jax.tree_util.keystr(path)}", leaf, "must hold floating-point numbers.")

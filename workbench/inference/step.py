@@ -177,6 +177,7 @@ class PrivateStep:
         :raises TypeError: if it is no key of ``workbench.noise``.
         """
         require_secure(key)
+        self.require_noise(hyper)
         if params is None:
             params = self.model.starting_values(starting_key(key), hyper.constants)
         optim_state, start = jax.jit(self._start)(params)
@@ -288,6 +289,20 @@ class PrivateStep:
             functions of the noised gradients, so the guarantee covers both.
         """
         return self.model.constrain(self.unconstrained(state, averaged))
+
+    def require_noise(self, hyper: Hyperparameters) -> None:
+        """:raises ArgumentError: naming ``hyper``, if it has no noise and the mechanism has some, or the other way round.
+
+        Such a step would be without noise, for a fit that was promised some. Under jit nothing is checked.
+        """
+        deviation = hyper.standard_deviation
+        if isinstance(deviation, jax.core.Tracer):
+            return
+        expected = "a standard deviation above 0" if self.mechanism.noise_multiplier > 0 else "no noise"
+        if np.any((np.asarray(deviation) > 0) != (self.mechanism.noise_multiplier > 0)):
+            raise _validate.ArgumentError(
+                "hyper", f"standard_deviation {deviation}", f"is of another fit: this step's mechanism has {expected}."
+            )
 
     def require_records(self, records: tuple[Any, ...]) -> None:
         """:raises ArgumentError: naming ``records``, unless number, shapes and types are those the step was made for.

@@ -188,10 +188,12 @@ def run(
     :param before_chunk: called with the state before each chunk and the step that it goes to, to write them down. If that
         fails, with an OSError or a ValueError, the run is cancelled before the chunk, with the error as its message.
     :return: the state at the end, as the generator's value, to continue from or to save.
-    :raises ArgumentError: before the first snapshot, if ``records`` are not such as ``private_step`` was made for.
+    :raises ArgumentError: before the first snapshot, if ``records`` or ``hyper`` are not such as ``private_step`` was made
+        for.
     """
     records = tuple(jnp.asarray(array) for array in records)
     private_step.require_records(records)
+    private_step.require_noise(hyper)
     shown, interval = _Display(private_step, averaged, evaluate, epsilon_at), interval_of(steps)
     status: Status = "running"
     # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy view

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench._limits import SMALLEST_CLIP
+from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
 from workbench.noise.chacha20 import require_secure
 from workbench.noise.normals import normal, normal_from
 
@@ -19,6 +19,8 @@ __all__ = ["CLIPPINGS", "GaussianMechanism"]
 
 # ways to bring a record's term to a norm of at most C (``inference.clipping.clipped_sum``)
 CLIPPINGS = ("flat", "automatic", "per_leaf")
+
+_LARGEST_DEVIATION = 3e37  # a draw of eleven of them is finite in float32, and there are none as far out
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,13 @@ class GaussianMechanism:
         _validate.choice("clipping", self.clipping, CLIPPINGS)
         # a non-private baseline may have clip=inf, which switches clipping off
         if self.noise_multiplier > 0 or self.clip != math.inf:
-            _validate.number("clip", self.clip, at_least=SMALLEST_CLIP)
+            _validate.number("clip", self.clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP)
+        if self.standard_deviation > _LARGEST_DEVIATION:
+            raise _validate.ArgumentError(
+                "noise_multiplier",
+                self.noise_multiplier,
+                f"times clip={self.clip:g} must be at most {_LARGEST_DEVIATION:g}.",
+            )
 
     @property
     def standard_deviation(self) -> float:

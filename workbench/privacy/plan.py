@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from workbench import _validate
-from workbench._limits import MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
+from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
@@ -68,7 +68,7 @@ class PrivacySettings:
             "delta": _validate.probability("delta", self.delta),
             "iterations": _validate.integer("iterations", self.iterations, at_least=1, at_most=MOST_STEPS),
             "sampling_rate": _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1),
-            "clip": _validate.number("clip", self.clip, at_least=SMALLEST_CLIP),
+            "clip": _validate.number("clip", self.clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
             "num_records": _validate.integer("num_records", self.num_records, at_least=2, at_most=MOST_RECORDS),
             "relation": _validate.choice("relation", relations[0] if self.relation is None else self.relation, relations),
             "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),

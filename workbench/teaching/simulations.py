@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from workbench import _validate
-from workbench._limits import SMALLEST_CLIP
+from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
 from workbench.inference.clipping import clipped_sum
 from workbench.noise.chacha20 import key_from_seed, new_key, stream
 from workbench.noise.mechanism import GaussianMechanism
@@ -427,7 +427,7 @@ class Descent:
 def _numbers(clip: float, noise_multiplier: float, sampling_rate: float, learning_rate: float) -> np.ndarray:
     """The checked hyperparameters of a step, float32[4]."""
     checked = (
-        _validate.number("clip", clip, at_least=SMALLEST_CLIP),
+        _validate.number("clip", clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
         _validate.number("noise_multiplier", noise_multiplier, at_least=0),
         _validate.number("sampling_rate", sampling_rate, above=0, at_most=1),
         _validate.number("learning_rate", learning_rate, above=0),
