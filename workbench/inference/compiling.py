@@ -28,7 +28,7 @@ from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateS
 
 __all__ = [
     "Chunk", "Compilation", "Compiling", "Lowered", "chunk_of", "compile_ahead", "compile_with", "compiler_options",
-    "interval_of", "lower",
+    "interval_of", "jit_seldom_called", "lower",
 ]  # fmt: skip
 
 _STEPS_AHEAD = 200  # steps whose random draws are made at once
@@ -101,6 +101,16 @@ def compiler_options(platform: str, noise_size: int, level: int = 1) -> dict[str
     if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
         options["xla_backend_optimization_level"] = level
     return options
+
+
+def jit_seldom_called(
+    function: Callable[..., Any], device: jax.Device, noise_size: int, **options: Any
+) -> Callable[..., Any]:
+    """``jax.jit`` for what is called about 30 times in a fit: with a small model, compiling it is most of its time.
+
+    :param options: of ``jax.jit``.
+    """
+    return jax.jit(function, compiler_options=compiler_options(device.platform, noise_size), **options)
 
 
 def compile_with(program: jax.stages.Lowered, options: dict[str, Any]) -> Any:
