@@ -1,5 +1,6 @@
 """Fits and tables that several test files look at; each is made once a session."""
 
+import functools
 import gc
 import itertools
 import os
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import settings
 
 import workbench as wb
 from tests import fakes
@@ -33,6 +35,16 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share their parent's fold
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
+# make test tries few examples, always the same; test-all many, others each time
+settings.register_profile("few", deadline=None, derandomize=True)
+settings.register_profile("many", deadline=None)
+settings.load_profile("few")  # --hypothesis-profile comes after it
+
+# jax.jit for what is looked at for its result and not its speed: quicker to compile
+quick_jit = functools.partial(
+    jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+)
+
 PLANTED = 123.456789
 EITHER_STEPS = ["made up", pytest.param("real", marks=pytest.mark.thorough)]  # of a fixture whose fit is looked at
 PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
@@ -47,6 +59,13 @@ def some_of(cases, each=2, first=0):
     marks = [() if place % each == first else pytest.mark.thorough for place in range(len(cases))]
     tuples = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*case, marks=mark) for case, mark in zip(tuples, marks, strict=True)]
+
+
+def examples(many, few=None):
+    """How many examples of a property are tried: ``many`` in the long run, ``few`` (a quarter) every time."""
+    if settings.default.derandomize:
+        many = many // 4 if few is None else few
+    return settings(max_examples=many)
 
 
 @pytest.fixture(autouse=True)

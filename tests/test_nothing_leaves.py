@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from jax.flatten_util import ravel_pytree
@@ -23,7 +23,7 @@ from numpyro.optim import SGD
 
 import workbench as wb
 from tests import zoo
-from tests.conftest import training_rows
+from tests.conftest import examples, quick_jit, training_rows
 from tests.widget_tree import inside
 from workbench.fitting import spec as fit_spec
 from workbench.inference import DPVI
@@ -39,8 +39,6 @@ from workbench.widgets.workbench.settings import Settings
 
 # --- the core --------------------------------------------------------------------------------------------------------------
 
-# these tests look at results, not at speed: quicker to compile
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 CASES = ["logistic", "bigrams", "local latents", "vae"]
 EVERY_STEP = pytest.mark.parametrize(
@@ -138,7 +136,7 @@ NUMBERS = st.floats(-1e4, 1e4, width=32) | st.sampled_from([np.nan, np.inf, -np.
 
 
 @pytest.mark.parametrize("gradient", ["aligned", "vanilla"])
-@settings(max_examples=30, deadline=None)
+@examples(30, few=10)
 @given(x=hnp.arrays(np.float32, 3, elements=NUMBERS), y=st.integers(-(2**31), 2**31 - 1))
 def test_any_record_reaches_the_next_state_through_the_noised_sum_alone(gradient, x, y):
     """Records that cannot be used among them: not finite, or no class."""

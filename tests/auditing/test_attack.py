@@ -1,5 +1,4 @@
 import dataclasses
-import functools
 import json
 import math
 import re
@@ -14,6 +13,7 @@ from scipy.stats import norm
 
 import workbench
 from tests import zoo
+from tests.conftest import quick_jit
 from workbench import privacy
 from workbench._validate import ArgumentError
 from workbench.auditing import PARTS, AuditResult, Check, audit, audit_release
@@ -61,9 +61,6 @@ def test_one_run_catches_a_missing_clip_and_nothing_else(bug):
     assert result.canaries == 300
     assert result.data == "made for the audit"
 
-
-# where results matter and speed does not: quicker to compile
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 NUM_RECORDS = 6
 RECORDS = zoo.logistic_data(NUM_RECORDS)

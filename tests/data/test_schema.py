@@ -7,9 +7,10 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from workbench import ArgumentError
 from workbench.data import Boolean, Categorical, Numeric, Schema
 from workbench.data.preprocessing import scale_to_bounds
@@ -141,7 +142,7 @@ def cells(column):
     return st.floats(column.low, column.high)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_decode_undoes_encode(data):
     schema = data.draw(SCHEMAS)
@@ -158,7 +159,7 @@ def test_decode_undoes_encode(data):
             assert decoded[name].tolist() == frame[name].tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(SCHEMAS, st.integers(0, 10**6), st.sampled_from([0.1, 1.0, 100.0]))
 def test_what_is_decoded_from_anything_is_within_the_declaration(schema, seed, size):
     x = np.random.default_rng(seed).normal(0, size, (5, len(schema.feature_names)))
@@ -171,7 +172,7 @@ def test_what_is_decoded_from_anything_is_within_the_declaration(schema, seed, s
             assert again[name].tolist() == decoded[name].tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(SCHEMAS)
 def test_json_and_pickle_keep_a_schema(schema):
     assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema

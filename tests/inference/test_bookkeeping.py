@@ -1,6 +1,5 @@
 """Book-keeping's rules: which leaf of u is tapped, which is materialised and why, and what that saves."""
 
-import functools
 import re
 
 import jax
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests import zoo
-from tests.conftest import some_of
+from tests.conftest import quick_jit, some_of
 from workbench.inference import bookkeeping, clipped_sum
 
 SIZE = 4
@@ -17,8 +16,6 @@ X = jax.ShapeDtypeStruct((SIZE, 6), jnp.float32)  # inputs of a record
 SERIES = jax.ShapeDtypeStruct((SIZE, 2, 6), jnp.float32)  # two places of a record, inputs at each
 TOKEN = jax.ShapeDtypeStruct((SIZE,), jnp.int32)
 TOKENS = jax.ShapeDtypeStruct((SIZE, 2), jnp.int32)
-
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def explanation(loss, u, records, strategy="bookkeeping"):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.conftest import some_of
+from tests.conftest import examples, some_of
 from workbench._validate import ArgumentError
 from workbench.inference import clipped_sum
 
@@ -19,7 +19,7 @@ CLIPS = st.sampled_from([0.01, 0.7, 1.0, 50.0])
 ORDINARY = arrays(np.float32, (SIZE, WIDTH), elements=st.floats(-1000, 1000, width=32))
 ANYTHING = arrays(np.float32, (SIZE, WIDTH), elements=st.floats(width=32))
 
-properties = settings(max_examples=150, deadline=None, derandomize=True)
+properties = settings(examples(150, few=75), derandomize=True)
 
 
 def linear(u, record):
@@ -175,7 +175,7 @@ def test_norms_are_those_before_clipping():
 
 @pytest.mark.thorough
 @given(ORDINARY, MASKS, CLIPS)
-@settings(properties, max_examples=20)
+@settings(examples(20), derandomize=True)
 def test_jit_equals_eager(records, mask, clip):
     eager, _ = clipped_sum(linear, jnp.zeros(WIDTH), records, mask, clip)
     np.testing.assert_allclose(clipped(records, mask, clip), eager, atol=rounding(records, clip), rtol=1e-6)

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tests.conftest import some_of
+from tests.conftest import quick_jit, some_of
 from workbench._validate import ArgumentError
 from workbench.inference import clipped_sum
 
 SIZE = 4
 
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OUTER, GRAM, ROWS, FORMED, MATERIALISED = "outer product", "Gram matrix", "rows", "instantiated", "materialised"
 

@@ -12,7 +12,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.optim import Adam
 
 from tests import zoo
-from tests.conftest import some_of
+from tests.conftest import quick_jit, some_of
 from workbench.inference import DPVI
 from workbench.inference.step import Draws
 from workbench.noise.chacha20 import key_from_seed
@@ -22,9 +22,6 @@ from workbench.sampling import Minibatch, PoissonSampler
 KEY = jax.random.key(1)
 EVERY_CASE = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 3))
 STEPPING = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 6))  # each compiles a whole step
-
-# these tests look at results, not at speed: quicker to compile
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 class Drawn(handlers.Messenger):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import zoo
-from tests.conftest import some_of
+from tests.conftest import examples, quick_jit, some_of
 from workbench.inference import clipped_sum
 from workbench.inference.clipping import STRATEGIES
 
@@ -25,9 +25,6 @@ LOSSES = [
 ]
 IN_DOUBLE = [name for name in LOSSES if name not in ("hierarchical", "scale", "vae flax_module")]
 EVERY_CASE = pytest.mark.parametrize("name", some_of(LOSSES, 6))
-
-# these tests look at results, not at speed: quicker to compile
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 # "auto" is one of the others and has a test of its own
@@ -310,7 +307,7 @@ def network_parameters(network, random):
 
 @pytest.mark.thorough
 @given(networks, st.lists(st.booleans(), min_size=4, max_size=4), st.sampled_from([0.01, 1.0, 100.0]))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(examples(40), derandomize=True)
 def test_book_keeping_agrees_with_materialised_gradients_on_random_networks(network, mask, clip):
     """In double precision, where agreement to 1e-10 leaves no room for a wrong term."""
     random = np.random.default_rng(network["seed"])

@@ -355,7 +355,7 @@ def test_a_run_goes_on_from_a_state_and_not_beyond_its_plan():
     assert int(second.state.step) == 12
     with pytest.raises(ArgumentError, match=r"^num_steps=1:"):
         trainer.run(new_key(), 1, *RECORDS, init_state=second.state)
-    beyond, _ = trainer.update(second.state, *(jnp.asarray(array) for array in RECORDS))
+    beyond, _ = compiled(trainer)(second.state, *RECORDS)
     with pytest.raises(ArgumentError, match=r"^state=13:"):
         trainer.guarantee(beyond)
 

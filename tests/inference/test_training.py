@@ -34,6 +34,14 @@ def run_of(dpvi, state, records, steps, **options):
     return run(dpvi.private_step, dpvi.hyper, state, records, steps, **options)
 
 
+def test_options_that_this_jaxlib_does_not_know_are_left_out(monkeypatch):
+    for calls in (1, math.inf):
+        assert compiling.compiler_options("cpu", 5, calls=calls)
+    are_known = compiling._are_known
+    monkeypatch.setattr(compiling, "_are_known", lambda options: are_known((*options, ("xla_of_another_version", 1))))
+    assert compiling.compiler_options("cpu", 5) == {}
+
+
 def quick_trainer(optim=None):
     """Takes half as long to compile: a model with one latent and no minibatches."""
     return DPVI(

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
+from tests.conftest import examples
 from tests.privacy.promises import promise
 from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError
 from workbench.ledger.renyi_filter import Cap, taken_part
@@ -161,4 +162,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestLedgerMachine.settings = settings(examples(20, few=8), stateful_step_count=25)

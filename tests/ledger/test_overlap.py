@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from workbench import ArgumentError
 from workbench.data import from_arrays, from_frame, from_images, load
 from workbench.data.dataset import Dataset
@@ -253,7 +254,7 @@ def test_parts_without_common_records_are_not_related():
         assert overlap(of(order[: len(table) // 2]), of(order[len(table) // 2 :])) is None
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(2, 12), st.integers(1, 4), st.integers(1, 6), st.integers(0, 2**32))
 def test_small_tables_of_few_values_are_not_related(size, width, most, seed):
     random = np.random.default_rng(seed)

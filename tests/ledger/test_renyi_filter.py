@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from tests.conftest import examples
 from tests.privacy.promises import promise
 from workbench import ArgumentError
 from workbench.ledger.composition import total
@@ -43,7 +44,7 @@ def test_whatever_the_filter_allows_keeps_the_cap(epsilon, delta):
     assert low > 0.75 * exact
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25, few=10)
 @given(
     st.lists(st.sampled_from([0.1, 0.3, 1.0, 2.0]), min_size=1, max_size=12),
     st.sampled_from([2.0, 6.0]),

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 from jax.extend.random import define_prng_impl
 from scipy import stats
 
-from tests.conftest import some_of
+from tests.conftest import examples, some_of
 from workbench.noise import chacha20, normals
 from workbench.noise.chacha20 import CHACHA20, fast_key, key_from_bytes, key_from_seed, new_key, require_secure
 from workbench.noise.normals import NORMAL_BOUND, normal
@@ -65,7 +65,7 @@ def cryptography_blocks(secret, first, nonce, count):
 WORD = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(secret=st.binary(min_size=32, max_size=32), counter=WORD, nonce=st.binary(min_size=12, max_size=12))
 def test_blocks_are_those_of_the_cryptography_package(secret, counter, nonce):
     """For any key, nonce and counter, the last one 2^32 - 1."""

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench.inference.elbo import held_out
-from workbench.inference.step import PrivateStep, Purpose
+from workbench.inference.step import PrivateStep, Purpose, fast_child
 from workbench.models import Model
 from workbench.models.model import inputs_of
-from workbench.noise.chacha20 import fast_key
 
 __all__ = ["Outputs", "evaluation_key", "evaluation_of", "metrics_of"]
 
@@ -25,7 +24,7 @@ Outputs = tuple[jax.Array, jax.Array | None, jax.Array | None]  # ELBO, log-like
 
 def evaluation_key(key: jax.Array) -> jax.Array:
     """The key of a run's evaluations, from the run's key."""
-    return fast_key(jax.random.fold_in(key, Purpose.METRICS))
+    return fast_child(key, Purpose.METRICS)
 
 
 def evaluation_of(step: PrivateStep, model: Model, num_evaluation: int) -> Callable[..., Outputs]:

@@ -77,7 +77,8 @@ def prepare(asked: _Prepared) -> PreparedFit:
         origin=asked.origin,
     )
     plan.truncation_delta(step.noise_size)  # refuses what the noise cannot promise, before it is drawn
-    return PreparedFit(spec, plan, step, state, key, run_log, CompiledFunctions(step, spec.model, spec.data.num_evaluation))
+    program = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)
+    return PreparedFit(spec, plan, step, state, key, run_log, program)
 
 
 @takes(_Fitted)

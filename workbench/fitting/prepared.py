@@ -23,12 +23,11 @@ from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
 from workbench.inference.checkpoint import state_of
-from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
-from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep, Purpose
+from workbench.inference.compiling import Compiling, compile_ahead, interval_of, jit_seldom_called, lower
+from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep, Purpose, fast_child
 from workbench.inference.training import Snapshot
 from workbench.inference.training import run as run_training
 from workbench.models import Model
-from workbench.noise.chacha20 import fast_key
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 from workbench.results import FitResult, HistoryPoint
@@ -42,15 +41,16 @@ class CompiledFunctions:
     ``steps`` come from ``compiling.compile_ahead``; they are None until the holder of ``lock`` compiles them.
     """
 
-    def __init__(self, step: PrivateStep, model: Model, num_evaluation: int) -> None:
+    def __init__(self, step: PrivateStep, model: Model, num_evaluation: int, device: jax.Device) -> None:
         self._step, self._model, self._num_evaluation = step, model, num_evaluation
+        self._jit = functools.partial(jit_seldom_called, device=device, noise_size=step.noise_size)
         self.steps: Compiling | None = None
         self.lock = threading.Lock()
 
     @functools.cached_property
     def compute(self) -> Callable[..., Outputs]:
         """The jitted part of ``PreparedFit.evaluator``, of unconstrained parameters, evaluation records and a key."""
-        return jax.jit(evaluation_of(self._step, self._model, self._num_evaluation))
+        return self._jit(evaluation_of(self._step, self._model, self._num_evaluation))
 
     @functools.cached_property
     def draw(self) -> Callable[[dict[str, Any], jax.Array, int], dict[str, jax.Array]]:
@@ -58,10 +58,11 @@ class CompiledFunctions:
         model = self._step.model
 
         def latents(params: dict[str, Any], key: jax.Array, count: int) -> dict[str, jax.Array]:
-            own = jax.random.split(fast_key(jax.random.fold_in(key, Purpose.POSTERIOR)), count)
+            own = jax.random.split(key, count)
             return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), own)
 
-        return jax.jit(latents, static_argnums=2)
+        draw = self._jit(latents, static_argnums=2)
+        return lambda params, key, count: draw(params, fast_child(key, Purpose.POSTERIOR), count)
 
 
 @dataclass(repr=False)

@@ -15,7 +15,7 @@ from workbench.inference._separation import BY_POSITION, has_axis_of_records, re
 from workbench.inference.clipping import check_clipping
 from workbench.inference.estimators import ESTIMATORS, RecordLoss
 from workbench.inference.record_model import common_length, split
-from workbench.inference.step import DEFAULT_PERFORMANCE, Performance, PrivateStep, starting_key
+from workbench.inference.step import DEFAULT_PERFORMANCE, Performance, PrivateStep, Purpose, fast_child
 from workbench.noise.chacha20 import fast_key, require_secure
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling.minibatch import Sampler
@@ -60,7 +60,7 @@ def assemble(
     by_record = split(
         model,
         guide,
-        starting_key(key),
+        fast_child(key, Purpose.STARTING_VALUES),
         tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in records),
         num_records=size if num_records is None else num_records,
         static=static,

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench.inference.compiling import chunk_of, compile_with, compiler_options
+from workbench.inference.compiling import chunk_of, compiler_options
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
 
@@ -194,7 +194,7 @@ class BatchedProgram:
         options = compiler_options(self._device.platform, self._step.noise_size, level=2)
         if self._parts > 1:  # a core each: threads of XLA's own would wait for one another
             options["xla_cpu_multi_thread_eigen"] = False
-        return compile_with(lowered, options)
+        return lowered.compile(compiler_options=options)
 
 
 def cores() -> int:

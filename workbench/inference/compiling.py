@@ -27,13 +27,14 @@ from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
 
 __all__ = [
-    "Chunk", "Compilation", "Compiling", "Lowered", "chunk_of", "compile_ahead", "compile_with", "compiler_options",
-    "interval_of", "lower",
+    "Chunk", "Compilation", "Compiling", "Lowered", "chunk_of", "compile_ahead", "compiler_options", "interval_of",
+    "jit_seldom_called", "lower",
 ]  # fmt: skip
 
 _STEPS_AHEAD = 200  # steps whose random draws are made at once
 _WORDS_AHEAD = 2**17  # but no more random words than this, half a MiB
 _LEAST_STOPS = 25  # of a run, for its curves
+_FEW_CALLS = 100_000  # of a step: until then, a longer compilation takes more time than it saves
 _SHORT = 64  # coordinates up to which YNNPACK's reductions of many short rows are slow (up to ten times)
 
 Chunk = Callable[[DPVIState, Record, jax.Array, Hyperparameters], DPVIState]
@@ -71,7 +72,7 @@ class Lowered:
 
     def compile(self) -> Chunk:
         """``chunk`` as of ``chunk_of``."""
-        compiled = compile_with(self.program, self.options)
+        compiled = self.program.compile(compiler_options=self.options)
         if not self.is_single:
             return compiled
 
@@ -90,25 +91,41 @@ class Compiling(NamedTuple):
     compilation: Future[Compilation]
 
 
-def compiler_options(platform: str, noise_size: int, level: int = 1) -> dict[str, Any]:
+def compiler_options(platform: str, noise_size: int, level: int = 1, *, calls: float = math.inf) -> dict[str, Any]:
     """Options with which small models compile on CPUs in three quarters of the time, and step as quickly or quicker.
 
+    They are none where this jaxlib does not know them all.
+
     :param level: of optimisation; 2 where many steps are worth a longer compilation.
+    :param calls: about how many there will be. A few compile in half of the time, and take up to a sixth longer each.
     """
     if platform != "cpu" or noise_size > _SHORT:
         return {}
     options: dict[str, Any] = {"xla_cpu_experimental_ynn_fusion_type": ""}
+    if calls <= _FEW_CALLS:
+        options["xla_cpu_use_fusion_emitters"] = False
     if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
         options["xla_backend_optimization_level"] = level
-    return options
+    return options if _are_known(tuple(options.items())) else {}
 
 
-def compile_with(program: jax.stages.Lowered, options: dict[str, Any]) -> Any:
-    """The compiled program; without ``options`` where this jaxlib does not know them."""
+@functools.cache
+def _are_known(options: tuple[tuple[str, Any], ...]) -> bool:
     try:
-        return program.compile(compiler_options=options)
+        jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except jax.errors.JaxRuntimeError:
-        return program.compile()
+        return False
+    return True
+
+
+def jit_seldom_called(
+    function: Callable[..., Any], device: jax.Device, noise_size: int, **options: Any
+) -> Callable[..., Any]:
+    """``jax.jit`` for what is called about 30 times in a fit: with a small model, compiling it is most of its time.
+
+    :param options: of ``jax.jit``.
+    """
+    return jax.jit(function, compiler_options=compiler_options(device.platform, noise_size, calls=1), **options)
 
 
 def interval_of(steps: int) -> int:
@@ -183,7 +200,7 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
             return private_step.step(state, records, private_step.draw(state.key, state.step, hyper), hyper)
 
         traced = jax.jit(one_step, donate_argnums=0).trace(state, records, hyper)
-    options = compiler_options("cpu" if on_cpu else "", private_step.noise_size)
+    options = compiler_options("cpu" if on_cpu else "", private_step.noise_size, calls=interval * _LEAST_STOPS)
     return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single, options)
 
 

@@ -161,6 +161,10 @@ class RecordModel:
         """The inverse of ``constrain``."""
         return {name: self.inverse_transforms[name].inv(value) for name, value in params.items()}
 
+    def start(self) -> dict[str, Any]:
+        """The constrained starting values, traced within a trace: of others NumPyro checks each with four small programs."""
+        return self.constrain(jax.tree.map(jnp.copy, self.initial))
+
     def _traces(self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
         """Traces of guide and model for one record (``blank_record`` by default) and one draw of the base noise."""
         args = one_record(self.blank_record if record is None else record)
@@ -195,7 +199,7 @@ class RecordModel:
 
         :param key: base noise of this record's local latents; without any it changes nothing.
         """
-        values = self.constrain(self.initial) | shared  # what is not in u does not matter
+        values = self.start() | shared  # what is not in u does not matter
         guide_trace, model_trace = self._traces(values, key, index, record)
         loss = jnp.zeros(())
         for name, site in model_trace.items():
@@ -396,7 +400,7 @@ def _check_global_part(candidate: RecordModel, key: Array) -> None:
     """No global value, log density or parameter may depend on a record or on the plate's index."""
 
     def quantities(record: Record, index: Array) -> dict[str, Array]:
-        start, outputs = candidate.constrain(candidate.initial), {}
+        start, outputs = candidate.start(), {}
         for number, trace in enumerate(candidate._traces(start, key, index, record)):
             for name, site in trace.items():
                 if site["type"] == "param" or (site["type"] == "sample" and not is_inside(site, candidate.plate)):
@@ -405,7 +409,7 @@ def _check_global_part(candidate: RecordModel, key: Array) -> None:
                         outputs[f"{number} density {name}"] = log_density(site)
         return outputs
 
-    for output, used in used_inputs(quantities, candidate.blank_record, jnp.zeros((), jnp.int32)).items():
+    for output, used in used_inputs(quantities, candidate.blank_record, np.int32(0)).items():
         name = output.split(" ", 2)[2]
         if any(used[:-1]):
             raise PrivacyModelError(
@@ -422,10 +426,9 @@ def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
     """``candidate`` with u reduced to what the per-record loss depends on."""
 
     def global_values() -> dict[str, Any]:
-        return _global_part(*candidate._traces(candidate.constrain(candidate.initial), key), candidate.plate)[0]
+        return _global_part(*candidate._traces(candidate.start(), key), candidate.plate)[0]
 
-    values = jax.eval_shape(global_values)
-    arguments = (values, candidate.blank_record, key, jnp.zeros((), jnp.int32))
+    arguments = (values := jax.eval_shape(global_values), candidate.blank_record, key, np.int32(0))
     flags = used_inputs(lambda *args: {"loss": candidate.record_loss(*args)}, *arguments)["loss"]
     used_values, _, used_key, used_index = jax.tree.unflatten(jax.tree.structure(arguments), flags)
     if used_index:

@@ -37,7 +37,7 @@ __all__ = [
     "Performance",
     "PrivateStep",
     "Purpose",
-    "starting_key",
+    "fast_child",
 ]
 
 _LARGE = 2**16  # coordinates from which noise is drawn apart from the step's other words
@@ -133,9 +133,10 @@ class Performance(NamedTuple):
 DEFAULT_PERFORMANCE = Performance()
 
 
-def starting_key(key: jax.Array) -> jax.Array:
-    """The key of the starting values of the run with ``key``."""
-    return fast_key(jax.random.fold_in(key, Purpose.STARTING_VALUES))
+@jax.jit
+def fast_child(key: jax.Array, purpose: Purpose) -> jax.Array:
+    """A key of a fast generator from a run's key, for draws that protect nobody. One program for all purposes."""
+    return fast_key(jax.random.fold_in(key, purpose))
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +180,7 @@ class PrivateStep:
         require_secure(key)
         self.require_noise(hyper)
         if params is None:
-            params = self.model.starting_values(starting_key(key), hyper.constants)
+            params = self.model.starting_values(fast_child(key, Purpose.STARTING_VALUES), hyper.constants)
         optim_state, start = jax.jit(self._start)(params)
         _key_use.begin_run(key)  # last: a run that was refused above may begin with this key later
         return DPVIState(optim_state, jnp.int32(0), key, None if hyper.average_from is None else start)
