@@ -120,12 +120,18 @@ def test_what_has_no_one_meaning_is_refused(name):
         trainer().init(new_key(), *args, **kwargs)
 
 
+def held_by(arguments):
+    """What an ``Arguments`` holds, which must not be records."""
+    return [leaf for value in vars(arguments).values() for leaf in (value if isinstance(value, list) else [value])]
+
+
 def test_a_later_call_must_be_like_the_first():
     arguments = Arguments((X,), {"y": Y, "scale": 2.0})
     assert [array.shape for array in arguments.arrays((X[:5],), {"y": Y[:5]})] == [(5, 3), (5,)]
     args, kwargs = arguments.layout((1, 2))
     assert (args, kwargs) == ((1,), {"y": 2})
     assert arguments.static == {"scale": 2.0}
+    assert not any(isinstance(value, np.ndarray) for value in held_by(arguments))
     arguments.arrays((X,), {"y": Y, "scale": 2.0})
     for args, kwargs in [((X, Y), {}), ((X,), {"y": Y, "scale": 3.0}), ((X,), {"y": Y, "width": 3.0})]:
         with pytest.raises(ArgumentError):

@@ -40,11 +40,11 @@ class Arguments:
         leaves = _leaves(by_name)
         for name, leaf in leaves:
             if np.ndim(leaf) and not self._is_rows((name, leaf)):
-                raise _validate.ArgumentError(name, leaf, f"is beside arrays of {self._size} records: give it by itself.")
+                raise _validate.ArgumentError(name, np.shape(leaf), f"is beside {self._size} records: give it by itself.")
         self._names = tuple(by_name)
         self._structure = self._structure_of(args, by_name)
-        self._template = [leaf for _, leaf in (*positional, *leaves)]
-        self._is_record = [bool(np.ndim(leaf)) for leaf in self._template]
+        self._is_record = [bool(np.ndim(leaf)) for _, leaf in (*positional, *leaves)]
+        self._constants = [None if np.ndim(leaf) else leaf for _, leaf in (*positional, *leaves)]  # records are not kept
 
     def _is_rows(self, named: tuple[str, Any]) -> bool:
         shape: tuple[int, ...] = getattr(named[1], "shape", ())
@@ -60,7 +60,7 @@ class Arguments:
         for name, value in kwargs.items():
             if name not in by_name and not (name in self.static and _equal(value, self.static[name])):
                 raise _validate.ArgumentError(
-                    name, value, "is a constant that init took: begin another run for another value."
+                    name, type(value).__name__, "is a constant that init took: begin another run for another value."
                 )
         if self._structure_of(args, by_name) != self._structure:
             raise _validate.ArgumentError(
@@ -73,7 +73,7 @@ class Arguments:
         """The arguments by position and keyword that hold ``arrays``."""
         given = iter(arrays)
         leaves = [
-            next(given) if is_record else leaf for leaf, is_record in zip(self._template, self._is_record, strict=True)
+            next(given) if is_record else leaf for leaf, is_record in zip(self._constants, self._is_record, strict=True)
         ]
         return jax.tree.unflatten(self._structure, leaves)
 
