@@ -40,7 +40,7 @@ class Drawn(handlers.Messenger):
 @EVERY_CASE
 def test_split_finds_what_records_meet(name):
     case, seen = zoo.ZOO[name], zoo.split_case(name)
-    assert seen.plate == "records"
+    assert seen.plates.names == ("records",)
     assert seen.shared == case.shared
     assert seen.uses_base_noise == case.has_local_latents
     assert bool(seen.local_latents) == case.has_local_latents

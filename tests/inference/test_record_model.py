@@ -5,10 +5,11 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints
-from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal, AutoNormal
 from scipy import stats
 
 from tests import zoo
+from workbench.inference._additivity import require_additive
 from workbench.inference._base_noise import RecordKey, record_keys, seeded, two_of
 from workbench.inference.record_model import PrivacyModelError, split
 
@@ -25,22 +26,83 @@ def split_logistic(num_records=20):
 
 def refusal(model, guide=zoo.normal_mean_guide, num_records=20, **options):
     with pytest.raises(PrivacyModelError) as caught:
-        split(model, guide, KEY, ONLY_X_SHAPES, num_records=num_records, **options)
+        require_additive(split(model, guide, KEY, ONLY_X_SHAPES, num_records=num_records, **options), KEY)
     return str(caught.value)
 
 
 # --- what is refused, and the words it is refused with ---------------------------------------------------------------
 
 
-def test_a_model_without_a_record_plate_is_refused():
-    def model(x, num_records=None):
+def same_losses_as_normal_mean(model, num_records=20):
+    """Whether split and check accept ``model``, and each record's loss is that of the zoo's model."""
+    guide = zoo.mean_field(mean=())
+    losses = []
+    for each in (model, zoo.normal_mean):
+        seen = split(each, guide, KEY, ONLY_X_SHAPES, num_records=num_records)
+        require_additive(seen, KEY)
+        losses.append(seen.record_losses({"mean": jnp.array(0.3)}, (jnp.asarray(ONLY_X),), KEY))
+    return np.allclose(*losses, rtol=1e-6)
+
+
+def test_a_plate_of_all_records_that_are_handed_in_needs_no_num_records():
+    def model(x):
         mean = numpyro.sample("mean", dist.Normal(0, 1))
-        with numpyro.plate("records", x.shape[0]):
+        with numpyro.plate("N", len(x)):
             numpyro.sample("x", dist.Normal(mean, 1), obs=x)
 
-    message = refusal(model)
-    assert "the model has no record plate" in message
-    assert "subsample_size=len(x)" in message
+    assert same_losses_as_normal_mean(model)
+
+
+def test_a_plate_of_num_records_need_not_subsample():
+    def model(x, num_records=None):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with numpyro.plate("N", num_records):
+            numpyro.sample("x", dist.Normal(mean, 1), obs=x)
+
+    assert same_losses_as_normal_mean(model)
+
+
+def test_a_likelihood_of_all_records_without_a_plate():
+    def model(x):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        numpyro.sample("x", dist.Normal(mean, 1), obs=x)
+
+    assert same_losses_as_normal_mean(model)
+
+
+@pytest.mark.parametrize("size", [None, 20])
+def test_a_plate_that_draws_its_own_minibatch_gets_the_one_that_was_drawn(size):
+    def model(x):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with numpyro.plate("N", size or x.shape[0], subsample_size=5) as index:
+            numpyro.sample("x", dist.Normal(mean, 1), obs=x[index])
+
+    assert same_losses_as_normal_mean(model)
+
+
+@pytest.mark.parametrize("size", [None, 20])
+def test_numpyro_subsample_returns_the_minibatch_that_was_drawn(size):
+    def model(x):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with numpyro.plate("N", size or x.shape[0], subsample_size=5):
+            numpyro.sample("x", dist.Normal(mean, 1), obs=numpyro.subsample(x, event_dim=0))
+
+    assert same_losses_as_normal_mean(model)
+
+
+def test_a_plate_inside_and_one_outside_of_that_of_the_records():
+    def model(x):
+        with numpyro.plate("sides", 2, dim=-2):
+            mean = numpyro.sample("mean", dist.Normal(0, 1))
+            with numpyro.plate("N", len(x), dim=-3), numpyro.plate("times", 4, dim=-1):
+                numpyro.sample("x", dist.Normal(mean, 1), obs=x.reshape(-1, 2, 4))
+
+    seen = split(model, zoo.mean_field(mean=(2, 1)), KEY, (jax.ShapeDtypeStruct((8,), jnp.float32),), num_records=20)
+    require_additive(seen, KEY)
+    mean = np.array([[0.2], [0.7]])
+    x = np.random.default_rng(0).normal(size=8)
+    loss = seen.record_loss({"mean": jnp.asarray(mean, jnp.float32)}, (x.astype(np.float32),), KEY)
+    assert float(loss) == pytest.approx(-stats.norm.logpdf(x.reshape(2, 4), mean, 1).sum(), rel=1e-5)
 
 
 def test_two_subsampling_plates_are_refused():
@@ -55,12 +117,37 @@ def test_two_subsampling_plates_are_refused():
     assert "more than one subsampling plate ('records', 'clinics')" in message
 
 
-def test_an_observation_outside_the_record_plate_is_refused():
-    def model(x, num_records=None):
-        zoo.normal_mean(x, num_records)
-        numpyro.sample("census", dist.Normal(0, 1), obs=0.3)
+@pytest.mark.parametrize("where", ["model", "guide"])
+def test_a_term_that_depends_on_no_record_belongs_to_the_global_loss(where):
+    """A prior by obs=, a soft sum to zero, a factor in the guide."""
 
-    assert "site 'census' is observed outside the record plate 'records'" in refusal(model)
+    def of_the_mean(mean):
+        numpyro.factor("penalty", -3 * mean**2)
+
+    def model(x, num_records=None):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        if where == "model":
+            of_the_mean(mean)
+            numpyro.sample("census", dist.Normal(mean, 0.1), obs=0.3)
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            numpyro.sample("x", dist.Normal(mean, 1), obs=x)
+
+    def guide(x, num_records=None):
+        mean = numpyro.sample("mean", dist.Normal(numpyro.param("loc", 0.2), 0.5))
+        if where == "guide":
+            of_the_mean(mean)
+
+    seen = split(model, guide, KEY, ONLY_X_SHAPES, num_records=20)
+    require_additive(seen, KEY)
+    shared, loss = seen.release_point(seen.initial, KEY)
+    mean = float(shared["mean"])
+    expected = stats.norm.logpdf(mean, 0.2, 0.5) - stats.norm.logpdf(mean)
+    if where == "model":
+        expected += 3 * mean**2 - stats.norm.logpdf(0.3, mean, 0.1)
+    else:
+        expected -= 3 * mean**2
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    assert set(shared) == {"mean"}
 
 
 def test_a_factor_outside_the_record_plate_is_refused():
@@ -129,13 +216,36 @@ def test_automatic_guides_of_local_latents_are_refused():
     assert "amortised" in message
 
 
-def test_a_fixed_subsample_size_is_refused():
-    def model(x, num_records=None):
-        mean = numpyro.sample("mean", dist.Normal(0, 1))
-        with numpyro.plate("records", num_records, subsample_size=5):
-            numpyro.sample("x", dist.Normal(mean, 1), obs=x)
+@pytest.mark.parametrize("model", [local_mean, zoo.levels], ids=["scalar", "with an inner plate"])
+def test_the_refusal_has_a_guide_to_paste(model):
+    """Its record plate may be the second axis from the right, and some latents have an axis inside of it."""
+    record = ONLY_X_SHAPES if model is local_mean else (jax.ShapeDtypeStruct((3,), jnp.float32),)
+    with pytest.raises(PrivacyModelError) as caught:
+        split(model, AutoNormal(model), KEY, record, num_records=20)
+    pasted = {"numpyro": numpyro, "jnp": jnp, "dist": dist}
+    exec(str(caught.value).partition("\n\n")[2], pasted)
 
-    assert "plate 'records' has subsample_size 5" in refusal(model)
+    def guide(x, num_records=None):
+        zoo.normal_mean_guide(x, num_records)
+        pasted["guide"](x, num_records=num_records)
+
+    seen = split(model, guide, KEY, record, num_records=20)
+    require_additive(seen, KEY)
+    assert seen.local_latents == (("hidden",) if model is local_mean else ("level", "state"))
+
+
+def test_the_hessian_of_a_made_up_record_is_not_given_out():
+    guide = AutoLaplaceApproximation(zoo.normal_mean)
+    seen = split(zoo.normal_mean, guide, KEY, ONLY_X_SHAPES, num_records=20)
+    params = seen.constrain(seen.initial)
+    assert set(guide.median(params)) == {"mean"}
+    for use in (
+        lambda: guide.get_posterior(params),
+        lambda: guide.sample_posterior(KEY, params),
+        lambda: guide.quantiles(params, [0.5]),
+    ):
+        with pytest.raises(PrivacyModelError, match="Hessian of the private records"):
+            use()
 
 
 def test_records_that_do_not_come_by_position_are_refused():
@@ -269,23 +379,11 @@ def test_mutable_state_is_refused(what):
     assert f"site 'running_mean' of the {what} is mutable state" in message
 
 
-@pytest.mark.parametrize("what", ["model", "guide"])
-def test_num_records_must_be_an_argument(what):
-    def model(x):
-        zoo.normal_mean(x, 20)
-
-    def guide(x):
-        zoo.normal_mean_guide(x)
-
-    message = refusal(model) if what == "model" else refusal(zoo.normal_mean, guide)
-    assert f"the {what} takes no argument num_records" in message
-
-
 def test_keyword_arguments_may_stand_for_num_records():
     def model(x, **kwargs):
         zoo.normal_mean(x, **kwargs)
 
-    assert split(model, zoo.normal_mean_guide, KEY, ONLY_X_SHAPES, num_records=20).plate == "records"
+    assert split(model, zoo.normal_mean_guide, KEY, ONLY_X_SHAPES, num_records=20).plates.names == ("records",)
 
 
 def test_a_plate_of_another_size_is_refused():
@@ -302,19 +400,6 @@ def test_a_model_that_ignores_its_records_is_refused():
             numpyro.sample("x", dist.Normal(0, 1), obs=x)
 
     assert "nothing to learn from records" in refusal(model)
-
-
-def test_statistics_over_the_minibatch_cannot_be_expressed():
-    """A model that centres its records sees one record at a time, so the others cannot slip into its loss."""
-
-    def model(x, num_records=None):
-        mean = numpyro.sample("mean", dist.Normal(0, 1))
-        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
-            numpyro.sample("x", dist.Normal(mean, 1), obs=x - jnp.mean(x))
-
-    seen = split(model, zoo.normal_mean_guide, KEY, ONLY_X_SHAPES, num_records=20)
-    losses = jax.vmap(lambda x: seen.record_loss({"mean": jnp.array(0.0)}, (x,), KEY))(jnp.asarray(ONLY_X))
-    np.testing.assert_allclose(losses, np.full(20, 0.5 * np.log(2 * np.pi)), rtol=1e-6)
 
 
 # --- what it looks at --------------------------------------------------------------------------------------------
@@ -372,7 +457,7 @@ def test_u_holds_what_the_records_meet():
     seen = split_logistic()
     assert seen.shared == ("intercept", "weights")
     assert seen.shared_size == 4
-    assert seen.plate == "records"
+    assert seen.plates.names == ("records",)
 
 
 def test_u_leaves_out_hyper_parameters_that_no_record_touches():

@@ -223,9 +223,19 @@ def test_a_model_that_prints_records_is_refused_by_init():
 
 
 @pytest.mark.parametrize("extra", [{"all": RECORDS[0]}, [{"deep": (RECORDS[0].T,)}], RECORDS[1], {"all": list(RECORDS[0])}])
-def test_records_inside_of_keyword_arguments_are_refused(extra):
+def test_records_inside_of_constants_are_refused(extra):
     with pytest.raises(ArgumentError, match=r"^extra.*the number of records.*by position"):
         begun(taking_more, taking_more_guide, extra=extra)
+
+
+@pytest.mark.parametrize("extra", [[{"deep": (RECORDS[0].T,)}], {"all": list(RECORDS[0])}])
+def test_records_inside_of_keyword_arguments_of_init_are_refused_unless_their_first_axis_is_records(extra):
+    trainer = DPVI(
+        taking_more, taking_more_guide, Adam(0.05),
+        privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
+    )  # fmt: skip
+    with pytest.raises(ArgumentError, match=r"^extra"):
+        trainer.init(key_from_seed(0), *RECORDS, extra=extra)
 
 
 def test_a_public_array_of_that_length_may_have_an_axis_of_one_in_front():

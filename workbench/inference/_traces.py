@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -15,12 +15,14 @@ from workbench.inference._base_noise import Key, seeded
 from workbench.inference._separation import require_plain
 
 __all__ = [
+    "RecordPlates",
     "drawn",
     "family",
     "is_inside",
+    "is_latent",
     "is_subsampling",
+    "log_densities",
     "log_density",
-    "one_record",
     "total",
     "trace_of",
     "used_inputs",
@@ -30,11 +32,6 @@ Array = jax.Array
 Record = tuple[Array, ...]
 
 
-def one_record(record: tuple[Any, ...]) -> Record:
-    """NumPyro's view of one record: a leading axis of one on each array."""
-    return tuple(jnp.asarray(array)[None] for array in record)
-
-
 def is_subsampling(site: dict[str, Any]) -> bool:
     if site["type"] != "plate":
         return False
@@ -42,28 +39,94 @@ def is_subsampling(site: dict[str, Any]) -> bool:
     return subsample_size is not None and subsample_size != size
 
 
-def trace_of(fn: Callable, key: Key, values: dict[str, Any], plate_index: Array, *args: Any, **kwargs: Any) -> dict:
-    """The trace of ``fn`` with sites and parameters set to ``values``; subsampling plates get ``plate_index``."""
+class RecordPlates(handlers.Messenger):
+    """Gives every subsampling plate ``count`` records, in the order in which they are handed in.
 
-    def index(site: dict[str, Any]) -> Array | None:
-        return jnp.broadcast_to(plate_index, site["args"][1:]) if is_subsampling(site) else None
+    SVI's plate draws which records it takes. Here they are drawn before the model is called, so x[index] and
+    numpyro.subsample(x) must return x as it is. Bodies of ``numpyro.contrib.control_flow.scan``,
+    which hide their plates from handlers outside, are treated alike.
 
-    fixed = handlers.substitute(handlers.substitute(seeded(fn, key), data=values), substitute_fn=index)
-    return handlers.trace(fixed).get_trace(*args, **kwargs)
+    :param index: of these records; 0, 1, ... by default.
+    :param full_size: plates of this size hold the records too, although they do not subsample.
+    :param layers_key: what ``numpyro.prng_key`` returns; a new key by default.
+    """
+
+    def __init__(
+        self, fn: Callable, count: int, index: Array | None, full_size: int | None, layers_key: Array | None = None
+    ) -> None:
+        super().__init__(fn)
+        self.count, self.full_size, self.layers_key = count, full_size, layers_key
+        self.index = jnp.arange(count) if index is None else index
+        self.plates: dict[str, dict[str, Any]] = {}
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        kind = msg["type"]
+        if kind == "plate" and not msg.get("_control_flow_done"):
+            asked = msg["args"]
+            size = asked[0]
+            if is_subsampling(msg) or size == self.full_size:
+                msg["args"], msg["value"] = (size, self.count), self.index
+            here = size if msg["value"] is None else msg["value"].shape[0]
+            self.plates[msg["name"]] = {"args": (size, here), "asked": asked}
+        elif kind == "subsample":
+            msg["kwargs"] = {"event_dim": None}  # so that no plate takes a part of it
+        elif kind == "prng_key" and self.layers_key is not None:
+            msg["value"] = self.layers_key
+        elif kind == "control_flow":
+            body, *others = msg["args"]
+
+            def inside(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return body(*args, **kwargs)
+
+            msg["args"] = (inside, *others)
 
 
-def is_inside(site: dict[str, Any], plate: str) -> bool:
-    return any(frame.name == plate for frame in site["cond_indep_stack"])
+def trace_of(
+    fn: Callable,
+    key: Key,
+    values: dict[str, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    count: int = 1,
+    *,
+    index: Array | None = None,
+    full_size: int | None = None,
+    layers_key: Array | None = None,
+) -> dict:
+    """The trace of ``fn`` for ``count`` records, with sites and parameters set to ``values``.
+
+    Plates are in it with (size, entries that are there) as their "args", and what they asked for as "asked".
+    The other arguments are those of ``RecordPlates``.
+    """
+    plates = RecordPlates(seeded(fn, key), count, index, full_size, layers_key)
+    trace = handlers.trace(handlers.substitute(plates, data=values)).get_trace(*args, **kwargs)
+    for name, site in plates.plates.items():  # those in a scan's body too
+        trace[name] = {**trace.get(name, {"type": "plate", "name": name}), **site}
+    return trace
 
 
-def log_density(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
-    """Sum of the site's log density with its own scale, without the record plate's factor size / subsample size."""
+def is_latent(site: dict[str, Any]) -> bool:
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def is_inside(site: dict[str, Any], plates: Collection[str]) -> bool:
+    return any(frame.name in plates for frame in site.get("cond_indep_stack", ()))
+
+
+def log_densities(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
+    """The site's log densities with its own scale, without the record plate's factor size / subsample size."""
     if site["intermediates"]:
         value = site["fn"].log_prob(site["value"], site["intermediates"])
     else:
         value = site["fn"].log_prob(site["value"])
     scale = 1.0 if site["scale"] is None else site["scale"]
-    return jnp.sum(value * (scale / plate_scale))  # a scale may hold weights, one for each entry
+    return value * (scale / plate_scale)  # a scale may hold weights, one for each entry
+
+
+def log_density(site: dict[str, Any], plate_scale: float = 1.0) -> Array:
+    """The sum of ``log_densities``."""
+    return jnp.sum(log_densities(site, plate_scale))
 
 
 def used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
@@ -82,7 +145,8 @@ def used_inputs(fn: Callable, *args: Any) -> dict[str, list[bool]]:
 
 
 def drawn(trace: dict) -> dict[str, Any]:
-    return {name: site["value"] for name, site in trace.items() if site["type"] == "sample"}
+    """Values of the latents."""
+    return {name: site["value"] for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
 
 
 def total(value: Any) -> Array:

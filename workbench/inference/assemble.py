@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
+from workbench.inference._additivity import require_additive
 from workbench.inference._optimizers import optimizer_for
+from workbench.inference._plates import Layout, by_position
 from workbench.inference._separation import BY_POSITION, has_axis_of_records, require_no_records, require_separate
 from workbench.inference.clipping import check_clipping
 from workbench.inference.estimators import ESTIMATORS, RecordLoss
@@ -38,6 +40,7 @@ def assemble(
     performance: Performance = DEFAULT_PERFORMANCE,
     clip_schedule: Callable[[jax.Array], jax.Array] | None = None,
     static: Mapping[str, Any] | None = None,
+    layout: Layout = by_position,
 ) -> PrivateStep:
     """The step of DP-VI for a NumPyro model and guide. Only shapes and types of ``records`` (first axis: records) are read.
 
@@ -45,6 +48,7 @@ def assemble(
     :param key: of the run whose starting values the step's model holds; other runs may begin with other keys.
     :param num_records: N that scales the likelihood, declared public; that of the sampler by default.
     :param static: further keyword arguments of model and guide, public constants.
+    :param layout: makes arguments of model and guide of record arrays; by position by default.
     :raises PrivacyModelError: if the model cannot be fitted privately (``record_model.split``, ``_separation``).
     :raises ArgumentError: naming the argument and its value.
     :raises TypeError: if ``key`` is no key of ``workbench.noise``.
@@ -57,14 +61,17 @@ def assemble(
     _require_no_record_arrays(static, size)
     if sampler.num_records != size:
         raise _validate.ArgumentError("records", size, f"the sampler draws from {sampler.num_records} records.")
+    start_key = fast_child(key, Purpose.STARTING_VALUES)
     by_record = split(
         model,
         guide,
-        fast_child(key, Purpose.STARTING_VALUES),
+        start_key,
         tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in records),
         num_records=size if num_records is None else num_records,
         static=static,
+        layout=layout,
     )
+    require_additive(by_record, start_key)
     optimizer = optimizer_for(by_record.initial, optim, learning_rate)
     step = PrivateStep(by_record, sampler, mechanism, chosen, optimizer, performance, clip_schedule)
     _require_separate_records(step, size)

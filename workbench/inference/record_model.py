@@ -6,12 +6,13 @@ record's loss l_i(u) = -[sum log p - sum log q over the sites in the plate] is a
 noise for its local latents), which is what per-record clipping needs. Prior, entropy and every global site that no record
 touches stay outside u: they cost no privacy.
 
-The model is traced for one record at a time, so a model that mixes records (batch statistics, say) cannot be expressed.
+The model is traced for one record at a time, so no record reaches another's loss. Whether that is the model which its author
+means, ``_additivity`` checks by numbers.
 """
 
 from __future__ import annotations
 
-import inspect
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro import handlers
+from numpyro import handlers, validation_enabled
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide
@@ -28,14 +29,27 @@ from numpyro.infer.util import transform_fn
 from workbench import _validate
 from workbench.inference._base_noise import Key, RecordKey, record_keys, two_of
 from workbench.inference._modules import NetworkWatch, PrivacyModelError
+from workbench.inference._plates import (
+    Layout,
+    Plates,
+    abstract_trace,
+    automatic_parts,
+    by_position,
+    find_plates,
+    readable,
+    require_automatic,
+    takes_num_records,
+)
+from workbench.inference._sites import check_sites, in_words, require_floats
 from workbench.inference._threads import separate_handler_stacks
 from workbench.inference._traces import (
+    RecordPlates,
     drawn,
-    family,
     is_inside,
+    is_latent,
     is_subsampling,
+    log_densities,
     log_density,
-    one_record,
     total,
     trace_of,
     used_inputs,
@@ -44,6 +58,8 @@ from workbench.inference._traces import (
 __all__ = ["PrivacyModelError", "RecordModel", "common_length", "split"]
 
 separate_handler_stacks()
+
+_MADE_UP = threading.Lock()  # numpyro validates in all threads or in none
 
 Array = jax.Array
 Record = tuple[Array, ...]
@@ -66,63 +82,34 @@ def _blank(array: Any) -> np.ndarray:
 
 
 class _WithoutObservations(handlers.Messenger):
-    """The model with observed sites that have no likelihood: an automatic guide calls it apart from outer handlers."""
+    """The model with observed sites that have no likelihood: an automatic guide calls it apart from outer handlers.
+
+    :param imputed: latents that are kept from the guide.
+    """
+
+    def __init__(self, fn: Callable, imputed: set[str]) -> None:
+        super().__init__(fn)
+        self._imputed = imputed
 
     def process_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "sample" and msg["is_observed"]:
             msg["fn"] = msg["fn"].mask(False)
-
-
-def _require_continuous(model: Callable, key: Array, plate_index: Array, *args: Any, **kwargs: Any) -> None:
-    """:raises PrivacyModelError: naming a discrete latent of ``model``, which no automatic guide can have."""
-
-    def find(key: Array) -> None:
-        for name, site in trace_of(model, key, {}, plate_index, *args, **kwargs).items():
-            if site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete:
-                raise PrivacyModelError(
-                    f"site {name!r} is a discrete latent ({family(site['fn'])}), which an automatic guide cannot "
-                    "have: sum it out in the model, as the mixture in models/gmm.py does."
-                )
-
-    with NetworkWatch():
-        jax.eval_shape(find, key)
-
-
-def _record_plate(trace: dict, what: str) -> str:
-    plates = [name for name, site in trace.items() if is_subsampling(site)]
-    if len(plates) == 1:
-        return plates[0]
-    if not plates:
-        raise PrivacyModelError(
-            f"the {what} has no record plate: one numpyro.plate must subsample the records, as in "
-            "numpyro.plate('records', num_records, subsample_size=len(x))."
-        )
-    raise PrivacyModelError(
-        f"the {what} has more than one subsampling plate ({', '.join(map(repr, plates))}): exactly one may be the records."
-    )
-
-
-def _require_num_records(fn: Callable, what: str) -> None:
-    target = getattr(fn, "model", fn)  # an AutoGuide passes its arguments on to its model
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):  # no signature to read, as with some built-in callables
-        return
-    if not any(p.name == "num_records" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
-        raise PrivacyModelError(f"the {what} takes no argument num_records: it is the size of the record plate.")
+        elif msg["type"] == "sample" and msg["name"] in self._imputed:
+            msg["value"], msg["stop"] = jnp.zeros(msg["fn"].shape()), True
 
 
 @dataclass(frozen=True)
 class RecordModel:
     """What ``split`` returns. Parameters psi are unconstrained: ``{name: array or pytree of arrays}``.
 
-    ``observed`` names the observed sites, ``initial`` are psi's starting values, found without looking at any record.
+    ``of_records`` names the sites of model and guide that belong to a record, ``plates`` the plates that hold records.
+    ``observed`` names the observed ones, ``initial`` are psi's starting values, found without looking at any record.
     ``starting_values(key, others)`` finds these for another key and
     ``others`` instead of static arguments, as a function for jit and vmap.
     ``shared`` names the entries of u and ``shared_size`` counts their coordinates, which is the dimension of the noise.
     ``local_latents`` are the latents inside
     the record plate that the guide draws, and ``uses_base_noise`` says whether each record's loss needs its own randomness
-    (for local latents, drawn by guide or model).
+    (for local latents, drawn by guide or model). ``layout`` makes a call's arguments of record arrays.
     """
 
     model: Callable
@@ -130,16 +117,18 @@ class RecordModel:
     num_records: int
     static: dict[str, Any]
     blank_record: tuple[np.ndarray, ...]
-    plate: str
-    plate_scale: float
+    plates: Plates
     initial: dict[str, Any]
     inverse_transforms: dict[str, Any]
     local_latents: tuple[str, ...]
+    of_records: frozenset[str] = frozenset()
     observed: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     shared_size: int = 0
     uses_base_noise: bool = False
+    uses_index: bool = False
     starting_values: Callable[..., dict[str, Any]] = field(default=dict, compare=False, repr=False)
+    layout: Layout = by_position
 
     def with_static(self, values: dict[str, Any]) -> RecordModel:
         """The same model with other values of some keyword arguments, of the same shapes; they may be traced."""
@@ -165,15 +154,26 @@ class RecordModel:
         """The constrained starting values, traced within a trace: of others NumPyro checks each with four small programs."""
         return self.constrain(jax.tree.map(jnp.copy, self.initial))
 
-    def _traces(self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
-        """Traces of guide and model for one record (``blank_record`` by default) and one draw of the base noise."""
-        args = one_record(self.blank_record if record is None else record)
-        kwargs = {"num_records": self.num_records, **self.static}
+    def traces(self, values: dict[str, Any], key: Key, records: Record, count: int = 1, **options: Any) -> tuple[dict, dict]:
+        """Traces of guide and model for ``count`` records (arrays with first axis ``count``) and one draw of the base noise.
+
+        :param options: of ``trace_of``.
+        """
         guide_key, model_key = two_of(key)
-        index = jnp.asarray(index, jnp.int32)
-        guide_trace = trace_of(self.guide, guide_key, values, index, *args, **kwargs)
-        model_trace = trace_of(self.model, model_key, values | drawn(guide_trace), index, *args, **kwargs)
+        calls = []
+        for fn in (self.guide, self.model):
+            args, kwargs = self.layout(tuple(map(jnp.asarray, records)))
+            constants = {"num_records": self.num_records} if takes_num_records(fn) else {}
+            calls.append((args, {**constants, **self.static, **kwargs}))
+        options = {"full_size": self.plates.full_size, **options}
+        guide_trace = trace_of(self.guide, guide_key, values, *calls[0], count, **options)
+        model_trace = trace_of(self.model, model_key, values | drawn(guide_trace), *calls[1], count, **options)
         return guide_trace, model_trace
+
+    def _traces(self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
+        """``traces`` for one record, ``blank_record`` by default."""
+        one = tuple(jnp.asarray(array)[None] for array in (self.blank_record if record is None else record))
+        return self.traces(values, key, one, index=jnp.broadcast_to(jnp.asarray(index, jnp.int32), (1,)))
 
     def release_point(self, params: dict[str, Any], key: Key) -> tuple[dict[str, Any], Array]:
         """(u, global loss) for one shared draw of the base noise ``key``.
@@ -181,8 +181,7 @@ class RecordModel:
         The global loss is log q(theta) - log p(theta), float scalar. Both are differentiable in ``params`` and depend on
         no record (checked by ``split``).
         """
-        guide_trace, model_trace = self._traces(self.constrain(params), key)
-        values, global_loss = _global_part(guide_trace, model_trace, self.plate)
+        values, global_loss = self._global_part(*self._traces(self.constrain(params), key))
         return {name: values[name] for name in self.shared}, global_loss
 
     def latents(self, params: dict[str, Any], key: Array) -> dict[str, Array]:
@@ -191,7 +190,7 @@ class RecordModel:
         return {
             name: site["value"]
             for name, site in model_trace.items()
-            if site["type"] in ("sample", "deterministic") and not is_inside(site, self.plate)
+            if (site["type"] == "deterministic" or is_latent(site)) and name not in self.of_records
         }
 
     def record_loss(self, shared: dict[str, Any], record: Record, key: Key, index: Any = 0) -> Array:
@@ -202,39 +201,47 @@ class RecordModel:
         values = self.start() | shared  # what is not in u does not matter
         guide_trace, model_trace = self._traces(values, key, index, record)
         loss = jnp.zeros(())
-        for name, site in model_trace.items():
+        for name, term in self.record_terms(model_trace).items():
             # a local latent that the guide leaves out is drawn from the model: its two terms cancel
-            counts = site["type"] == "sample" and (site["is_observed"] or name in self.local_latents)
-            if counts and is_inside(site, self.plate):
-                loss = loss - log_density(site, self.plate_scale)
-        for site in guide_trace.values():
-            if site["type"] == "sample" and is_inside(site, self.plate):
-                loss = loss + log_density(site, self.plate_scale)
+            if model_trace[name]["is_observed"] or name in self.local_latents:
+                loss = loss - jnp.sum(term)
+        for term in self.record_terms(guide_trace).values():
+            loss = loss + jnp.sum(term)
         return loss
+
+    def record_terms(self, trace: dict) -> dict[str, Array]:
+        """Log densities of the sites of records, without the factor by which their plate scales what it subsamples."""
+        terms = {}
+        for name, site in trace.items():
+            if site["type"] == "sample" and name in self.of_records:
+                sizes = [trace[frame.name]["args"] for frame in self.frames_of(site)]
+                terms[name] = log_densities(site, sizes[0][0] / sizes[0][1] if sizes else 1.0)
+        return terms
+
+    def frames_of(self, site: dict[str, Any]) -> list[Any]:
+        """NumPyro's frames of the plates of records that ``site`` is in: one or none."""
+        return [frame for frame in site["cond_indep_stack"] if frame.name in self.plates.names]
 
     def record_losses(self, shared: dict[str, Any], records: Record, key: Array) -> Array:
         """l_i(u) for each of ``records`` (first axis B), float[B], with base noise for each."""
         keys = record_keys(key, jnp.arange(self.require_like(records)))
         return jax.vmap(lambda record, own: self.record_loss(shared, record, own), (0, RecordKey(None, 0)))(records, keys)
 
+    def _global_part(self, guide_trace: dict, model_trace: dict) -> tuple[dict[str, Any], Array]:
+        """Values of global latents and all parameters, and log q - log p over the global sites.
 
-def _global_part(guide_trace: dict, model_trace: dict, plate: str) -> tuple[dict[str, Any], Array]:
-    """Values of global latents and all parameters, and log q - log p over the global sites.
-
-    A latent that the guide leaves out is drawn from the model, so its two terms cancel and both are left out.
-    """
-    values = {}
-    loss = jnp.zeros(())
-    for trace in (guide_trace, model_trace):
-        for name, site in trace.items():
-            is_latent = site["type"] == "sample" and not is_inside(site, plate)
-            if is_latent or site["type"] == "param":
-                values[name] = site["value"]
-            if is_latent and trace is guide_trace:
-                loss = loss + log_density(site)
-            elif is_latent and name in guide_trace:
-                loss = loss - log_density(site)
-    return values, loss
+        A latent that the guide leaves out is drawn from the model, so its two terms cancel and both are left out.
+        """
+        values = {}
+        loss = jnp.zeros(())
+        for trace, sign in ((guide_trace, 1), (model_trace, -1)):
+            for name, site in trace.items():
+                is_global = name not in self.of_records
+                if site["type"] == "param" or (is_global and is_latent(site)):
+                    values[name] = site["value"]
+                if is_global and site["type"] == "sample" and (site["is_observed"] or name in guide_trace):
+                    loss = loss + sign * log_density(site)
+        return values, loss
 
 
 def split(
@@ -245,50 +252,60 @@ def split(
     *,
     num_records: int,
     static: dict[str, Any] | None = None,
+    layout: Layout = by_position,
 ) -> RecordModel:
     """Split a model and guide into global and per-record parts, or say why that cannot be done.
 
     No private record is read: only the shapes and types of ``record`` are used, its values are replaced by ones (zeros for
     integers), and observed sites are masked while an automatic guide finds its starting point.
 
-    :param model: NumPyro model; its first arguments are record arrays, and it takes ``num_records``.
+    :param model: NumPyro model; its first arguments are record arrays, and it may take ``num_records``.
     :param guide: NumPyro guide with the same arguments (an ``AutoGuide`` will do).
     :param key: typed JAX key for starting values.
     :param record: one record, a tuple of arrays or ``jax.ShapeDtypeStruct`` without the record axis.
     :param num_records: N >= 2, a declared public constant, the size of the record plate.
     :param static: further keyword arguments of model and guide.
-    :raises PrivacyModelError: no or several record plates; an observed site outside the plate; a local latent whose guide
+    :param layout: makes arguments of model and guide of record arrays; by position by default.
+    :raises PrivacyModelError: several subsampling plates; an observed site that depends on records, outside the plate of a
+        model that subsamples; a latent of each record outside of it; a local latent whose guide
         is not inside the plate; a guide that is not reparametrised; a discrete latent for an automatic guide; a global
         quantity that depends on the records; batch statistics or other mutable state, with the layer's name; dropout
-        without a key; use of the plate's index, parameters per record included; what ``_separation`` finds.
+        without a key; parameters per record; what ``_separation`` finds.
     """
     static = dict(static or {})
-    kwargs = {"num_records": num_records, **static}
-    for fn, what in ((model, "model"), (guide, "guide")):
-        _require_num_records(fn, what)
     blank_record = tuple(_blank(array) for array in record)
-    args = tuple(jnp.asarray(array[None]) for array in blank_record)
-    zero = jnp.asarray(np.int32(0))
+    constants = [{"num_records": num_records, **static} if takes_num_records(fn) else static for fn in (model, guide)]
+    plates = find_plates(model, layout, blank_record, constants[0], num_records)
+    args, by_name = layout(tuple(jnp.asarray(array[None]) for array in blank_record))
+    alike: dict[str, Any] = {"full_size": plates.full_size}
 
-    if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
-        # an automatic guide looks for a starting point in its first call, which must not happen under jit, and rejects
-        # points by the likelihood of the observations, which are made up here and may be impossible
-        original = guide.model
-        _require_continuous(original, key, zero, *args, **kwargs)
-        guide.model = NetworkWatch(_WithoutObservations(original))
-        try:
-            trace_of(guide, key, {}, zero, *args, **kwargs)
-        finally:
-            guide.model = original
+    imputed: set[str] = set()
+    if isinstance(guide, AutoGuide):
+        imputed = require_automatic(
+            guide, plates.names, lambda part: abstract_trace(part, layout, blank_record, constants[1], 1, **alike)
+        )
+        if guide.prototype_trace is None:
+            # an automatic guide looks for a starting point in its first call, which must not happen under jit, and rejects
+            # points by the likelihood of the observations, which are made up here and may be impossible
+            originals = [(part, part.model) for part in automatic_parts(guide)]
+            for part, original in originals:
+                inner = original if plates.as_they_are else RecordPlates(original, 1, None, plates.full_size)
+                part.model = NetworkWatch(_WithoutObservations(inner, imputed))
+            try:
+                with _MADE_UP, validation_enabled(False):  # made-up records need not be valid
+                    trace_of(guide, key, {}, args, {**constants[1], **by_name}, **alike)
+            finally:
+                for part, original in originals:
+                    part.model = original
 
     sites: dict[str, dict] = {}
     inverse_transforms: dict[str, Any] = {}
 
     def starting_values(key: Array, others: dict[str, Any] | None = None) -> dict[str, Array]:
-        given = {**kwargs, **(others or {})}
+        for_model, for_guide = ({**each, **by_name, **(others or {})} for each in constants)
         guide_key, model_key = jax.random.split(key)
-        guide_trace = trace_of(guide, guide_key, {}, zero, *args, **given)
-        model_trace = trace_of(model, model_key, drawn(guide_trace), zero, *args, **given)
+        guide_trace = trace_of(guide, guide_key, {}, args, for_guide, **alike)
+        model_trace = trace_of(model, model_key, drawn(guide_trace), args, for_model, **alike)
         if not sites:
             sites.update(guide=guide_trace, model=model_trace)  # read below for what is static in them
         values = {}
@@ -297,120 +314,92 @@ def split(
                 transform = biject_to(site["kwargs"].get("constraint", constraints.real))
                 inverse_transforms.setdefault(name, transform)
                 values[name] = transform.inv(jax.tree.map(jnp.asarray, site["value"]))  # networks are pytrees
+                require_floats(name, values[name])
         # weak types, of Python's numbers, would compile all that takes parameters once for them and once for a step's
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), values)
 
     try:
-        with NetworkWatch():
+        with NetworkWatch(), readable("model or guide"):
             initial = jax.jit(starting_values)(key)
     except PrivacyModelError:
         raise
     except Exception as error:
-        shapes = ", ".join(str(array.shape) for array in args)
+        shapes = ", ".join(str(array.shape) for array in jax.tree.leaves((args, by_name)) if hasattr(array, "shape"))
         error.add_note(f"(The model and guide were called with one record, that is with arrays of shape {shapes}.)")
         raise
-    plate = _record_plate(sites["model"], "model")
-    size, subsample_size = sites["model"][plate]["args"]
-    if size != num_records:
-        raise PrivacyModelError(
-            f"plate {plate!r} has size {size}, but num_records is {num_records}: pass num_records on to the plate."
-        )
-    _check_sites(sites["guide"], sites["model"], plate)
-    if subsample_size != 1:
-        raise PrivacyModelError(
-            f"plate {plate!r} has subsample_size {subsample_size} when the model is called with one record: "
-            "write subsample_size=len(x), with x a record array."
-        )
+    check_sites(sites["guide"], sites["model"], plates.names)
     candidate = RecordModel(
         model=model,
         guide=guide,
         num_records=num_records,
         static=static,
         blank_record=blank_record,
-        plate=plate,
-        plate_scale=size / subsample_size,
+        plates=plates,
         initial=initial,
         inverse_transforms=inverse_transforms,
         local_latents=tuple(
             name
             for name, site in sites["model"].items()
-            if site["type"] == "sample" and not site["is_observed"] and is_inside(site, plate) and name in sites["guide"]
+            if is_latent(site) and is_inside(site, plates.names) and name in sites["guide"]
         ),
-        observed=tuple(name for name, site in sites["model"].items() if site["type"] == "sample" and site["is_observed"]),
+        of_records=frozenset(
+            name for trace in sites.values() for name, site in trace.items() if is_inside(site, plates.names)
+        ),
         starting_values=starting_values,
+        layout=layout,
     )
-    _check_global_part(candidate, key)
-    return _with_shared(candidate, key)
+    subsamples = any(is_subsampling(sites["model"][name]) for name in plates.names)
+    of_records = candidate.of_records | _outside_plates(candidate, key, subsamples)
+    observed = (name for name, site in sites["model"].items() if site["type"] == "sample" and site["is_observed"])
+    candidate = replace(candidate, of_records=of_records, observed=tuple(name for name in observed if name in of_records))
+    seen = _with_shared(candidate, key)
+    if imputed and seen.uses_base_noise:
+        raise PrivacyModelError(
+            f"the likelihood depends on missing values that are latents of each record ({', '.join(sorted(imputed))}): an "
+            "automatic guide would have parameters for each of them. Write a guide that draws them from what is observed of "
+            "the record, inside its plate."
+        )
+    return seen
 
 
-def _check_sites(guide_trace: dict, model_trace: dict, plate: str) -> None:
-    for what, trace in (("model", model_trace), ("guide", guide_trace)):
-        for name, site in trace.items():
-            if site["type"] == "mutable":
-                raise PrivacyModelError(
-                    f"site {name!r} of the {what} is mutable state (batch statistics, say): it would carry records from "
-                    "step to step un-noised."
-                )
-            if what == "guide" and is_subsampling(site) and name != plate:
-                raise PrivacyModelError(
-                    f"the guide subsamples in plate {name!r}, but the model's record plate is {plate!r}."
-                )
-    for name, site in model_trace.items():
-        if site["type"] != "sample":
-            continue
-        if site["is_observed"] and not is_inside(site, plate):
-            raise PrivacyModelError(
-                f"site {name!r} is observed outside the record plate {plate!r}: it cannot be clipped per record."
-            )
-        if site["is_observed"]:
-            batch = site["fn"].batch_shape
-            observed = site["value"].shape[: max(0, len(site["value"].shape) - len(site["fn"].event_shape))]
-            if jnp.broadcast_shapes(batch, observed) != tuple(batch):
-                raise PrivacyModelError(
-                    f"site {name!r} observes values of shape {observed} where one record has {tuple(batch)}: give record "
-                    "arrays by position, so that the model sees one record at a time."
-                )
-            continue
-        if name not in guide_trace and not site["fn"].has_rsample:
-            raise PrivacyModelError(
-                f"site {name!r} is missing from the guide and {family(site['fn'])} cannot be reparametrised: give it "
-                "a guide, or sum it out in a distribution of your own (as MixtureSameFamily does)."
-            )
-        if name in guide_trace and is_inside(site, plate) != is_inside(guide_trace[name], plate):
-            where = ("inside", "outside") if is_inside(site, plate) else ("outside", "inside")
-            raise PrivacyModelError(
-                f"site {name!r} is {where[0]} the record plate {plate!r} in the model, but {where[1]} it in the guide."
-            )
-    for name, site in guide_trace.items():
-        if site["type"] == "sample" and name not in model_trace and not site["infer"].get("is_auxiliary"):
-            raise PrivacyModelError(f"site {name!r} of the guide is not in the model.")
-        if site["type"] == "sample" and not site["fn"].has_rsample:
-            raise PrivacyModelError(
-                f"site {name!r} of the guide is not reparametrised ({family(site['fn'])}): its gradient needs that."
-            )
-
-
-_PER_RECORD_PARAMETERS = (
+PER_RECORD_PARAMETERS = (
     "A parameter per record (as automatic guides make for local latents) would be learnt from that record alone: use an "
     "amortised guide, whose networks all records share."
 )
 
 
-def _check_global_part(candidate: RecordModel, key: Array) -> None:
-    """No global value, log density or parameter may depend on a record or on the plate's index."""
+def _outside_plates(candidate: RecordModel, key: Array, subsamples: bool) -> set[str]:
+    """The sites outside the plates of records that depend on a record: observed and deterministic ones.
+
+    :param subsamples: whether the model subsamples. Then SVI would scale what is inside the plate alone.
+    :raises PrivacyModelError: for a latent or a parameter that depends on a record, or on the index of their plate; and for
+        an observed site, where the model subsamples.
+    """
 
     def quantities(record: Record, index: Array) -> dict[str, Array]:
         start, outputs = candidate.start(), {}
         for number, trace in enumerate(candidate._traces(start, key, index, record)):
             for name, site in trace.items():
-                if site["type"] == "param" or (site["type"] == "sample" and not is_inside(site, candidate.plate)):
-                    outputs[f"{number} value {name}"] = total(site["value"])
+                kind = "observed" if site["type"] == "sample" and site["is_observed"] else site["type"]
+                if kind == "param" or (kind in ("sample", "observed", "deterministic") and name not in candidate.of_records):
+                    outputs[f"{number} {kind} {name}"] = total(site["value"])
                     if site["type"] == "sample":
-                        outputs[f"{number} density {name}"] = log_density(site)
+                        outputs[f"{number} {kind}  {name}"] = log_density(site)
         return outputs
 
+    found = set()
     for output, used in used_inputs(quantities, candidate.blank_record, np.int32(0)).items():
-        name = output.split(" ", 2)[2]
+        kind, name = output.split(" ", 2)[1:]
+        name = name.strip()
+        if kind in ("observed", "deterministic"):
+            if any(used):
+                found.add(name)
+            if any(used) and kind == "observed" and subsamples:
+                raise PrivacyModelError(
+                    f"site {name!r} is observed outside the record plate {in_words(candidate.plates.names)}, and depends on "
+                    "records: it cannot be clipped per record. Move it inside."
+                )
+            continue
         if any(used[:-1]):
             raise PrivacyModelError(
                 f"site {name!r} is global, but depends on the records: it would be released without noise."
@@ -418,29 +407,26 @@ def _check_global_part(candidate: RecordModel, key: Array) -> None:
         if used[-1]:
             raise PrivacyModelError(
                 f"site {name!r} is global or a parameter, but depends on the index of the record plate "
-                f"{candidate.plate!r}. {_PER_RECORD_PARAMETERS}"
+                f"{in_words(candidate.plates.names)}. {PER_RECORD_PARAMETERS}"
             )
+    return found
 
 
 def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
     """``candidate`` with u reduced to what the per-record loss depends on."""
 
     def global_values() -> dict[str, Any]:
-        return _global_part(*candidate._traces(candidate.start(), key), candidate.plate)[0]
+        return candidate._global_part(*candidate._traces(candidate.start(), key))[0]
 
     arguments = (values := jax.eval_shape(global_values), candidate.blank_record, key, np.int32(0))
     flags = used_inputs(lambda *args: {"loss": candidate.record_loss(*args)}, *arguments)["loss"]
     used_values, _, used_key, used_index = jax.tree.unflatten(jax.tree.structure(arguments), flags)
-    if used_index:
-        raise PrivacyModelError(
-            f"the model or guide uses the index of the record plate {candidate.plate!r}: it is called with the minibatch's "
-            f"records, so index nothing with it. {_PER_RECORD_PARAMETERS}"
-        )
     # a pytree enters u whole, if any of its leaves is used
     shared = tuple(name for name in sorted(values) if any(jax.tree.leaves(used_values[name])))
     if not shared:
         raise PrivacyModelError(
-            "no latent or parameter enters the observed sites of the record plate: nothing to learn from records."
+            "no latent or parameter enters an observed site that depends on records: nothing to learn from records. Records "
+            'belong into one plate: with numpyro.plate("records", len(x)), where x is a record array.'
         )
     size = sum(leaf.size for name in shared for leaf in jax.tree.leaves(values[name]))
-    return replace(candidate, shared=shared, shared_size=size, uses_base_noise=used_key)
+    return replace(candidate, shared=shared, shared_size=size, uses_base_noise=used_key, uses_index=used_index)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from numpyro.infer import Trace_ELBO
 
 from workbench import _validate
 from workbench._limits import MOST_STEPS
 from workbench.inference import training
+from workbench.inference._arguments import Arguments
 from workbench.inference._optimizers import check_optimizer
 from workbench.inference.assemble import assemble
 from workbench.inference.clipping import check_clipping
@@ -76,10 +78,11 @@ class DPVI:
 
     ``update`` returns None instead of the loss, because a minibatch's loss is an un-noised function of records.
 
-    :param model: NumPyro model with one record plate (see ``workbench.inference.record_model``).
+    :param model: NumPyro model with a term for each record (see ``workbench.inference.record_model``).
     :param guide: NumPyro guide.
     :param optim: a ``numpyro.optim`` optimiser or an optax gradient transformation, with any schedule of the step size; or,
         with ``learning_rate``, a function that makes one of a learning rate, such as ``Adam`` itself.
+    :param loss: ``Trace_ELBO()``, which is what is minimised, or None.
     :param privacy: what is to be promised: ``workbench.privacy.PrivacySettings``, a plan of ``workbench.privacy.plan``, or
         another run's guarantee, to be kept again; or a pair (sampler, mechanism), without accounting. It replaces
         the next seven arguments, which are the short form.
@@ -109,6 +112,7 @@ class DPVI:
         model: Callable,
         guide: Callable,
         optim: Any,
+        loss: Any = None,
         *,
         privacy: PrivacySettings | PrivacyPlan | Guarantee | tuple[Sampler, GaussianMechanism] | None = None,
         epsilon: float | None = None,
@@ -132,6 +136,7 @@ class DPVI:
             "epsilon": epsilon, "delta": delta, "iterations": iterations, "sampling_rate": sampling_rate,
             "sampler": sampler, "clip": clip, "clipping": clipping,
         }  # fmt: skip
+        _check_loss(loss)
         self._target = _target(privacy, {name: value for name, value in short.items() if value is not None})
         self.model = model
         self.guide = guide
@@ -152,6 +157,7 @@ class DPVI:
         self.static_kwargs = static_kwargs
         self._noise: _Noise | None = None  # calibrated once, so that all states of this object have one plan
         self._step: PrivateStep | None = None
+        self._arguments: Arguments | None = None
         self._hyper: Hyperparameters | None = None
 
     @property
@@ -179,7 +185,7 @@ class DPVI:
         :param key: the run's key, from ``workbench.noise.new_key`` or ``key_from_seed``. A secret key begins one run: a
             second one would have the same noise.
         :param init_params: constrained starting values of some parameters, public.
-        :param kwargs: ``num_records`` and further static arguments, as in the constructor.
+        :param kwargs: ``num_records``, record arrays by keyword, and further static arguments, as in the constructor.
         :raises PrivacyModelError: if the model cannot be fitted privately (``record_model.split``, ``_separation``).
         :raises ArgumentError: naming ``key``, if it began a run in this process.
         """
@@ -189,7 +195,10 @@ class DPVI:
         self, key: jax.Array, records: Any, init_params: dict[str, Any] | None, steps: int | None, kwargs: dict[str, Any]
     ) -> DPVIState:
         """``init``. :param steps: planned ones, where the target does not say."""
-        size, declared = common_length(records), kwargs.pop("num_records", self.num_records)
+        declared = kwargs.pop("num_records", self.num_records)
+        arguments = Arguments(records, kwargs)
+        records = arguments.arrays(records, kwargs)
+        size = common_length(records)
         if declared is not None:
             declared = _validate.integer("num_records", declared, at_least=2)
         if self._noise is None:
@@ -210,8 +219,10 @@ class DPVI:
             learning_rate=self.learning_rate,
             performance=self.performance,
             clip_schedule=self.clip_schedule,
-            static={**self.static_kwargs, **kwargs},
+            static={**self.static_kwargs, **arguments.static},
+            layout=arguments.layout,
         )
+        self._arguments = arguments
         self._hyper = Hyperparameters.of(mechanism, self.learning_rate, self.average_from)
         start = dict(step.model.initial)
         for name, value in (init_params or {}).items():
@@ -228,13 +239,30 @@ class DPVI:
         """One step with given randomness; see ``PrivateStep.step``."""
         return self.private_step.step(state, records, draws, self.hyper)
 
-    def update(self, state: DPVIState, *records: jax.Array) -> tuple[DPVIState, None]:
+    def _arrays(self, records: tuple[Any, ...], kwargs: dict[str, Any]) -> Record:
+        self.private_step  # noqa: B018 - raises before ``init``
+        assert self._arguments is not None
+        kwargs.pop("num_records", None)
+        return self._arguments.arrays(records, kwargs)
+
+    def update(self, state: DPVIState, *records: Any, **kwargs: Any) -> tuple[DPVIState, None]:
         """Draw and take one step, as ``numpyro.infer.SVI.update``, with None instead of the loss.
 
         :param records: all records, as ``init`` saw them: the step draws its minibatch from them itself.
         :raises ArgumentError: if they are others than ``init`` saw, a minibatch for example.
         """
-        return self.step(state, records, self.draw(state.key, state.step)), None
+        return self.step(state, self._arrays(records, kwargs), self.draw(state.key, state.step)), None
+
+    def stable_update(self, state: DPVIState, *records: Any, **kwargs: Any) -> tuple[DPVIState, None]:
+        """``update``, which keeps parameters that would become infinite or NaN as they are. The step counts as taken."""
+        new, _ = self.update(state, *records, **kwargs)
+        leaves = jax.tree.leaves(self.private_step.unconstrained(new))
+        is_finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+        kept = [
+            jax.tree.map(lambda one, other: jnp.where(is_finite, one, other), *pair)
+            for pair in ((new.optim_state, state.optim_state), (new.average, state.average))
+        ]
+        return new._replace(optim_state=kept[0], average=kept[1]), None
 
     def get_params(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The guide's and model's parameters, constrained; see ``PrivateStep.get_params``."""
@@ -248,6 +276,7 @@ class DPVI:
         progress_bar: bool = True,
         init_state: DPVIState | None = None,
         init_params: dict[str, Any] | None = None,
+        stable_update: bool = False,
         **kwargs: Any,
     ) -> DPVIRunResult:
         """``num_steps`` steps in compiled chunks, as ``numpyro.infer.SVI.run``.
@@ -256,6 +285,7 @@ class DPVI:
         :param records: all records, first axis N.
         :param progress_bar: show one on standard error.
         :param init_state: continue from here; the newest state of its run.
+        :param stable_update: False. A run that would leave the finite numbers ends, with the parameters from before.
         :return: ``DPVIRunResult``; a failed or interrupted run keeps what it has.
         :raises ArgumentError: naming ``key`` or ``state``, if noise would be drawn that this process has drawn before.
         """
@@ -263,8 +293,14 @@ class DPVI:
 
         num_steps = _validate.integer("num_steps", num_steps, at_least=1, at_most=MOST_STEPS)
         progress_bar = _validate.flag("progress_bar", progress_bar)
+        if _validate.flag("stable_update", stable_update):
+            raise _validate.ArgumentError(
+                "stable_update", True, "does not go with run, which ends before parameters that are not finite: call "
+                "stable_update in a loop instead."
+            )  # fmt: skip
         if init_state is None:
-            init_state = self._init(key, records, init_params, num_steps, kwargs)
+            init_state = self._init(key, records, init_params, num_steps, dict(kwargs))
+        records = self._arrays(records, kwargs)
         first = int(init_state.step)
         planned = None if self.plan is None else self.plan.settings.iterations
         if planned is not None and first + num_steps > planned:
@@ -282,7 +318,9 @@ class DPVI:
                     return DPVIRunResult(last.params, finished.value, None, last.status, last.message)
                 bar.update(last.step - first - bar.n)
 
-    def evaluate(self, state: DPVIState, *records: Any, public: bool = False, num_draws: int = 1) -> Evaluation:
+    def evaluate(
+        self, state: DPVIState, *records: Any, public: bool = False, num_draws: int = 1, **kwargs: Any
+    ) -> Evaluation:
         """The negative ELBO of N records, as ``numpyro.infer.SVI.evaluate``, with the likelihood taken on ``records``.
 
         No noise is added.
@@ -292,7 +330,7 @@ class DPVI:
         """
         label = "public data" if _validate.flag("public", public) else "outside the guarantee"
         step, key = self.private_step, fast_key(jax.random.fold_in(jax.random.fold_in(state.key, Purpose.LOSS), state.step))
-        arrays = tuple(jnp.asarray(array) for array in records)
+        arrays = tuple(jnp.asarray(array) for array in self._arrays(records, kwargs))
         elbo = elbo_per_record(step.model, step.unconstrained(state), key, arrays, num_draws)
         return Evaluation(-elbo * step.model.num_records, label)
 
@@ -316,6 +354,15 @@ class DPVI:
             caveats = ("Anyone who knows the key that the caller gave can predict the noise.",)
         promise = self.plan.guarantee(steps_taken=taken, unit=unit, dimension=step.noise_size, caveats=caveats)
         return dataclasses.replace(promise, secure_randomness=secret)
+
+
+def _check_loss(loss: Any) -> None:
+    """:raises ArgumentError: naming ``loss``, unless it is what DP-VI minimises."""
+    if loss is None or (type(loss) is Trace_ELBO and loss.num_particles == 1 and not loss.multi_sample_guide):
+        return
+    raise _validate.ArgumentError(
+        "loss", type(loss).__name__, "must be Trace_ELBO() with one particle: each record's gradient is of that loss."
+    )
 
 
 _Noise = tuple[Sampler, GaussianMechanism, "PrivacyPlan | None"]

@@ -20,6 +20,7 @@ def relations_of(model: Any, dataset: Any) -> tuple[dict[str, Any], dict[str, st
     :param model: ``Model``. :param dataset: as ``model.view`` returns it. Shapes and public constants are all that is used:
         a plate is labelled with its size where two invented numbers of records leave it the same.
     """
+    from workbench.inference._plates import takes_num_records
     from workbench.inference._threads import separate_handler_stacks  # the core need not be there to look at a model
 
     separate_handler_stacks()
@@ -27,7 +28,7 @@ def relations_of(model: Any, dataset: Any) -> tuple[dict[str, Any], dict[str, st
 
     def blank(count: int) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
         records = tuple(np.zeros((count, *array.shape[1:]), array.dtype) for array in dataset.train)
-        return records, {**keywords, "num_records": 2 * count}
+        return records, {**keywords, **({"num_records": 2 * count} if takes_num_records(model.model) else {})}
 
     few, more = (_trace(model.model, *blank(count)) for count in (2, 3))
     labels = {}

@@ -289,7 +289,8 @@ def require_secure(key: jax.Array) -> None:
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     if not typed or jax.random.key_impl(key) != CHACHA20:
         raise TypeError(
-            "key: noise and minibatches need a key from workbench.noise.chacha20: new_key(), or key_from_seed(seed)."
+            "key: noise and minibatches need a key from workbench.noise.chacha20: new_key(), or key_from_seed(seed). Anyone "
+            "can predict the draws of jax.random.PRNGKey(0) and of other keys of jax.random."
         )
 
 

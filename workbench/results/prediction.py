@@ -21,6 +21,7 @@ from workbench.data import Dataset
 from workbench.data.groups import group_codes
 from workbench.data.preprocessing import unmasked
 from workbench.data.schema import Schema
+from workbench.inference._plates import takes_num_records
 from workbench.inference.elbo import held_out
 from workbench.inference.record_model import RecordModel, split
 from workbench.models.model import Model, inputs_of
@@ -217,7 +218,7 @@ class Predictor:
         site, params = self.split.observed, self.params
         if len(site) != 1:
             raise _validate.ArgumentError("model", self.result.model, f"has {len(site)} observed sites; one can be drawn.")
-        constants = {**self.constants, "num_records": 1}
+        constants = {**self.constants, **({"num_records": 1} if takes_num_records(self.model.model) else {})}
 
         def one(drawn: dict[str, jax.Array], own_key: jax.Array, record: tuple[jax.Array, ...]) -> jax.Array:
             fixed = handlers.substitute(handlers.seed(self.model.model, own_key), data=params | drawn)

@@ -1,0 +1,249 @@
+"""Models that are other models when one record is all there is are refused before any step; the others are not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer.autoguide import AutoNormal
+
+from tests import zoo
+from tests.conftest import some_of
+from workbench.inference import DPVI, PrivacyModelError
+from workbench.inference._additivity import require_additive
+from workbench.inference.record_model import split
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
+from workbench.sampling import PoissonSampler
+
+KEY = jax.random.key(4)
+X, Y = zoo.logistic_data(20)
+WEIGHTS = zoo.mean_field(weights=(3,))
+
+
+def weights_of(prior_scale=1.0):
+    return numpyro.sample("weights", dist.Normal(jnp.zeros(3), prior_scale).to_event(1))
+
+
+def checked(model, guide=WEIGHTS, records=(X, Y), num_records=20):
+    require_additive(split(model, guide, KEY, zoo.shapes_of(*records), num_records=num_records), KEY)
+
+
+def refusal(model, *arguments, **options):
+    with pytest.raises(PrivacyModelError) as caught:
+        checked(model, *arguments, **options)
+    return str(caught.value)
+
+
+# --- a term that looks across records ---------------------------------------------------------------------------------
+
+
+def regression(look):
+    """Logistic regression on ``look(x)``."""
+
+    def model(x, y):
+        weights = weights_of()
+        with numpyro.plate("N", len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=look(x) @ weights), obs=y)
+
+    return model
+
+
+ACROSS = {
+    "centred": lambda x: x - x.mean(0),
+    "standardised": lambda x: (x - x.mean(0)) / x.std(0),
+    "softmax": lambda x: jax.nn.softmax(x, axis=0),
+    "cumulative sum": lambda x: jnp.cumsum(x, axis=0),
+    "sorted": lambda x: jnp.sort(x, axis=0),
+    "ranks": lambda x: jnp.argsort(jnp.argsort(x, axis=0), axis=0) / 1.0,
+    "differences of time": lambda x: jnp.diff(x, axis=0, prepend=0.0),
+    "largest": lambda x: x / jnp.abs(x).max(),
+    "a little of the mean": lambda x: x + 0.01 * x.mean(0),
+    "turned round": lambda x: x[::-1],
+    "the first": lambda x: x - x[0],
+}
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_a_likelihood_that_looks_across_records_is_refused(name):
+    message = refusal(regression(ACROSS[name]))
+    assert "site 'y' of the model has no term for each record" in message
+    assert "by public constants" in message
+
+
+def cox(time, x, event):
+    """The partial likelihood, one factor."""
+    weights = weights_of()
+    risk = (x @ weights)[jnp.argsort(-time)]
+    at_risk = jax.lax.cumlogsumexp(risk)
+    numpyro.factor("partial", jnp.sum((risk - at_risk) * event[jnp.argsort(-time)]))
+
+
+def test_cox_partial_likelihood_is_refused():
+    time = np.random.default_rng(0).uniform(1, 2, 20).astype(np.float32)
+    assert "site 'partial' of the model has no term for each record" in refusal(cox, records=(time, X, Y))
+
+
+def gaussian_process(x, y):
+    length = numpyro.sample("weights", dist.Normal(jnp.zeros(3), 1).to_event(1))
+    distance = ((x[:, None] - x) / jnp.exp(length)) ** 2
+    numpyro.sample("y", dist.MultivariateNormal(0, jnp.exp(-distance.sum(-1)) + jnp.eye(len(x))), obs=y / 1.0)
+
+
+def test_a_gaussian_process_over_records_is_refused():
+    assert "site 'y'" in refusal(gaussian_process)
+
+
+def test_a_guide_that_mixes_records_is_refused():
+    def guide(x, num_records=None):
+        numpyro.sample("mean", dist.Normal(numpyro.param("loc", 0.1), 0.5))
+        with numpyro.plate("records", num_records, subsample_size=len(x)):
+            numpyro.sample("hidden", dist.Normal(numpyro.param("slope", 0.7) * (x - x.mean()), 0.3))
+
+    assert "site 'hidden' of the guide has no term for each record" in refusal(zoo.noisy_means, guide, records=(X[:, 0],))
+
+
+def test_latents_of_records_that_meet_are_refused():
+    def model(x):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with numpyro.plate("N", len(x)):
+            hidden = numpyro.sample("hidden", dist.Normal(mean, 1))
+            numpyro.sample("x", dist.Normal(hidden - hidden.mean(), 1), obs=x)
+
+    def guide(x):
+        numpyro.sample("mean", dist.Normal(numpyro.param("loc", 0.1), 0.5))
+        with numpyro.plate("N", len(x)):
+            numpyro.sample("hidden", dist.Normal(numpyro.param("slope", 0.7) * x, 0.3))
+
+    assert "site 'x' of the model has no term for each record" in refusal(model, guide, records=(X[:, 0],))
+
+
+# --- a global part that depends on their number -----------------------------------------------------------------------
+
+
+def test_a_prior_whose_scale_uses_the_number_of_records_is_refused():
+    def model(x, y):
+        weights = weights_of(1 / len(x))
+        with numpyro.plate("N", len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    message = refusal(model)
+    assert "site 'weights' of the model is global, but changes with the number of records" in message
+    assert "num_records" in message
+
+
+def test_a_penalty_that_counts_records_is_refused():
+    def model(x, y):
+        weights = weights_of()
+        numpyro.factor("penalty", -len(x) * jnp.sum(weights**2))
+        with numpyro.plate("N", len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    assert "site 'penalty' of the model is global, but changes" in refusal(model)
+
+
+def test_a_guide_whose_width_uses_the_number_of_records_is_refused():
+    def guide(x, y):
+        loc = numpyro.param("loc", jnp.zeros(3))
+        numpyro.sample("weights", dist.Normal(loc, 1 / np.sqrt(len(x))).to_event(1))
+
+    assert "site 'weights' of the guide is global, but changes" in refusal(regression(lambda x: x), guide)
+
+
+@pytest.mark.parametrize("kind", ["parameter", "latent"])
+def test_one_number_for_each_record_outside_of_their_plate_is_refused(kind):
+    def model(x):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        if kind == "parameter":
+            shift = numpyro.param("shift", jnp.zeros(len(x)))
+        else:
+            shift = numpyro.sample("shift", dist.Normal(jnp.zeros(len(x)), 1).to_event(1))
+        with numpyro.plate("N", len(x)):
+            numpyro.sample("x", dist.Normal(mean + shift, 1), obs=x)
+
+    message = refusal(model, zoo.mean_field(mean=()), records=(X[:, 0],))
+    assert f"{kind} 'shift' of the model is outside of the plate of the records" in message
+
+
+def test_init_checks_before_any_step():
+    def begun(look):
+        trainer = DPVI(
+            regression(look), WEIGHTS, numpyro.optim.Adam(0.1),
+            privacy=(PoissonSampler(20, 0.5, 20), GaussianMechanism(1.0, 1.0)),
+        )  # fmt: skip
+        trainer.init(key_from_seed(1), X, Y)
+
+    with pytest.raises(PrivacyModelError, match="has no term for each record"):
+        begun(ACROSS["centred"])
+    begun(lambda x: x)
+
+
+# --- what is not refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 4))
+def test_the_zoo_is_additive(name):
+    require_additive(zoo.split_case(name), KEY)
+
+
+def survival(time, x, event):
+    weights = weights_of()
+    rate = jnp.exp(x @ weights)
+    numpyro.factor("censored", event * jnp.log(rate) - rate * time)
+
+
+def half(x):
+    return x.astype(jnp.bfloat16)
+
+
+LIKELIHOODS = {
+    "survival": (survival, (np.ones(20, np.float32), X, Y)),
+    "proportions": (
+        lambda x, y: numpyro.sample("y", dist.Beta(*jnp.exp(jnp.stack([x @ weights_of(), x[:, 0]]))), obs=y),
+        (X, np.full(20, 0.5, np.float32)),
+    ),
+    "simplices": (
+        lambda y: numpyro.sample("y", dist.Dirichlet(jnp.exp(weights_of())), obs=y),
+        (np.full((20, 3), 1 / 3, np.float32),),
+    ),
+    "positive": (
+        lambda x, y: numpyro.sample("y", dist.Gamma(2, jnp.exp(x @ weights_of())), obs=y),
+        (X, np.full(20, 0.5, np.float32)),
+    ),
+    "above ten": (
+        lambda x, y: numpyro.sample("y", dist.Pareto(7 + 0 * x[:, 0], jnp.exp(x @ weights_of())), obs=y),
+        (X, np.full(20, 10.5, np.float32)),
+    ),
+    "counts in half precision": (
+        lambda x, y: numpyro.sample("y", dist.Poisson(jnp.exp(half(x) @ half(weights_of()))), obs=y),
+        (X, Y),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_made_up_records_suit_likelihoods(name):
+    model, records = LIKELIHOODS[name]
+    checked(model, records=records)
+
+
+def test_a_density_that_no_made_up_record_has_is_taken_on_trust_inside_a_plate_alone():
+    def likelihood(x, weights):
+        return dist.Uniform(weights[0] + 1e6, 1e6 + 100).expand([len(x)])
+
+    def model(x):
+        weights = weights_of()
+        with numpyro.plate("N", len(x)):
+            numpyro.sample("x", likelihood(x, weights), obs=x)
+
+    def without_plate(x):
+        numpyro.sample("x", likelihood(x, weights_of()), obs=x)
+
+    checked(model, records=(X[:, 0],))
+    assert "site 'x' stands in no plate" in refusal(without_plate, records=(X[:, 0],))
+
+
+def test_automatic_guides_pass():
+    model = regression(lambda x: x)
+    checked(model, AutoNormal(model))

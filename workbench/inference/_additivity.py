@@ -1,0 +1,302 @@
+"""Checks that a model means what is computed of it: a term for each record, and a global part without records.
+
+A step calls the model with one record at a time. That is the model that its author wrote only if the log density of several
+records is the sum of each one's, in any order, and if priors, guide and parameters do not depend on how many there are.
+Cox's partial likelihood as one factor, x - x.mean(0), or a prior whose scale uses len(x) are other models when one record is
+all there is. This is found with made-up records, values of parameters and latents, so nothing private decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.random import define_prng_impl
+
+from workbench.inference._jaxprs import aval, constants, equations
+from workbench.inference._modules import PrivacyModelError
+from workbench.inference._plates import readable
+from workbench.inference._sites import in_words
+from workbench.inference._traces import drawn, is_latent, log_density
+from workbench.inference.record_model import PER_RECORD_PARAMETERS, RecordModel
+
+__all__ = ["require_additive"]
+
+Array = jax.Array
+COUNT = 3
+_ORDERS = np.array([[0, 1, 2], [2, 0, 1]])  # in which the records are handed in
+_ENOUGH, _MOST = 2, 16  # sets of made-up records with finite densities that decide; sets that are tried
+_PASSED: set[bytes] = set()  # programs that compare models of this process, which pass: many fits have the same
+_SPREAD = 0.3  # of made-up parameters around their starting values, unconstrained
+
+
+def _one_word(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    dtype = np.dtype(f"uint{bit_width}")
+    return jnp.broadcast_to(key[0].astype(dtype) * dtype.type(0x9D), shape)
+
+
+# Keys whose draws are one number wherever they are drawn: dropout of one record is then that of three.
+_SAME_DRAWS = define_prng_impl(
+    key_shape=(1,),
+    seed=lambda seed: jnp.full((1,), seed, jnp.uint32),
+    split=lambda key, shape: jnp.broadcast_to(key, (*shape, 1)),
+    random_bits=_one_word,
+    fold_in=lambda key, data: key,
+    name="dpvi_same_draws",
+    tag="same",
+)
+
+
+def require_additive(model: RecordModel, key: Array) -> None:
+    """Compare three made-up records with each alone.
+
+    :param key: of made-up values.
+    :raises PrivacyModelError: naming the site, and what to write instead.
+    """
+    compared: dict[str, Any] = {}
+
+    def compare(params: Any, key: Array, records: Any) -> dict[str, Any]:
+        result, facts = _compare(model, params, key, records)
+        compared.update(facts)
+        return result
+
+    random = np.random.default_rng(0)
+    first = model.initial, key, tuple(_made_up(model, random, 0))
+    try:
+        with readable("model or guide"):
+            traced = jax.jit(compare).trace(*first)
+    except PrivacyModelError:
+        raise
+    except Exception as error:
+        shapes = ", ".join(str(array.shape) for array in first[-1])
+        raise PrivacyModelError(
+            f"the model or guide takes one record, but not {COUNT} (arrays of shape {shapes}): {type(error).__name__}: "
+            f"{error}"
+        ) from error
+    _require_shapes(compared["shapes"])
+    program = hashlib.sha256(str(traced.jaxpr).encode())
+    for constant in constants(traced.jaxpr):
+        program.update(np.asarray(constant).tobytes() if hasattr(constant, "dtype") else repr(constant).encode())
+    if program.digest() in _PASSED:
+        return
+    tolerance = min(0.05, 1000 * _coarsest(traced.jaxpr))
+    run = _compiled(traced.lower())
+    evidence: dict[str, int] = {}
+    for number in range(_MOST):
+        params = jax.tree.map(lambda leaf: _near(leaf, random), model.initial)
+        found = jax.tree.map(
+            np.asarray, run(params, jax.random.fold_in(key, number), tuple(_made_up(model, random, number)))
+        )
+        for name, numbers in found.items():
+            evidence[name] = evidence.get(name, 0) + _judge(model, name, numbers, tolerance)
+        if min(evidence.values(), default=_ENOUGH) >= _ENOUGH:
+            break
+    undecided = sorted(name.split(" ", 2)[2] for name, finite in evidence.items() if finite == 0)
+    if undecided and model.uses_index:
+        raise PrivacyModelError(_index_of_plate(model))
+    outside = [name for name in undecided if name in compared["outside"]]
+    if outside:
+        raise PrivacyModelError(
+            f"site {outside[0]!r} stands in no plate, and no made-up records have a finite density there, so nothing shows "
+            'that it has a term for each record. Put it into with numpyro.plate("records", len(x)).'
+        )
+    _PASSED.add(program.digest())
+
+
+def _compiled(program: Any) -> Any:
+    """Compiled in a third of the usual time: it runs a few times on three records."""
+    try:
+        return program.compile({"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False})
+    except jax.errors.JaxRuntimeError:  # a jaxlib without these options
+        return program.compile()
+
+
+# ---- made-up values --------------------------------------------------------------------------------------------------
+
+
+def _made_up(model: RecordModel, random: np.random.Generator, number: int) -> Iterator[np.ndarray]:
+    """Record arrays of set ``number``: of one kind in the first sets, of mixed kinds in the others."""
+    for array in model.blank_record:
+        kind = number if number < len(_KINDS) else int(random.integers(len(_KINDS)))
+        shape = (COUNT, *array.shape)
+        if jnp.issubdtype(array.dtype, jnp.inexact):
+            values = _KINDS[kind](random, shape)
+        elif array.dtype == bool:
+            values = random.integers(0, 2, shape)
+        else:
+            values = random.integers(number % 2, 2 + kind % 3, shape)  # codes, which may be indices or begin at one
+        yield values.astype(array.dtype)
+
+
+_KINDS = (
+    lambda random, shape: random.normal(size=shape),
+    lambda random, shape: random.uniform(0.1, 0.9, shape),
+    lambda random, shape: random.uniform(0.5, 3, shape),
+    lambda random, shape: random.integers(0, 2, shape),
+    lambda random, shape: random.integers(1, 5, shape),
+    lambda random, shape: -random.uniform(0.5, 3, shape),
+    lambda random, shape: (lambda parts: parts / parts.sum(-1, keepdims=True))(random.uniform(0.1, 1, shape)),
+    lambda random, shape: np.sort(random.uniform(0.5, 5, shape), axis=-1) if len(shape) > 1 else random.normal(9, 1, shape),
+)
+
+
+def _near(leaf: Array, random: np.random.Generator) -> Array:
+    return leaf + jnp.asarray(_SPREAD * random.normal(size=leaf.shape), leaf.dtype)
+
+
+# ---- what is compared ------------------------------------------------------------------------------------------------
+
+
+def _compare(model: RecordModel, params: Any, key: Array, records: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Numbers of each site, and what is known of the sites while they are traced."""
+    records = tuple(map(jnp.asarray, records))
+    first, second = jax.random.split(key)
+    same = jax.random.wrap_key_data(jax.random.key_data(key)[:1], impl=_SAME_DRAWS)
+    start = model.constrain(params)
+    shapes: dict[str, list[Any]] = {}
+
+    def traced(values: dict[str, Any], key: Array, records: Any, count: int) -> dict[str, dict]:
+        pair = model.traces(values, key, records, count, layers_key=same)
+        for what, trace in zip(("guide", "model"), pair, strict=True):
+            for name, site in trace.items():
+                if site["type"] == "param":
+                    declared = jax.tree.map(jnp.shape, site["args"][0] if site["args"] else None)
+                    shapes.setdefault(f"{what} parameter {name}", []).append(declared)
+                elif is_latent(site) and name not in model.of_records:
+                    shapes.setdefault(f"{what} latent {name}", []).append(site["fn"].shape())
+        return dict(zip(("guide", "model"), pair, strict=True))
+
+    one = traced(start, first, tuple(array[:1] for array in records), 1)
+    fixed = start | {name: value for name, value in _latents(one).items() if name not in model.of_records}
+    own = {}
+    if any(name in model.of_records for name in _latents(one)):
+        three = traced(fixed, second, records, COUNT)
+        own = {name: value for name, value in _latents(three).items() if name in model.of_records}
+        axes = {name: _axis(model, three, name) for name in own}
+
+    def terms(values: dict[str, Any], records: Any, count: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for what, trace in traced(fixed | values, second, records, count).items():
+            for name, site in trace.items():
+                if name in model.of_records:
+                    continue
+                if site["type"] == "sample":
+                    found[f"{what} global {name}"] = log_density(site)
+                elif site["type"] == "deterministic":
+                    found[f"{what} global {name}"] = _digest(site["value"])
+            for name, term in model.record_terms(trace).items():
+                found[f"{what} record {name}"] = jnp.sum(term), jnp.sum(jnp.abs(term))
+        return found
+
+    def reordered(order: Array) -> dict[str, Any]:
+        values = {name: jnp.take(value, order, axes[name]) for name, value in own.items()}
+        return terms(values, tuple(array[order] for array in records), COUNT)
+
+    def alone(place: Array) -> dict[str, Any]:
+        values = {name: jax.lax.dynamic_slice_in_dim(value, place, 1, axes[name]) for name, value in own.items()}
+        return terms(values, tuple(array[place][None] for array in records), 1)
+
+    together, single = jax.vmap(reordered)(jnp.asarray(_ORDERS)), jax.vmap(alone)(jnp.arange(COUNT))
+    outside = {
+        name
+        for trace in one.values()
+        for name, site in trace.items()
+        if site["type"] == "sample" and name in model.of_records and not model.frames_of(site)
+    }
+    result = {name: (together[name], single[name]) for name in together if name in single}
+    return result, {"shapes": shapes, "outside": outside}
+
+
+def _digest(value: Any) -> Array:
+    leaves = [jnp.asarray(leaf, jnp.float32).ravel() for leaf in jax.tree.leaves(value)]
+    flat = jnp.concatenate(leaves) if leaves else jnp.zeros(1)
+    return jnp.vdot(flat, 1 + jnp.sin(jnp.arange(flat.size)))
+
+
+def _latents(traces: dict[str, dict]) -> dict[str, Array]:
+    return drawn(traces["guide"]) | drawn(traces["model"])
+
+
+def _axis(model: RecordModel, traces: dict[str, dict], name: str) -> int:
+    """The axis of records of a latent's value."""
+    site = traces["model"].get(name) or traces["guide"][name]
+    (frame,) = model.frames_of(site)
+    axis = site["value"].ndim - site["fn"].event_dim + frame.dim
+    if site["value"].shape[axis] != COUNT:
+        raise PrivacyModelError(
+            f"site {name!r} has {site['value'].shape[axis]} entries in plate {frame.name!r} for {COUNT} records: give it "
+            "one for each record, and other axes of their own."
+        )
+    return axis
+
+
+def _coarsest(closed: Any) -> float:
+    """The rounding of the coarsest type of number that is computed with."""
+    types = {
+        atom.dtype for equation in equations(closed.jaxpr) for atom in map(aval, equation.outvars) if hasattr(atom, "dtype")
+    }
+    return max((float(jnp.finfo(each).eps) for each in types if jnp.issubdtype(each, jnp.floating)), default=1e-7)
+
+
+# ---- judgements ------------------------------------------------------------------------------------------------------
+
+
+def _require_shapes(shapes: dict[str, list[Any]]) -> None:
+    for name, seen in shapes.items():
+        if any(shape != seen[0] for shape in seen):
+            what, kind, site = name.split(" ", 2)
+            raise PrivacyModelError(
+                f"{kind} {site!r} of the {what} is outside of the plate of the records, but its shape depends on how many "
+                'there are. If it belongs to each record, put it into with numpyro.plate("records", len(x)); otherwise take '
+                "its shape from public constants."
+            )
+
+
+def _judge(model: RecordModel, name: str, numbers: Any, tolerance: float) -> bool:
+    """Whether these made-up records say something about a site. :raises PrivacyModelError: if they refute it."""
+    what, kind, site = name.split(" ", 2)
+    if kind == "global":
+        together, single = (np.asarray(each, float).ravel() for each in numbers)
+        values = np.concatenate([together, single])
+        finite = bool(np.isfinite(values).all())
+        if (not finite and np.isfinite(values).any()) or (
+            finite and np.ptp(values) > tolerance * (1 + np.abs(values).max())
+        ):
+            raise PrivacyModelError(
+                f"site {site!r} of the {what} is global, but changes with the number of records that are handed in (len(x), "
+                "or a mean over them): a step calls the model with one record at a time. Use num_records, the public N, "
+                f"which the model may take as an argument: def model(x, num_records=None). {_of_index(model)}"
+            )
+        return finite
+    (together, sizes), (single, single_sizes) = (tuple(np.asarray(part, float) for part in each) for each in numbers)
+    is_finite = [bool(np.isfinite(each).all()) for each in (together, single)]
+    difference = np.abs(together - single.sum()).max() if all(is_finite) else np.inf
+    magnitude = max(sizes.max(), single_sizes.sum(), 1e-3) if all(is_finite) else 0.0
+    if not any(is_finite):
+        return False
+    if difference > tolerance * magnitude:
+        if model.uses_index:
+            raise PrivacyModelError(_index_of_plate(model))
+        raise PrivacyModelError(
+            f"site {site!r} of the {what} has no term for each record: the log density of {COUNT} made-up records is not "
+            "the sum of each one's, in any order. Something looks across records: a mean, a standard deviation, a sort, a "
+            "cumulative sum or softmax over records, or a likelihood of all of them at once (Cox's partial likelihood). A "
+            "step calls the model with one record at a time. Scale by public constants before the model, x = (x - centre) / "
+            "width, and write a likelihood that is a product over records."
+        )
+    return True
+
+
+def _of_index(model: RecordModel) -> str:
+    return _index_of_plate(model) if model.uses_index else ""
+
+
+def _index_of_plate(model: RecordModel) -> str:
+    return (
+        f"The model or guide uses the index of the record plate {in_words(model.plates.names)}: it is called with the "
+        f"minibatch's records, so index only record arrays with it. {PER_RECORD_PARAMETERS}"
+    )

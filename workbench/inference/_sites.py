@@ -1,0 +1,75 @@
+"""What the sites of a model and a guide must be like, read off one trace of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from workbench.inference._modules import PrivacyModelError
+from workbench.inference._plates import imputed_names
+from workbench.inference._traces import family, is_inside, is_latent, is_subsampling
+
+__all__ = ["check_sites", "in_words", "require_floats"]
+
+
+def check_sites(guide_trace: dict, model_trace: dict, plates: tuple[str, ...]) -> None:
+    for what, trace in (("model", model_trace), ("guide", guide_trace)):
+        for name, site in trace.items():
+            if site["type"] == "mutable":
+                raise PrivacyModelError(
+                    f"site {name!r} of the {what} is mutable state (batch statistics, say): it would carry records from "
+                    "step to step un-noised."
+                )
+            if what == "guide" and is_subsampling(site) and name not in plates:
+                raise PrivacyModelError(
+                    f"the guide subsamples in plate {name!r}, but the model's record plate is {in_words(plates)}."
+                )
+    for name, site in model_trace.items():
+        if site["type"] != "sample":
+            continue
+        if site["is_observed"]:
+            batch = site["fn"].batch_shape
+            observed = jnp.shape(site["value"])[: max(0, jnp.ndim(site["value"]) - len(site["fn"].event_shape))]
+            if is_inside(site, plates) and jnp.broadcast_shapes(batch, observed) != tuple(batch):
+                raise PrivacyModelError(
+                    f"site {name!r} observes values of shape {observed} where one record has {tuple(batch)}: give record "
+                    "arrays by position, so that the model sees one record at a time."
+                )
+            continue
+        if name not in guide_trace and not site["fn"].has_rsample and name not in imputed_names(model_trace):
+            raise PrivacyModelError(
+                f"site {name!r} is missing from the guide and {family(site['fn'])} cannot be reparametrised: give it "
+                "a guide, or sum it out in a distribution of your own (as MixtureSameFamily does)."
+            )
+        if name in guide_trace and is_inside(site, plates) != is_inside(guide_trace[name], plates):
+            where = ("inside", "outside") if is_inside(site, plates) else ("outside", "inside")
+            raise PrivacyModelError(
+                f"site {name!r} is {where[0]} the record plate {in_words(plates)} in the model, but {where[1]} it in the "
+                "guide."
+            )
+    for name, site in guide_trace.items():
+        if not is_latent(site):
+            continue
+        if name not in model_trace and not site["infer"].get("is_auxiliary"):
+            raise PrivacyModelError(f"site {name!r} of the guide is not in the model.")
+        if not site["fn"].has_rsample:
+            raise PrivacyModelError(
+                f"site {name!r} of the guide is not reparametrised ({family(site['fn'])}): its gradient needs that."
+            )
+
+
+def in_words(plates: tuple[str, ...]) -> str:
+    """The plates' names, for a message."""
+    return ", ".join(map(repr, plates))
+
+
+def require_floats(name: str, value: Any) -> None:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            where = f"{name}{jax.tree_util.keystr(path)}"
+            raise PrivacyModelError(
+                f"parameter {where!r} is of type {leaf.dtype}, which no gradient can change: start it from floats, "
+                "jnp.asarray(..., float), or make it a constant of the model."
+            )
