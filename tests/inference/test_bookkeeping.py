@@ -355,6 +355,25 @@ def test_the_printed_table_has_a_line_for_each_leaf():
         assert all(line[place:].startswith(cell) for line, cell in zip(lines[2:], column, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (lambda u, x: x @ jax.nn.softplus(u["kernel"]), "own derivative"),
+        (lambda u, x: x @ (u["kernel"] * x[:, None]), "(x * s) @ W"),
+        (lambda u, x: jax.lax.cond(x[0] > 0, lambda: x @ u["kernel"], lambda: x[:50]), "jnp.where"),
+        (lambda u, x: x @ u["kernel"] + x[:300] @ u["kernel"][:300], "do not overlap"),
+    ],
+)
+def test_what_to_write_for_a_large_leaf_is_below_the_table(prepare, said):
+    u = {"kernel": (600, 50), "bias": (50,)}
+    loss = lambda u, x: score(jax.nn.softplus(u["bias"][:5]) @ prepare(u, x)[:5])  # noqa: E731
+    table = explanation(loss, shapes(u), WIDE)
+    (line,) = [line for line in str(table).splitlines() if line.startswith("['kernel']:")]
+    assert said in line
+    assert all(not row.advice for row in table.rows if row.leaf == "['bias']")
+    assert not any(row.advice for row in explanation(loss, shapes(u), WIDE, "vmap").rows)
+
+
 def test_auto_says_which_strategy_it_takes():
     assert explanation(affine, shapes(U), WIDE, "auto").strategy == "bookkeeping"
     assert explanation(lambda u, x: score(x[:5] + u["bias"]), shapes(U), WIDE, "auto").strategy == "vmap"

@@ -164,6 +164,13 @@ SCALED = {
     "a masked table": Case(
         lambda u, t: score((u["w"] * np.arange(27.0).reshape(9, 3))[t]), {"w": (9, 3)}, (4,), {"w": ROWS}, 9
     ),
+    "a tied table, masked once": Case(
+        lambda u, t: score(jnp.tanh(u["w"][t]) @ (u["w"] * np.arange(210.0).reshape(70, 3)).T), {"w": (70, 3)}, (4,),
+        {"w": MATERIALISED}, 70,
+    ),
+    "a tied table, scaled once": Case(
+        lambda u, t: score(jnp.tanh(u["w"][t]) @ (u["w"] * 2).T), {"w": (70, 3)}, (4,), {"w": GRAM}, 70
+    ),
     "layers by scan": Case(
         scanned_stack(lambda u: u["w"] * jnp.sin(u["v"])), {"w": (4, 3, 3), "v": (4, 3, 3)}, (3,), {"w": OUTER, "v": OUTER}
     ),

@@ -105,8 +105,10 @@ def linear_use_of(use: Use, leaves: Leaves) -> LinearUse | str:
         known = back_to_leaf(frame, use.steps, leaves, use.lengths)
         if known is not None:
             return LinearUse(use, operation, known)
-    assert use.first or use.problem or use.equation is not None
-    return use.first or use.problem or f"enters {use.equation.primitive.name}"
+    if use.first or use.problem:
+        return use.first or use.problem
+    assert use.equation is not None
+    return f"enters {use.equation.primitive.name}"
 
 
 def _operation(use: Use) -> _Operation | None:
@@ -262,7 +264,7 @@ def _row_numbers(
     order = [0, *stacks, *turns]
     if equation.primitive is dynamic_slice_p:
         rows = jnp.transpose(met, order).reshape(met.shape[0], -1)
-        clips, within, axes = True, jnp.ones((), bool), range(cotangent.ndim - depth)
+        clips, within, axes = True, jnp.ones((), bool), [*range(cotangent.ndim - depth)]
     else:
         numbers = equation.params["dimension_numbers"]
         clips = equation.params["mode"] == lax.GatherScatterMode.CLIP

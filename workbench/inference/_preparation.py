@@ -83,8 +83,8 @@ class _Step(NamedTuple):
         return (*self.turns, *aval(self.made.equation.outvars[0]).shape)
 
     @property
-    def count(self) -> int:
-        """Of parts of the leaf."""
+    def parts(self) -> int:
+        """How many parts the leaf is taken into."""
         return math.prod(self.turns)
 
     def each(self, one: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -169,10 +169,8 @@ def _entrywise(frame: Frame, step: _Step) -> Frame | None:
 
 
 def _scaled(frame: Frame, step: _Step) -> Frame:
-    seen = frame.seen
-
     def scale(leaves: Leaves) -> Array:
-        return single(seen(_slope(step, leaves)))
+        return single(frame.seen(_slope(step, leaves)))
 
     if frame.rows:
         return frame.then(lambda factors, leaves: factors.times_rows(scale(leaves)))
@@ -213,10 +211,7 @@ def _numbers_of(value: Value, step: _Step) -> Array:
         for link in reversed(chain):
             assert link.equation is not None
             assert link.jaxpr is not None
-            one: Any = View(link.equation, link.jaxpr, link.place)
-            for _ in range(sum(link.apart)):
-                one = jax.vmap(one)
-            numbers = one(numbers)
+            numbers = viewed(numbers, [View(link.equation, link.jaxpr, link.place)], sum(link.apart))
         return step.spread(numbers, value)
 
 
@@ -235,10 +230,8 @@ def _joined(frame: Frame, step: _Step) -> Frame | None:
 
     def padded(array: Array) -> Array:
         array = jnp.expand_dims(array, axis) if stacks else array
-        none = (0, 0, 0)
-        return lax.pad(
-            array, jnp.zeros((), array.dtype), [(*margins, 0) if own == axis else none for own in range(array.ndim)]
-        )
+        around = [(*margins, 0) if own == axis else (0, 0, 0) for own in range(array.ndim)]
+        return lax.pad(array, jnp.zeros((), array.dtype), around)
 
     def unrestricted(array: Array) -> Array:
         return frame.seen(step.each(padded)(array))
@@ -290,7 +283,7 @@ def _product(frame: Frame, step: _Step) -> Frame | None:
 
     def matrix(array: Array, place: int) -> Array:
         sizes = (outer[0], inner) if place == 0 else (inner, outer[1])
-        return step.each(lambda one: jnp.transpose(one, orders[place]).reshape(sizes))(array).reshape(step.count, *sizes)
+        return step.each(lambda one: jnp.transpose(one, orders[place]).reshape(sizes))(array).reshape(step.parts, *sizes)
 
     def other(leaves: Leaves) -> Array:
         value = step.made.operands[1 - side]
@@ -298,7 +291,7 @@ def _product(frame: Frame, step: _Step) -> Frame | None:
 
     placed = _as_matrix(frame, step, outer[1])
     if placed is None:
-        dense = _formed(frame, frame.seen, step.after, step.count)
+        dense = _formed(frame, frame.seen, step.after, step.parts)
         if dense is None:
             return None
         placed = _as_matrix(dense, step, outer[1])
@@ -325,10 +318,10 @@ def _as_matrix(frame: Frame, step: _Step, width: int) -> tuple[Frame, np.ndarray
     """(frame, rows, columns) such that its p are these rows of a product with ``width`` columns, and its d these columns."""
     if frame.rows or frame.scaled:
         return None
-    size = math.prod(step.after) // step.count
+    size = math.prod(step.after) // step.parts
     numbers = frame.numbers(step.after)
-    parts = np.arange(step.count)[:, None, None]
-    if len(numbers) != step.count or not (numbers // size == parts).all():
+    parts = np.arange(step.parts)[:, None, None]
+    if len(numbers) != step.parts or not (numbers // size == parts).all():
         return None
     rows, columns = np.divmod(numbers % size, width)
     for turned in (False, True):
@@ -341,10 +334,8 @@ def _as_matrix(frame: Frame, step: _Step, width: int) -> tuple[Frame, np.ndarray
 
 def _turned(frame: Frame) -> Frame:
     s, t, p, d = frame.shape
-    seen = frame.seen
-    return frame.then(
-        lambda factors, leaves: factors.turned(), seen=lambda array: jnp.swapaxes(seen(array), 1, 2), shape=(s, t, d, p)
-    )
+    seen = lambda array: jnp.swapaxes(frame.seen(array), 1, 2)  # noqa: E731
+    return frame.then(lambda factors, leaves: factors.turned(), seen=seen, shape=(s, t, d, p))
 
 
 def _product_of_formed(
@@ -400,11 +391,11 @@ def _copied(frame: Frame, step: _Step, copy: Callable[[Array], Array]) -> Frame 
             shape=(len(which), 1, 1, which.shape[1]),
             scaled=False,
         )
-    return _formed(frame, seen, step.before, step.count)
+    return _formed(frame, seen, step.before, step.parts)
 
 
 def _broadcast(frame: Frame, step: _Step) -> Frame | None:
-    return _copied(frame, step, step.each(View(step.made.equation, step.made.jaxpr, 0)))
+    return _copied(frame, step, step.each(View(step.made.equation, step.made.jaxpr, 0).__call__))
 
 
 def _one_place(g: Array) -> Factors:
@@ -430,16 +421,16 @@ def _summed(frame: Frame, step: _Step) -> Frame | None:
     """A larger array that is summed over axes: each of its entries has the gradient of its sum."""
     axes = step.made.equation.params["axes"]
     kept = [axis for axis in range(len(step.before) - len(step.turns)) if axis not in axes]
-    size = math.prod(step.after) // step.count
+    size = math.prod(step.after) // step.parts
     if not math.prod(step.before):
         return None
     placed = frame if frame.shape[2] == 1 else _turned(frame) if frame.shape[3] == 1 and not frame.rows else None
     if placed is None or frame.rows or frame.scaled:
-        placed = _formed(frame, frame.seen, step.after, step.count)
+        placed = _formed(frame, frame.seen, step.after, step.parts)
         if placed is None:
             return None
     numbers = placed.numbers(step.after)[:, 0]
-    if len(numbers) != step.count or not (numbers == numbers[0] + size * np.arange(step.count)[:, None]).all():
+    if len(numbers) != step.parts or not (numbers == numbers[0] + size * np.arange(step.parts)[:, None]).all():
         return None
     own = step.before[len(step.turns) :]
     # of one sum of all, the last axis is taken for the columns, as a product takes it
@@ -448,7 +439,7 @@ def _summed(frame: Frame, step: _Step) -> Frame | None:
 
     def seen(array: Array) -> Array:
         ordered = step.each(lambda one: jnp.transpose(one, [*axes, *kept]).reshape(many, size * width))(array)
-        ordered = ordered.reshape(step.count, many, size * width)
+        ordered = ordered.reshape(step.parts, many, size * width)
         return ordered if width > 1 else ordered[:, :, numbers[0]]
 
     def repeated(factors: Factors, leaves: Leaves) -> Factors:

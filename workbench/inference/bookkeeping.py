@@ -42,13 +42,29 @@ OUTER, GRAM, ROWS, FORMED, MATERIALISED = "outer product", "Gram matrix", "rows"
 RULES = (OUTER, GRAM, ROWS, FORMED, MATERIALISED)
 
 
+# what to write instead, by what stands in the way of a large leaf
+_ADVICE = {
+    "enters custom_jvp_call": "apply a function with its own derivative (jax.nn.softplus, say) to what a record makes of "
+    "the leaf, not to the leaf; or write it with jax.numpy's functions",
+    "enters custom_vjp_call": "apply a function with its own derivative to what a record makes of the leaf, not to the leaf",
+    "enters mul": "scale what the record gives or gets, (x * s) @ W, instead of the leaf by something of the record",
+    "enters cond": "choose between results, jnp.where(flag, x @ V, x @ W), instead of between kernels",
+    "enters while": "write the loop with jax.lax.scan, over a fixed number of turns",
+    "enters scan": "give the scan the leaf either whole or in parts, not both",
+    "is what scan carries": "let the body of the scan close over the leaf instead of carrying it",
+    "share some of its entries": "use all of the leaf, or parts of it that do not overlap, or two leaves",
+}
+_LARGE = 4096  # entries of a leaf for which advice is given
+
+
 class LeafRule(NamedTuple):
     """How book-keeping treats a leaf of u; a row of the table that ``explain=True`` returns.
 
     :param leaf: its path in u. :param shape: its shape. :param rule: one of ``RULES``: "outer product" (one place),
         "Gram matrix" (norms from products between places, never a gradient), "rows" (looked up), "instantiated" (the
         record's gradient as one matrix product), "materialised" (the record's gradient by vmap).
-    :param reason: why. :param bytes: held for it, for one record.
+    :param reason: why. :param bytes: held for it, for one record. :param advice: what to write instead, of a large leaf
+        that is materialised; "" if nothing is known.
     """
 
     leaf: str
@@ -56,6 +72,7 @@ class LeafRule(NamedTuple):
     rule: str
     reason: str
     bytes: int
+    advice: str = ""
 
 
 class _Group(NamedTuple):
@@ -142,6 +159,8 @@ def _possible(linear_uses: Sequence[LinearUse]) -> list[str]:
         return [MATERIALISED]
     looks_up = [linear_use.frame.rows for linear_use in linear_uses]
     if any(linear_use.frame.scaled for linear_use in linear_uses):
+        if any(looks_up):
+            return [MATERIALISED]
         return [OUTER if t == 1 else GRAM, FORMED] if t <= _factors.MOST_SCALED else [FORMED]
     if len(linear_uses) == 1 and looks_up[0]:
         return [ROWS, GRAM] if t == 1 or t * (d + 1) <= p * d else [MATERIALISED, ROWS, GRAM]
@@ -188,7 +207,9 @@ def _rule(
     def materialised(reason: str) -> tuple[LeafRule, tuple[_Group, ...]]:
         if wanted not in (None, MATERIALISED):
             raise _validate.ArgumentError("rules", {name: wanted}, f"the leaf has to be materialised: {reason}.")
-        return LeafRule(name, leaf.shape, MATERIALISED, reason, leaf.size * width), ()
+        advice = next((advice for words, advice in _ADVICE.items() if reason.endswith(words)), "")
+        advice = advice if leaf.size >= _LARGE and leaf.ndim > 1 else ""
+        return LeafRule(name, leaf.shape, MATERIALISED, reason, leaf.size * width, advice), ()
 
     if not uses:
         return materialised("the loss does not depend on it")
