@@ -373,24 +373,26 @@ def _copied(frame: Frame, step: _Step, copy: Callable[[Array], Array]) -> Frame 
     numbers = frame._replace(seen=seen).numbers(step.before)
     for turned in (False, True):
         repeated = numbers.swapaxes(1, 2) if turned else numbers
-        which = repeated[:, 0]
-        if not (repeated == repeated[:, :1]).all() or len(np.unique(which)) < which.size:
+        s, p, d = repeated.shape
+        copies = int(np.argmax(repeated[0, :, 0] != repeated[0, 0, 0])) or p  # that follow one another along p
+        blocks = repeated.reshape(s, -1, copies, d) if p % copies == 0 else repeated[:, None]
+        which = blocks[:, :, 0].reshape(s, -1)
+        if not (blocks == blocks[:, :, :1]).all() or len(np.unique(which)) < which.size:
             continue
 
-        def summed(factors: Factors, leaves: Leaves, turned: bool = turned) -> Factors:
-            factors = factors.turned() if turned else factors
-            if factors.scale is None:
-                lengths = jnp.sum(factors.a, axis=-1, keepdims=True)
+        def summed(
+            factors: Factors, leaves: Leaves, turned: bool = turned, blocks: tuple[int, ...] = blocks.shape
+        ) -> Factors:
+            a, g, scale = factors.turned() if turned else factors
+            a = a.reshape(*a.shape[:-1], *blocks[1:3])
+            if scale is None:
+                lengths = jnp.sum(a, axis=-1, keepdims=True)
             else:
-                lengths = jnp.einsum("mstp,spd->mstd", factors.a, factors.scale, precision=PRECISION)
-            return _one_place(jnp.sum(lengths * factors.g, axis=2))
+                lengths = jnp.einsum("mstnb,snbd->mstnd", a, scale.reshape(blocks), precision=PRECISION)
+            return _one_place(jnp.sum(lengths * g[..., None, :], axis=2).reshape(*a.shape[:2], -1))
 
-        return frame.then(
-            summed,
-            seen=lambda array, which=which: jnp.take(array.reshape(-1), which)[:, None],
-            shape=(len(which), 1, 1, which.shape[1]),
-            scaled=False,
-        )
+        chosen = lambda array, which=which: jnp.take(array.reshape(-1), which)[:, None]  # noqa: E731
+        return frame.then(summed, seen=chosen, shape=(s, 1, 1, which.shape[1]), scaled=False)
     return _formed(frame, seen, step.before, step.parts)
 
 
@@ -443,17 +445,13 @@ def _summed(frame: Frame, step: _Step) -> Frame | None:
         return ordered if width > 1 else ordered[:, :, numbers[0]]
 
     def repeated(factors: Factors, leaves: Leaves) -> Factors:
-        g = factors.g * factors.a
-        return Factors(jnp.ones((*g.shape[:-1], many), g.dtype), jnp.broadcast_to(g, (*g.shape[:-1], g.shape[-1] * width)))
+        g = jnp.repeat(factors.g * factors.a, width, axis=-1)
+        return Factors(jnp.ones((*g.shape[:-1], many), g.dtype), g)
 
     s, t, _, d = placed.shape
     return placed.then(repeated, seen=seen, shape=(s, t, many, d * width))
 
 
 _RULES = {
-    "concatenate": _joined,
-    "stack": _joined,
-    "dot_general": _product,
-    "broadcast_in_dim": _broadcast,
-    "reduce_sum": _summed,
-}
+    "concatenate": _joined, "stack": _joined, "dot_general": _product, "broadcast_in_dim": _broadcast, "reduce_sum": _summed,
+}  # fmt: skip
