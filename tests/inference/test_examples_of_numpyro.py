@@ -1,6 +1,5 @@
 """The examples of NumPyro, fitted: a step's gradient is that of numpyro's own ELBO for the same draws of the latents."""
 
-import functools
 import pathlib
 
 import jax
@@ -11,18 +10,18 @@ from numpyro import handlers
 from numpyro.infer import Trace_ELBO
 from numpyro.optim import SGD
 
+from tests.conftest import quick_jit
 from tests.inference import examples_of_numpyro
 from tests.inference.examples_of_numpyro import EXAMPLES, REFUSED, N
 from workbench.inference import PrivacyModelError, clipped_sum
+from workbench.inference._base_noise import record_keys
 from workbench.inference.assemble import assemble
-from workbench.inference.record_model import record_keys
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler
 
 KEY = jax.random.key(7)
 CLIP = 1e6
-quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def thorough_unless_quick(examples):
@@ -52,25 +51,28 @@ def step_of(example):
 def gradients(step, example):
     """(that of a private step without noise on all records, numpyro's), for the same draws."""
     model, records = step.model, tuple(map(jnp.asarray, example.records))
-    keys = record_keys(KEY, jnp.arange(N))
-    own = keys if model.uses_base_noise else jnp.broadcast_to(KEY, (N,))
+    places = jnp.arange(N)
 
     def release(loss, u):
-        return clipped_sum(loss, u, (records, own), jnp.ones(N, bool), CLIP)[0]
+        def of_one(u, drawn):
+            record, place = drawn
+            return loss(u, (record, record_keys(KEY, place)))
+
+        return clipped_sum(of_one, u, (records, places), jnp.ones(N, bool), CLIP)[0]
 
     def negative_elbo(params):
         with Drawn() as shared_draws:
             shared, _ = model.release_point(params, KEY)
 
-        def of_one(record, key):
+        def of_one(record, place):
             with Drawn() as draws:
-                model.record_loss(shared, record, key)
+                model.record_loss(shared, record, record_keys(KEY, place))
             return {name: draws.values[name] for name in model.local_latents}
 
         local = {}
         if model.local_latents:
             guide_trace, _ = model._traces(model.constrain(params), KEY)
-            for name, value in jax.vmap(of_one)(records, own).items():
+            for name, value in jax.vmap(of_one)(records, places).items():
                 site = guide_trace[name]
                 axis = site["value"].ndim - site["fn"].event_dim + model.frames_of(site)[0].dim
                 local[name] = jnp.moveaxis(jnp.squeeze(value, axis + 1), 0, axis)

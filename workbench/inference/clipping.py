@@ -55,12 +55,15 @@ class Explanation:
         return sum(row.bytes for row in self.rows)
 
     def __str__(self) -> str:
-        """The table, with a line on top."""
+        """The table, with a line on top, and below it what could be written instead for large materialised leaves."""
         cells = [("leaf", "shape", "rule", "bytes", "why")]
         cells += [(row.leaf, str(row.shape), row.rule, f"{row.bytes:,}", row.reason) for row in self.rows]
         widths = [max(len(row[column]) for row in cells) for column in range(5)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-        return "\n".join([f"strategy {self.strategy}, minibatch of {self.num_records}, {self.bytes:,} bytes", *lines])
+        advice = [f"{row.leaf}: {row.advice}." for row in self.rows if row.advice]
+        return "\n".join(
+            [f"strategy {self.strategy}, minibatch of {self.num_records}, {self.bytes:,} bytes", *lines, *advice]
+        )
 
 
 def clipped_sum(
@@ -275,7 +278,7 @@ def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, giv
     rows = list(plan.rules)
     if strategy in ("vmap", "loop"):
         leaves = [(row, math.prod(row.shape) * 4) for row in rows]
-        rows = [row._replace(rule="materialised", reason=strategy, bytes=width) for row, width in leaves]
+        rows = [row._replace(rule="materialised", reason=strategy, bytes=width, advice="") for row, width in leaves]
     held = 1 if strategy == "loop" else size
     return Explanation(strategy, size, tuple(row._replace(bytes=row.bytes * held) for row in rows))
 
@@ -315,17 +318,15 @@ def _computed_once(mask: jax.Array, values: Any) -> Any:
     themselves does not do it on CPUs. (A branch that computes them does, but its step takes up to three times as long.)
     """
     leaves, treedef = jax.tree.flatten(values)
-    computed = [jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
+    computed = {id(leaf): leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)}  # one array once
 
     def never(carried: tuple[jax.Array, list[jax.Array]]) -> tuple[jax.Array, list[jax.Array]]:
         return jnp.zeros_like(carried[0]), [-leaf for leaf in carried[1]]
 
     no_record_counts = lax.optimization_barrier(~_in_any_lane(jnp.any(mask)))
-    start = no_record_counts, [leaf for leaf, floating in zip(leaves, computed, strict=True) if floating]
-    held = iter(lax.while_loop(lambda carried: carried[0], never, start)[1])
-    return jax.tree.unflatten(
-        treedef, [next(held) if floating else leaf for leaf, floating in zip(leaves, computed, strict=True)]
-    )
+    start = no_record_counts, list(computed.values())
+    held = dict(zip(computed, lax.while_loop(lambda carried: carried[0], never, start)[1], strict=True))
+    return jax.tree.unflatten(treedef, [held.get(id(leaf), leaf) for leaf in leaves])
 
 
 def _where_sound(norms: jax.Array, total: Callable[[Callable], Any]) -> Any:
