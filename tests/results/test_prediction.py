@@ -95,12 +95,12 @@ def test_groups_are_places_among_the_declared_ones(grouped):
     ("records", "argument"),
     [
         (np.zeros((2, 5)), "x"),
-        (np.array([[0.0, 1.0, 0.0, np.nan]]), "x"),
-        ((np.zeros((2, 4)), np.zeros(2)), "records"),
+        (np.array([[0.0, 1.0, np.nan]]), "x"),
+        ((np.zeros((2, 3)), np.zeros(2)), "records"),
         (pd.DataFrame({"age": [1]}), "frame"),
         (pd.DataFrame({"age": [1], "sex": ["x"], "smoker": [True]}), "sex"),
         (np.array(["a", "b"]), "x"),
-        (np.zeros((0, 4)), "records"),
+        (np.zeros((0, 3)), "records"),
         (pd.DataFrame({"age": [], "sex": [], "smoker": []}), "records"),
     ],
 )
@@ -127,15 +127,15 @@ def test_a_model_without_predict_says_so(table):
 def test_a_result_of_a_model_that_is_gone_names_it(loaded):
     orphan = dataclasses.replace(loaded, model="lost")
     assert "forest" in orphan.pictures
-    assert len(orphan.summary_table()) == 5
+    assert len(orphan.summary_table()) == 4
     with pytest.raises(ArgumentError, match="'lost'"):
-        orphan.predict(np.zeros((1, 4)))
+        orphan.predict(np.zeros((1, 3)))
 
 
 def test_parameters_of_another_model_are_refused(loaded):
     other = dataclasses.replace(loaded, params={"weights_loc": loaded.params["weights_loc"]})
     with pytest.raises(ArgumentError, match=r"is not the model that was fitted: it has a parameter"):
-        other.sample(3, given=np.zeros((3, 4)))
+        other.sample(3, given=np.zeros((3, 3)))
 
 
 # ---- score ---------------------------------------------------------------------------------------------------------------
@@ -159,6 +159,13 @@ def test_scores_are_labelled_by_the_records_they_are_computed_on(fitted, table):
     assert fitted.score(private).label == fitted.score(table.evaluation).label == "outside the guarantee"
     assert fitted.score(table.evaluation, public=True).label == "public data"
     assert repr(fitted.score(private)).endswith("(outside the guarantee)")
+
+
+def test_scores_of_a_data_set_with_other_reference_levels_are_refused(fitted, patients):
+    schema = {**SCHEMA, "sex": wb.data.Categorical(SCHEMA["sex"], reference="m")}
+    other = wb.data.from_frame(patients, target="ill", classes=["no", "yes"], schema=schema)
+    with pytest.raises(ArgumentError, match=r"^records=.*reference levels \{'sex': 'm'\}, and the fit had \{'sex': 'f'\}"):
+        fitted.score(other)
 
 
 @pytest.mark.parametrize("label", [2, -1, 0.5])

@@ -86,7 +86,7 @@ class Categorical:
 
     >>> sex = wb.data.Categorical(["f", "m"], other=True)
     >>> sex.feature_names("sex")
-    ('sex=f', 'sex=m', 'sex=(other)')
+    ('sex=m', 'sex=(other)')
 
     :param categories: the values; at least one, each once.
     :param other: True accepts undeclared and missing values as one more level, "(other)". Otherwise they are an error.
@@ -209,11 +209,11 @@ class Schema:
     ...     {"age": (0, 120), "sex": ["f", "m"], "smoker": bool}
     ... )
     >>> schema.feature_names
-    ('age', 'sex=f', 'sex=m', 'smoker')
+    ('age', 'sex=m', 'smoker')
     >>> schema.encode(
     ...     pd.DataFrame({"age": [30], "sex": ["m"], "smoker": [False]})
     ... ).tolist()
-    [[-0.5, 0.0, 1.0, -1.0]]
+    [[-0.5, 1.0, -1.0]]
 
     :param columns: ``{name: Numeric | Categorical | Boolean}``, at least one.
     :raises ArgumentError: naming ``schema``, if a column is none of these, or two features would have the same name.

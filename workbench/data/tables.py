@@ -52,7 +52,7 @@ def from_frame(
     ...     frame, target="ill", schema={"age": (0, 120), "sex": ["f", "m"]}
     ... )
     >>> data.feature_names
-    ('age', 'sex=f', 'sex=m')
+    ('age', 'sex=m')
 
     :param target: name of the target column; None for a table without a target. The possible values are never read off the
         records: the column has False and True, or 0 and 1, or else one of the next three arguments declares the classes.

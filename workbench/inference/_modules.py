@@ -17,7 +17,7 @@ import jax
 from numpyro.contrib.module import eqx_module, nnx_module
 from numpyro.primitives import Messenger
 
-from workbench._validate import in_one_line
+from workbench._validate import in_one_line, printable
 
 __all__ = ["NetworkWatch", "PrivacyModelError"]
 
@@ -26,10 +26,15 @@ class PrivacyModelError(ValueError):
     """The model or guide cannot be fitted privately; the message names the site and says why.
 
     :param message: may quote names of any length and with any characters, and is shown by a terminal.
+    :param to_paste: lines of code that solve the problem, shown below the message.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(in_one_line(message))
+    def __init__(self, message: str, to_paste: str = "") -> None:
+        super().__init__(in_one_line(message), "\n".join(map(printable, to_paste.split("\n"))))
+
+    def __str__(self) -> str:
+        message, to_paste = self.args
+        return f"{message}\n\n{to_paste}" if to_paste else str(message)
 
 
 _INSTEAD_OF_STATISTICS = "Use GroupNorm or LayerNorm, which normalise within one record."

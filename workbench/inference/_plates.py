@@ -244,7 +244,7 @@ def require_automatic(guide: AutoGuide, plates: tuple[str, ...], trace_guided: C
                 )
         inside = {name: site for name, site in latents.items() if is_inside(site, plates)}
         if inside:
-            raise PrivacyModelError(_of_each_record(type(part).__name__, inside, plates, trace))
+            raise _of_each_record(type(part).__name__, inside, plates, trace)
         if isinstance(part, AutoLaplaceApproximation):
             part.get_transform = _without_hessian
     return hidden
@@ -258,8 +258,8 @@ def _without_hessian(params: Any) -> Any:
     )
 
 
-def _of_each_record(guide: str, latents: dict[str, dict], plates: tuple[str, ...], trace: dict) -> str:
-    """Why, and an amortised guide to paste."""
+def _of_each_record(guide: str, latents: dict[str, dict], plates: tuple[str, ...], trace: dict) -> PrivacyModelError:
+    """Why it is refused, with an amortised guide to paste."""
     lines, plate = [], ""
     for latent, site in latents.items():
         frame = next(frame for frame in site["cond_indep_stack"] if frame.name in plates)
@@ -279,13 +279,13 @@ def _of_each_record(guide: str, latents: dict[str, dict], plates: tuple[str, ...
             f'        numpyro.sample("{latent}", {drawn})',
         ]
     size = "num_records, subsample_size=len(x)" if is_subsampling(trace[plate]) else "len(x)"
-    return (
+    return PrivacyModelError(
         f"{guide} would have parameters for each record's {', '.join(map(repr, latents))}, by the index of the record plate "
         f"{plate!r}, learnt from that record alone. Use an amortised guide, whose networks all records share. Paste this, "
-        "with your model's arguments, and add a numpyro.sample for each global latent:\n\n"
+        "with your model's arguments, and add a numpyro.sample for each global latent:",
         "def guide(x, *args, num_records=None, **kwargs):\n"
         "    features = jnp.concatenate([x.reshape(len(x), -1), jnp.ones((len(x), 1))], axis=1)\n"
-        f'    with numpyro.plate("{plate}", {size}):\n' + "\n".join(lines)
+        f'    with numpyro.plate("{plate}", {size}):\n' + "\n".join(lines),
     )
 
 

@@ -110,9 +110,19 @@ class Predictor:
                 raise _validate.ArgumentError("records", None, _NO_RECORDS, code="no records")
             return self.result.public_records
         if isinstance(records, Dataset):
+            self._require_same_references(records)
             return self._checked(self.model.view(records).evaluation, tuple(self.result.data["arrays"]))
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, tuple(self.result.data["arrays"]))
+
+    def _require_same_references(self, records: Dataset) -> None:
+        fitted, given = self.schema, records.schema
+        if fitted is None or given is None or fitted.references == given.references:
+            return
+        raise _validate.ArgumentError(
+            "records", records.name, f"has the reference levels {given.references}, and the fit had {fitted.references}: "
+            "declare its categories with those, reference=None where the fit had none.",
+        )  # fmt: skip
 
     @property
     def _codes(self) -> dict[str, int | None]:
