@@ -62,7 +62,7 @@ bench: bench-layers
 	$(BIN)/python tests/benchmarks/normals.py
 	$(BIN)/python tests/benchmarks/samplers.py
 	$(BIN)/python tests/benchmarks/speed.py vae strategies sizes
-	taskset -c 0 $(BIN)/python tests/benchmarks/speed.py hierarchical logistic
+	taskset -c 0 $(BIN)/python tests/benchmarks/speed.py hierarchical logistic local
 	$(BIN)/python tests/benchmarks/speed.py lanes
 	$(BIN)/python tests/benchmarks/sweep.py
 

@@ -21,6 +21,7 @@ from numpyro.optim import Adam
 from problems import hierarchical_data, logistic_data, vae_images
 
 from workbench.inference import DPVI
+from workbench.inference._plates import takes_num_records
 from workbench.inference.compiling import chunk_of
 from workbench.inference.step import Draws
 from workbench.noise.chacha20 import new_key
@@ -129,6 +130,45 @@ def logistic(expected, steps=10_000):
     return Problem(f"logistic {expected}", model, _mean_field(weights=(x.shape[1],), intercept=()), (x, y), expected, steps)
 
 
+def schools(num_records=5000, expected=100, steps=10_000):
+    """Eight schools with 5000: a latent for each record, and an amortised guide."""
+    random = np.random.default_rng(0)
+    y, spread = random.normal(size=num_records), 1 + random.random(num_records)
+
+    def model(y, spread):
+        mean, log_scale = numpyro.sample("mean", dist.Normal(0, 5)), numpyro.sample("log_scale", dist.Normal(0, 1))
+        with numpyro.plate("records", num_records, subsample_size=len(y)):
+            effect = numpyro.sample("effect", dist.Normal(mean, jnp.exp(log_scale)))
+            numpyro.sample("y", dist.Normal(effect, spread), obs=y)
+
+    def guide(y, spread):
+        _mean_field(mean=(), log_scale=())()
+        with numpyro.plate("records", num_records, subsample_size=len(y)):
+            loc, log_scale = _dense("effect", 2, 2, jnp.stack([y, spread], axis=-1)).T
+            numpyro.sample("effect", dist.Normal(loc, jnp.exp(log_scale)))
+
+    return Problem("schools", model, guide, (y.astype(np.float32), spread.astype(np.float32)), expected, steps)
+
+
+def principal_components(num_records=5000, expected=100, steps=3000):
+    """Probabilistic PCA: five latents for each record of twenty numbers."""
+    x = np.random.default_rng(0).normal(size=(num_records, 20)).astype(np.float32)
+
+    def model(x):
+        loadings = numpyro.sample("loadings", dist.Normal(0, 1).expand([5, 20]).to_event(2))
+        with numpyro.plate("records", num_records, subsample_size=len(x)):
+            code = numpyro.sample("code", dist.Normal(0, 1).expand([5]).to_event(1))
+            numpyro.sample("x", dist.Normal(code @ loadings, 1).to_event(1), obs=x)
+
+    def guide(x):
+        _mean_field(loadings=(5, 20))()
+        with numpyro.plate("records", num_records, subsample_size=len(x)):
+            scale = jnp.exp(_dense("scale", 20, 5, x))
+            numpyro.sample("code", dist.Normal(_dense("mean", 20, 5, x), scale).to_event(1))
+
+    return Problem("principal components", model, guide, (x,), expected, steps)
+
+
 # --- contenders ------------------------------------------------------------------------------------------------------------
 
 
@@ -176,13 +216,14 @@ def non_private(problem):
     svi = SVI(problem.model, problem.guide, Adam(1e-3), Trace_ELBO())
     minibatches = _fixed_minibatches(problem)
     first = tuple(array[minibatches[0]] for array in problem.on_device)
-    state = svi.init(jax.random.key(1), *first, num_records=problem.num_records)
+    constants = {"num_records": problem.num_records} if takes_num_records(problem.model) else {}
+    state = svi.init(jax.random.key(1), *first, **constants)
 
     @jax.jit
     def run(state, records, minibatches):
         def body(state, indices):
             chosen = tuple(array[indices] for array in records)
-            return svi.update(state, *chosen, num_records=problem.num_records)[0], None
+            return svi.update(state, *chosen, **constants)[0], None
 
         return lax.scan(body, state, minibatches)[0]
 

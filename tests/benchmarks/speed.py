@@ -1,6 +1,6 @@
 """Speed of private training, as ratios within one run: workbench, numpyro's non-private SVI, and d3p in its own environment.
 
-    python speed.py [vae] [hierarchical] [logistic] [strategies] [sizes] [lanes] [--no-peers] [--turns K]
+    python speed.py [vae] [hierarchical] [logistic] [local] [strategies] [sizes] [lanes] [--no-peers] [--turns K]
 
 Contenders take turns in alternating order; a figure is the median over turns, a ratio the median of the ratios within turns.
 d3p runs in a process of its own between two halves of the turns, and its ratio is to the workbench's median. Figures are
@@ -11,7 +11,17 @@ import argparse
 import statistics
 
 import jax
-from contenders import clipped, hierarchical, logistic, non_private, private, trainer, vae
+from contenders import (
+    clipped,
+    hierarchical,
+    logistic,
+    non_private,
+    principal_components,
+    private,
+    schools,
+    trainer,
+    vae,
+)
 from turns import a_step, answer_of, here, ratio, seconds, turns_of
 
 from workbench.inference.batched import BatchedProgram, stacked, starting_states
@@ -70,6 +80,12 @@ def run_logistic(turns, peers):
         compare(problem, contenders, turns, {"d3p": ["logistic", "--batch", str(expected)]} if peers else {})
 
 
+def run_local(turns, peers):
+    """c. Models with latents of each record."""
+    for problem in (schools(), principal_components()):
+        compare(problem, {"SVI": non_private(problem), "private": private(problem)}, turns, {})
+
+
 def run_strategies(turns, peers):
     """d. The strategies of clipping on the VAE, without noise."""
     problem = vae(num_images=10_000, steps=2)
@@ -115,6 +131,7 @@ SECTIONS = {
     "vae": run_vae,
     "hierarchical": run_hierarchical,
     "logistic": run_logistic,
+    "local": run_local,
     "strategies": run_strategies,
     "sizes": run_sizes,
     "lanes": run_lanes,
