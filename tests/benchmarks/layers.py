@@ -1,6 +1,7 @@
 """Speed and memory of private steps of neural networks, as ratios to non-private ones, beside Opacus and jax_privacy.
 
     python layers.py [networks ...] [--tables steps ablation minibatches] [--turns K] [--no-peers] [--batch B]
+    python layers.py --foreign [networks ...] [--turns K] [--batch B]
 
 "steps": contenders take turns in alternating order; a figure is the median over turns, a ratio the median of the ratios to
 the non-private step within turns. A strategy that takes seconds a step has one turn. Bytes are what a compiled step holds at
@@ -14,12 +15,16 @@ timed on a few records and scaled to the minibatch, for its cost is in the calls
 
 "minibatches": their table 3, the largest minibatch whose step stays within 2 GiB, found to two in a hundred.
 
+"foreign": clipped sums of networks as flax, equinox and papers write them, whose kernels are made of others before a record
+meets them (``foreign.py``), as ratios to the gradient of the mean loss, in CPU seconds.
+
 Times are of this machine; only the ratios mean something elsewhere.
 """
 
 import argparse
 import functools
 import statistics
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -226,6 +231,40 @@ def largest_minibatch(network, program, limit=MEMORY):
     return fits
 
 
+def run_foreign(names, batch, turns):
+    """Print the ratio of clipped sums to plain gradients, and that of their compilations, of networks of other libraries."""
+    from foreign import FOREIGN
+
+    for name in names or FOREIGN:
+        params, loss, records = FOREIGN[name]()
+        arguments = params, tuple(map(jnp.asarray, records(batch)))
+        compiled = {"plain": jax.jit(jax.grad(functools.partial(_mean_loss, loss)))}
+        compiled["clipped"] = jax.jit(lambda params, records, loss=loss: _clipped_sum(loss, params, records))
+        first = {kind: _cpu_seconds(program, arguments, 1) for kind, program in compiled.items()}
+        counts = {kind: max(1, round(0.1 / _cpu_seconds(program, arguments, 1))) for kind, program in compiled.items()}
+        times = {kind: [] for kind in compiled}
+        for turn in range(turns):
+            for kind in list(compiled)[:: 1 if turn % 2 else -1]:
+                times[kind].append(_cpu_seconds(compiled[kind], arguments, counts[kind]))
+        line = f"{a_step(statistics.median(times['plain']))}   {ratio(times['clipped'], times['plain']):7.2f} x plain"
+        print(f"  {name:28} {line}   compiled in {first['clipped'] / first['plain']:.1f} x", flush=True)
+
+
+def _mean_loss(loss, params, records):
+    return jax.vmap(loss, in_axes=(None, 0))(params, records).mean()
+
+
+def _clipped_sum(loss, params, records):
+    return clipped_sum(loss, params, records, jnp.ones(len(records[1]), bool), 1.0)[0]
+
+
+def _cpu_seconds(program, arguments, count):
+    began = time.process_time()
+    for _ in range(count):
+        jax.block_until_ready(program(*arguments))
+    return (time.process_time() - began) / count
+
+
 TABLES = {"steps": run_steps, "ablation": run_ablation, "minibatches": run_minibatches}
 
 
@@ -237,8 +276,12 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--no-peers", action="store_true", help="without Opacus and jax_privacy, which are installed once")
     parser.add_argument("--batch", type=int, help="size of the minibatch; 128 by default")
+    parser.add_argument("--foreign", nargs="*", metavar="NETWORK", help="networks of other libraries only; all by default")
     arguments = parser.parse_args()
     print(here())
+    if arguments.foreign is not None:
+        run_foreign(arguments.foreign, arguments.batch or 128, arguments.turns)
+        return
     for name in arguments.networks or NETWORKS:
         network = NETWORKS[name]
         for table in arguments.tables:

@@ -194,6 +194,86 @@ def test_a_norm_from_products_of_many_terms_is_not_too_small():
     assert np.all(np.asarray(jax.jit(norms)(jnp.zeros((width, 512)), a, g), np.float64) * (1 + 4e-6) >= true)
 
 
+# --- kernels made of leaves ---------------------------------------------------------------------------------------------
+
+HALF_MASK = np.arange(24.0).reshape(6, 4) % 3
+
+
+def normalised(u):
+    return u["s"] * u["w"] / jnp.sqrt(jnp.sum(u["w"] * u["w"], axis=0))
+
+
+# a kernel, 6 x 4, and the sizes of the leaves that it is made of
+PREPARED = {
+    "mask": (lambda u: u["w"] * HALF_MASK, {"w": (6, 4)}),
+    "wide scale": (lambda u: jnp.exp(30 * u["w"]), {"w": (6, 4)}),
+    "weight normalisation": (normalised, {"w": (6, 4), "s": (4,)}),
+    "a sum of products": (
+        lambda u: u["k"] + u["v"] @ u["w"] - (u["w"].T @ u["v"].T).T, {"k": (6, 4), "v": (6, 6), "w": (6, 4)}
+    ),
+    "difference of a leaf with itself": (lambda u: u["w"] * 1.1 - u["w"] * HALF_MASK, {"w": (6, 4)}),
+    "joined, half precision": (
+        lambda u: jnp.concatenate([u["v"], u["w"]], 1).astype(jnp.bfloat16).astype(jnp.float32), {"v": (6, 1), "w": (6, 3)}
+    ),
+    "one code": (lambda u: (u["z"] @ jnp.tanh(u["w"])).reshape(6, 4), {"z": (3,), "w": (3, 24)}),
+    "codes": (lambda u: (u["z"] @ u["w"]).reshape(6, 4), {"z": (2, 3), "w": (3, 12)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", some_of(list(PREPARED), 4))
+@pytest.mark.parametrize("places", [1, 2, pytest.param(6, marks=pytest.mark.thorough)])
+def test_a_kernel_made_of_leaves_keeps_the_clipping_norm(name, places):
+    """Records whose places cancel, and records along the leaf itself, of which normalisation takes everything away."""
+    prepare, shapes = PREPARED[name]
+    random = np.random.default_rng(places)
+    u = {leaf: jnp.asarray(random.normal(size=shape), jnp.float32) for leaf, shape in shapes.items()}
+
+    def loss(u, record):
+        a, g = record
+        return jnp.sum((a @ prepare(u)) * g)
+
+    if places > 1:
+        planted = [planted_places(random, 9, places, 6, 4, 1e9, remainder) for remainder in (0, 1e-6, 1e-3)]
+    else:
+        planted = []
+        for size, other in ((1e-15, 1e-4), (1e-10, 1e15), (1.0, 1.0), (1e9, 1e9), (1e-38, 3e38)):
+            a, g = (0.05 * random.normal(size=(9, 1, width)).astype(np.float32) for width in (6, 4))
+            a[-1, 0] = size * np.resize(np.asarray(next(iter(u.values())), np.float64).T, 6)
+            g[-1, 0] = other * np.eye(4)[0]
+            planted.append((a.astype(np.float32), g.astype(np.float32)))
+    for clipping in CLIPPINGS:
+        total = compiled_total(loss, u, "bookkeeping", clipping)
+        for each in planted:
+            assert_keeps_clip(total, each, 8, f"{name} {clipping}")
+    rules = {row.rule for row in clipped_sum(loss, u, planted[0], np.ones(9, bool), C, explain=True).rows}
+    assert "materialised" not in rules
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1.0, 1e12, 1e30])
+def test_the_norm_of_a_scaled_gradient_is_not_too_small(size):
+    """Scales, inputs and gradients of all magnitudes, whose squares overflow or are flushed to zero."""
+    random = np.random.default_rng(0)
+    shape, records = (40, 24), 32
+    scale = (size * 10.0 ** random.uniform(-4, 0, shape) * (random.random(shape) < 0.3)).astype(np.float32)
+    lengths = 10.0 ** random.uniform(-8, 8, (records, 1, 1))
+    a = (random.normal(size=(records, 1, 40)) * lengths).astype(np.float32)
+    g = (random.normal(size=(records, 1, 24)) / lengths / size).astype(np.float32)
+
+    def loss(u, record):
+        a, g = record
+        return jnp.sum((a @ (u * scale)) * g)
+
+    def norms(a, g):
+        return clipped_sum(loss, jnp.zeros(shape), (a, g), np.ones(records, bool), C, "bookkeeping")[1]
+
+    product = np.einsum("mtp,mtd->mpd", a.astype(np.float64), g.astype(np.float64)) * scale.astype(np.float64)
+    true = np.sqrt(np.sum(product**2, axis=(1, 2)))
+    found = np.asarray(jax.jit(norms)(a, g), np.float64)
+    assert np.all(found * (1 + 4e-6) >= true)
+    if size == 1:  # at other magnitudes squares overflow, or what may have been flushed to zero is added
+        np.testing.assert_allclose(found, true, rtol=1e-5)
+
+
 # --- half precision ---------------------------------------------------------------------------------------------------
 
 

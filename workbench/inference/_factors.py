@@ -10,16 +10,25 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["PRECISION", "joined", "single", "squared_norm", "squares_of", "weighted", "weighted_product", "without"]
+__all__ = [
+    "PRECISION",
+    "Factors",
+    "formed",
+    "single",
+    "squared_norm",
+    "squares_of",
+    "weighted",
+    "weighted_product",
+    "without",
+]
 
 Array = jax.Array
-Factors = tuple[Array, Array]  # a: float[M, S, T, p] or numbers of rows int[M, S, T]; g: float[M, S, T, d]
 
 # a GPU's default precision (TF32) would let a clipped gradient exceed C by one part in a thousand
 PRECISION = lax.Precision.HIGHEST
@@ -28,6 +37,8 @@ PRECISION = lax.Precision.HIGHEST
 # together: else its terms, each far longer than C, would round off what others add to the sum. It leaves alone what adds up
 # like a random walk of up to 4096 places.
 _CANCELS = 64
+
+MOST_SCALED = 4  # places; each two of them take a matrix product
 
 _ROWS_A_MENTION = 100  # up to here a table with a place for each row is quicker than sorting the mentions
 _FEW_ROWS = 64  # up to here a one-hot matrix product sums rows faster than a scatter
@@ -47,11 +58,52 @@ def single(array: Array) -> Array:
     return array.astype(jnp.promote_types(array.dtype, jnp.float32))
 
 
-def joined(blocks: Sequence[Factors]) -> Factors:
-    """a and g of all linear uses of a group, places after one another."""
+class Factors(NamedTuple):
+    """What each record's gradient is made of: (a^T g) * scale, for S matrices and T places.
+
+    :param a: float[M, S, T, p], or numbers of rows int[M, S, T]. :param g: float[M, S, T, d].
+    :param scale: float[S, p, d], the same for all records; None where it is one everywhere, and for rows.
+    """
+
+    a: Array
+    g: Array
+    scale: Array | None = None
+
+    def turned(self) -> Factors:
+        """Those of the transposed matrices."""
+        return Factors(self.g, self.a, None if self.scale is None else jnp.swapaxes(self.scale, 1, 2))
+
+    def scaled_by(self, scale: Array) -> Factors:
+        """With each entry scaled. :param scale: float[S, p, d]."""
+        return self._replace(scale=scale if self.scale is None else scale * self.scale)
+
+    def times_rows(self, scale: Array) -> Factors:
+        """The same where rows are looked up."""
+        rows = jnp.clip(self.a, 0, scale.shape[1] - 1)
+        return self._replace(g=self.g * scale[jnp.arange(len(scale))[:, None], rows])
+
+    def formed(self) -> Array:
+        """Each record's gradient, float[M, S, p, d]."""
+        product = jnp.einsum("mstp,mstd->mspd", self.a, self.g, precision=PRECISION)
+        return product if self.scale is None else product * self.scale
+
+    def without(self, left_out: Array) -> Factors:
+        """As ``without``."""
+        return self._replace(a=without(self.a, left_out), g=without(self.g, left_out))
+
+
+def formed(blocks: Sequence[Factors]) -> Array:
+    """Each record's gradient from all linear uses of a group, float[M, S, p, d]."""
+    plain = [block for block in blocks if block.scale is None]
+    parts = [block.formed() for block in blocks if block.scale is not None]
+    return functools.reduce(jnp.add, [_joined(plain).formed(), *parts] if plain else parts)
+
+
+def _joined(blocks: Sequence[Factors]) -> Factors:
+    """a and g of linear uses without scales, places after one another."""
     if len(blocks) == 1:
         return blocks[0]
-    return jnp.concatenate([a for a, _ in blocks], axis=2), jnp.concatenate([g for _, g in blocks], axis=2)
+    return Factors(jnp.concatenate([block.a for block in blocks], 2), jnp.concatenate([block.g for block in blocks], 2))
 
 
 # --- norms ------------------------------------------------------------------------------------------------------------
@@ -79,23 +131,73 @@ def squared_norm(blocks: Sequence[Factors], p: int, d: int, *, by_rows: bool) ->
 
     :param by_rows: sum what a record adds to each row that it looks up, instead of products between its places.
     """
-    if all(not _is_rows(a) for a, _ in blocks):
-        blocks = [joined(blocks)]
-    lengths = [_length(g) if _is_rows(a) else _length(a) * _length(g) for a, g in blocks]
+    if any(block.scale is not None for block in blocks):
+        return _squared_norm_of_scaled(blocks, p, d)
+    if all(not _is_rows(block.a) for block in blocks):
+        blocks = [_joined(blocks)]
+    lengths = [_length(g) if _is_rows(a) else _length(a) * _length(g) for a, g, _ in blocks]
     if len(blocks) == 1 and lengths[0].shape[2] == 1:
         return jnp.sum(jnp.square(lengths[0]), axis=(1, 2))
     if by_rows:
-        return _squared_norm_of_rows(*blocks[0], p)
+        return _squared_norm_of_rows(blocks[0].a, blocks[0].g, p)
     square: Any = 0.0
-    for first, (a, g) in enumerate(blocks):
-        for second, (b, h) in enumerate(blocks[: first + 1]):
+    for first, (a, g, _) in enumerate(blocks):
+        for second, (b, h, _) in enumerate(blocks[: first + 1]):
             crossing = jnp.sum(_overlap(a, b) * jnp.einsum("mstd,msud->mstu", g, h, precision=PRECISION), axis=(1, 2, 3))
             square = square + (crossing if first == second else 2 * crossing)
-    whole = jnp.concatenate(lengths, axis=2)
-    longest = jnp.sum(jnp.square(jnp.sum(whole, axis=2)), axis=1)
+    return _not_too_small(square, jnp.concatenate(lengths, axis=2), p, d)
+
+
+def _not_too_small(square: Array, lengths: Array, p: int, d: int) -> Array:
+    """The squared norm with what rounding may have taken from it. :param lengths: of what each place adds, [M, S, T]."""
+    longest = jnp.sum(jnp.square(jnp.sum(lengths, axis=2)), axis=1)
     # products of p and d terms, added up in the order of the machine: 1.9 eps sqrt(p + d + T) was the most in search of more
-    slack = 4 * jnp.finfo(whole.dtype).eps * math.sqrt(p + d + whole.shape[2]) * longest
+    slack = 4 * jnp.finfo(lengths.dtype).eps * math.sqrt(p + d + lengths.shape[2]) * longest
     return jnp.maximum(jnp.maximum(square, 0) + slack, longest / _CANCELS**2)
+
+
+class _Place(NamedTuple):
+    """One place, (a^T g) * scale times ``size``: nothing is longer than one. a: [M, S, p]; g: [M, S, d]; size: [M, S]."""
+
+    a: Array
+    g: Array
+    scale: Array | None
+    size: Array
+
+
+def _squared_norm_of_scaled(blocks: Sequence[Factors], p: int, d: int) -> Array:
+    """sum over entries of (sum_t a_t g_t scale_t)^2, by a matrix product for each two places."""
+    places = [_place(block.a[:, :, t], block.g[:, :, t], block.scale) for block in blocks for t in range(block.a.shape[2])]
+    square, lengths = jnp.zeros(()), []
+    for first, one in enumerate(places):
+        for other in places[:first]:
+            square = square + 2 * jnp.sum(_crossing(one, other) * one.size * other.size, axis=1)
+        # products that are flushed to zero add up to less than this
+        flushed = 4 * p * d * float(jnp.finfo(one.g.dtype).tiny)
+        own = (_crossing(one, one) + flushed) * (1 + 4 * jnp.finfo(one.g.dtype).eps * math.sqrt(p + d))
+        lengths.append(jnp.sqrt(own) * one.size)
+        square = square + jnp.sum(jnp.square(lengths[-1]), axis=1)
+    return square if len(places) == 1 else _not_too_small(square, jnp.stack(lengths, axis=2), p, d)
+
+
+def _place(a: Array, g: Array, scale: Array | None) -> _Place:
+    left, right = _length(a), _length(g)
+    largest = jnp.ones(()) if scale is None else jnp.max(jnp.abs(scale))
+    a, g = (array / jnp.where(length > 0, length, 1)[..., None] for array, length in ((a, left), (g, right)))
+    scale = None if scale is None else scale / jnp.where(largest == 0, 1, largest)
+    shortest, longest = jnp.minimum(left, right), jnp.maximum(left, right)
+    # the smallest times the largest of three numbers first: another order may be flushed to zero
+    between = jnp.maximum(shortest, jnp.minimum(longest, largest))
+    return _Place(a, g, scale, jnp.minimum(shortest, largest) * jnp.maximum(longest, largest) * between)
+
+
+def _crossing(one: _Place, other: _Place) -> Array:
+    """Product of what two places add, [M, S]."""
+    a, g = one.a * other.a, one.g * other.g
+    scales = [place.scale for place in (one, other) if place.scale is not None]
+    if not scales:
+        return jnp.sum(a, axis=-1) * jnp.sum(g, axis=-1)
+    return jnp.sum(jnp.einsum("msp,spd->msd", a, functools.reduce(jnp.multiply, scales), precision=PRECISION) * g, axis=-1)
 
 
 def _overlap(a: Array, b: Array) -> Array:
@@ -152,12 +254,15 @@ def weighted(gradients: Array, weights: Array) -> Array:
 
 
 def weighted_product(blocks: Sequence[Factors], weights: Array, p: int) -> Array:
-    """sum_i weights_i a_i^T g_i, float[S, p, d]."""
-    weighted = [(a, g * weights[:, None, None, None].astype(g.dtype)) for a, g in blocks]
-    parts = [_sum_of_rows(a, g, p) for a, g in weighted if _is_rows(a)]
-    products = [pair for pair in weighted if not _is_rows(pair[0])]
-    if products:
-        parts.append(_sum_of_products(*joined(products)))
+    """sum_i weights_i a_i^T g_i * scale, float[S, p, d]."""
+    blocks = [block._replace(g=block.g * weights[:, None, None, None].astype(block.g.dtype)) for block in blocks]
+    parts = [_sum_of_rows(block.a, block.g, p) for block in blocks if _is_rows(block.a)]
+    plain = [block for block in blocks if block.scale is None and not _is_rows(block.a)]
+    if plain:
+        parts.append(_sum_of_products(*_joined(plain)[:2]))
+    for a, g, scale in blocks:
+        if scale is not None:  # where it is not finite no record counts, and zero times infinity is not zero
+            parts.append(_sum_of_products(a, g) * jnp.where(jnp.isfinite(scale), scale, 0))
     return functools.reduce(jnp.add, parts)
 
 

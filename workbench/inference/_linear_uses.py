@@ -1,11 +1,11 @@
-"""Where leaves enter a jaxpr, and what a record's gradient is made of there.
+"""Operations that are linear in a leaf, and what a record's gradient is made of there.
 
-A linear use is one operation that is linear in a leaf: a matrix product, a convolution or a look-up of rows, maybe in the
-body of lax.scan. Seen from it the leaf is an array of S matrices, p x d, and record i's gradient for each of them is
-a_i^T g_i: a_i is the other operand with T rows, one for each place where the record meets the matrix, and g_i the gradient
-of the loss at the operation's output. A convolution's rows are the patches that its kernel sees, a look-up's the numbers of
-its rows. Steps of a scan that all use one leaf are places; steps that each take their own part of a stacked leaf are among
-the S.
+A linear use is one operation that is linear in a leaf, or in what is made of it (``_preparation``): a matrix product, a
+convolution or a look-up of rows, maybe in the body of lax.scan. Seen from it the leaf is an array of S matrices, p x d, and
+record i's gradient for each of them is a_i^T g_i: a_i is the other operand with T rows, one for each place where the record
+meets the matrix, and g_i the gradient of the loss at the operation's output. A convolution's rows are the patches that its
+kernel sees, a look-up's the numbers of its rows. Steps of a scan that all use one leaf are places; steps that each take
+their own part of a stacked leaf are among the S.
 """
 
 from __future__ import annotations
@@ -18,62 +18,74 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p, dynamic_slice_p, gather_p, scan_p
 
-from workbench.inference._jaxprs import Environment, aval, evaluate, scan_again, scan_counts
+from workbench.inference._factors import Factors, single
+from workbench.inference._jaxprs import Environment, aval, evaluate, scan_again
+from workbench.inference._preparation import Frame, Leaves, back_to_leaf
+from workbench.inference._uses import Use
 
-__all__ = ["LinearUse", "Use", "entries", "factors", "linear_use_of", "run", "uses_of"]
+__all__ = ["LinearUse", "linear_use_of", "run"]
 
 Array = jax.Array
 
-_VIEWS = {"reshape", "transpose", "squeeze", "broadcast_in_dim", "expand_dims", "copy", "convert_element_type"}
-_PARTS = {"slice", "split"}  # views of some of the entries
 # Of this many entries a kernel's patches are read in one pass; XLA is slow at choosing among more operands (an 8 x 8 kernel
 # took three times as long), and reading them axis by axis costs memory.
 _ENTRIES_AT_ONCE = 9
-_STACKED = None  # in a list of steps: from here on, each turn of a scan sees its own part
-
-
-class Use(NamedTuple):
-    """One place where a leaf enters.
-
-    :param path: places of the scans around it, outermost first, and of the equation itself.
-    :param equation: None where the leaf is a result. :param side: which operand the leaf is.
-    :param steps: (view, number of its result) from leaf to operand, with None where a scan is entered that takes it apart.
-    :param lengths: of the scans. :param stacked: which of the scans take the leaf apart.
-    :param problem: why book-keeping cannot follow it; "" where it can.
-    """
-
-    path: tuple[int, ...]
-    equation: JaxprEqn | None
-    side: int
-    steps: tuple[Any, ...]
-    lengths: tuple[int, ...]
-    stacked: tuple[bool, ...]
-    problem: str = ""
 
 
 class LinearUse(NamedTuple):
-    """A use that is linear in the leaf. :param kind: "product", "convolution" or "rows".
+    """A use that is linear in what is made of the leaf.
 
-    :param shape: (S, T, p, d) as above; p is the number of rows of the table where rows are looked up.
+    :param frame: the leaf as the matrices that a record meets; without preparations those of the operation.
     """
 
     use: Use
+    operation: _Operation
+    frame: Frame
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(S, T, p, d) as above; p is the number of rows of the table where rows are looked up."""
+        return self.frame.shape
+
+    def factors(self, met: Array, cotangent: Array, leaves: Leaves) -> Factors:
+        """a (float[M, S, T, p], or numbers of rows int[M, S, T]) and g (float[M, S, T, d]), for M records.
+
+        :param met: what the leaf met, :param cotangent: the gradient at the output; first axis M, then one for each scan.
+        """
+        factors = self.operation.factors(self.use, met, cotangent)
+        for stage in self.frame.stages:
+            factors = stage(factors, leaves)
+        return factors
+
+
+class _Operation(NamedTuple):
+    """:param kind: "product", "convolution" or "rows". :param shape: (S, T, p, d)."""
+
     kind: str
     shape: tuple[int, int, int, int]
 
-    def seen(self, leaf: Array) -> Array:
-        """The leaf as the operation's S matrices, [S, p, d]: a linear function, and a permutation of the entries it uses."""
-        equation, stacks = self.use.equation, sum(self.use.stacked)
+    def factors(self, use: Use, met: Array, cotangent: Array) -> Factors:
+        """As ``LinearUse.factors``, of the operand."""
+        axes = range(1, 1 + len(use.lengths))
+        stacks = [axis for axis, apart in zip(axes, use.stacked, strict=True) if apart]
+        turns = [axis for axis, apart in zip(axes, use.stacked, strict=True) if not apart]
+        read = {"product": _product_factors, "convolution": _patches, "rows": _row_numbers}[self.kind]
+        a, g = read(self, use, met, cotangent, stacks, turns)
+        size, (s, t, p, d) = met.shape[0], self.shape
+        g = single(g.reshape(size, s, t, d))
+        return Factors(a.reshape(size, s, t) if self.kind == "rows" else single(a.reshape(size, s, t, p)), g)
+
+    def seen(self, use: Use, leaf: Array) -> Array:
+        """The operand as the operation's S matrices, [S, p, d]: a linear function, and a permutation of its entries."""
+        equation, stacks = use.equation, sum(use.stacked)
         assert equation is not None
-        leaf = _viewed(leaf, self.use.steps)
         order = list(range(leaf.ndim - stacks))
         if self.kind == "product":
-            contracted, batch = _sides(equation, self.use.side)
+            contracted, batch = _sides(equation, use.side)
             order = [*batch, *contracted, *(axis for axis in order if axis not in (*contracted, *batch))]
         elif self.kind == "convolution":
             outputs, inputs, *space = equation.params["dimension_numbers"].rhs_spec
@@ -85,100 +97,23 @@ class LinearUse(NamedTuple):
         return jnp.transpose(leaf, [*range(stacks), *(stacks + axis for axis in order)]).reshape(s, p, d)
 
 
-def _viewed(leaf: Array, steps: Sequence[Any]) -> Array:
-    depth = 0
-    for step in steps:
-        if step is _STACKED:
-            depth += 1
-            continue
-        equation, jaxpr, place = step
-        one = functools.partial(_result, jaxpr, equation, place)
-        for _ in range(depth):
-            one = jax.vmap(one)
-        leaf = one(leaf)
-    return leaf
+def linear_use_of(use: Use, leaves: Leaves) -> LinearUse | str:
+    """``use`` as a linear use, or the reason why it is none. :param leaves: of u, or their shapes and types."""
+    operation = None if use.problem else _operation(use)
+    if operation is not None:
+        frame = Frame(functools.partial(operation.seen, use), operation.shape, operation.kind == "rows")
+        known = back_to_leaf(frame, use.steps, leaves, use.lengths)
+        if known is not None:
+            return LinearUse(use, operation, known)
+    if use.first or use.problem:
+        return use.first or use.problem
+    assert use.equation is not None
+    return f"enters {use.equation.primitive.name}"
 
 
-def _result(jaxpr: Jaxpr, equation: JaxprEqn, place: int, operand: Array) -> Array:
-    return evaluate(jaxpr, equation, [operand])[place]
-
-
-# --- finding them -----------------------------------------------------------------------------------------------------
-
-
-def uses_of(jaxpr: Jaxpr, num_leaves: int) -> list[list[Use]]:
-    """The uses of each of the first ``num_leaves`` arguments of a flat jaxpr, through views and into scans."""
-    found: list[list[Use]] = [[] for _ in range(num_leaves)]
-    _walk(jaxpr, {variable: (number, ()) for number, variable in enumerate(jaxpr.invars[:num_leaves])}, found)
-    return found
-
-
-def _is_view(equation: JaxprEqn) -> bool:
-    """Does the equation only arrange its one operand's entries anew, or take some of them?"""
-    if len(equation.invars) != 1:
-        return False
-    before, after = aval(equation.invars[0]), [aval(variable) for variable in equation.outvars]
-    if any(result.dtype != before.dtype for result in after):
-        return False
-    name = equation.primitive.name
-    return name in _PARTS or (name in _VIEWS and after[0].size == before.size)
-
-
-def _walk(
-    jaxpr: Jaxpr,
-    leaf_of: dict[Var, tuple[int, tuple[Any, ...]]],
-    found: list[list[Use]],
-    path: tuple[int, ...] = (),
-    lengths: tuple[int, ...] = (),
-    stacked_for: dict[int, tuple[bool, ...]] | None = None,
-) -> None:
-    stacked_for = stacked_for or {}
-    for place, equation in enumerate(jaxpr.eqns):
-        known = [leaf_of.get(atom) if isinstance(atom, Var) else None for atom in equation.invars]
-        hits = [(side, *entry) for side, entry in enumerate(known) if entry is not None]
-        if not hits:
-            continue
-        if _is_view(equation):
-            ((_, number, steps),) = hits
-            for result, variable in enumerate(equation.outvars):
-                leaf_of[variable] = (number, (*steps, (equation, jaxpr, result)))
-            continue
-        here, carried = (*path, place), set()
-        if equation.primitive is scan_p:
-            constants, carries = scan_counts(equation)
-            body = equation.params["jaxpr"].jaxpr
-            inner: dict[Var, tuple[int, tuple[Any, ...]]] = {}
-            inner_stacked: dict[int, set[bool]] = {}
-            carried = {side for side, *_ in hits if constants <= side < constants + carries}
-            for side, number, steps in hits:
-                if side not in carried:
-                    is_stacked = side >= constants
-                    inner[body.invars[side]] = (number, (*steps, _STACKED) if is_stacked else steps)
-                    inner_stacked.setdefault(number, set()).add(is_stacked)
-            if all(len(ways) == 1 for ways in inner_stacked.values()):
-                ways = {number: (*stacked_for.get(number, ()), *way) for number, way in inner_stacked.items()}
-                _walk(body, inner, found, here, (*lengths, equation.params["length"]), ways)
-                hits = [hit for hit in hits if hit[0] in carried]
-        for side, number, steps in hits:
-            others = [entry for position, entry in enumerate(known) if position != side and entry is not None]
-            problem = (
-                "" if equation.primitive is not scan_p else "is what scan carries" if side in carried else "enters scan"
-            )
-            if not problem and others:
-                problem = "meets another leaf" if any(other[0] != number for other in others) else "meets itself"
-            found[number].append(Use(here, equation, side, steps, lengths, stacked_for.get(number, ()), problem))
-    for atom in jaxpr.outvars:
-        if isinstance(atom, Var) and atom in leaf_of:
-            number, steps = leaf_of[atom]
-            problem = "leaves scan as it is" if path else "is the loss itself"
-            found[number].append(Use(path, None, 0, steps, lengths, stacked_for.get(number, ()), problem))
-
-
-def linear_use_of(use: Use) -> LinearUse | str:
-    """``use`` as a linear use, or the reason why it is none."""
+def _operation(use: Use) -> _Operation | None:
     equation = use.equation
-    if use.problem or equation is None:
-        return use.problem
+    assert equation is not None
     turns = math.prod(length for length, apart in zip(use.lengths, use.stacked, strict=True) if not apart)
     stacks = math.prod(length for length, apart in zip(use.lengths, use.stacked, strict=True) if apart)
     leaf = aval(equation.invars[use.side])
@@ -186,17 +121,17 @@ def linear_use_of(use: Use) -> LinearUse | str:
         (contracted, batch), other = _sides(equation, use.side), aval(equation.invars[1 - use.side])
         p, s = (math.prod(leaf.shape[axis] for axis in axes) for axes in (contracted, batch))
         if p * s:
-            return LinearUse(use, "product", (stacks * s, turns * (other.size // (p * s)), p, leaf.size // (p * s)))
+            return _Operation("product", (stacks * s, turns * (other.size // (p * s)), p, leaf.size // (p * s)))
     if equation.primitive is conv_general_dilated_p and use.side == 1 and equation.params["batch_group_count"] == 1:
         spec, groups = equation.params["dimension_numbers"].rhs_spec, equation.params["feature_group_count"]
         outputs, result = leaf.shape[spec[0]], aval(equation.outvars[0])
         if leaf.size:
             shape = (stacks * groups, turns * (result.size // outputs), leaf.size // outputs, outputs // groups)
-            return LinearUse(use, "convolution", shape)
+            return _Operation("convolution", shape)
     if _looks_up_rows(equation, use.side):
         d = math.prod(leaf.shape[1:])
-        return LinearUse(use, "rows", (stacks, turns * (aval(equation.outvars[0]).size // max(d, 1)), leaf.shape[0], d))
-    return f"enters {equation.primitive.name}"
+        return _Operation("rows", (stacks, turns * (aval(equation.outvars[0]).size // max(d, 1)), leaf.shape[0], d))
+    return None
 
 
 def _sides(equation: JaxprEqn, side: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -206,6 +141,7 @@ def _sides(equation: JaxprEqn, side: int) -> tuple[Sequence[int], Sequence[int]]
 
 
 def _looks_up_rows(equation: JaxprEqn, side: int) -> bool:
+    """Does the equation look up whole rows of its operand, whose number is one of the indices?"""
     leaf = aval(equation.invars[side])
     if side != 0 or leaf.ndim < 1:
         return False
@@ -215,13 +151,11 @@ def _looks_up_rows(equation: JaxprEqn, side: int) -> bool:
     if equation.primitive is not gather_p:
         return False
     numbers = equation.params["dimension_numbers"]
-    batch = aval(equation.invars[1]).ndim - 1
     return (
         tuple(equation.params["slice_sizes"]) == row
-        and tuple(numbers.collapsed_slice_dims) == (0,)
-        and tuple(numbers.start_index_map) == (0,)
+        and tuple(numbers.collapsed_slice_dims) in ((0,), ())
+        and 0 in numbers.start_index_map
         and not numbers.operand_batching_dims
-        and tuple(numbers.offset_dims) == tuple(range(batch, batch + leaf.ndim - 1))
     )
 
 
@@ -261,25 +195,10 @@ def run(
 # --- what a record's gradient is made of --------------------------------------------------------------------------------
 
 
-def factors(linear_use: LinearUse, met: Array, cotangent: Array) -> tuple[Array, Array]:
-    """a (float[M, S, T, p], or numbers of rows int[M, S, T]) and g (float[M, S, T, d]) of a linear use, for M records.
-
-    :param met: what the leaf met, :param cotangent: the gradient at the output; first axis M, then one for each scan.
-    """
-    use = linear_use.use
-    axes = range(1, 1 + len(use.lengths))
-    stacks = [axis for axis, apart in zip(axes, use.stacked, strict=True) if apart]
-    turns = [axis for axis, apart in zip(axes, use.stacked, strict=True) if not apart]
-    read = {"product": _product_factors, "convolution": _patches, "rows": _row_numbers}[linear_use.kind]
-    a, g = read(linear_use, met, cotangent, stacks, turns)
-    size, (s, t, p, d) = met.shape[0], linear_use.shape
-    return a.reshape(size, s, t, p) if linear_use.kind != "rows" else a.reshape(size, s, t), g.reshape(size, s, t, d)
-
-
 def _product_factors(
-    linear_use: LinearUse, met: Array, cotangent: Array, stacks: list[int], turns: list[int]
+    operation: _Operation, use: Use, met: Array, cotangent: Array, stacks: list[int], turns: list[int]
 ) -> tuple[Array, Array]:
-    equation, side, depth = linear_use.use.equation, linear_use.use.side, 1 + len(linear_use.use.lengths)
+    equation, side, depth = use.equation, use.side, 1 + len(use.lengths)
     assert equation is not None
     contracted, batch = _sides(equation, 1 - side)
     other, leaf = aval(equation.invars[1 - side]), aval(equation.invars[side])
@@ -300,10 +219,10 @@ def _later(depth: int, axes: Sequence[int]) -> list[int]:
 
 
 def _patches(
-    linear_use: LinearUse, met: Array, cotangent: Array, stacks: list[int], turns: list[int]
+    operation: _Operation, use: Use, met: Array, cotangent: Array, stacks: list[int], turns: list[int]
 ) -> tuple[Array, Array]:
     """The patches of the images that the kernel sees, [..., places, kernel's entries of space, inputs], and g."""
-    equation, depth = linear_use.use.equation, 1 + len(linear_use.use.lengths)
+    equation, depth = use.equation, 1 + len(use.lengths)
     assert equation is not None
     params = equation.params
     numbers, groups = params["dimension_numbers"], params["feature_group_count"]
@@ -336,24 +255,27 @@ def _patches(
 
 
 def _row_numbers(
-    linear_use: LinearUse, met: Array, cotangent: Array, stacks: list[int], turns: list[int]
+    operation: _Operation, use: Use, met: Array, cotangent: Array, stacks: list[int], turns: list[int]
 ) -> tuple[Array, Array]:
     """The numbers of the rows, [..., places], and g, which is zero where a number is that of no row."""
-    equation = linear_use.use.equation
+    equation, depth = use.equation, 1 + len(use.lengths)
     assert equation is not None
-    _, _, p, d = linear_use.shape
+    _, _, p, d = operation.shape
     order = [0, *stacks, *turns]
-    g = jnp.transpose(cotangent, [*order, *range(len(order), cotangent.ndim)])
-    rows = jnp.transpose(met, [*order, *range(len(order), met.ndim)])
-    g = g.reshape(met.shape[0], -1, d)
-    rows = rows.reshape(met.shape[0], -1)
-    if equation.primitive is dynamic_slice_p or equation.params["mode"] == lax.GatherScatterMode.CLIP:
-        rows = jnp.clip(rows.astype(jnp.int32), 0, p - 1)
-    inside = (rows >= 0) & (rows < p)
+    if equation.primitive is dynamic_slice_p:
+        rows = jnp.transpose(met, order).reshape(met.shape[0], -1)
+        clips, within, axes = True, jnp.ones((), bool), [*range(cotangent.ndim - depth)]
+    else:
+        numbers = equation.params["dimension_numbers"]
+        clips = equation.params["mode"] == lax.GatherScatterMode.CLIP
+        met = jnp.transpose(met, [*order, *range(depth, met.ndim)]).reshape(met.shape[0], -1, len(numbers.start_index_map))
+        rows = met[..., numbers.start_index_map.index(0)]
+        # rows are whole, so that along other axes all but the first number reach beyond the end
+        within = jnp.all((met == 0) | (jnp.array(numbers.start_index_map) == 0), axis=-1)
+        batch = [axis for axis in range(cotangent.ndim - depth) if axis not in numbers.offset_dims]
+        axes = [*batch, *numbers.offset_dims]
+    g = jnp.transpose(cotangent, [*order, *_later(depth, axes)]).reshape(met.shape[0], -1, d)
+    if clips:
+        return jnp.clip(rows.astype(jnp.int32), 0, p - 1), g
+    inside = within & (rows >= 0) & (rows < p)
     return rows.astype(jnp.int32), jnp.where(inside[..., None], g, 0)
-
-
-def entries(linear_use: LinearUse, shape: tuple[int, ...]) -> np.ndarray:
-    """Which entry of the leaf of ``shape`` each entry of ``linear_use.seen`` is, int[S, p, d]."""
-    with jax.ensure_compile_time_eval():
-        return np.asarray(linear_use.seen(jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)))

@@ -29,8 +29,10 @@ from jax.extend.core import ClosedJaxpr
 
 from workbench import _validate
 from workbench.inference import _factors, _linear_uses
+from workbench.inference._factors import Factors
 from workbench.inference._jaxprs import aval, flat_jaxpr
 from workbench.inference._linear_uses import LinearUse
+from workbench.inference._uses import Preparation, Use, uses_of
 
 __all__ = ["RULES", "Backward", "LeafRule", "Plan", "plan"]
 
@@ -40,13 +42,29 @@ OUTER, GRAM, ROWS, FORMED, MATERIALISED = "outer product", "Gram matrix", "rows"
 RULES = (OUTER, GRAM, ROWS, FORMED, MATERIALISED)
 
 
+# what to write instead, by what stands in the way of a large leaf
+_ADVICE = {
+    "enters custom_jvp_call": "apply a function with its own derivative (jax.nn.softplus, say) to what a record makes of "
+    "the leaf, not to the leaf; or write it with jax.numpy's functions",
+    "enters custom_vjp_call": "apply a function with its own derivative to what a record makes of the leaf, not to the leaf",
+    "enters mul": "scale what the record gives or gets, (x * s) @ W, instead of the leaf by something of the record",
+    "enters cond": "choose between results, jnp.where(flag, x @ V, x @ W), instead of between kernels",
+    "enters while": "write the loop with jax.lax.scan, over a fixed number of turns",
+    "enters scan": "give the scan the leaf either whole or in parts, not both",
+    "is what scan carries": "let the body of the scan close over the leaf instead of carrying it",
+    "share some of its entries": "use all of the leaf, or parts of it that do not overlap, or two leaves",
+}
+_LARGE = 4096  # entries of a leaf for which advice is given
+
+
 class LeafRule(NamedTuple):
     """How book-keeping treats a leaf of u; a row of the table that ``explain=True`` returns.
 
     :param leaf: its path in u. :param shape: its shape. :param rule: one of ``RULES``: "outer product" (one place),
         "Gram matrix" (norms from products between places, never a gradient), "rows" (looked up), "instantiated" (the
         record's gradient as one matrix product), "materialised" (the record's gradient by vmap).
-    :param reason: why. :param bytes: held for it, for one record.
+    :param reason: why. :param bytes: held for it, for one record. :param advice: what to write instead, of a large leaf
+        that is materialised; "" if nothing is known.
     """
 
     leaf: str
@@ -54,6 +72,7 @@ class LeafRule(NamedTuple):
     rule: str
     reason: str
     bytes: int
+    advice: str = ""
 
 
 class _Group(NamedTuple):
@@ -72,16 +91,19 @@ class Backward(NamedTuple):
 
     :param small: leaf number -> float[M, *shape], per-record gradients of materialised leaves.
     :param formed: (leaf number, group) -> float[M, S, p, d], those that were formed from a and g.
-    :param factors: (leaf number, group) -> [(a, g)] of its linear uses, ``_factors.Factors``.
+    :param factors: (leaf number, group) -> factors of its linear uses.
     """
 
     small: dict[int, Array]
     formed: dict[tuple[int, int], Array]
-    factors: dict[tuple[int, int], list[tuple[Array, Array]]]
+    factors: dict[tuple[int, int], list[Factors]]
 
     def without(self, left_out: Array) -> Backward:
         """The same with zeros for the records in ``left_out``, bool[M]: zero times infinity is not zero."""
-        return _factors.without(self, left_out)
+        small, formed = _factors.without((self.small, self.formed), left_out)
+        return Backward(
+            small, formed, {key: [one.without(left_out) for one in found] for key, found in self.factors.items()}
+        )
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -104,12 +126,12 @@ def _grouped(linear_uses: Sequence[LinearUse], shape: tuple[int, ...]) -> list[t
         return [([linear_uses[0]], [False])]
     groups: list[tuple[np.ndarray, list[LinearUse], list[bool]]] = []
     for linear_use in sorted(
-        linear_uses, key=lambda linear_use: linear_use.kind != "rows"
+        linear_uses, key=lambda linear_use: not linear_use.frame.rows
     ):  # a table's rows are its first axis, whatever follows
-        entries = _linear_uses.entries(linear_use, shape)
+        entries = linear_use.frame.numbers(shape)
         for known, members, turned in groups:
             way = next((way for way, seen in enumerate((entries, entries.swapaxes(1, 2))) if _equal(seen, known)), None)
-            if way is not None and not (way and linear_use.kind == "rows"):
+            if way is not None and not (way and linear_use.frame.rows):
                 members.append(linear_use)
                 turned.append(bool(way))
                 break
@@ -135,7 +157,11 @@ def _possible(linear_uses: Sequence[LinearUse]) -> list[str]:
     _, t, p, d = _size(linear_uses)
     if t == 0:
         return [MATERIALISED]
-    looks_up = [linear_use.kind == "rows" for linear_use in linear_uses]
+    looks_up = [linear_use.frame.rows for linear_use in linear_uses]
+    if any(linear_use.frame.scaled for linear_use in linear_uses):
+        if any(looks_up):
+            return [MATERIALISED]
+        return [OUTER if t == 1 else GRAM, FORMED] if t <= _factors.MOST_SCALED else [FORMED]
     if len(linear_uses) == 1 and looks_up[0]:
         return [ROWS, GRAM] if t == 1 or t * (d + 1) <= p * d else [MATERIALISED, ROWS, GRAM]
     if t == 1:
@@ -151,7 +177,7 @@ def _bytes(linear_uses: Sequence[LinearUse], rule: str, width: int) -> int:
     s, t, p, d = _size(linear_uses)
     if rule == FORMED:
         return s * p * d * width
-    rows = sum(linear_use.shape[1] * (1 if linear_use.kind == "rows" else p) for linear_use in linear_uses)
+    rows = sum(linear_use.shape[1] * (1 if linear_use.frame.rows else p) for linear_use in linear_uses)
     return s * (rows + t * d + (2 * t * t if rule == GRAM and t > 1 else 0)) * width
 
 
@@ -159,26 +185,35 @@ def _described(linear_uses: Sequence[LinearUse]) -> str:
     s, t, p, d = _size(linear_uses)
     apart = f"{s} apart, " if s > 1 else ""
     uses = f"{len(linear_uses)} uses, " if len(linear_uses) > 1 else ""
-    if len(linear_uses) == 1 and linear_uses[0].kind == "rows":
-        return f"{apart}{t} of {p} rows"
-    return f"{apart}{uses}{'one place' if t == 1 else f'{t} places'}, {p} x {d}"
+    steps = [step for linear_use in linear_uses for step in linear_use.use.steps if isinstance(step, Preparation)]
+    names = list(dict.fromkeys(step.equation.primitive.name for step in steps))
+    through = f" after {', '.join(names)}" if names else ""
+    if len(linear_uses) == 1 and linear_uses[0].frame.rows:
+        return f"{apart}{t} of {p} rows{through}"
+    return f"{apart}{uses}{'one place' if t == 1 else f'{t} places'}, {p} x {d}{through}"
 
 
-def _rule(uses: Sequence[_linear_uses.Use], leaf: Any, name: str, wanted: str | None) -> tuple[LeafRule, tuple[_Group, ...]]:
+def _rule(
+    uses: Sequence[Use], leaves: Sequence[Any], number: int, name: str, wanted: str | None
+) -> tuple[LeafRule, tuple[_Group, ...]]:
     """The rule for a leaf, and its groups of linear uses where it is tapped.
 
+    :param leaves: shapes and types. :param number: of the leaf.
     :raises ArgumentError: naming ``rules``, if the leaf cannot have the ``wanted`` rule.
     """
+    leaf = leaves[number]
     width = max(leaf.dtype.itemsize, 4)
 
     def materialised(reason: str) -> tuple[LeafRule, tuple[_Group, ...]]:
         if wanted not in (None, MATERIALISED):
             raise _validate.ArgumentError("rules", {name: wanted}, f"the leaf has to be materialised: {reason}.")
-        return LeafRule(name, leaf.shape, MATERIALISED, reason, leaf.size * width), ()
+        advice = next((advice for words, advice in _ADVICE.items() if reason.endswith(words)), "")
+        advice = advice if leaf.size >= _LARGE and leaf.ndim > 1 else ""
+        return LeafRule(name, leaf.shape, MATERIALISED, reason, leaf.size * width, advice), ()
 
     if not uses:
         return materialised("the loss does not depend on it")
-    linear_uses = [_linear_uses.linear_use_of(use) for use in uses]
+    linear_uses = [_linear_uses.linear_use_of(use, leaves) for use in uses]
     problems = [linear_use for linear_use in linear_uses if isinstance(linear_use, str)]
     if problems:
         return materialised(problems[0] if len(uses) == 1 else f"used {len(uses)} times, {problems[0]}")
@@ -237,11 +272,13 @@ class Plan:
         factors, formed = {}, {}
         for number, groups in self.taps.items():
             for place, group in enumerate(groups):
-                found = [_factors_of(linear_use, met, cotangents) for linear_use in group.linear_uses]
-                turned = [pair[::-1] if turn else pair for pair, turn in zip(found, group.turned, strict=True)]
+                found = [
+                    linear_use.factors(met[linear_use.use.path], cotangents[linear_use.use.path], leaves)
+                    for linear_use in group.linear_uses
+                ]
+                turned = [one.turned() if turn else one for one, turn in zip(found, group.turned, strict=True)]
                 if group.rule == FORMED:
-                    a, g = _factors.joined(turned)
-                    formed[number, place] = jnp.einsum("mstp,mstd->mspd", a, g, precision=_factors.PRECISION)
+                    formed[number, place] = _factors.formed(turned)
                 else:
                     factors[number, place] = turned
         return Backward({number: _factors.single(leaf) for number, leaf in gradients.items()}, formed, factors)
@@ -286,7 +323,7 @@ class Plan:
                     p = group.linear_uses[0].shape[2]
                     total = _factors.weighted_product(backward.factors[number, place], own, p)
                 seen = jax.ShapeDtypeStruct(leaf.shape, total.dtype)
-                (part,) = jax.linear_transpose(group.linear_uses[0].seen, seen)(total)
+                (part,) = jax.linear_transpose(group.linear_uses[0].frame.seen, seen)(total)
                 parts.append(part)
             totals.append(functools.reduce(jnp.add, parts))
         return totals
@@ -296,11 +333,6 @@ def _zeros(linear_use: LinearUse) -> Array:
     assert linear_use.use.equation is not None
     output = aval(linear_use.use.equation.outvars[0])
     return jnp.zeros((*linear_use.use.lengths, *output.shape), output.dtype)
-
-
-def _factors_of(linear_use: LinearUse, met: dict, cotangents: dict) -> tuple[Array, Array]:
-    a, g = _linear_uses.factors(linear_use, met[linear_use.use.path], cotangents[linear_use.use.path])
-    return a if linear_use.kind == "rows" else _factors.single(a), _factors.single(g)
 
 
 def plan(loss: Callable[[Any, Any], Array], u: Any, record: Any, rules: Mapping[str, str] | None = None) -> Plan:
@@ -318,10 +350,8 @@ def plan(loss: Callable[[Any, Any], Array], u: Any, record: Any, rules: Mapping[
             raise _validate.unknown_name("rules", name, names)
     leaves = [leaf for _, leaf in named]
     closed = _loss_jaxpr(loss, leaves, treedef, record)
-    uses = _linear_uses.uses_of(closed.jaxpr, len(leaves))
-    found = [
-        _rule(uses[number], aval(closed.jaxpr.invars[number]), name, (rules or {}).get(name))
-        for number, name in enumerate(names)
-    ]
+    uses = uses_of(closed, len(leaves))
+    shapes = [jax.ShapeDtypeStruct(aval(variable).shape, aval(variable).dtype) for variable in closed.jaxpr.invars]
+    found = [_rule(uses[number], shapes, number, name, (rules or {}).get(name)) for number, name in enumerate(names)]
     taps = {number: groups for number, (_, groups) in enumerate(found) if groups}
     return Plan(closed, len(leaves), taps, tuple(rule for rule, _ in found))

@@ -55,12 +55,15 @@ class Explanation:
         return sum(row.bytes for row in self.rows)
 
     def __str__(self) -> str:
-        """The table, with a line on top."""
+        """The table, with a line on top, and below it what could be written instead for large materialised leaves."""
         cells = [("leaf", "shape", "rule", "bytes", "why")]
         cells += [(row.leaf, str(row.shape), row.rule, f"{row.bytes:,}", row.reason) for row in self.rows]
         widths = [max(len(row[column]) for row in cells) for column in range(5)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-        return "\n".join([f"strategy {self.strategy}, minibatch of {self.num_records}, {self.bytes:,} bytes", *lines])
+        advice = [f"{row.leaf}: {row.advice}." for row in self.rows if row.advice]
+        return "\n".join(
+            [f"strategy {self.strategy}, minibatch of {self.num_records}, {self.bytes:,} bytes", *lines, *advice]
+        )
 
 
 def clipped_sum(
@@ -275,7 +278,7 @@ def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, giv
     rows = list(plan.rules)
     if strategy in ("vmap", "loop"):
         leaves = [(row, math.prod(row.shape) * 4) for row in rows]
-        rows = [row._replace(rule="materialised", reason=strategy, bytes=width) for row, width in leaves]
+        rows = [row._replace(rule="materialised", reason=strategy, bytes=width, advice="") for row, width in leaves]
     held = 1 if strategy == "loop" else size
     return Explanation(strategy, size, tuple(row._replace(bytes=row.bytes * held) for row in rows))
 
