@@ -376,7 +376,7 @@ NOT_PREPARED = {
     "an addition from the record": (lambda u, x: score(jnp.tanh(x @ (u["w"] + x[:, None]))), "enters add"),
     "joined with the record": (lambda u, x: score(x @ jnp.concatenate([u["w"], x[:, None]], 1)), "enters concatenate"),
     "a product with the record": (lambda u, x: score(x @ (jnp.outer(x, x) @ jnp.tanh(u["w"]).T)), ""),
-    "rounded": (lambda u, x: score(x @ (jnp.round(u["w"]) * 2)), "enters round"),
+    "rounded": (lambda u, x: score(x @ (jnp.round(u["w"]) * 2 + u["w"])), "used 2 times, enters round"),
     "converted to integers": (lambda u, x: score(x @ (u["w"] * u["w"].astype(int))), "used 2 times, enters"),
     "complex": (lambda u, x: score(jnp.abs(x @ (u["w"] * MASK[:3] * 1j))), "enters"),
     "stopped": (lambda u, x: score(x @ (u["w"] * lax.stop_gradient(u["w"]))), "used 2 times, enters stop_gradient"),

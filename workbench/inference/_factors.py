@@ -82,6 +82,14 @@ class Factors(NamedTuple):
         rows = jnp.clip(self.a, 0, scale.shape[1] - 1)
         return self._replace(g=self.g * scale[jnp.arange(len(scale))[:, None], rows])
 
+    def part(self, matrices: Any, rows: Any, columns: Any) -> Factors:
+        """Those of some of the S, p and d, each given as a slice or as numbers; of rows that are looked up as a slice."""
+        a, g = _along(self.a, 1, matrices), _along(_along(self.g, 1, matrices), 3, columns)
+        if _is_rows(a):
+            return Factors(a - rows.start, jnp.where(((a >= rows.start) & (a < rows.stop))[..., None], g, 0))
+        scale = None if self.scale is None else self.scale[matrices][:, rows][:, :, columns]
+        return Factors(_along(a, 3, rows), g, scale)
+
     def formed(self) -> Array:
         """Each record's gradient, float[M, S, p, d]."""
         product = jnp.einsum("mstp,mstd->mspd", self.a, self.g, precision=PRECISION)
@@ -90,6 +98,13 @@ class Factors(NamedTuple):
     def without(self, left_out: Array) -> Factors:
         """As ``without``."""
         return self._replace(a=without(self.a, left_out), g=without(self.g, left_out))
+
+
+def _along(array: Array, axis: int, places: Any) -> Array:
+    """Some of an axis; the array itself, and not a copy that XLA would compute with apart, where it is all of them."""
+    if isinstance(places, slice) and places == slice(0, array.shape[axis]):
+        return array
+    return array[(*[slice(None)] * axis, places)]
 
 
 def formed(blocks: Sequence[Factors]) -> Array:

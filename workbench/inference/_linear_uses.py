@@ -51,12 +51,16 @@ class LinearUse(NamedTuple):
         """(S, T, p, d) as above; p is the number of rows of the table where rows are looked up."""
         return self.frame.shape
 
-    def factors(self, met: Array, cotangent: Array, leaves: Leaves) -> Factors:
+    def factors(self, met: Array, cotangent: Array, leaves: Leaves, known: dict) -> Factors:
         """a (float[M, S, T, p], or numbers of rows int[M, S, T]) and g (float[M, S, T, d]), for M records.
 
         :param met: what the leaf met, :param cotangent: the gradient at the output; first axis M, then one for each scan.
+        :param known: every a that other uses of the same ``met`` have; it is filled. XLA computes with one array only once.
         """
+        assert self.use.equation is not None
         factors = self.operation.factors(self.use, met, cotangent)
+        how = (id(met), self.operation, self.use.side, self.use.stacked, str(self.use.equation.params))
+        factors = factors._replace(a=known.setdefault(how, factors.a))
         for stage in self.frame.stages:
             factors = stage(factors, leaves)
         return factors
@@ -172,7 +176,8 @@ def run(
     """(results, what the leaves met): ``closed`` on ``arguments``, with ``taps[path]`` added to the equation at that path.
 
     :param taps: arrays of the equations' results, with an axis for each scan around in front.
-    :param sides: which operand of each of these equations is the leaf. What it met has the axes of the scans too.
+    :param sides: which operand is the leaf, of the equations whose other operand is wanted. What it met has the axes of the
+        scans too.
     """
     environment = Environment(closed, arguments)
     met = {}
@@ -186,7 +191,8 @@ def run(
         else:
             outputs = evaluate(closed.jaxpr, equation, inputs)
             if within:
-                met[here] = jnp.asarray(inputs[1 - sides[here]])
+                if here in sides:
+                    met[here] = jnp.asarray(inputs[1 - sides[here]])
                 outputs = [outputs[0] + taps[here]]
         environment.write(equation.outvars, outputs)
     return environment.read(closed.jaxpr.outvars), met

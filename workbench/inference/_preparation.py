@@ -249,11 +249,7 @@ def _joined(frame: Frame, step: _Step) -> Frame | None:
         return unrestricted(array)[matrices][:, rows][:, :, columns]
 
     def part(factors: Factors, leaves: Leaves) -> Factors:
-        a, g, scale = factors.a[:, matrices], factors.g[:, matrices][..., columns], factors.scale
-        if frame.rows:
-            within = (a >= rows.start) & (a < rows.stop)
-            return Factors(a - rows.start, jnp.where(within[..., None], g, 0))
-        return Factors(a[..., rows], g, None if scale is None else scale[matrices][:, rows][:, :, columns])
+        return factors.part(matrices, rows, columns)
 
     s, p, d = (len(each) for each in axes)
     return frame.then(part, seen=seen, shape=(s, frame.shape[1], p, d))

@@ -258,7 +258,10 @@ class Plan:
     def backward(self, leaves: Sequence[Array], records: Any) -> Backward:
         """One vmapped backward pass to the taps and the materialised leaves of ``records`` (first axis M)."""
         linear_uses = [linear_use for groups in self.taps.values() for group in groups for linear_use in group.linear_uses]
-        sides = {linear_use.use.path: linear_use.use.side for linear_use in linear_uses}
+        first = _first_to_meet(linear_uses)
+        sides = {
+            linear_use.use.path: linear_use.use.side for linear_use in linear_uses if linear_use.use.path in first.values()
+        }
         zeros = {linear_use.use.path: _zeros(linear_use) for linear_use in linear_uses}
         small = {number: leaf for number, leaf in enumerate(leaves) if number not in self.taps}
 
@@ -270,10 +273,11 @@ class Plan:
         gradient = jax.grad(one, argnums=(0, 1), has_aux=True)
         (gradients, cotangents), met = jax.vmap(lambda record: gradient(small, zeros, record))(records)
         factors, formed = {}, {}
+        known: dict[Any, Array] = {}
         for number, groups in self.taps.items():
             for place, group in enumerate(groups):
                 found = [
-                    linear_use.factors(met[linear_use.use.path], cotangents[linear_use.use.path], leaves)
+                    linear_use.factors(met[first[linear_use.use.path]], cotangents[linear_use.use.path], leaves, known)
                     for linear_use in group.linear_uses
                 ]
                 turned = [one.turned() if turn else one for one, turn in zip(found, group.turned, strict=True)]
@@ -327,6 +331,17 @@ class Plan:
                 parts.append(part)
             totals.append(functools.reduce(jnp.add, parts))
         return totals
+
+
+def _first_to_meet(linear_uses: Sequence[LinearUse]) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """For the path of each use that of the first one that meets the same operand, as the gates of a cell do."""
+    first: dict[Any, tuple[int, ...]] = {}
+    found = {}
+    for linear_use in linear_uses:
+        use = linear_use.use
+        assert use.equation is not None
+        found[use.path] = first.setdefault((use.path[:-1], id(use.equation.invars[1 - use.side])), use.path)
+    return found
 
 
 def _zeros(linear_use: LinearUse) -> Array:

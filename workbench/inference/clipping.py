@@ -318,17 +318,15 @@ def _computed_once(mask: jax.Array, values: Any) -> Any:
     themselves does not do it on CPUs. (A branch that computes them does, but its step takes up to three times as long.)
     """
     leaves, treedef = jax.tree.flatten(values)
-    computed = [jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves]
+    computed = {id(leaf): leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)}  # one array once
 
     def never(carried: tuple[jax.Array, list[jax.Array]]) -> tuple[jax.Array, list[jax.Array]]:
         return jnp.zeros_like(carried[0]), [-leaf for leaf in carried[1]]
 
     no_record_counts = lax.optimization_barrier(~_in_any_lane(jnp.any(mask)))
-    start = no_record_counts, [leaf for leaf, floating in zip(leaves, computed, strict=True) if floating]
-    held = iter(lax.while_loop(lambda carried: carried[0], never, start)[1])
-    return jax.tree.unflatten(
-        treedef, [next(held) if floating else leaf for leaf, floating in zip(leaves, computed, strict=True)]
-    )
+    start = no_record_counts, list(computed.values())
+    held = dict(zip(computed, lax.while_loop(lambda carried: carried[0], never, start)[1], strict=True))
+    return jax.tree.unflatten(treedef, [held.get(id(leaf), leaf) for leaf in leaves])
 
 
 def _where_sound(norms: jax.Array, total: Callable[[Callable], Any]) -> Any:
