@@ -25,10 +25,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend.core import ClosedJaxpr
 
 from workbench import _validate
-from workbench.inference import _factors, _linear_uses
+from workbench.inference import _choice, _factors, _linear_uses
 from workbench.inference._factors import Factors
 from workbench.inference._jaxprs import aval, flat_jaxpr
 from workbench.inference._linear_uses import LinearUse
@@ -84,6 +85,11 @@ class _Group(NamedTuple):
     linear_uses: tuple[LinearUse, ...]
     turned: tuple[bool, ...]
     rule: str
+
+    def factors(self, pairs: Sequence[tuple[Array, Array]], leaves: Sequence[Array], known: dict[Any, Array]) -> list[Factors]:
+        """Factors of the linear uses. :param pairs: what the leaf met and the gradient at the output, of each use."""
+        found = [use.factors(*pair, leaves, known) for use, pair in zip(self.linear_uses, pairs, strict=True)]
+        return [one.turned() if turn else one for one, turn in zip(found, self.turned, strict=True)]
 
 
 class Backward(NamedTuple):
@@ -276,15 +282,13 @@ class Plan:
         known: dict[Any, Array] = {}
         for number, groups in self.taps.items():
             for place, group in enumerate(groups):
-                found = [
-                    linear_use.factors(met[first[linear_use.use.path]], cotangents[linear_use.use.path], leaves, known)
-                    for linear_use in group.linear_uses
+                pairs = [
+                    (met[first[linear_use.use.path]], cotangents[linear_use.use.path]) for linear_use in group.linear_uses
                 ]
-                turned = [one.turned() if turn else one for one, turn in zip(found, group.turned, strict=True)]
                 if group.rule == FORMED:
-                    formed[number, place] = _factors.formed(turned)
+                    formed[number, place] = _formed(group, pairs, leaves, known)
                 else:
-                    factors[number, place] = turned
+                    factors[number, place] = group.factors(pairs, leaves, known)
         return Backward({number: _factors.single(leaf) for number, leaf in gradients.items()}, formed, factors)
 
     def squared_norms(self, backward: Backward) -> list[Array]:
@@ -331,6 +335,21 @@ class Plan:
                 parts.append(part)
             totals.append(functools.reduce(jnp.add, parts))
         return totals
+
+
+def _formed(
+    group: _Group, pairs: Sequence[tuple[Array, Array]], leaves: Sequence[Array], known: dict[Any, Array]
+) -> Array:
+    """Each record's gradient for a group. Patches of images are made for some of the records at a time."""
+    size = len(pairs[0][0])
+    at_once = _choice.records_at_once(group.linear_uses)
+    if at_once is None or at_once >= size:
+        return _factors.formed(group.factors(pairs, leaves, known))
+
+    def one(pairs: Sequence[tuple[Array, Array]]) -> Array:
+        return _factors.formed(group.factors(jax.tree.map(lambda array: array[None], pairs), leaves, {}))[0]
+
+    return lax.map(one, list(pairs), batch_size=at_once)
 
 
 def _first_to_meet(linear_uses: Sequence[LinearUse]) -> dict[tuple[int, ...], tuple[int, ...]]:
