@@ -108,7 +108,8 @@ def clipped_sum(
         linear operations (``bookkeeping``);
         "vmap" materialises M gradients (Subramani et al. 2021);
         "loop" goes one record at a time;
-        "auto" is book-keeping where it finds such a leaf and vmap otherwise.
+        "auto" is vmap where book-keeping would form M gradients of every leaf too, and no faster, else book-keeping. The
+            choice depends on shapes and types alone, M among them.
     :param clipping: how a record's gradient g is scaled:
         "flat" by ``min(1, C / |g|)`` (Abadi et al. 2016);
         "automatic" by ``C / (|g| + .01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
@@ -152,7 +153,9 @@ def _clipped_sum(
 ) -> _Clipped:
     """``clipped_sum`` of arguments that were checked."""
     weigh = functools.partial(_WEIGHTS[clipping], clip)
-    return _STRATEGIES[strategy](functools.partial(_plan, loss, u, records, rules), loss, u, records, mask, weigh)
+    return _STRATEGIES[strategy](
+        functools.partial(_plan, loss, u, records, rules, mask.shape[0]), loss, u, records, mask, weigh
+    )
 
 
 def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None = None) -> None:
@@ -267,14 +270,14 @@ def _one(records: Any) -> Any:
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
 
 
-def _plan(loss: Loss, u: Any, records: Any, rules: Mapping[str, str] | None) -> bookkeeping.Plan:
-    return bookkeeping.plan(loss, u, _one(records), rules)
+def _plan(loss: Loss, u: Any, records: Any, rules: Mapping[str, str] | None, size: int) -> bookkeeping.Plan:
+    return bookkeeping.plan(loss, u, _one(records), rules, size)
 
 
 def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None) -> Explanation:
-    plan = _plan(loss, u, records, given)
+    plan = _plan(loss, u, records, given, size)
     if strategy == "auto":
-        strategy = "bookkeeping" if plan.taps else "vmap"
+        strategy = "vmap" if plan.forms_all else "bookkeeping"
     rows = list(plan.rules)
     if strategy in ("vmap", "loop"):
         leaves = [(row, math.prod(row.shape) * 4) for row in rows]
@@ -328,7 +331,7 @@ def _where_sound(norms: jax.Array, values: Any, without: Callable[[Any, jax.Arra
 
 
 def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> Any:
-    """``values``, carried by a loop that takes its one turn, ``change(values)``, if ``needed``. Whole numbers are left out."""
+    """``values``, carried by a loop that takes its one turn, ``change(values)``, if ``needed``. Whole numbers stay out."""
     leaves, treedef = jax.tree.flatten(values)
     places: dict[int, int] = {}
     for place, leaf in enumerate(leaves):
@@ -379,7 +382,7 @@ def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array
 
 def _auto(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     plan = make_plan()
-    return (_bookkeeping if plan.taps else _vmap)(lambda: plan, loss, u, records, mask, weigh)
+    return (_vmap if plan.forms_all else _bookkeeping)(lambda: plan, loss, u, records, mask, weigh)
 
 
 _STRATEGIES: dict[str, Callable[..., _Clipped]] = {
