@@ -7,7 +7,8 @@ place costs O(p + d) instead of O(p d), and the clipped sum of the whole minibat
 With many places it is cheaper to form a_i^T g_i for each record, still without differentiating for each record apart. A leaf
 that enters several times (tied weights) is treated as one with the places of all, so that what crosses between them counts.
 
-These operations are found in the jaxpr of the per-record loss. A leaf that enters in any other way is materialised: its
+These operations are found in the jaxpr of the per-record loss, also where no record enters what is made of a leaf before it
+meets one (``_preparation``). A leaf that enters in any other way is materialised: its
 per-record gradients are formed by vmap. So is a leaf that enters a function with its own derivative (custom_jvp,
 custom_vjp): a tap inside would replace that derivative by another.
 
