@@ -1,4 +1,4 @@
-"""Networks for which another strategy than book-keeping of every leaf is the fastest, or takes the least room.
+"""Networks of several kinds, on which the strategies of clipped sums are compared.
 
 Each is ``(params, loss(params, record), records(count), batch)``, in flax's linen but for those of ``networks.py``.
 """
