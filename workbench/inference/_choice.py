@@ -1,6 +1,6 @@
 """Which rule of book-keeping takes the least time for a leaf, by shapes alone: the same on every machine and in every run.
 
-The constants were fitted to one matrix product on one core of a virtual EPYC (1 MiB of L2, 32 MiB of L3, shared) in float32:
+The constants were fitted to one matrix product on one core of a virtual EPYC (512 KiB of L2, 32 MiB of shared L3), float32:
 31 records, T from 4 to 128 places, p x d from 9 x 16 to 512 x 512. Of these 24 shapes the rule below takes the slower way
 for one, at a loss of .08; choosing by bytes (2 T T <= p d) took it for six, at up to .85. ``tests/benchmarks/layers.py
 --deep`` measures whole networks.
