@@ -34,7 +34,7 @@ demo: $(VENV)/installed
 UNIT := not integration and not statistical and not thorough
 OPTIMISED := tests/noise tests/privacy tests/sampling tests/auditing tests/inference/test_clipping.py tests/inference/test_svi.py \
   tests/inference/test_layers.py tests/inference/test_layers_prepared.py tests/inference/test_sensitivity.py \
-  tests/inference/test_separation.py \
+  tests/inference/test_separation.py tests/inference/test_choice.py \
   tests/inference/test_strategies.py tests/inference/test_bookkeeping.py tests/test_nothing_leaves.py
 test: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and not browser" $(OPTIMISED)
@@ -71,6 +71,7 @@ bench-layers: $(VENV)/tested
 	$(BIN)/python tests/benchmarks/layers.py
 	taskset -c 0 $(BIN)/python tests/benchmarks/layers.py --tables steps
 	taskset -c 0 $(BIN)/python tests/benchmarks/layers.py --foreign
+	taskset -c 0 $(BIN)/python tests/benchmarks/layers.py --deep
 	$(BIN)/python tests/benchmarks/accuracy.py $(if $(ADULT),--adult $(ADULT))
 
 # on a machine with a GPU and jax, numpyro, optax and scipy; nothing is installed

@@ -49,8 +49,9 @@ def made(case, width):
     return u, tokens
 
 
-def explained(case, **options):
-    return clipped_sum(case.loss, shapes(case), records_of(case), np.ones(SIZE, bool), 1.0, explain=True, **options)
+def explained(case, strategy="bookkeeping", **options):
+    everyone = np.ones(SIZE, bool)
+    return clipped_sum(case.loss, shapes(case), records_of(case), everyone, 1.0, strategy, explain=True, **options)
 
 
 def compared(case, width, tolerance, clipping="flat", rules=None):

@@ -2,6 +2,7 @@
 
     python layers.py [networks ...] [--tables steps ablation minibatches] [--turns K] [--no-peers] [--batch B]
     python layers.py --foreign [networks ...] [--turns K] [--batch B]
+    python layers.py --deep [networks ...] [--turns K] [--batch B]
 
 "steps": contenders take turns in alternating order; a figure is the median over turns, a ratio the median of the ratios to
 the non-private step within turns. A strategy that takes seconds a step has one turn. Bytes are what a compiled step holds at
@@ -17,6 +18,8 @@ timed on a few records and scaled to the minibatch, for its cost is in the calls
 
 "foreign": clipped sums of networks as flax, equinox and papers write them, whose kernels are made of others before a record
 meets them (``foreign.py``), as ratios to the gradient of the mean loss, in CPU seconds.
+
+"deep": the strategies of clipped sums on networks that people train (``deep.py``), likewise, with temporary bytes.
 
 Times are of this machine; only the ratios mean something elsewhere.
 """
@@ -238,24 +241,54 @@ def run_foreign(names, batch, turns):
     for name in names or FOREIGN:
         params, loss, records = FOREIGN[name]()
         arguments = params, tuple(map(jnp.asarray, records(batch)))
-        compiled = {"plain": jax.jit(jax.grad(functools.partial(_mean_loss, loss)))}
-        compiled["clipped"] = jax.jit(lambda params, records, loss=loss: _clipped_sum(loss, params, records))
-        first = {kind: _cpu_seconds(program, arguments, 1) for kind, program in compiled.items()}
-        counts = {kind: max(1, round(0.1 / _cpu_seconds(program, arguments, 1))) for kind, program in compiled.items()}
-        times = {kind: [] for kind in compiled}
-        for turn in range(turns):
-            for kind in list(compiled)[:: 1 if turn % 2 else -1]:
-                times[kind].append(_cpu_seconds(compiled[kind], arguments, counts[kind]))
-        line = f"{a_step(statistics.median(times['plain']))}   {ratio(times['clipped'], times['plain']):7.2f} x plain"
-        print(f"  {name:28} {line}   compiled in {first['clipped'] / first['plain']:.1f} x", flush=True)
+        times, compilations, _ = _sums_timed(loss, arguments, ["auto"], turns)
+        line = f"{a_step(statistics.median(times['plain']))}   {ratio(times['auto'], times['plain']):7.2f} x plain"
+        print(f"  {name:28} {line}   compiled in {compilations['auto'] / compilations['plain']:.1f} x", flush=True)
+
+
+def run_deep(names, batch, turns):
+    """Print what "auto" takes beside the other strategies: time, bytes, compilation, and which strategy it is."""
+    from deep import DEEP
+
+    for name in names or DEEP:
+        params, loss, records, usual = DEEP[name]()
+        size = batch or usual
+        arguments = params, tuple(map(jnp.asarray, records(size)))
+        times, compilations, held = _sums_timed(loss, arguments, ["auto", "bookkeeping", "vmap"], turns)
+        chosen = clipped_sum(loss, *arguments, jnp.ones(size, bool), 1.0, explain=True).strategy
+        print(f"\n{name}: minibatch {size}; auto is {chosen}", flush=True)
+        for kind, values in times.items():
+            line = f"{a_step(statistics.median(values))}   {ratio(values, times['plain']):7.2f} x plain"
+            compiled = f"compiled in {compilations[kind] / compilations['plain']:.1f} x"
+            print(f"  {kind:28} {line}   {_mebibytes(held[kind])}   {compiled}", flush=True)
+
+
+def _sums_timed(loss, arguments, strategies, turns):
+    """({program: CPU seconds of each turn}, {program: CPU seconds to compile}, {program: temporary bytes})."""
+    programs = {"plain": jax.grad(functools.partial(_mean_loss, loss))}
+    programs |= {strategy: functools.partial(_clipped_sum, loss, strategy) for strategy in strategies}
+    compiled, compilations = {}, {}
+    for kind, program in programs.items():
+        began = time.process_time()
+        compiled[kind] = jax.jit(program).lower(*arguments).compile()
+        compilations[kind] = time.process_time() - began
+    held = {kind: program.memory_analysis().temp_size_in_bytes for kind, program in compiled.items()}
+    for program in compiled.values():
+        _cpu_seconds(program, arguments, 1)
+    counts = {kind: max(1, round(0.1 / _cpu_seconds(program, arguments, 1))) for kind, program in compiled.items()}
+    times = {kind: [] for kind in compiled}
+    for turn in range(turns):
+        for kind in list(compiled)[:: 1 if turn % 2 else -1]:
+            times[kind].append(_cpu_seconds(compiled[kind], arguments, counts[kind]))
+    return times, compilations, held
 
 
 def _mean_loss(loss, params, records):
     return jax.vmap(loss, in_axes=(None, 0))(params, records).mean()
 
 
-def _clipped_sum(loss, params, records):
-    return clipped_sum(loss, params, records, jnp.ones(len(records[1]), bool), 1.0)[0]
+def _clipped_sum(loss, strategy, params, records):
+    return clipped_sum(loss, params, records, jnp.ones(len(records[1]), bool), 1.0, strategy)[0]
 
 
 def _cpu_seconds(program, arguments, count):
@@ -277,8 +310,12 @@ def main():
     parser.add_argument("--no-peers", action="store_true", help="without Opacus and jax_privacy, which are installed once")
     parser.add_argument("--batch", type=int, help="size of the minibatch; 128 by default")
     parser.add_argument("--foreign", nargs="*", metavar="NETWORK", help="networks of other libraries only; all by default")
+    parser.add_argument("--deep", nargs="*", metavar="NETWORK", help="strategies on deep networks only; all by default")
     arguments = parser.parse_args()
     print(here())
+    if arguments.deep is not None:
+        run_deep(arguments.deep, arguments.batch, arguments.turns)
+        return
     if arguments.foreign is not None:
         run_foreign(arguments.foreign, arguments.batch or 128, arguments.turns)
         return

@@ -45,7 +45,7 @@ CONVOLUTIONS = {
     "channels first": conv(SWAPPED, (4, 2, 3, 2), (2, 4, 5), FORMED),
     "odd layouts": conv(("HNCW", "IOWH", "WHCN"), (2, 4, 3, 2), (4, 2, 5), FORMED),
     "strides": conv(PLANE, (3, 3, 2, 4), (7, 6, 2), FORMED, window_strides=(2, 3)),
-    "no padding": conv(PLANE, (3, 3, 2, 4), (4, 5, 2), GRAM, padding="VALID"),
+    "no padding": conv(PLANE, (3, 3, 2, 4), (4, 5, 2), FORMED, padding="VALID"),
     "uneven padding": conv(PLANE, (3, 3, 2, 2), (4, 3, 2), FORMED, padding=((2, 0), (1, 3))),
     "cut edges": conv(PLANE, (2, 2, 2, 2), (6, 6, 2), FORMED, padding=((-1, 0), (0, -2))),
     "dilated kernel": conv(PLANE, (3, 2, 2, 4), (7, 5, 2), FORMED, padding="VALID", rhs_dilation=(2, 3)),

@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend.core import ClosedJaxpr
 
 from workbench import _validate
-from workbench.inference import _factors, _linear_uses
+from workbench.inference import _choice, _factors, _linear_uses
 from workbench.inference._factors import Factors
 from workbench.inference._jaxprs import aval, flat_jaxpr
 from workbench.inference._linear_uses import LinearUse
@@ -85,6 +86,13 @@ class _Group(NamedTuple):
     linear_uses: tuple[LinearUse, ...]
     turned: tuple[bool, ...]
     rule: str
+
+    def factors(
+        self, pairs: Sequence[tuple[Array, Array]], leaves: Sequence[Array], known: dict[Any, Array]
+    ) -> list[Factors]:
+        """Factors of the linear uses. :param pairs: what the leaf met and the gradient at the output, of each use."""
+        found = [use.factors(*pair, leaves, known) for use, pair in zip(self.linear_uses, pairs, strict=True)]
+        return [one.turned() if turn else one for one, turn in zip(found, self.turned, strict=True)]
 
 
 class Backward(NamedTuple):
@@ -153,8 +161,11 @@ def _size(linear_uses: Sequence[LinearUse]) -> tuple[int, int, int, int]:
     return s, sum(linear_use.shape[1] for linear_use in linear_uses), p, d
 
 
-def _possible(linear_uses: Sequence[LinearUse]) -> list[str]:
-    """The rules that a group of linear uses may be given, the one that is taken by default first."""
+def _possible(linear_uses: Sequence[LinearUse], in_all: int) -> list[str]:
+    """The rules that a group of linear uses may be given, the one that is taken by default first.
+
+    :param in_all: bytes of all gradients of the minibatch.
+    """
     _, t, p, d = _size(linear_uses)
     if t == 0:
         return [MATERIALISED]
@@ -167,10 +178,9 @@ def _possible(linear_uses: Sequence[LinearUse]) -> list[str]:
         return [ROWS, GRAM] if t == 1 or t * (d + 1) <= p * d else [MATERIALISED, ROWS, GRAM]
     if t == 1:
         return [OUTER, FORMED]
-    is_small = 0 < 2 * t * t <= p * d
     if any(looks_up):
-        return [GRAM] if is_small else [MATERIALISED, GRAM]
-    return [GRAM, FORMED] if is_small else [FORMED, GRAM]
+        return [GRAM] if 2 * t * t <= p * d else [MATERIALISED, GRAM]
+    return [GRAM, FORMED] if _choice.gram_is_faster(t, p, d, in_all) else [FORMED, GRAM]
 
 
 def _bytes(linear_uses: Sequence[LinearUse], rule: str, width: int) -> int:
@@ -195,11 +205,11 @@ def _described(linear_uses: Sequence[LinearUse]) -> str:
 
 
 def _rule(
-    uses: Sequence[Use], leaves: Sequence[Any], number: int, name: str, wanted: str | None
+    uses: Sequence[Use], leaves: Sequence[Any], number: int, name: str, wanted: str | None, in_all: int
 ) -> tuple[LeafRule, tuple[_Group, ...]]:
     """The rule for a leaf, and its groups of linear uses where it is tapped.
 
-    :param leaves: shapes and types. :param number: of the leaf.
+    :param leaves: shapes and types. :param number: of the leaf. :param in_all: as in ``_possible``.
     :raises ArgumentError: naming ``rules``, if the leaf cannot have the ``wanted`` rule.
     """
     leaf = leaves[number]
@@ -225,7 +235,7 @@ def _rule(
         return materialised("as asked")
     chosen = []
     for members, _ in found:
-        possible = _possible(members)
+        possible = _possible(members, in_all)
         if wanted is not None and wanted not in possible:
             raise _validate.ArgumentError("rules", {name: wanted}, f"the leaf may have one of {', '.join(possible)}.")
         chosen.append(possible[0] if wanted is None else wanted)
@@ -248,13 +258,23 @@ def _rule(
 class Plan:
     """What ``plan`` found: the flat jaxpr of the per-record loss, the taps, and a table of rules.
 
-    ``taps`` maps leaf numbers to groups of linear uses; leaves that are not in it are materialised.
+    ``taps`` maps leaf numbers to groups of linear uses; leaves that are not in it are materialised. ``asked`` says whether
+    rules were given.
     """
 
     jaxpr: ClosedJaxpr
     num_leaves: int
     taps: dict[int, tuple[_Group, ...]]
     rules: tuple[LeafRule, ...]
+    asked: bool
+
+    @property
+    def forms_all(self) -> bool:
+        """Whether a gradient is formed for each record and leaf, no faster than by vmap, and nobody asked for it."""
+        groups = [group for of_leaf in self.taps.values() for group in of_leaf]
+        return not (groups and self.asked) and all(
+            group.rule == FORMED and _choice.as_by_vmap(group.linear_uses) for group in groups
+        )
 
     def backward(self, leaves: Sequence[Array], records: Any) -> Backward:
         """One vmapped backward pass to the taps and the materialised leaves of ``records`` (first axis M)."""
@@ -277,15 +297,13 @@ class Plan:
         known: dict[Any, Array] = {}
         for number, groups in self.taps.items():
             for place, group in enumerate(groups):
-                found = [
-                    linear_use.factors(met[first[linear_use.use.path]], cotangents[linear_use.use.path], leaves, known)
-                    for linear_use in group.linear_uses
+                pairs = [
+                    (met[first[linear_use.use.path]], cotangents[linear_use.use.path]) for linear_use in group.linear_uses
                 ]
-                turned = [one.turned() if turn else one for one, turn in zip(found, group.turned, strict=True)]
                 if group.rule == FORMED:
-                    formed[number, place] = _factors.formed(turned)
+                    formed[number, place] = _formed(group, pairs, leaves, known)
                 else:
-                    factors[number, place] = turned
+                    factors[number, place] = group.factors(pairs, leaves, known)
         return Backward({number: _factors.single(leaf) for number, leaf in gradients.items()}, formed, factors)
 
     def squared_norms(self, backward: Backward) -> list[Array]:
@@ -334,6 +352,19 @@ class Plan:
         return totals
 
 
+def _formed(group: _Group, pairs: Sequence[tuple[Array, Array]], leaves: Sequence[Array], known: dict[Any, Array]) -> Array:
+    """Each record's gradient for a group. Patches of images are made for some of the records at a time."""
+    size = len(pairs[0][0])
+    at_once = _choice.records_at_once(group.linear_uses)
+    if at_once is None or at_once >= size:
+        return _factors.formed(group.factors(pairs, leaves, known))
+
+    def one(pairs: Sequence[tuple[Array, Array]]) -> Array:
+        return _factors.formed(group.factors(jax.tree.map(lambda array: array[None], pairs), leaves, {}))[0]
+
+    return lax.map(one, list(pairs), batch_size=at_once)
+
+
 def _first_to_meet(linear_uses: Sequence[LinearUse]) -> dict[tuple[int, ...], tuple[int, ...]]:
     """For the path of each use that of the first one that meets the same operand, as the gates of a cell do."""
     first: dict[Any, tuple[int, ...]] = {}
@@ -351,12 +382,16 @@ def _zeros(linear_use: LinearUse) -> Array:
     return jnp.zeros((*linear_use.use.lengths, *output.shape), output.dtype)
 
 
-def plan(loss: Callable[[Any, Any], Array], u: Any, record: Any, rules: Mapping[str, str] | None = None) -> Plan:
+def plan(
+    loss: Callable[[Any, Any], Array], u: Any, record: Any, rules: Mapping[str, str] | None = None, size: int = 1
+) -> Plan:
     """Find the taps of ``loss(u, record)``.
 
     :param loss: loss of one record, a float scalar. :param u: pytree of float arrays (or their shapes and types).
     :param record: pytree of one record's arrays, or their shapes and types.
-    :param rules: ``{leaf: rule}`` instead of the one chosen by bytes; leaves as ``LeafRule.leaf`` names them.
+    :param rules: ``{leaf: rule}`` instead of the one that is the fastest by ``_choice``; leaves as ``LeafRule.leaf`` names
+        them.
+    :param size: how many records are clipped at once.
     :raises ArgumentError: naming ``rules``, for an unknown leaf or a rule that it cannot have.
     """
     named, treedef = jax.tree_util.tree_flatten_with_path(u)
@@ -368,6 +403,7 @@ def plan(loss: Callable[[Any, Any], Array], u: Any, record: Any, rules: Mapping[
     closed = _loss_jaxpr(loss, leaves, treedef, record)
     uses = uses_of(closed, len(leaves))
     shapes = [jax.ShapeDtypeStruct(aval(variable).shape, aval(variable).dtype) for variable in closed.jaxpr.invars]
-    found = [_rule(uses[number], shapes, number, name, (rules or {}).get(name)) for number, name in enumerate(names)]
+    in_all = size * sum(shape.size * max(shape.dtype.itemsize, 4) for shape in shapes[: len(leaves)])
+    found = [_rule(uses[number], shapes, number, name, (rules or {}).get(name), in_all) for number, name in enumerate(names)]
     taps = {number: groups for number, (_, groups) in enumerate(found) if groups}
-    return Plan(closed, len(leaves), taps, tuple(rule for rule, _ in found))
+    return Plan(closed, len(leaves), taps, tuple(rule for rule, _ in found), bool(rules))

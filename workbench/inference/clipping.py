@@ -108,7 +108,8 @@ def clipped_sum(
         linear operations (``bookkeeping``);
         "vmap" materialises M gradients (Subramani et al. 2021);
         "loop" goes one record at a time;
-        "auto" is book-keeping where it finds such a leaf and vmap otherwise.
+        "auto" is vmap where book-keeping would form M gradients of every leaf too, and no faster, else book-keeping. The
+            choice depends on shapes and types alone, M among them.
     :param clipping: how a record's gradient g is scaled:
         "flat" by ``min(1, C / |g|)`` (Abadi et al. 2016);
         "automatic" by ``C / (|g| + .01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
@@ -152,7 +153,9 @@ def _clipped_sum(
 ) -> _Clipped:
     """``clipped_sum`` of arguments that were checked."""
     weigh = functools.partial(_WEIGHTS[clipping], clip)
-    return _STRATEGIES[strategy](functools.partial(_plan, loss, u, records, rules), loss, u, records, mask, weigh)
+    return _STRATEGIES[strategy](
+        functools.partial(_plan, loss, u, records, rules, mask.shape[0]), loss, u, records, mask, weigh
+    )
 
 
 def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None = None) -> None:
@@ -267,14 +270,14 @@ def _one(records: Any) -> Any:
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
 
 
-def _plan(loss: Loss, u: Any, records: Any, rules: Mapping[str, str] | None) -> bookkeeping.Plan:
-    return bookkeeping.plan(loss, u, _one(records), rules)
+def _plan(loss: Loss, u: Any, records: Any, rules: Mapping[str, str] | None, size: int) -> bookkeeping.Plan:
+    return bookkeeping.plan(loss, u, _one(records), rules, size)
 
 
 def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None) -> Explanation:
-    plan = _plan(loss, u, records, given)
+    plan = _plan(loss, u, records, given, size)
     if strategy == "auto":
-        strategy = "bookkeeping" if plan.taps else "vmap"
+        strategy = "vmap" if plan.forms_all else "bookkeeping"
     rows = list(plan.rules)
     if strategy in ("vmap", "loop"):
         leaves = [(row, math.prod(row.shape) * 4) for row in rows]
@@ -292,20 +295,16 @@ def _bookkeeping(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: ja
     plan = make_plan()
     backward = _computed_once(mask, plan.backward(leaves, records))
     weights = weigh(mask, plan.squared_norms(backward))
-    total = _where_sound(weights.norms, lambda out: plan.weighted_sum(out(backward, backward.without), weights.of_leaf))
-    return _Clipped(jax.tree.unflatten(treedef, total), weights.norms)
+    sound = _where_sound(weights.norms, backward, bookkeeping.Backward.without)
+    return _Clipped(jax.tree.unflatten(treedef, plan.weighted_sum(sound, weights.of_leaf)), weights.norms)
 
 
 def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     gradients = _computed_once(mask, _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
     leaves, treedef = jax.tree.flatten(gradients)
     weights = weigh(mask, [_factors.squares_of(leaf) for leaf in leaves])
-
-    def total(leaves: Sequence[jax.Array]) -> Any:
-        return jax.tree.unflatten(treedef, list(map(_factors.weighted, leaves, weights.of_leaf)))
-
-    without = functools.partial(_factors.without, leaves)
-    return _Clipped(_where_sound(weights.norms, lambda out: total(out(leaves, without))), weights.norms)
+    sound = _where_sound(weights.norms, leaves, _factors.without)
+    return _Clipped(jax.tree.unflatten(treedef, map(_factors.weighted, sound, weights.of_leaf)), weights.norms)
 
 
 def _computed_once(mask: jax.Array, values: Any) -> Any:
@@ -317,29 +316,38 @@ def _computed_once(mask: jax.Array, values: Any) -> Any:
     a record counts, and the barrier keeps XLA from knowing that beforehand: ``optimization_barrier`` around the gradients
     themselves does not do it on CPUs. (A branch that computes them does, but its step takes up to three times as long.)
     """
-    leaves, treedef = jax.tree.flatten(values)
-    computed = {id(leaf): leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)}  # one array once
-
-    def never(carried: tuple[jax.Array, list[jax.Array]]) -> tuple[jax.Array, list[jax.Array]]:
-        return jnp.zeros_like(carried[0]), [-leaf for leaf in carried[1]]
-
     no_record_counts = lax.optimization_barrier(~_in_any_lane(jnp.any(mask)))
-    start = no_record_counts, list(computed.values())
-    held = dict(zip(computed, lax.while_loop(lambda carried: carried[0], never, start)[1], strict=True))
-    return jax.tree.unflatten(treedef, [held.get(id(leaf), leaf) for leaf in leaves])
+    return _carried(no_record_counts, lambda values: jax.tree.map(jnp.negative, values), values)
 
 
-def _where_sound(norms: jax.Array, total: Callable[[Callable], Any]) -> Any:
-    """``total`` of everything if all gradients are finite, as they nearly always are, else without those that are not.
+def _where_sound(norms: jax.Array, values: Any, without: Callable[[Any, jax.Array], Any]) -> Any:
+    """``values`` if all gradients are finite, as they nearly always are, else ``without(values, those that are not)``.
 
-    :param total: is given ``out(everything, without)``, which returns the one or calls the other.
+    A loop of one turn at most changes them where they lie. A branch would have to hold all that comes after, for its results
+    are copies otherwise, and that would be compiled twice.
     """
     broken = ~jnp.isfinite(norms)
-    return lax.cond(
-        _in_any_lane(jnp.any(broken)),
-        lambda: total(lambda everything, without: without(broken)),
-        lambda: total(lambda everything, without: everything),
-    )
+    return _carried(_in_any_lane(jnp.any(broken)), lambda values: without(values, broken), values)
+
+
+def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> Any:
+    """``values``, carried by a loop that takes its one turn, ``change(values)``, if ``needed``. Whole numbers stay out."""
+    leaves, treedef = jax.tree.flatten(values)
+    places: dict[int, int] = {}
+    for place, leaf in enumerate(leaves):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            places.setdefault(id(leaf), place)  # one array once
+
+    def assembled(held: Sequence[jax.Array]) -> Any:
+        known = dict(zip(places, held, strict=True))
+        return jax.tree.unflatten(treedef, [known.get(id(leaf), leaf) for leaf in leaves])
+
+    def turn(carried: tuple[jax.Array, list[jax.Array]]) -> tuple[jax.Array, list[jax.Array]]:
+        changed = jax.tree.leaves(change(assembled(carried[1])))
+        return jnp.zeros_like(carried[0]), [changed[place] for place in places.values()]
+
+    start = needed, [leaves[place] for place in places.values()]
+    return assembled(lax.while_loop(lambda carried: carried[0], turn, start)[1])
 
 
 @custom_vmap
@@ -374,7 +382,7 @@ def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array
 
 def _auto(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
     plan = make_plan()
-    return (_bookkeeping if plan.taps else _vmap)(lambda: plan, loss, u, records, mask, weigh)
+    return (_vmap if plan.forms_all else _bookkeeping)(lambda: plan, loss, u, records, mask, weigh)
 
 
 _STRATEGIES: dict[str, Callable[..., _Clipped]] = {
