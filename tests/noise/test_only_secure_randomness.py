@@ -95,6 +95,13 @@ ALLOWED = {
     Use("workbench/inference/assemble.py", "_require_separate_records", FAST_KEY): "its shape alone",
     Use("workbench/inference/step.py", "PrivateStep.draw", FAST_KEY): "base noise of the guide; no guarantee rests on it",
     Use("workbench/inference/svi.py", "DPVI.evaluate", FAST_KEY): "draws of latents for a number without a guarantee",
+    Use("workbench/inference/_plates.py", "abstract_trace", "jax.random.key"): "shapes alone; nothing is computed",
+    Use(
+        "workbench/inference/_plates.py", "abstract_trace.run", "numpyro.handlers.seed"
+    ): "shapes alone; nothing is computed",
+    Use("workbench/inference/_additivity.py", "require_additive", "numpy.random.default_rng"): "made-up records",
+    Use("workbench/inference/_additivity.py", "_made_up", "numpy.random.Generator"): "made-up records",
+    Use("workbench/inference/_additivity.py", "_near", "numpy.random.Generator"): "made-up parameters",
     Use("workbench/inference/_base_noise.py", "seeded", "numpyro.handlers.seed"): "hands the guide its base noise",
     Use("workbench/inference/_base_noise.py", "_RecordSeed", "numpyro.handlers.seed"): "hands the guide its base noise",
     Use("workbench/auditing/attack.py", "clipped_gradients", "jax.random.key"): "base noise of the attacker's own guess",
