@@ -5,7 +5,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints
-from numpyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoMultivariateNormal, AutoNormal
 from scipy import stats
 
 from tests import zoo
@@ -88,6 +88,22 @@ def test_numpyro_subsample_returns_the_minibatch_that_was_drawn(size):
             numpyro.sample("x", dist.Normal(mean, 1), obs=numpyro.subsample(x, event_dim=0))
 
     assert same_losses_as_normal_mean(model)
+
+
+def test_bounds_of_a_parameter_may_be_arrays():
+    low, high = jnp.array([-1.0, 0.0]), jnp.array([0.0, 2.0])
+
+    def model(x):
+        width = numpyro.param("width", jnp.array([-0.5, 0.5]), constraint=constraints.interval(low, high))
+        theta = numpyro.sample("theta", dist.Uniform(low, high).to_event(1))
+        with numpyro.plate("records", len(x)):
+            numpyro.sample("x", dist.Normal(theta + width, 1).to_event(1), obs=x)
+
+    seen = split(model, AutoDelta(model), jax.random.key(0), (np.zeros(2, np.float32),), num_records=8)
+    require_additive(seen, jax.random.key(1))  # compiles the transforms again, outside of the trace they were made in
+    found = seen.constrain({name: jnp.array([0.0, 3.0]) for name in seen.initial})
+    expected = np.array([-1, 0]) + np.array([1, 2]) / (1 + np.exp([0.0, -3.0]))
+    np.testing.assert_allclose([found["width"], found["theta_auto_loc"]], [expected] * 2, rtol=1e-6)
 
 
 def test_a_plate_inside_and_one_outside_of_that_of_the_records():

@@ -311,7 +311,8 @@ def split(
         values = {}
         for name, site in (model_trace | guide_trace).items():
             if site["type"] == "param":
-                transform = biject_to(site["kwargs"].get("constraint", constraints.real))
+                with jax.ensure_compile_time_eval():  # bounds that are arrays: the transform is kept after the trace
+                    transform = biject_to(site["kwargs"].get("constraint", constraints.real))
                 inverse_transforms.setdefault(name, transform)
                 values[name] = transform.inv(jax.tree.map(jnp.asarray, site["value"]))  # networks are pytrees
                 require_floats(name, values[name])
