@@ -72,6 +72,23 @@ def test_a_likelihood_that_looks_across_records_is_refused(name):
     assert "by public constants" in message
 
 
+def only_with_several(x, y):
+    regression(lambda x: x)(x, y)
+    if len(x) > 1:
+        numpyro.factor("pair", jnp.sum(x[0] * x[1]))
+
+
+def named_by_their_number(x, y):
+    weights = weights_of()
+    with numpyro.plate("N", len(x)):
+        numpyro.sample(f"y {len(x)}", dist.Bernoulli(logits=len(x) * (x @ weights)), obs=y)
+
+
+@pytest.mark.parametrize("model", [only_with_several, named_by_their_number])
+def test_a_site_that_depends_on_the_number_of_records_is_refused(model):
+    assert "not there for every number of records" in refusal(model)
+
+
 def cox(time, x, event):
     """The partial likelihood, one factor."""
     weights = weights_of()

@@ -104,12 +104,23 @@ def test_a_key_that_anyone_can_guess_is_refused(make):
         trainer().init(make(0), X, Y)
 
 
+class Holder:
+    """What may hold records where nothing sees them."""
+
+    y = Y
+
+
 REFUSED = {
     "a table": ((pd.DataFrame(X), Y), {}, r"table.*to_numpy"),
     "a list of records": ((list(X), Y), {}, r"np\.stack"),
     "words": ((X, np.array(["a"] * NUM_RECORDS)), {}, r"encode them as numbers"),
     "other lengths": ((X, Y, X[:5]), {}, r"by keyword"),
     "nothing": ((), {"scale": 1.0}, r"first axis is records"),
+    "numbers of records by keyword": ((X, Y), {"label": Y.tolist()}, r"^label=.*number of records"),
+    "numbers of records in a dictionary": ((X, Y), {"label": dict(enumerate(Y.tolist()))}, r"^label=.*number of records"),
+    "numbers of records by position": ((X, Y, dict(enumerate(Y.tolist()))), {}, r"^argument 2=.*one for each record"),
+    "a tuple of numbers of records": ((X, Y, tuple(Y.tolist())), {}, r"^argument 2=.*one for each record"),
+    "an object": ((X, Y, Holder()), {}, r"^argument 2='Holder': is none of arrays"),
 }
 
 
@@ -136,3 +147,11 @@ def test_a_later_call_must_be_like_the_first():
     for args, kwargs in [((X, Y), {}), ((X,), {"y": Y, "scale": 3.0}), ((X,), {"y": Y, "width": 3.0})]:
         with pytest.raises(ArgumentError):
             arguments.arrays(args, kwargs)
+
+
+@pytest.mark.parametrize(("first", "later"), [((X, 1.0), (X, 100.0)), ((X, None), (X, Y)), ((X, Y), (X, None))])
+def test_a_later_call_has_the_constants_of_the_first(first, later):
+    arguments = Arguments(first, {})
+    arguments.arrays(first, {})
+    with pytest.raises(ArgumentError, match=r"when the run began"):
+        arguments.arrays(later, {})

@@ -201,13 +201,18 @@ def _compare(model: RecordModel, params: Any, key: Array, records: Any) -> tuple
         return terms(values, tuple(array[place][None] for array in records), 1)
 
     together, single = jax.vmap(reordered)(jnp.asarray(_ORDERS)), jax.vmap(alone)(jnp.arange(COUNT))
+    for name in sorted(set(together) ^ set(single)):
+        raise PrivacyModelError(
+            f"site {name.split(' ', 2)[2]!r} is not there for every number of records: a step sees one record at a time, "
+            "and there it would be another model. Write the same sites whatever len(x) is."
+        )
     outside = {
         name
         for trace in one.values()
         for name, site in trace.items()
         if site["type"] == "sample" and name in model.of_records and not model.frames_of(site)
     }
-    result = {name: (together[name], single[name]) for name in together if name in single}
+    result = {name: (together[name], single[name]) for name in together}
     return result, {"shapes": shapes, "outside": outside}
 
 

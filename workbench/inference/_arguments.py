@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from workbench import _validate
+from workbench.inference._separation import has_entry_for_each_record
 
 __all__ = ["Arguments"]
 
@@ -41,10 +42,32 @@ class Arguments:
         for name, leaf in leaves:
             if np.ndim(leaf) and not self._is_rows((name, leaf)):
                 raise _validate.ArgumentError(name, np.shape(leaf), f"is beside {self._size} records: give it by itself.")
+        for place, value in enumerate(args):
+            self._require_constants(place, value)
         self._names = tuple(by_name)
         self._structure = self._structure_of(args, by_name)
         self._is_record = [bool(np.ndim(leaf)) for _, leaf in (*positional, *leaves)]
         self._constants = [None if np.ndim(leaf) else leaf for _, leaf in (*positional, *leaves)]  # records are not kept
+
+    def _require_constants(self, place: int, value: Any) -> None:
+        """Refuse what may hold records where JAX does not see them, in an argument by position."""
+
+        def is_rows(value: Any) -> bool:
+            return _is_leaf(value) or has_entry_for_each_record(value, self._size)
+
+        for path, leaf in jax.tree_util.tree_flatten_with_path(value, is_leaf=is_rows)[0]:
+            name = f"argument {place}{jax.tree_util.keystr(path)}"
+            entries = leaf.values() if isinstance(leaf, dict) else leaf if isinstance(leaf, tuple) else ()
+            if entries and not any(map(np.ndim, entries)):
+                raise _validate.ArgumentError(
+                    name,
+                    type(leaf).__name__,
+                    f"has {self._size} numbers, one for each record: give an array, whose first axis is records.",
+                )
+            known = leaf is None or isinstance(leaf, (*_NUMBERS, str, list, tuple, dict)) or callable(leaf)
+            if not known and not hasattr(leaf, "shape") and not hasattr(leaf, "to_numpy"):
+                raise _validate.ArgumentError(name, type(leaf).__name__, "is none of arrays, numbers and words: give the "
+                                              "arrays that it holds; a public object goes by keyword.")  # fmt: skip
 
     def _is_rows(self, named: tuple[str, Any]) -> bool:
         shape: tuple[int, ...] = getattr(named[1], "shape", ())
@@ -66,7 +89,12 @@ class Arguments:
             raise _validate.ArgumentError(
                 "records", len(args), f"arguments by position and {sorted(by_name)} by keyword are not those of init."
             )
-        leaves = [leaf for _, leaf in (*_leaves(args, by_position=True), *_leaves(by_name))]
+        named = (*_leaves(args, by_position=True), *_leaves(by_name))
+        for (name, leaf), is_record, known in zip(named, self._is_record, self._constants, strict=True):
+            if is_record != bool(np.ndim(leaf)) or not (is_record or _equal(leaf, known)):
+                what = "held records" if is_record else "was a constant"
+                raise _validate.ArgumentError(name, type(leaf).__name__, f"{what} when the run began: begin another one.")
+        leaves = [leaf for _, leaf in named]
         return tuple(leaf for leaf, is_record in zip(leaves, self._is_record, strict=True) if is_record)
 
     def layout(self, arrays: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -10,12 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from workbench.inference._jaxprs import aval, constants, equations
 from workbench.inference._modules import PrivacyModelError
 
-__all__ = ["BY_POSITION", "has_axis_of_records", "require_no_records", "require_plain", "require_separate"]
+__all__ = [
+    "BY_POSITION",
+    "has_axis_of_records",
+    "has_entry_for_each_record",
+    "require_no_records",
+    "require_plain",
+    "require_separate",
+]
 
 BY_POSITION = (
     "Give record arrays by position, so that each record sees its own row. An array that is public and has this length by "
@@ -84,6 +92,14 @@ def require_no_records(closed: ClosedJaxpr, num_records: int) -> None:
                 f"an array of shape {shape} that the model, guide or loss closes over has an axis of {num_records}, "
                 f"which is the number of records: every record would see all of them. {BY_POSITION}"
             )
+
+
+def has_entry_for_each_record(value: Any, num_records: int) -> bool:
+    """Whether a list, tuple or dictionary has a number or an array for each record. Words, such as names, are no records."""
+    if not isinstance(value, (list, tuple, dict)) or len(value) != num_records or num_records < 2:
+        return False
+    entries = value.values() if isinstance(value, dict) else value
+    return all(isinstance(each, (bool, int, float, np.generic)) or np.ndim(each) > 0 for each in entries)
 
 
 def has_axis_of_records(shape: tuple[int, ...], num_records: int) -> bool:

@@ -7,13 +7,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from workbench import _validate
 from workbench.inference._additivity import require_additive
 from workbench.inference._optimizers import optimizer_for
 from workbench.inference._plates import Layout, by_position
-from workbench.inference._separation import BY_POSITION, has_axis_of_records, require_no_records, require_separate
+from workbench.inference._separation import (
+    BY_POSITION,
+    has_axis_of_records,
+    has_entry_for_each_record,
+    require_no_records,
+    require_separate,
+)
 from workbench.inference.clipping import check_clipping
 from workbench.inference.estimators import ESTIMATORS, RecordLoss
 from workbench.inference.record_model import common_length, split
@@ -81,14 +86,15 @@ def assemble(
 def _require_no_record_arrays(static: dict[str, Any], size: int) -> None:
     """:raises ArgumentError: naming a keyword argument that looks like one entry for each record."""
 
-    def is_rows(value: Any) -> bool:  # a list of N scalars is allowed, a list of N arrays is taken for records
-        return isinstance(value, (list, tuple)) and len(value) == size and np.ndim(value[0]) > 0
+    def is_rows(value: Any) -> bool:
+        return has_entry_for_each_record(value, size)
 
-    for path, value in jax.tree_util.tree_flatten_with_path(static, is_leaf=is_rows)[0]:
-        shape = (size,) if is_rows(value) else getattr(value, "shape", ())
-        if has_axis_of_records(shape, size):
-            name = jax.tree_util.keystr(path, simple=True, separator=".")
-            raise _validate.ArgumentError(name, shape, f"has an axis of {size}, the number of records. {BY_POSITION}")
+    for argument, given in static.items():
+        for path, value in jax.tree_util.tree_flatten_with_path(given, is_leaf=is_rows)[0]:
+            shape = (size,) if is_rows(value) else getattr(value, "shape", ())
+            if has_axis_of_records(shape, size):
+                name = ".".join(filter(None, (argument, jax.tree_util.keystr(path, simple=True, separator="."))))
+                raise _validate.ArgumentError(name, shape, f"has an axis of {size}, the number of records. {BY_POSITION}")
 
 
 def _require_separate_records(step: PrivateStep, size: int) -> None:
