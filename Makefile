@@ -40,7 +40,7 @@ test: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and not browser" $(OPTIMISED)
 	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" $(BIN)/python -m pytest \
 	  $(PARALLEL) -m "$(UNIT) and not browser" $(OPTIMISED:%=--ignore=%)
-	$(BIN)/python -m pytest $(PARALLEL) -m "$(UNIT) and browser" tests/browser
+	$(BIN)/python -m pytest -m "$(UNIT) and browser" tests/browser
 
 test-all: $(VENV)/tested
 	$(BIN)/python -m pytest $(PARALLEL) -m "not browser" --hypothesis-profile=many

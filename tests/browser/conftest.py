@@ -156,11 +156,6 @@ def wait_for(condition, seconds, what):
     raise AssertionError(f"waited {seconds} s in vain for {what}")
 
 
-def follows(page):
-    """Wait until the layout has followed a change of the page's size, which Lumino passes on frame by frame."""
-    page.evaluate("""async () => { for (let frame = 0; frame < 10; frame++) await new Promise(requestAnimationFrame); }""")
-
-
 class Notebook:
     """A notebook that a user works in."""
 

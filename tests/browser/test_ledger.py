@@ -1,10 +1,11 @@
 """The ledger on both screens in JupyterLab: spending, a cap that refuses a fit, and a fit that outlives its kernel."""
 
 import re
+import time
 
 import pytest
 
-from tests.browser.conftest import Screen, follows, wait_for
+from tests.browser.conftest import Screen, wait_for
 from tests.browser.test_workbench import overflowing
 
 pytestmark = pytest.mark.browser
@@ -24,7 +25,7 @@ def looked_at(page, screen, screenshots, name, height=2500):
     """Take pictures of one screen, and check that no label is cut off and nothing overflows."""
     for width in (1280, 900):
         page.set_viewport_size({"width": width, "height": height})
-        follows(page)
+        time.sleep(0.5)  # for the layout to follow
         screen.root.screenshot(path=screenshots / f"{name}-{width}.png")
         assert overflowing(page) == []
     page.set_viewport_size({"width": 1280, "height": 900})

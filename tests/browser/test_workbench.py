@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.browser.conftest import TOKEN, Screen, follows, wait_for
+from tests.browser.conftest import TOKEN, Screen, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -14,7 +14,7 @@ SHOW = "import workbench as wb\napp = wb.widgets.Workbench(iterations={})\napp"
 
 def full_page(page, path, width, height=1900):
     page.set_viewport_size({"width": width, "height": height})
-    follows(page)
+    time.sleep(0.5)  # for the layout to follow
     page.screenshot(path=path)
     page.set_viewport_size({"width": 1280, "height": 900})
 
