@@ -17,6 +17,7 @@ from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench.sweeps import prepared as prepared_sweeps
 from workbench.widgets import Sweep
+from workbench.widgets.sweep import screen as sweep_screen
 from workbench.widgets.workbench import run_screen
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -92,6 +93,7 @@ def ended():
     with pytest.MonkeyPatch.context() as monkeypatch:
         output = Output()
         monkeypatch.setattr(run_screen, "display", output)
+        monkeypatch.setattr(sweep_screen, "FRAME_SECONDS", 0.01)  # a fast sweep would be over before the second picture
         screen = Sweep(epsilons=(1, 4), seeds=6, iterations=(20,))
         screen._ipython_display_()
         figures = []
