@@ -7,8 +7,7 @@ that ``total_variation`` bounds and that is charged to delta.
 
 How a draw is made, with s = 2^21:
 
-- A is an odd multiple of 1/2 with a standard deviation of 2^11, and at most 16 of these: a sign, and one of 2^15 values
-  from an alias table.
+- A is an odd multiple of 1/2 with a standard deviation of 2^11: a sign, and one of 2^15 values from an alias table.
 - B is the sum of four uniform draws from {0, 1, 2, 3}, and C that of three from {0, ..., 255}: discrete B-splines.
 - 1024 A + 256 B + C plus a constant is, up to what is charged, the largest integer below Z. Adding 2^(k - 1) and dropping
   the last k bits gives round(Z / 2^k), which is noise of a smaller s.
@@ -22,7 +21,7 @@ differences remain:
 - Characteristic functions of integers are periodic. The sum has a part near each multiple of 2 pi / 256 (and smaller ones
   near those of 2 pi / 1024) that the integer below Z does not have. It multiplies the probability of y by 1 + r(y), where
   r(y) is He3(y / s) / 2^42 times a function of y mod 256. The terms from p^6 on are 2^25 times smaller.
-- Probabilities in the table are rounded to multiples of 2^-81, and A is bounded.
+- Probabilities in the table are rounded to multiples of 2^-81, so those beyond 10.5 standard deviations are 0.
 - Sixteen draws share the last 32 bits of the number that is compared with a threshold of the table. These bits matter to a
   draw only if the 34 bits before them are those of the threshold.
 """
@@ -72,7 +71,7 @@ def total_variation(draws: float) -> float:
     the total variation is at most the square root of half of that. Here E[r^2] = 6 sum_k (2^14 256 sin(pi k / 256))^-6, with
     k from 1 to 255, which is 2^-90.3. Coarser levels are functions of the finest one, and no farther from their laws.
 
-    The other part is a union bound. Each draw contributes 2^-67 for the table and its end at 16 standard deviations. Each
+    The other part is a union bound. Each draw contributes 2^-67 for the rounding of the table. Each
     pair of one group contributes 2^-68, because without the event that both need the bits that they share, the draws are
     independent.
 
@@ -108,12 +107,13 @@ def _weights() -> list[int]:
         ratio = ratio * decay >> bits
         density = density * ratio >> bits
     total, whole = sum(values), _COLUMNS << (_PRIVATE + _SHARED)
-    below = 0
     weights = []
+    below = below_rounded = 0
     for value in values:  # rounds the cumulative sums, so that the last one is right
-        above = below + value
-        weights.append((above * whole // total) - (below * whole // total))
-        below = above
+        below += value
+        rounded = (2 * below * whole + total) // (2 * total)
+        weights.append(rounded - below_rounded)
+        below_rounded = rounded
     return weights
 
 
@@ -179,7 +179,7 @@ def rounded_gaussian_from(words: jax.Array, count: int, level: Any) -> jax.Array
     """Independent draws of round(Z), Z ~ N(0, s^2) with s = 2^(11 + level), int32[count].
 
     At level ``FINEST`` a draw is the largest integer below Z instead, which is less by half a unit on average. Added to an
-    integer x it is a function of x + Z as well. No draw is farther from 0 than 16.01 s.
+    integer x it is a function of x + Z as well. No draw is farther from 0 than 10.5 s.
 
     There are no branches and no rejections, so the time depends on the draws only through the cache that the table is in.
     The same words give the same draws on all devices.
