@@ -440,8 +440,7 @@ def test_draws_do_not_depend_on_the_device(count):
 def test_jit_scan_and_vmap_with_own_levels_give_the_same_draws():
     keys = jax.random.split(key_from_seed(45), FINEST + 1)
     levels = jnp.arange(FINEST + 1)
-    with jax.disable_jit():
-        single = np.stack([rounded_gaussian(key, 31, level) for level, key in enumerate(keys)])
+    single = np.stack([drawn(key, 31, level) for level, key in enumerate(keys)])
     np.testing.assert_array_equal(
         jax.jit(jax.vmap(lambda key, level: rounded_gaussian(key, 31, level)))(keys, levels), single
     )
@@ -461,12 +460,14 @@ def test_vmap_of_draws_in_chunks_gives_the_draws_of_single_keys():
 
 @pytest.mark.parametrize("level", some_of([4, 0, FINEST], 3))
 def test_draws_are_the_same_in_64_bit_mode(level):
-    expected = rounded_gaussian(key_from_seed(47), 500, level)
+    """Of a traced level, and of one that is known when the program is compiled."""
+    key = key_from_seed(47)
+    expected = drawn(key, 31, level)
     with jax.enable_x64(True):
-        wide = jax.jit(lambda level: rounded_gaussian(key_from_seed(47), 500, level))(level)
+        wide = jax.jit(lambda level: rounded_gaussian(key, 31, level))(level)
         assert wide.dtype == jnp.int32
         np.testing.assert_array_equal(wide, expected)
-        np.testing.assert_array_equal(rounded_gaussian(key_from_seed(47), 500, level), expected)
+        np.testing.assert_array_equal(jax.jit(lambda: rounded_gaussian(key, 31, level))(), expected)
 
 
 def test_a_compiled_program_draws_from_32_bit_integers_alone_in_64_bit_mode():
