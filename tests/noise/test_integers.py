@@ -197,11 +197,12 @@ def test_cost_of_large_epsilon_is_small():
 
 def test_cost_grows_with_draws_and_epsilon():
     draws = [0, 1e-300, 1, *np.logspace(0.1, 40, 120), 1e308]
-    epsilons = [0, 1e-9, *np.logspace(-3, 4, 60), 1e308]
+    epsilons = [0, 1e-9, *np.logspace(-3, 2.8, 60), 699, 701, 720, 1e4, 1e308]
     costs = np.array([[delta_cost(count, epsilon) for epsilon in epsilons] for count in draws])
     assert np.all(costs[0] == 0)
     assert np.all(costs[1:] > 0)
-    assert np.all(costs[1:, -1] == math.inf)
+    assert np.all(np.isfinite(costs[1:-1, :-5]))
+    assert np.all(costs[1:, -2:] == math.inf)
     assert np.all(costs[1:] >= costs[:-1])
     assert np.all(costs[:, 1:] >= costs[:, :-1])
 
@@ -334,6 +335,22 @@ def test_numbers_near_a_threshold_are_compared_to_the_last_bit(column, nearer):
     own = (ours(words, 64)[::2] + 1534) // 1024  # and up to three more
     expected = column if number < threshold else columns()[column][1]
     assert np.all((own >= expected) & (own <= expected + 3))
+
+
+def test_draws_that_tie_use_shared_numbers_of_their_own():
+    """All 32 draws of eight groups tie in the bits of their own."""
+    groups = 8
+    random = np.random.default_rng(2)
+    words = random.integers(0, 2**32, 87 * groups).tolist()
+    for word in range(64 * groups, 80 * groups):
+        words[word] &= 0x03FF03FF
+    for lane, group in itertools.product(range(32), range(groups)):
+        column = int(random.integers(2**15))
+        own = columns()[column][0] >> 48
+        words[lane * groups + group] = column << 16 | own >> 8
+        words[(32 + lane) * groups + group] = words[(32 + lane) * groups + group] & 0xFFFFFFFC | own & 3
+        words[(64 + lane % 16) * groups + group] |= (own >> 2 & 63) << (26 if lane >= 16 else 10)
+    np.testing.assert_array_equal(ours(words, 32 * groups), draws(words, 32 * groups))
 
 
 def test_any_three_draws_of_a_group_have_independent_shared_numbers():
