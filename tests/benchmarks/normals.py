@@ -1,12 +1,15 @@
 """Time of Gaussian noise for 688 884 coordinates, the networks of a VAE, as ratios to jax.random.normal with threefry.
 
+"floats" is workbench.noise.normals, "integers" is workbench.noise.integers at level 5.
+
     python normals.py [--size N] [--turns K] [--cores K ...]
 
-The two take turns in alternating order; a time is the median over turns, a ratio the median of the ratios within turns. On a
+They take turns in alternating order; a time is the median over turns, a ratio the median of the ratios within turns. On a
 CPU each number of cores has a process of its own. Times are of this machine; only the ratios mean something elsewhere.
 """
 
 import argparse
+import operator
 import os
 import statistics
 import subprocess
@@ -23,10 +26,12 @@ def contenders(size):
     import jax.numpy as jnp
 
     from workbench.noise.chacha20 import new_key
+    from workbench.noise.integers import rounded_gaussian
     from workbench.noise.normals import normal
 
     draws = {
-        "ours": (lambda key: normal(key, (size,)), new_key()),
+        "floats": (lambda key: normal(key, (size,)), new_key()),
+        "integers": (lambda key: rounded_gaussian(key, size, 5), new_key()),
         "threefry": (lambda key: jax.random.normal(key, (size,)), jax.random.key(0)),
     }
 
@@ -66,9 +71,13 @@ def measure(size, turns):
         for number in range(turns):
             for name in list(generators)[:: 1 if number % 2 else -1]:
                 times[name].append(seconds(generators[name]) / draws)
-        ratio = statistics.median(ours / theirs for ours, theirs in zip(times["ours"], times["threefry"], strict=True))
-        ours, theirs = (statistics.median(times[name]) * 1e3 for name in ("ours", "threefry"))
-        print(f"  {way:20} {ours:7.2f} ms, threefry {theirs:7.2f} ms   {ratio:5.2f} x threefry", flush=True)
+        for name in times:
+            ratios = " ".join(
+                f"{statistics.median(map(operator.truediv, times[name], times[other])):6.2f} x {other}"
+                for other in ("threefry", "floats")
+                if other != name
+            )
+            print(f"  {way:20} {name:9} {statistics.median(times[name]) * 1e3:7.2f} ms {ratios}", flush=True)
 
 
 def main():

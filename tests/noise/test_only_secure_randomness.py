@@ -64,6 +64,8 @@ ALLOWED = {
     Use("workbench/noise/chacha20.py", "new_key", "os.urandom"): "the source of secret keys",
     Use("workbench/noise/normals.py", "_normal_chunk", "jax.random.bits"): _CHACHA20,
     Use("workbench/noise/normals.py", "normal.at_once", "jax.random.bits"): _CHACHA20,
+    Use("workbench/noise/integers.py", "rounded_gaussian", "jax.random.bits"): _CHACHA20,
+    Use("workbench/noise/integers.py", "rounded_gaussian.chunk", "jax.random.bits"): _CHACHA20,
     Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.Generator"): _SPLIT_SEED,
     Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.Generator"): _SUBSET_SEED,
