@@ -138,7 +138,7 @@ class Store:
             weakref.finalize(self, self._database.close)
             self._prepare()
             self._database.execute(_CLAIMS)  # stores of earlier versions lack it
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:  # SQLite may quote damaged text
             raise _validate.ArgumentError("store", str(path), f"cannot be used as the file of a sweep ({error}).") from None
 
     @staticmethod
