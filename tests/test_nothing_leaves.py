@@ -29,7 +29,7 @@ from workbench.fitting import spec as fit_spec
 from workbench.inference import DPVI
 from workbench.inference.step import Draws
 from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling import Minibatch, PoissonSampler
 from workbench.widgets import Workbench
 from workbench.widgets.workbench import run_screen
@@ -51,6 +51,7 @@ EVERY_STEP = pytest.mark.parametrize(
 )
 MINIBATCH = Minibatch(jnp.array([4, 0, 2, 0, 0, 0], jnp.int32), jnp.arange(zoo.NUM_RECORDS) < 3)
 CHANGED = 2  # a record of that minibatch
+LEVEL = jnp.int32(10)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +61,14 @@ class Watched(GaussianMechanism):
     seen: dict = dataclasses.field(default_factory=dict)
 
     def add(self, total, noise):
-        self.seen["total"], _ = ravel_pytree(total)
-        heard = jax.tree.map(lambda leaf: jnp.where(self.seen["deaf"], jnp.zeros_like(leaf), leaf), total)
-        return GaussianMechanism.add(heard, noise)
+        self.seen["total"], _ = ravel_pytree(total.units)
+        heard = jax.tree.map(lambda leaf: jnp.where(self.seen["deaf"], jnp.zeros_like(leaf), leaf), total.units)
+        return GaussianMechanism.add(total._replace(units=heard), noise)
 
 
 @functools.cache
 def step_of(name, gradient):
-    """(``step(records, noise, deaf)`` -> (flat next state, sum before noise), coordinates of the noise)."""
+    """(``step(records, noise, deaf)`` -> (flat next state, sum before noise in whole numbers), coordinates of the noise)."""
     case, seen, mechanism = zoo.ZOO[name], zoo.split_case(name), Watched(1.0, 1.0)
     trainer = DPVI(
         seen.model,
@@ -82,7 +83,7 @@ def step_of(name, gradient):
     @quick_jit
     def step(records, noise, deaf):
         mechanism.seen["deaf"] = deaf
-        state = trainer.step(start, records, Draws(MINIBATCH, noise, jax.random.key(1)))
+        state = trainer.step(start, records, Draws(MINIBATCH, Noise(noise, LEVEL), jax.random.key(1)))
         return ravel_pytree(state._replace(key=None))[0], mechanism.seen["total"]
 
     return step, trainer.private_step.noise_size
@@ -104,7 +105,7 @@ def neighbours(name):
 
 
 def noise_for(size):
-    return np.random.default_rng(2).normal(size=size).astype(np.float32)
+    return np.random.default_rng(2).normal(0, 2.0**21, size).astype(np.int32)
 
 
 def assert_the_sum_alone_matters(step, size, records, other):
@@ -113,7 +114,7 @@ def assert_the_sum_alone_matters(step, size, records, other):
     after, total = step(records, noise, False)
     _, other_total = step(other, noise, False)
     moved_noise = noise + np.asarray(total - other_total)
-    np.testing.assert_allclose(step(other, moved_noise, False)[0], after, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(step(other, moved_noise, False)[0], after)
     np.testing.assert_array_equal(step(records, noise, True)[0], step(other, noise, True)[0])
 
 
@@ -154,7 +155,7 @@ def deafness():
     hearing = GaussianMechanism.add
 
     def add(total, noise):
-        return hearing(jax.tree.map(jnp.zeros_like, total), noise)
+        return hearing(total._replace(units=jax.tree.map(jnp.zeros_like, total.units)), noise)
 
     with mock.patch.object(GaussianMechanism, "add", staticmethod(add)):
         yield

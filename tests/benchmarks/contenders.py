@@ -200,9 +200,7 @@ def clipped(problem, **options):
     def run(state, records, minibatches):
         def body(state, indices):
             base_noise = jax.random.fold_in(jax.random.key(1), state.step)
-            draws = Draws(
-                Minibatch(indices, jnp.ones(indices.shape, bool)), jnp.zeros(dpvi.private_step.noise_size), base_noise
-            )
+            draws = Draws(Minibatch(indices, jnp.ones(indices.shape, bool)), None, base_noise)
             return dpvi.step(state, records, draws), None
 
         return lax.scan(body, state, minibatches)[0]

@@ -6,8 +6,8 @@
 
 "steps": contenders take turns in alternating order; a figure is the median over turns, a ratio the median of the ratios to
 the non-private step within turns. A strategy that takes seconds a step has one turn. Bytes are what a compiled step holds at
-most, its arguments included. A private step is ``clipped_sum``, noise from the workbench's secure generator for every
-coordinate, and SGD; "naive" is jit(vmap(grad)) with threefry noise, as a user writes it. Each peer takes its turns in a
+most, its arguments included. A private step is a clipped sum in whole numbers, the mechanism's noise for every coordinate,
+and SGD; "naive" is jit(vmap(grad)) with threefry noise, as a user writes it. Each peer takes its turns in a
 process of its own between two halves of these; its ratio is to its own non-private step, and beside it stands how many times
 the workbench's private step it takes.
 
@@ -37,9 +37,9 @@ from descent import Steps, apart, begun, checked, descended, non_private, peak_b
 from networks import NETWORKS
 from turns import a_step, answer_of, here, ratio, turns_of
 
-from workbench.inference.clipping import STRATEGIES, clipped_sum
+from workbench.inference.clipping import STRATEGIES, clipped_sum, clipped_sum_in_parts
 from workbench.noise.chacha20 import new_key
-from workbench.noise.normals import normal
+from workbench.noise.mechanism import GaussianMechanism
 
 MEMORY = 2 * 2**30
 FEW_RECORDS = 8  # of a step without jit and vmap
@@ -54,14 +54,25 @@ PEERS = {
 def private(network, strategy, noisy=True):
     """A private step of the workbench."""
 
+    mechanism = GaussianMechanism(network.clip, network.noise_multiplier if noisy else 0.0)
+
     def step(state, key, x, y):
         params, number = state
-        mask = jnp.ones(len(y), bool)
-        total, _ = clipped_sum(network.loss, params, (x, y), mask, network.clip, strategy)
+        size, noise, spacing_for = len(y), None, None
         if noisy:
-            drawn = normal(jax.random.fold_in(key, number), (network.num_parameters,))
-            total = _with_noise(network, total, apart(drawn, params))
-        return descended(network, state, jax.tree.map(lambda leaf: leaf / len(y), total))
+            sigma, clip, level = jnp.float32(network.noise_multiplier), jnp.float32(network.clip), mechanism.level(size)
+            noise = mechanism.noise(jax.random.fold_in(key, number), network.num_parameters, level)
+            spacing_for = functools.partial(mechanism.spacing, sigma, clip, level)
+
+        def chosen(places):
+            return (x, y) if len(places) == size else (x[places], y[places])
+
+        everyone = jnp.ones(size, bool)
+        total = clipped_sum_in_parts(
+            network.loss, params, chosen, everyone, network.clip, strategy, size, "flat", None, spacing_for
+        )
+        noised = mechanism.add(total, noise)
+        return descended(network, state, jax.tree.map(lambda leaf: leaf / size, noised))
 
     return step
 

@@ -130,7 +130,7 @@ def test_planned_epsilon_and_delta_are_promised(done):
 def test_noise_of_a_result_keeps_the_promised_epsilon(done):
     guarantee = done.guarantee
     plan = {"sampler": guarantee.sampler, "sampling_rate": guarantee.sampling_rate, "steps": guarantee.steps}
-    left = guarantee.delta - guarantee.overflow_delta - guarantee.truncation_delta
+    left = guarantee.delta - guarantee.overflow_delta - guarantee.noise_delta
     assert wb.privacy.epsilon(**plan, noise_multiplier=guarantee.noise_multiplier, delta=left) <= guarantee.epsilon
 
 
@@ -144,7 +144,7 @@ def test_noise_of_a_result_is_no_larger_than_it_must_be(done):
 def test_implementation_takes_a_small_share_of_delta(done):
     guarantee = done.guarantee
     assert 0 < guarantee.overflow_delta <= 1e-3 * guarantee.delta
-    assert 0 < guarantee.truncation_delta <= 1e-3 * guarantee.delta
+    assert 0 < guarantee.noise_delta <= 1e-3 * guarantee.delta
 
 
 def test_a_whole_run_takes_all_steps_and_no_more_than_epsilon(done):

@@ -42,7 +42,9 @@ def test_a_result(files):
     assert result.guarantee.noise_multiplier == 2.7144
     assert result.draws["weights"].shape == (50, 2)
     written = json.loads((files / "result" / "result.json").read_text())["guarantee"]
+    written["noise_delta"] = written.pop("truncation_delta")  # as it was called
     assert {**result.guarantee.to_dict(), **written} == result.guarantee.to_dict()
+    assert result.guarantee.arithmetic == "floating point"
     assert np.all(np.isfinite(result.predict(pd.DataFrame({"dose": [10.0, 190.0], "age": [30.0, 60.0]}))))
     result.save(files / "again")
     assert wb.load(files / "again").guarantee == result.guarantee

@@ -16,7 +16,7 @@ from tests.conftest import quick_jit, some_of
 from workbench.inference import DPVI
 from workbench.inference.step import Draws
 from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling import Minibatch, PoissonSampler
 
 KEY = jax.random.key(1)
@@ -139,8 +139,9 @@ def test_one_step_under_jit_moves_every_parameter_and_leaves_it_finite(name):
     state = trainer.init(key_from_seed(0), *records)
     before = trainer.get_params(state)
     minibatch = Minibatch(jnp.array([4, 0, 2, 0, 0, 0], jnp.int32), jnp.arange(zoo.NUM_RECORDS) < 3)
-    noise = np.random.default_rng(0).normal(size=trainer.private_step.noise_size).astype(np.float32)
-    state = quick_jit(trainer.step)(state, records, Draws(minibatch, jnp.asarray(noise), KEY))
+    noise = np.random.default_rng(0).normal(0, 2.0**21, trainer.private_step.noise_size).astype(np.int32)
+    draws = Draws(minibatch, Noise(jnp.asarray(noise), jnp.int32(10)), KEY)
+    state = quick_jit(trainer.step)(state, records, draws)
     assert int(state.step) == 1
     assert_moved_and_finite(before, trainer.get_params(state))
 

@@ -83,6 +83,7 @@ MIXING = {
     "debug callback": watched,
     "io_callback": lambda u, x: jnp.vdot(u, jax.experimental.io_callback(lambda x: x, ROW, x)),
     "custom_vmap": lambda u, x: jnp.vdot(u, summed(x)),
+    "betainc": lambda u, x: jnp.sum(u) * jax.scipy.special.betainc(2.0, 3.0, jax.nn.sigmoid(jnp.sum(u * x))),
     "sequential_vmap": lambda u, x: jnp.vdot(u, sequential_vmap(jnp.sin)(x)),
     "foreign code": lambda u, x: jnp.vdot(u, jax.ffi.ffi_call("stranger", ROW, vmap_method="broadcast_all")(x)),
     "in scan": lambda u, x: jnp.vdot(u, jax.lax.scan(lambda carry, _: (summed(carry), None), x, None, length=2)[0]),

@@ -118,7 +118,9 @@ def test_a_delta_that_the_fits_do_not_have_is_that_of_the_total():
 
 def test_overflow_and_tail_are_taken_from_delta():
     plain = fit()
-    costly = dataclasses.replace(plain, overflow_delta=0.1e-5 * (1 + math.e), truncation_delta=0.05e-5)
+    costly = dataclasses.replace(
+        plain, overflow_delta=0.1e-5 * (1 + math.e), noise_delta=0.05e-5, arithmetic="floating point"
+    )
     ideal = accounting.epsilon(**arguments(plain), steps=2 * 500, delta=1e-5 * math.exp(-0.1) - 0.3e-5)
     found = total([costly] * 2)
     assert (found.delta, found.method) == (1e-5, "pld")
@@ -135,7 +137,7 @@ def test_where_the_implementation_costs_more_than_half_of_delta_twice_the_cost_i
 
 
 def test_without_a_delta_for_the_mechanism_the_promises_are_added():
-    costly = dataclasses.replace(fit(), truncation_delta=0.6e-5)
+    costly = dataclasses.replace(fit(), noise_delta=0.6e-5, arithmetic="floating point")
     assert total([costly] * 3) == TotalPrivacy(3.0, 3e-5, "add_or_remove_one", 3, "basic composition")
 
 
@@ -156,12 +158,25 @@ def test_rounding_of_a_sampler_is_bounded_for_any_number_of_records():
 
 
 def test_rounding_costs_what_the_largest_losses_of_its_fit_make_of_it():
-    one, share = fit(3.0), 1e-9
+    one, share = dataclasses.replace(fit(3.0), noise_delta=0.0), 1e-9
     reached = accounting.bound(Steps("poisson", "add_or_remove_one", (Phase(0.05, one.noise_multiplier, 500),)), share)
     distance = 500 * composition._poisson_rounding(0.05, 2**30)
     found = composition._rounding(one, share, 1)
     assert share + (1 + math.exp(reached)) * distance <= found <= share + (1 + math.exp(1.1 * reached)) * distance
-    assert composition._rounding(fit(3.0, "shuffle"), share, 1) == 0
+    exact = dataclasses.replace(fit(3.0, "shuffle"), noise_delta=0.0)
+    assert composition._rounding(exact, share, 1) == 0
+
+
+@pytest.mark.parametrize("changes", [1, 2])
+def test_noise_that_is_not_exact_costs_what_the_largest_losses_of_its_fit_make_of_it(changes):
+    """At a distance p from exact draws, delta grows by p and e^epsilon p, whatever epsilon is asked for."""
+    one, distance = dataclasses.replace(fit(3.0, "shuffle"), overflow_delta=0.0), 1e-12
+    rough = dataclasses.replace(one, noise_delta=(1 + math.exp(3.0)) * distance)
+    share = 1e-3 * 1e-5
+    reached = composition._ideal_epsilon((one.accounted(),), share, changes)
+    added = composition.implementation_delta([rough], 1e-5, changes)
+    assert added >= (share + (2 + math.exp(reached)) * distance + rough.noise_delta) * (1 - 1e-9)
+    assert added <= share + (2 + math.exp(1.2 * reached)) * distance + rough.noise_delta
 
 
 # --- fits under several relations ------------------------------------------------------------------------------------------
@@ -204,9 +219,19 @@ def test_two_changes_of_gaussian_fits_cost_at_least_what_they_truly_do(epsilon):
 def test_replacing_a_blanked_record_reaches_further_into_the_tail():
     blanked = fit(4.0, "shuffle", relation="replace_special")
     doubled = make_plan(PrivacySettings(4.0, 1e-5, 500, 0.05, "shuffle", 1.0, 2000, None, "replace_special"), 2000)
-    settings = dataclasses.replace(doubled.settings, relation="replace_one")
-    assert composition._tail(blanked, 2) >= dataclasses.replace(doubled, settings=settings).truncation_delta(50)
-    assert composition._tail(blanked, 1) == blanked.truncation_delta
+    reach = 1 / blanked.noise_multiplier
+    assert doubled.mechanism.noise_multiplier == blanked.noise_multiplier
+    # an earlier version, whose draws ended at B, charged these sums over coordinates for a reach of 1 / sigma or more
+    cut = dataclasses.replace(blanked, noise_delta=500 * tails_beyond_the_bound(reach), arithmetic="floating point")
+    assert composition._tail(cut, 2) >= 500 * tails_beyond_the_bound(2 * reach)
+    assert composition._tail(cut, 1) == cut.noise_delta
+    assert composition._tail(blanked, 2) == blanked.noise_delta
+
+
+def tails_beyond_the_bound(reach):
+    """Bound on what 50 coordinates that a record moves by ``reach`` standard deviations in all lose beyond B = 9.15."""
+    few = math.e * math.sqrt(50) * reach * norm.pdf(9.15)
+    return few + (reach * 9.15) ** 2 * norm.sf(9.15 - 1 / 9.15) + norm.sf(9.15 - reach)
 
 
 def test_a_hopeless_sum_promises_nothing():

@@ -22,7 +22,7 @@ def gaussian(mu, delta=1e-5):
     return Guarantee(
         epsilon=50.0, delta=delta, relation="add_or_remove_one", unit="record", sampler="poisson", sampling_rate=1.0,
         noise_multiplier=1 / mu, clip=1.0, steps=1, steps_taken=1, epsilon_taken=50.0, num_records=100, accountant="pld",
-        overflow_delta=0.0, truncation_delta=0.0, secure_randomness=True,
+        overflow_delta=0.0, noise_delta=0.0, secure_randomness=True,
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -8,14 +9,22 @@ from scipy import stats
 
 from workbench._validate import ArgumentError
 from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.integers import FINEST
+from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 
 DRAWS = 20_000
 
 
+def noise_in_a_sum(mechanism, key=None, size=DRAWS, units=0, level=10):
+    """What is added to a sum of zeros, float64[size], in the units of the sum."""
+    noise = mechanism.noise(key_from_seed(0) if key is None else key, size, jnp.int32(level))
+    sigma, clip = jnp.float32(mechanism.noise_multiplier), jnp.float32(mechanism.clip)
+    spacing = mechanism.spacing(sigma, clip, noise.level, 0.0, units)
+    return np.asarray(mechanism.add(OnGrid(jnp.zeros(size, jnp.int32), spacing), noise), np.float64)
+
+
 def has_standard_deviation(noise, scale):
     """Two-sided chi-square test of N(0, scale^2) draws; rejects the right scale for one seed in a million."""
-    noise = np.asarray(noise, np.float64)
     statistic = np.sum((noise / scale) ** 2)
     return 5e-7 < stats.chi2.sf(statistic, noise.size) < 1 - 5e-7
 
@@ -23,54 +32,94 @@ def has_standard_deviation(noise, scale):
 @pytest.mark.parametrize(("clip", "noise_multiplier"), [(1.0, 1.0), (0.5, 3.0), (20.0, 0.2)])
 def test_noise_has_standard_deviation_sigma_times_clip(clip, noise_multiplier):
     """False alarms: one seed in a million for each case."""
-    noise = GaussianMechanism(clip, noise_multiplier).noise(key_from_seed(0), DRAWS)
+    noise = noise_in_a_sum(GaussianMechanism(clip, noise_multiplier))
     assert has_standard_deviation(noise, clip * noise_multiplier)
 
 
 @pytest.mark.parametrize("wrong", [2 / 3, 3 / 2, 0.95, 1.05])
 def test_a_wrong_noise_scale_is_noticed(wrong):
     """The test above can fail: too little or too much noise is rejected, down to 5 %."""
-    noise = GaussianMechanism(1.0, 2.0 * wrong).noise(key_from_seed(0), DRAWS)
-    assert not has_standard_deviation(noise, 2.0)
+    assert not has_standard_deviation(noise_in_a_sum(GaussianMechanism(1.0, 2.0 * wrong)), 2.0)
 
 
 def test_noise_is_normal():
     """Kolmogorov-Smirnov; false alarms one seed in a million."""
-    noise = GaussianMechanism(2.0, 1.5).noise(key_from_seed(1), DRAWS)
-    assert stats.kstest(np.asarray(noise, np.float64) / 3.0, "norm").pvalue > 1e-6
+    noise = noise_in_a_sum(GaussianMechanism(2.0, 1.5), key_from_seed(1))
+    assert stats.kstest(noise / 3.0, "norm").pvalue > 1e-6
 
 
 def test_different_keys_give_independent_noise():
     """Correlation of two vectors; false alarms one seed in a million."""
     mechanism = GaussianMechanism(1.0, 1.0)
-    first, second = (np.asarray(mechanism.noise(key, DRAWS)) for key in jax.random.split(key_from_seed(2)))
+    first, second = (noise_in_a_sum(mechanism, key) for key in jax.random.split(key_from_seed(2)))
     assert abs(np.corrcoef(first, second)[0, 1]) * math.sqrt(DRAWS) < stats.norm.isf(5e-7)
+
+
+@pytest.mark.parametrize("level", [0, 5, 10])
+@pytest.mark.parametrize("units", [0.0, 1e3, 1e5])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 3.0])
+def test_noise_is_sigma_times_what_a_record_and_rounding_move(sigma, units, level):
+    """s spacings of noise, against C (1 + slack) and sqrt(units) spacings of rounding: worked out in 64 bits."""
+    clip, slack = 0.7, 1e-3
+    spacing = float(GaussianMechanism.spacing(jnp.float32(sigma), jnp.float32(clip), jnp.int32(level), slack, units))
+    noise = Fraction(2) ** (11 + level) * Fraction(spacing)
+    if not math.isnan(spacing):
+        sensitivity = Fraction(float(jnp.float32(clip))) * (1 + Fraction(slack)) + Fraction(math.sqrt(units)) * Fraction(
+            spacing
+        )
+        needed = Fraction(float(jnp.float32(sigma))) * sensitivity
+        assert 1 <= noise / needed <= 1 + 1e-5
+    assert math.isnan(spacing) == (2 * sigma * math.sqrt(units) > 2.0 ** (11 + level))
+
+
+@pytest.mark.parametrize("capacity", [1, 100, 10**4, 10**6, 2**30])
+@pytest.mark.parametrize("sigma", [1e-3, 0.3, 1.0, 40.0, 1e4, 1e30])
+def test_a_level_is_as_fine_as_leaves_room_for_the_sum(sigma, capacity):
+    """Where it can: C is 2^(11 + level) / sigma spacings, and at level 0 large sums are cut off instead."""
+    level = int(GaussianMechanism(1.0, sigma).level(capacity))
+    assert 0 <= level <= FINEST
+    sum_in_spacings = capacity * 2.0 ** (11 + level) / sigma
+    assert level == 0 or sum_in_spacings <= 2**29 * 1.001
+    assert level == FINEST or 2 * sum_in_spacings >= 2**29 * 0.999
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, 1.0])
 def test_insecure_keys_are_refused(noise_multiplier):
     with pytest.raises(TypeError, match="new_key"):
-        GaussianMechanism(1.0, noise_multiplier).noise(jax.random.key(0), 5)
+        GaussianMechanism(1.0, noise_multiplier).noise(jax.random.key(0), 5, jnp.int32(0))
 
 
 def test_zero_noise_multiplier_gives_no_noise_even_without_clipping():
-    mechanism = GaussianMechanism(math.inf, 0.0)
+    mechanism, total = GaussianMechanism(math.inf, 0.0), {"a": jnp.arange(5.0)}
     assert mechanism.standard_deviation == 0
-    np.testing.assert_array_equal(mechanism.noise(key_from_seed(3), 5), np.zeros(5))
+    assert mechanism.words_for(5) == 0
+    assert mechanism.noise(key_from_seed(3), 5, jnp.int32(0)) is None
+    assert mechanism.add(total, None) is total
 
 
 def test_add_gives_each_coordinate_of_the_tree_its_own_noise():
-    total = {"a": jnp.ones((2, 3)), "b": (jnp.zeros(()), jnp.full(4, 2.0))}
-    noise = jnp.arange(11.0) + 1
-    difference = jax.tree.map(lambda noised, plain: noised - plain, GaussianMechanism.add(total, noise), total)
+    total = {"a": jnp.ones((2, 3), jnp.int32), "b": (jnp.zeros((), jnp.int32), jnp.full(4, 2))}
+    noise = Noise(jnp.arange(11) + 1, jnp.int32(0))
+    noised = GaussianMechanism.add(OnGrid(total, jnp.float32(0.5)), noise)
+    difference = jax.tree.map(lambda noised, plain: noised / 0.5 - plain, noised, total)
     assert jax.tree.structure(difference) == jax.tree.structure(total)
-    np.testing.assert_array_equal(np.sort(np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(difference)])), noise)
+    found = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(difference)])
+    np.testing.assert_array_equal(np.sort(found), noise.units)
 
 
 def test_add_refuses_noise_for_another_number_of_coordinates():
     """One value for all coordinates would cancel in differences between them."""
-    with pytest.raises((TypeError, ValueError)):
-        GaussianMechanism.add({"a": jnp.zeros(3)}, jnp.ones(1))
+    total = OnGrid({"a": jnp.zeros(3, jnp.int32)}, jnp.float32(1.0))
+    with pytest.raises(ArgumentError, match=r"^noise="):
+        GaussianMechanism.add(total, Noise(jnp.ones(1, jnp.int32), jnp.int32(0)))
+
+
+def test_add_refuses_sums_in_floating_point_and_sums_that_get_no_noise():
+    units = {"a": jnp.zeros(3, jnp.int32)}
+    with pytest.raises(TypeError, match="OnGrid"):
+        GaussianMechanism.add({"a": jnp.zeros(3)}, Noise(jnp.ones(3, jnp.int32), jnp.int32(0)))
+    with pytest.raises(TypeError, match="OnGrid"):
+        GaussianMechanism.add(OnGrid(units, jnp.float32(1.0)), None)
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ ALLOWED = {
     Use("workbench/auditing/canaries.py", "table_canaries", "numpy.random.default_rng"): "made-up records of the auditor",
     Use("workbench/plots/_plate_layout.py", "_set_across", "random.Random"): "orders of a drawing to try, from a fixed seed",
     Use("workbench/auditing/running.py", "_attacked", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
+    Use("workbench/auditing/reachable.py", "guesses", "jax.random.bernoulli"): "the auditor's coins, " + _CHACHA20,
+    Use("workbench/auditing/reachable.py", "_rows", "numpy.random.default_rng"): "made-up records of the auditor",
 }
 
 
@@ -262,5 +264,7 @@ def test_minibatch_and_noise_compile_to_no_other_generator(monkeypatch, large):
 
 
 def test_another_generator_would_be_seen_in_what_is_compiled():
-    drawn = generators_compiled(lambda minibatch, noise, base_noise: noise + jax.random.normal(base_noise, noise.shape))
+    drawn = generators_compiled(
+        lambda minibatch, noise, base_noise: noise.units + jax.random.randint(base_noise, noise.units.shape, 0, 9)
+    )
     assert drawn == {"threefry"}

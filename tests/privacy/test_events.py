@@ -12,7 +12,7 @@ ADD, REPLACE, BLANK = (NeighboringRelation[name] for name in ("ADD_OR_REMOVE_ONE
 
 
 def read(fit, accountant, relation):
-    kept = fit.delta - fit.overflow_delta - fit.truncation_delta
+    kept = fit.delta - fit.overflow_delta - fit.noise_delta
     event = _events.from_json(_events.to_json(_events.event_of(fit.accounted())))
     return accountant(neighboring_relation=relation).compose(event).get_epsilon(kept)
 

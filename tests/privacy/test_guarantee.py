@@ -26,7 +26,7 @@ DONE = Guarantee(
     num_records=455,
     accountant="pld",
     overflow_delta=1e-7,
-    truncation_delta=1e-9,
+    noise_delta=1e-9,
     secure_randomness=True,
     caveats=("The number of records is public.", "Only this release counts."),
 )
@@ -138,7 +138,7 @@ def made(epsilon, delta, sampler="poisson", steps=50, sampling_rate=0.1):
         relation=SAMPLERS[sampler][0],
         noise_multiplier=noise_multiplier(epsilon=epsilon, delta=delta, **plan),
         overflow_delta=0.0,
-        truncation_delta=0.0,
+        noise_delta=0.0,
         **plan,
     )
 

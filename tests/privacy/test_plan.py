@@ -1,15 +1,12 @@
 import dataclasses
-import math
 
 import pytest
-from scipy.stats import norm
 
 from workbench._validate import ArgumentError
-from workbench.noise.normals import NORMAL_BOUND
+from workbench.noise.integers import delta_cost
 from workbench.privacy import accounting
 from workbench.privacy.plan import PrivacySettings, make_plan, sampling_rate_of
 from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.privacy.steps import SENSITIVITY
 from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
 
 SETTINGS = PrivacySettings(
@@ -44,7 +41,7 @@ def test_the_sampler_that_runs_is_the_one_that_is_accounted_for(sampler):
         sampling_rate=plan.sampler.sampling_rate,
         noise_multiplier=plan.mechanism.noise_multiplier,
         steps=200,
-        delta=promised.delta - promised.overflow_delta - promised.truncation_delta,
+        delta=promised.delta - promised.overflow_delta - promised.noise_delta,
     )
     assert 0.999 * promised.epsilon < spent <= promised.epsilon
 
@@ -106,14 +103,26 @@ def test_epsilon_so_far_bounds_epsilon_and_never_passes_the_plan(sampler):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_missing_tail_counts_how_far_a_record_reaches(sampler):
-    """Two neighbouring sums differ by at most the sensitivity over sigma: the sum of tails is below what is charged."""
+def test_noise_that_is_not_exact_is_charged_for_every_draw(sampler):
+    """T steps of d coordinates."""
     plan = make_plan(settings(sampler=sampler, epsilon=8.0), 455)
-    reach = SENSITIVITY[plan.settings.relation] / plan.mechanism.noise_multiplier
-    for others in (0, 9, 999):
-        spread = reach / math.sqrt(1 + others)
-        tails = (1 + others) * (norm.sf(NORMAL_BOUND - spread) - norm.sf(NORMAL_BOUND))
-        assert 200 * tails <= plan.truncation_delta(1 + others)
+    for dimension in (1, 1000, 10**6):
+        assert plan.noise_delta(dimension) == delta_cost(200 * dimension, 8.0)
+
+
+def test_a_delta_below_what_the_noise_costs_is_refused():
+    plan = make_plan(settings(), 455)
+    plan = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, delta=1e-30))
+    with pytest.raises(ArgumentError, match=r"^delta=1e-30: is so small that the rounding of the noise alone costs"):
+        plan.noise_delta(10**6)
+
+
+def test_more_noise_than_whole_numbers_hold_is_refused():
+    """sigma sqrt(d) spacings of rounding would be a large part of the noise itself."""
+    plan = make_plan(settings(epsilon=0.1, iterations=10**5, sampling_rate=1.0), 455)
+    plan.noise_delta(1000)
+    with pytest.raises(ArgumentError, match=r"^epsilon=0\.1: is so small that it takes noise of .* in each of 1000000 co"):
+        plan.noise_delta(10**6)
 
 
 @pytest.mark.parametrize(
@@ -152,3 +161,12 @@ def test_more_records_than_can_be_sampled_are_refused(argument, value):
     with pytest.raises(ArgumentError, match=f"^{argument}=.* at (least|most) ") as caught:
         settings(**{argument: value})
     assert caught.value.argument == argument
+
+
+def test_no_part_of_a_plan_follows_a_number_of_records_below_the_declared_one():
+    """Parts of a minibatch set blocks and spacing of its sum, which show in every number that is released."""
+    samplers = [make_plan(settings(), size).sampler for size in (400, 454, 455)]
+    assert {(sampler.capacity, sampler.usual_size(), sampler.usual_size(8), sampler.words) for sampler in samplers} == {
+        (samplers[0].capacity, samplers[0].usual_size(), samplers[0].usual_size(8), samplers[0].words)
+    }
+    assert [sampler.num_records for sampler in samplers] == [400, 454, 455]

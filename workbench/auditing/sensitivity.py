@@ -80,13 +80,14 @@ def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
 def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable[..., jax.Array]:
     """A function ``(params, records, mask bool[N])``: the sum of a real step on the records in the mask, without noise."""
     hyper = Hyperparameters.of(watched)
-    base_noise = step.draw(start.key, start.step, hyper).base_noise
+    drawn = step.draw(start.key, start.step, hyper)
+    silent = None if drawn.noise is None else drawn.noise._replace(units=jnp.zeros_like(drawn.noise.units))
 
     def release(params: Any, records: tuple[jax.Array, ...], mask: jax.Array) -> jax.Array:
         minibatch = Minibatch(jnp.arange(mask.shape[0], dtype=jnp.int32), mask)
         watched.begin(minibatch)
         state = start._replace(optim_state=step.optimizer.init(params))
-        step.step(state, records, Draws(minibatch, jnp.zeros(step.noise_size, jnp.float32), base_noise), hyper)
+        step.step(state, records, Draws(minibatch, silent, drawn.base_noise), hyper)
         return watched.noised_sum()
 
     return jax.jit(release)

@@ -76,7 +76,7 @@ def prepare(asked: _Prepared) -> PreparedFit:
         checkpoint=asked.checkpoint,
         origin=asked.origin,
     )
-    plan.truncation_delta(step.noise_size)  # refuses what the noise cannot promise, before it is drawn
+    plan.noise_delta(step.noise_size)  # refuses what the noise cannot promise, before it is drawn
     program = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)
     return PreparedFit(spec, plan, step, state, key, run_log, program)
 

@@ -16,9 +16,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from workbench.inference import _grid
+from workbench.inference._grid import ROUNDOFF, Bound, Grid
+
 __all__ = [
     "PRECISION",
     "Factors",
+    "bound_of_formed",
+    "bound_of_product",
     "formed",
     "single",
     "squared_norm",
@@ -124,17 +129,52 @@ def _joined(blocks: Sequence[Factors]) -> Factors:
 # --- norms ------------------------------------------------------------------------------------------------------------
 
 
+# up to here squares are added up one after the other, which may be off by 3e-5 of the norm
+_FEW_SQUARES = 1024
+
+
 def squares_of(gradients: Array) -> Array:
     """Squared l2 norm of each record's gradient for one leaf, float[M]; first axis M."""
-    return jnp.sum(jnp.square(gradients), axis=tuple(range(1, gradients.ndim)))
+    return _sum_of_squares(gradients.reshape(gradients.shape[0], -1))
+
+
+def _sum_of_squares(rows: Array) -> Array:
+    """Over the last axis. Long rows are added up in two stages, which differ less from the true sum than one."""
+    size = rows.shape[-1]
+    if size <= _FEW_SQUARES:
+        return jnp.sum(jnp.square(rows), axis=-1)
+    width = math.isqrt(size)
+    whole = size - size % width
+    first = jnp.sum(jnp.square(rows[..., :whole]).reshape(*rows.shape[:-1], -1, width), axis=-2)
+    # without the maximum XLA would join the two sums to one
+    square = jnp.sum(_apart(first), axis=-1)
+    return square if whole == size else square + jnp.sum(jnp.square(rows[..., whole:]), axis=-1)
+
+
+def _apart(sums: Array) -> Array:
+    """``sums``, of which XLA does not know that they are: it would join two sums, one after the other, to one."""
+    return jnp.maximum(sums, jnp.finfo(sums.dtype).min)
+
+
+def _turns_of_squares(size: int) -> int:
+    """Additions and products that one number goes through in ``_sum_of_squares``."""
+    if size <= _FEW_SQUARES:
+        return size + 1
+    width = math.isqrt(size)
+    return size // width + width + 3
 
 
 def _length(rows: Array) -> Array:
-    """l2 norm over the last axis, never below the true one by underflow."""
+    """l2 norm over the last axis, never below the true one by underflow.
+
+    It is infinite above 2^64, as the square is, so that such a record does not count. What a factor loses by underflow is
+    then too short to matter, also where places cancel: 2^-126 2^64.
+    """
     if rows.shape[-1] == 1:
-        return jnp.abs(rows[..., 0])
+        length = jnp.abs(rows[..., 0])
+        return jnp.where(length < 2.0**64, length, jnp.inf)
     flushed = rows.shape[-1] * float(jnp.finfo(rows.dtype).tiny)
-    return jnp.sqrt(jnp.sum(jnp.square(rows), axis=-1) + flushed)
+    return jnp.sqrt(_sum_of_squares(rows) + flushed)
 
 
 def _is_rows(a: Array) -> bool:
@@ -158,7 +198,8 @@ def squared_norm(blocks: Sequence[Factors], p: int, d: int, *, by_rows: bool) ->
     square: Any = 0.0
     for first, (a, g, _) in enumerate(blocks):
         for second, (b, h, _) in enumerate(blocks[: first + 1]):
-            crossing = jnp.sum(_overlap(a, b) * jnp.einsum("mstd,msud->mstu", g, h, precision=PRECISION), axis=(1, 2, 3))
+            crossing = _overlap(a, b) * jnp.einsum("mstd,msud->mstu", g, h, precision=PRECISION)
+            crossing = jnp.sum(_apart(jnp.sum(crossing, axis=3)), axis=(1, 2))
             square = square + (crossing if first == second else 2 * crossing)
     return _not_too_small(square, jnp.concatenate(lengths, axis=2), p, d)
 
@@ -166,8 +207,10 @@ def squared_norm(blocks: Sequence[Factors], p: int, d: int, *, by_rows: bool) ->
 def _not_too_small(square: Array, lengths: Array, p: int, d: int) -> Array:
     """The squared norm with what rounding may have taken from it. :param lengths: of what each place adds, [M, S, T]."""
     longest = jnp.sum(jnp.square(jnp.sum(lengths, axis=2)), axis=1)
-    # products of p and d terms, added up in the order of the machine: 1.9 eps sqrt(p + d + T) was the most in search of more
-    slack = 4 * jnp.finfo(lengths.dtype).eps * math.sqrt(p + d + lengths.shape[2]) * longest
+    # a number goes through p or d additions in a product, T among places, S T in the end; the lengths are rounded as well
+    s, t = lengths.shape[1:]
+    turns = 2 * (p + d) + 3 * t + s * t + 16
+    slack = turns * float(jnp.finfo(lengths.dtype).eps) / 2 * longest
     return jnp.maximum(jnp.maximum(square, 0) + slack, longest / _CANCELS**2)
 
 
@@ -189,7 +232,7 @@ def _squared_norm_of_scaled(blocks: Sequence[Factors], p: int, d: int) -> Array:
             square = square + 2 * jnp.sum(_crossing(one, other) * one.size * other.size, axis=1)
         # products that are flushed to zero add up to less than this
         flushed = 4 * p * d * float(jnp.finfo(one.g.dtype).tiny)
-        own = (_crossing(one, one) + flushed) * (1 + 4 * jnp.finfo(one.g.dtype).eps * math.sqrt(p + d))
+        own = (_crossing(one, one) + flushed) * (1 + (p + d + 8) * float(jnp.finfo(one.g.dtype).eps))
         lengths.append(jnp.sqrt(own) * one.size)
         square = square + jnp.sum(jnp.square(lengths[-1]), axis=1)
     return square if len(places) == 1 else _not_too_small(square, jnp.stack(lengths, axis=2), p, d)
@@ -262,23 +305,83 @@ def _places_of_rows(rows: Array, num_rows: int) -> tuple[Array, Any]:
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
-def weighted(gradients: Array, weights: Array) -> Array:
-    """sum_i weights_i gradients_i, over the first axis."""
-    total = jnp.matmul(weights.astype(gradients.dtype), gradients.reshape(gradients.shape[0], -1), precision=PRECISION)
-    return total.reshape(gradients.shape[1:])
+def weighted(gradients: Array, weights: Array, grid: Grid | None) -> Array:
+    """sum_i weights_i gradients_i, over the first axis; whole numbers on ``grid``, if there is one."""
+
+    def of(weights: Array, rows: Array) -> Array:
+        return jnp.matmul(weights, rows, precision=PRECISION)
+
+    rows = gradients.reshape(gradients.shape[0], -1)
+    return _grid.total(of, [weights.astype(rows.dtype), rows], grid).reshape(gradients.shape[1:])
 
 
-def weighted_product(blocks: Sequence[Factors], weights: Array, p: int) -> Array:
-    """sum_i weights_i a_i^T g_i * scale, float[S, p, d]."""
+def bound_of_formed(entries: int, size: int) -> Bound:
+    """Of ``weighted`` with norms by ``squares_of``, for ``size`` records whose gradients have so many entries."""
+    return _grid.of_block(size, entries, _half(_turns_of_squares(entries)))
+
+
+def _half(turns: int) -> float:
+    """Relative error of the root of a sum in which a number goes through so many operations, and of what follows it."""
+    return (turns / 2 + 8) * ROUNDOFF
+
+
+def weighted_product(blocks: Sequence[Factors], weights: Array, p: int, grid: Grid | None) -> Array:
+    """sum_i weights_i a_i^T g_i * scale, [S, p, d]; whole numbers on ``grid``, if there is one."""
     blocks = [block._replace(g=block.g * weights[:, None, None, None].astype(block.g.dtype)) for block in blocks]
-    parts = [_sum_of_rows(block.a, block.g, p) for block in blocks if _is_rows(block.a)]
-    plain = [block for block in blocks if block.scale is None and not _is_rows(block.a)]
-    if plain:
-        parts.append(_sum_of_products(*_joined(plain)[:2]))
-    for a, g, scale in blocks:
-        if scale is not None:  # where it is not finite no record counts, and zero times infinity is not zero
-            parts.append(_sum_of_products(a, g) * jnp.where(jnp.isfinite(scale), scale, 0))
+    looked_up = [block for block in blocks if _is_rows(block.a) and not _few(block, p)]
+    others = [block for block in blocks if not _is_rows(block.a) or _few(block, p)]
+    parts = [_sum_of_rows(block.a, block.g, p, grid) for block in looked_up]
+    if others:
+        alone = sum(block.a.shape[2] for block in blocks) == 1
+        parts.append(_sum_of_others(others, p, grid, 1.0 if alone else float(_CANCELS)))
     return functools.reduce(jnp.add, parts)
+
+
+def _few(block: Factors, p: int) -> bool:
+    """Whether rows are so few, each met once, that a one-hot matrix product sums them faster than a scatter."""
+    return block.a.shape[2] == 1 and block.a.shape[1] * p <= _FEW_ROWS
+
+
+def _sum_of_others(blocks: Sequence[Factors], p: int, grid: Grid | None, spread: float) -> Array:
+    """``weighted_product`` by matrix products. :param spread: as of ``_grid.total``; other uses may cancel these."""
+    places = sum(block.a.shape[2] for block in blocks)
+
+    def of(*arrays: Array) -> Array:
+        pairs = [Factors(arrays[2 * k], arrays[2 * k + 1], block.scale) for k, block in enumerate(blocks)]
+        parts = [_sum_of_few_rows(a, g, p) for a, g, _ in pairs if _is_rows(a)]
+        plain = [pair for pair in pairs if pair.scale is None and not _is_rows(pair.a)]
+        if plain:
+            parts.append(_sum_of_products(*_joined(plain)[:2]))
+        for a, g, scale in pairs:
+            if scale is not None:  # where it is not finite no record counts, and zero times infinity is not zero
+                parts.append(_sum_of_products(a, g) * jnp.where(jnp.isfinite(scale), scale, 0))
+        return functools.reduce(jnp.add, parts)
+
+    arrays = [array for block in blocks for array in (block.a, block.g)]
+    return _grid.total(of, arrays, grid, places, spread)
+
+
+def bound_of_product(
+    size: int, s: int, p: int, d: int, met: Sequence[int], looked_up: Sequence[int], *, by_rows: bool
+) -> Bound:
+    """Of ``weighted_product`` with norms by ``squared_norm``, for ``size`` records.
+
+    :param met: places of each use that meets a matrix. :param looked_up: of each use that looks up rows.
+    """
+    few = [t for t in looked_up if t == 1 and s * p <= _FEW_ROWS]
+    many = [t for t in looked_up if t not in few]
+    added, places = sum(met) + sum(few), sum(met) + sum(looked_up)
+    spread = 1.0 if places == 1 else float(_CANCELS)
+    uses = len(met) + len(looked_up)
+    lengths = _turns_of_squares(d) + (0 if by_rows or not met else _turns_of_squares(p)) + s * places + uses**2
+    blocks, units = {}, 0.0
+    if added:
+        of_block = _grid.of_block(size, s * p * d, 0.0, added, spread)
+        blocks, units = of_block.blocks, math.sqrt(of_block.units)
+    if many:  # each row that is looked up is rounded by itself: half of g in each of d numbers, T times in one row at most
+        blocks = {1: 4 * ROUNDOFF * spread, **blocks} if 1 not in blocks else {1: blocks[1] + 4 * ROUNDOFF * spread}
+        units += math.sqrt(s * d) * sum(many) / 2  # both may fall on the same entries
+    return Bound(_half(lengths), blocks, units**2)
 
 
 def _sum_of_products(a: Array, g: Array) -> Array:
@@ -293,14 +396,23 @@ def _sum_of_products(a: Array, g: Array) -> Array:
     return lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision=PRECISION)[None]
 
 
-def _sum_of_rows(rows: Array, g: Array, num_rows: int) -> Array:
+def _numbers_of_rows(rows: Array, p: int) -> Array:
+    """Rows of S tables as rows of one, int[...]; those outside as the row after the last."""
+    s = rows.shape[1]
+    numbers = rows + p * jnp.arange(s)[:, None]
+    return jnp.where((rows >= 0) & (rows < p), numbers, s * p).reshape(-1)
+
+
+def _sum_of_few_rows(rows: Array, g: Array, p: int) -> Array:
     s, d = rows.shape[1], g.shape[-1]
-    numbers = (rows + num_rows * jnp.arange(s)[:, None]).reshape(-1)
-    numbers = jnp.where((rows >= 0) & (rows < num_rows), numbers.reshape(rows.shape), s * num_rows).reshape(-1)
+    chosen = (_numbers_of_rows(rows, p)[:, None] == jnp.arange(s * p)).astype(g.dtype)
+    total = lax.dot_general(chosen, g.reshape(-1, d), (((0,), (0,)), ((), ())), precision=PRECISION)
+    return total.reshape(s, p, d)
+
+
+def _sum_of_rows(rows: Array, g: Array, p: int, grid: Grid | None) -> Array:
+    s, d = rows.shape[1], g.shape[-1]
     flat = g.reshape(-1, d)
-    if s * num_rows <= _FEW_ROWS:
-        chosen = (numbers[:, None] == jnp.arange(s * num_rows)).astype(g.dtype)
-        total = lax.dot_general(chosen, flat, (((0,), (0,)), ((), ())), precision=PRECISION)
-    else:
-        total = jnp.zeros((s * num_rows, d), g.dtype).at[numbers].add(flat, mode="drop")
-    return total.reshape(s, num_rows, d)
+    terms = flat if grid is None else grid.rounded(flat, 1)
+    total = jnp.zeros((s * p, d), terms.dtype).at[_numbers_of_rows(rows, p)].add(terms, mode="drop")
+    return total.reshape(s, p, d)

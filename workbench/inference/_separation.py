@@ -46,6 +46,9 @@ _REFUSED = {
     "ffi_call": "calls foreign code (jax.ffi), which may see all records of a minibatch: write it in JAX",
     "rng_bit_generator": _RANDOM,
     "debug_print": _CALLS_PYTHON,
+    # its loop for a whole minibatch turns until the last record has converged, which changes the last bits of all others
+    "regularized_incomplete_beta": "uses jax.scipy.special.betainc, as the cdf of Beta, Binomial and Student's t does. Its "
+    "rule for a whole minibatch mixes records: write it with other functions, such as a sum of densities",
     **dict.fromkeys(("unvmap_any", "unvmap_all", "unvmap_max"), _ACROSS),
 }
 _SOUND_KEYS = ("key<fry>", "key<cc20>")  # threefry and noise.chacha20

@@ -72,7 +72,8 @@ def bytes_per_lane(private_step: PrivateStep, state: DPVIState, records: Sequenc
     size, sampler, noise_size = private_step.performance.microbatch_size, private_step.sampler, private_step.noise_size
     # gradients of a minibatch's records, in the worst case one by one, and what is drawn ahead
     held = (sampler.usual_size() if size is None else size) * noise_size * 4
-    return int(4 * kept + own + held + 8 * (noise_size + sampler.words))
+    words = private_step.mechanism.words_for(noise_size) + sampler.words
+    return int(4 * kept + own + held + 4 * (noise_size + 2 * words))
 
 
 def unconstrained(private_step: PrivateStep, state: DPVIState, averaged: bool) -> dict[str, Any]:

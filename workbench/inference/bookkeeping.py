@@ -30,8 +30,9 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr
 
 from workbench import _validate
-from workbench.inference import _choice, _factors, _linear_uses
+from workbench.inference import _choice, _factors, _grid, _linear_uses
 from workbench.inference._factors import Factors
+from workbench.inference._grid import Bound, Grid
 from workbench.inference._jaxprs import aval, flat_jaxpr
 from workbench.inference._linear_uses import LinearUse
 from workbench.inference._uses import Preparation, Use, uses_of
@@ -327,29 +328,59 @@ class Plan:
             squares.append(functools.reduce(jnp.add, parts))
         return squares
 
-    def weighted_sum(self, backward: Backward, weights: Sequence[Array]) -> list[Array]:
+    def weighted_sum(self, backward: Backward, weights: Sequence[Array], grid: Grid | None) -> list[Array]:
         """sum_i weights_i grad l_i for every leaf. Everything must be finite: ``Backward.without`` takes out what is not.
 
-        :param weights: float[M] for each leaf.
+        :param weights: float[M] for each leaf. :param grid: on which sums become whole numbers, if there is one.
         """
         totals = []
         for number, variable in enumerate(self.jaxpr.jaxpr.invars[: self.num_leaves]):
             leaf, own = aval(variable), weights[number]
             if number not in self.taps:
-                totals.append(_factors.weighted(backward.small[number], own).reshape(leaf.shape))
+                totals.append(_factors.weighted(backward.small[number], own, grid).reshape(leaf.shape))
                 continue
             parts = []
             for place, group in enumerate(self.taps[number]):
                 if group.rule == FORMED:
-                    total = _factors.weighted(backward.formed[number, place], own)
+                    total = _factors.weighted(backward.formed[number, place], own, grid)
                 else:
                     p = group.linear_uses[0].shape[2]
-                    total = _factors.weighted_product(backward.factors[number, place], own, p)
-                seen = jax.ShapeDtypeStruct(leaf.shape, total.dtype)
-                (part,) = jax.linear_transpose(group.linear_uses[0].frame.seen, seen)(total)
-                parts.append(part)
+                    total = _factors.weighted_product(backward.factors[number, place], own, p, grid)
+                parts.append(_put_back(group.linear_uses[0].frame.seen, leaf.shape, total))
             totals.append(functools.reduce(jnp.add, parts))
         return totals
+
+    def bound(self, size: int) -> Bound:
+        """How far arithmetic moves a record's part of ``weighted_sum`` beyond C, for minibatches of ``size`` records."""
+        bounds = []
+        for number, variable in enumerate(self.jaxpr.jaxpr.invars[: self.num_leaves]):
+            if number not in self.taps:
+                bounds.append(_factors.bound_of_formed(aval(variable).size, size))
+                continue
+            for group in self.taps[number]:
+                s, _, p, d = group.linear_uses[0].shape
+                if group.rule == FORMED:
+                    bounds.append(_factors.bound_of_formed(s * p * d, size))
+                    continue
+                met, looked_up = (
+                    [use.shape[1] for use in group.linear_uses if use.frame.rows is rows] for rows in (False, True)
+                )
+                bounds.append(_factors.bound_of_product(size, s, p, d, met, looked_up, by_rows=group.rule == ROWS))
+        return _grid.combined(bounds)
+
+
+def _put_back(seen: Callable[[Array], Array], shape: tuple[int, ...], total: Array) -> Array:
+    """``total``, [S, p, d], as the leaf whose entries ``seen`` arranges so; zero where it uses none."""
+
+    def back(part: Array) -> Array:
+        (of_leaf,) = jax.linear_transpose(seen, jax.ShapeDtypeStruct(shape, part.dtype))(part)
+        return of_leaf
+
+    if jnp.issubdtype(total.dtype, jnp.floating):
+        return back(total)
+    # JAX transposes no functions of whole numbers; halves of them are exact in float32
+    high, low = total >> 12, total & 0xFFF
+    return (back(high.astype(jnp.float32)).astype(jnp.int32) << 12) | back(low.astype(jnp.float32)).astype(jnp.int32)
 
 
 def _formed(group: _Group, pairs: Sequence[tuple[Array, Array]], leaves: Sequence[Array], known: dict[Any, Array]) -> Array:

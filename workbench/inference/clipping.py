@@ -16,10 +16,11 @@ from jax.custom_batching import custom_vmap
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
-from workbench.inference import _factors, bookkeeping
+from workbench.inference import _factors, _grid, bookkeeping
+from workbench.inference._grid import Bound, Grid
 from workbench.inference._separation import require_separate
 from workbench.inference.bookkeeping import LeafRule
-from workbench.noise.mechanism import CLIPPINGS
+from workbench.noise.mechanism import CLIPPINGS, OnGrid
 
 __all__ = ["STRATEGIES", "Explanation", "check_clipping", "clipped_sum", "clipped_sum_in_parts"]
 
@@ -85,8 +86,9 @@ def clipped_sum(
     unchanged up to a factor 1 - 4e-6 that keeps floating-point rounding below C. So adding or removing one record moves
     the sum by at most C, replacing one by at most 2 C, whichever ``clipping`` is chosen, apart from the rounding of the
     sum itself: its terms are at most C each (64 C in all where a record's terms for one leaf cancel), in float32 at least,
-    whatever the precision of loss and parameters. A record whose gradient has a NaN or infinite entry contributes zero,
-    and so does padding (mask False). An empty minibatch gives zeros.
+    whatever the precision of loss and parameters. A step of DP-VI adds up whole numbers instead, and its noise pays for
+    rounding; noise that is added to this sum has holes (Mironov 2012). A record whose gradient has a NaN or infinite entry
+    contributes zero, and so does padding (mask False). An empty minibatch gives zeros.
 
     >>> loss = lambda u, record: 0.5 * ((u - record) ** 2).sum()
     >>> records, mask = np.array([[3.0, 4.0], [0.3, 0.4]]), np.array([True, True])
@@ -109,7 +111,7 @@ def clipped_sum(
         "vmap" materialises M gradients (Subramani et al. 2021);
         "loop" goes one record at a time;
         "auto" is vmap where book-keeping would form M gradients of every leaf too, and no faster, else book-keeping. The
-            choice depends on shapes and types alone, M among them.
+        choice depends on shapes and types alone, M among them.
     :param clipping: how a record's gradient g is scaled:
         "flat" by ``min(1, C / |g|)`` (Abadi et al. 2016);
         "automatic" by ``C / (|g| + .01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
@@ -137,25 +139,39 @@ def clipped_sum(
         return _explanation(loss, u, records, mask.shape[0], strategy, rules)
     u, records, mask = jax.tree.map(jnp.asarray, (u, records, mask))
     require_separate(loss, u, _one(records), mask.shape[0] if num_records is None else num_records)
-    clipped = _clipped_sum(loss, u, records, mask, clip, strategy, clipping, rules)
+    way = _way(loss, u, _one(records), mask.shape[0], strategy, clipping, rules)
+    clipped = way.sum_of(records, mask, clip, None)
     return clipped.total, clipped.norms
 
 
-def _clipped_sum(
-    loss: Loss,
-    u: Any,
-    records: Any,
-    mask: jax.Array,
-    clip: float | jax.Array,
-    strategy: str,
-    clipping: str,
-    rules: Mapping[str, str] | None,
-) -> _Clipped:
-    """``clipped_sum`` of arguments that were checked."""
-    weigh = functools.partial(_WEIGHTS[clipping], clip)
-    return _STRATEGIES[strategy](
-        functools.partial(_plan, loss, u, records, rules, mask.shape[0]), loss, u, records, mask, weigh
-    )
+class _Way(NamedTuple):
+    """A strategy for one loss, minibatch and clipping.
+
+    :param sum_of: ``sum_of(records, mask bool[M], C, grid)`` is the clipped sum; in whole numbers if there is a grid.
+    :param bound: how far arithmetic moves it.
+    """
+
+    sum_of: Callable[[Any, jax.Array, Any, Grid | None], _Clipped]
+    bound: Bound
+
+
+def _way(loss: Loss, u: Any, record: Any, size: int, strategy: str, clipping: str, rules: Mapping[str, str] | None) -> _Way:
+    """:param record: shapes and types of one record. :param size: M."""
+    plan = None
+    if strategy in ("auto", "bookkeeping"):
+        plan = bookkeeping.plan(loss, u, record, rules, size)
+        strategy = "vmap" if strategy == "auto" and plan.forms_all else "bookkeeping"
+    of: Callable[..., _Clipped]
+    if plan is not None and strategy == "bookkeeping":
+        of, bound = functools.partial(_bookkeeping, plan), plan.bound(size)
+    else:
+        of, at_once = (_loop, 1) if strategy == "loop" else (_vmap, size)
+        bound = _grid.combined(_factors.bound_of_formed(leaf.size, at_once) for leaf in jax.tree.leaves(u))
+
+    def sum_of(records: Any, mask: jax.Array, clip: Any, grid: Grid | None) -> _Clipped:
+        return of(loss, u, records, mask, functools.partial(_WEIGHTS[clipping], clip), grid)
+
+    return _Way(sum_of, bound)
 
 
 def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None = None) -> None:
@@ -185,6 +201,7 @@ def clipped_sum_in_parts(
     microbatch_size: int,
     clipping: str,
     rules: Mapping[str, str] | None = None,
+    spacing_for: Callable[[float, float], jax.Array] | None = None,
 ) -> Any:
     """The sum of ``clipped_sum`` over a minibatch that is brought in by parts of ``microbatch_size`` records.
 
@@ -192,23 +209,44 @@ def clipped_sum_in_parts(
 
     :param chosen: ``chosen(places)`` gives the records at these places of the minibatch, int32[B] -> pytree.
     :param mask: bool[M] for the whole minibatch.
+    :param spacing_for: ``spacing_for(slack, units)`` is the spacing g for a sum whose sensitivity is C (1 + slack) +
+        sqrt(units) g; without it the sum is in floating point.
+    :return: a pytree like u; with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers.
     """
     size = mask.shape[0]
-    width = min(microbatch_size, size)
-
-    def part(places: jax.Array, counted: jax.Array) -> Any:
-        return _clipped_sum(loss, u, chosen(places), counted, clip, strategy, clipping, rules).total
-
-    first = part(jnp.arange(width), mask[:width])
+    # whole blocks, so that no array is copied to fill the last one up
+    width = _grid.in_whole_blocks(min(microbatch_size, size))
+    record = _one(jax.eval_shape(chosen, jax.ShapeDtypeStruct((width,), jnp.int32)))
+    way = _way(loss, u, record, width, strategy, clipping, rules)
     more = -(-size // width) - 1
+    if spacing_for is None:
+        return _in_parts(way, chosen, mask, clip, width, more, None)
+    spacing = spacing_for(way.bound.slack, way.bound.units)
+    grid = Grid(1 / spacing, 1 + more)
+    return OnGrid(_in_parts(way, chosen, mask, clip, width, more, grid), spacing)
+
+
+def _in_parts(
+    way: _Way, chosen: Callable[[jax.Array], Any], mask: jax.Array, clip: Any, width: int, more: int, grid: Grid | None
+) -> Any:
+    size = mask.shape[0]
+
+    def part(start: jax.Array | int, width: int) -> tuple[jax.Array, jax.Array]:
+        """Places of a part and which of them count."""
+        places = start + jnp.arange(width)
+        within = jnp.minimum(places, size - 1)
+        return within, mask[within] & (places < size)
+
+    def sum_of(places: jax.Array, counted: jax.Array) -> Any:
+        return way.sum_of(chosen(places), counted, clip, grid).total
+
+    first = sum_of(*(part(0, width) if width > size else (jnp.arange(width), mask[:width])))
     if more == 0:
         return first
 
     def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
-        places = start + jnp.arange(width)
-        within = jnp.minimum(places, size - 1)
-        counted = mask[within] & (places < size)
-        added = lambda: jax.tree.map(jnp.add, total, part(within, counted))  # noqa: E731
+        places, counted = part(start, width)
+        added = lambda: jax.tree.map(jnp.add, total, sum_of(places, counted))  # noqa: E731
         return lax.cond(_in_any_lane(jnp.any(counted)), added, lambda: total), None  # whole parts are often padding
 
     return lax.scan(add_part, first, jnp.arange(1, more + 1) * width)[0]
@@ -236,7 +274,12 @@ def _shortened(norms: jax.Array, counted: jax.Array, limit: Any) -> jax.Array:
     """min(1, limit / norm) made a little smaller, zero where not ``counted``."""
     limit = limit * _SAFETY
     factors = jnp.where(norms > limit, limit / jnp.where(counted & (norms > 0), norms, 1), _SAFETY)
-    return jnp.where(counted, factors, 0)
+    return _if_normal(jnp.where(counted, factors, 0))
+
+
+def _if_normal(factors: jax.Array) -> jax.Array:
+    """Zero for a factor so small that it may have been rounded far up: its record is 2^100 C long and more."""
+    return jnp.where(factors < 2.0**-100, 0, factors)
 
 
 def _flat(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
@@ -248,7 +291,8 @@ def _automatic(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Wei
     norms = _norm(squares)
     counted = mask & jnp.isfinite(norms)
     factors = jnp.where(counted, clip * _SAFETY / (jnp.where(counted, norms, 1) + _STABILITY), 0)
-    return _Weights([factors] * len(squares), norms)
+    factors = jnp.minimum(factors, jnp.finfo(factors.dtype).max)  # infinity times zero is not zero
+    return _Weights([_if_normal(factors)] * len(squares), norms)
 
 
 def _per_leaf(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weights:
@@ -270,12 +314,8 @@ def _one(records: Any) -> Any:
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
 
 
-def _plan(loss: Loss, u: Any, records: Any, rules: Mapping[str, str] | None, size: int) -> bookkeeping.Plan:
-    return bookkeeping.plan(loss, u, _one(records), rules, size)
-
-
 def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None) -> Explanation:
-    plan = _plan(loss, u, records, given, size)
+    plan = bookkeeping.plan(loss, u, _one(records), given, size)
     if strategy == "auto":
         strategy = "vmap" if plan.forms_all else "bookkeeping"
     rows = list(plan.rules)
@@ -286,25 +326,23 @@ def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, giv
     return Explanation(strategy, size, tuple(row._replace(bytes=row.bytes * held) for row in rows))
 
 
-# returns the plan; called only by strategies that need one
-MakePlan = Callable[[], bookkeeping.Plan]
-
-
-def _bookkeeping(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
+def _bookkeeping(
+    plan: bookkeeping.Plan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None
+) -> _Clipped:
     leaves, treedef = jax.tree.flatten(u)
-    plan = make_plan()
     backward = _computed_once(mask, plan.backward(leaves, records))
     weights = weigh(mask, plan.squared_norms(backward))
     sound = _where_sound(weights.norms, backward, bookkeeping.Backward.without)
-    return _Clipped(jax.tree.unflatten(treedef, plan.weighted_sum(sound, weights.of_leaf)), weights.norms)
+    return _Clipped(jax.tree.unflatten(treedef, plan.weighted_sum(sound, weights.of_leaf, grid)), weights.norms)
 
 
-def _vmap(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
+def _vmap(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None) -> _Clipped:
     gradients = _computed_once(mask, _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
     leaves, treedef = jax.tree.flatten(gradients)
     weights = weigh(mask, [_factors.squares_of(leaf) for leaf in leaves])
     sound = _where_sound(weights.norms, leaves, _factors.without)
-    return _Clipped(jax.tree.unflatten(treedef, map(_factors.weighted, sound, weights.of_leaf)), weights.norms)
+    total = [_factors.weighted(leaf, own, grid) for leaf, own in zip(sound, weights.of_leaf, strict=True)]
+    return _Clipped(jax.tree.unflatten(treedef, total), weights.norms)
 
 
 def _computed_once(mask: jax.Array, values: Any) -> Any:
@@ -364,7 +402,7 @@ def _in_any_of(size: int, in_batched: list[bool], needed: jax.Array) -> tuple[ja
     return _in_any_lane(jnp.any(needed)), False
 
 
-def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
+def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None) -> _Clipped:
     def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
         gradient = _computed_once(mask[place], jax.tree.leaves(_as_single(jax.grad(loss)(u, record))))
@@ -373,22 +411,13 @@ def _loop(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array
             jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
             for leaf, own in zip(gradient, weights.of_leaf, strict=True)
         ]
+        if grid is not None:
+            clipped = [grid.rounded(leaf, mask.shape[0]) for leaf in clipped]
         return [sum_ + leaf for sum_, leaf in zip(total, clipped, strict=True)], weights.norms[0]
 
-    start = [jnp.zeros_like(leaf) for leaf in jax.tree.leaves(_as_single(u))]
+    start = [jnp.zeros_like(leaf, None if grid is None else jnp.int32) for leaf in jax.tree.leaves(_as_single(u))]
     total, norms = lax.scan(one, start, jnp.arange(mask.shape[0]))
     return _Clipped(jax.tree.unflatten(jax.tree.structure(u), total), norms)
 
 
-def _auto(make_plan: MakePlan, loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh) -> _Clipped:
-    plan = make_plan()
-    return (_vmap if plan.forms_all else _bookkeeping)(lambda: plan, loss, u, records, mask, weigh)
-
-
-_STRATEGIES: dict[str, Callable[..., _Clipped]] = {
-    "auto": _auto,
-    "bookkeeping": _bookkeeping,
-    "vmap": _vmap,
-    "loop": _loop,
-}
-STRATEGIES = tuple(_STRATEGIES)
+STRATEGIES = ("auto", "bookkeeping", "vmap", "loop")

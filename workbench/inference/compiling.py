@@ -178,7 +178,7 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
 
 def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int) -> int:
     """How many steps' random draws are made at once: many for small models, one for large ones, none in vain."""
-    words = (2 * private_step.noise_size + private_step.sampler.words + 2) * lanes
+    words = (private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2) * lanes
     most = max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words))
     return math.ceil(interval / math.ceil(interval / most))
 

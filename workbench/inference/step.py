@@ -9,6 +9,8 @@ that no key begins two runs and no step is taken twice, all methods are pure fun
 from __future__ import annotations
 
 import enum
+import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +21,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._limits import SMALLEST_CLIP
+from workbench.inference import _factors
 from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer
 from workbench.inference.clipping import clipped_sum_in_parts
@@ -26,7 +29,7 @@ from workbench.inference.estimators import Estimator, RecordLoss
 from workbench.inference.record_model import Record, RecordModel
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
-from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling.minibatch import Minibatch, Sampler
 
 __all__ = [
@@ -81,10 +84,15 @@ class DPVIState(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """The randomness of one step: which records, the mechanism's noise (float[size of u]), the guide's base noise."""
+    """The randomness of one step.
+
+    :param minibatch: which records.
+    :param noise: the mechanism's, with a draw for each coordinate of u; None without noise.
+    :param base_noise: the guide's.
+    """
 
     minibatch: Minibatch
-    noise: jax.Array
+    noise: Noise | None
     base_noise: jax.Array
 
 
@@ -131,6 +139,11 @@ class Performance(NamedTuple):
 
 
 DEFAULT_PERFORMANCE = Performance()
+
+
+def _noise_multiplier(hyper: Hyperparameters) -> jax.Array:
+    """sigma, also of a step whose C changes: sigma C_t is never formed, which could underflow."""
+    return hyper.standard_deviation / hyper.clip
 
 
 @jax.jit
@@ -193,17 +206,15 @@ class PrivateStep:
         """The randomness of step ``number`` (int32 scalar, from 0) of the run with ``key``."""
         # one stream for all: each call of ChaCha20 costs .2 s of compilation and some microseconds
         is_large = self.noise_size >= _LARGE
-        sizes = (self.sampler.words, 0 if is_large else 2 * self.noise_size, 2)
+        sizes = (self.sampler.words, 0 if is_large else self.mechanism.words_for(self.noise_size), 2)
         words = stream(key, number, sum(sizes))
         for_minibatch, for_noise, for_base_noise = jnp.split(words, np.cumsum(sizes[:-1]))
-        deviation = hyper.standard_deviation
-        if self.clip_schedule is not None:
-            deviation = deviation / hyper.clip * self._clip(number, hyper)  # sigma C_t, in an order that cannot underflow
+        level = self.mechanism.level(self.sampler.capacity, _noise_multiplier(hyper))
         if is_large:
             noise_key = jax.random.fold_in(jax.random.fold_in(key, Purpose.LARGE_NOISE), number)
-            noise = self.mechanism.noise(noise_key, self.noise_size, deviation)
+            noise = self.mechanism.noise(noise_key, self.noise_size, level)
         else:
-            noise = self.mechanism.noise_from(for_noise.reshape(2, -1), deviation)
+            noise = self.mechanism.noise_from(for_noise, self.noise_size, level)
         return Draws(self.sampler.draw_from(for_minibatch, key, number), noise, fast_key(for_base_noise))
 
     def step(self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters) -> DPVIState:
@@ -217,9 +228,10 @@ class PrivateStep:
         records = self._checked(state, records)
         model = self.model.with_static(hyper.constants) if hyper.constants else self.model
         minibatch, own_noise = draws.minibatch, self.estimator.needs_own_keys(model)
-        clip, noise = self._clip(state.step, hyper), draws.noise
-        if self.clip_schedule is not None:  # of which a C_t of NaN would switch clipping off
-            noise = jnp.where(jnp.isnan(clip), jnp.nan, noise)
+        clip, noise, spacing_for = self._clip(state.step, hyper), draws.noise, None
+        if noise is not None:
+            sigma = _noise_multiplier(hyper)
+            spacing_for = functools.partial(self._spacing, sigma, clip, noise.level)
 
         def rows_at(places: jax.Array) -> Any:
             rows = tuple(array[minibatch.indices[places]] for array in records)
@@ -234,8 +246,11 @@ class PrivateStep:
             strategy, rules, size = self.performance
             size = self.sampler.usual_size() if size is None else size
             clipping = self.mechanism.clipping
-            total = clipped_sum_in_parts(of_record, u, rows_at, minibatch.mask, clip, strategy, size, clipping, rules)
-            return self.mechanism.add(total, noise)
+            total = clipped_sum_in_parts(
+                of_record, u, rows_at, minibatch.mask, clip, strategy, size, clipping, rules, spacing_for
+            )
+            noised = self.mechanism.add(total, noise)
+            return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), noised, u)
 
         # the estimator takes the noised sum, divides it by q, and adds what depends on no record: prior and entropy
         params = self.optimizer.get_params(state.optim_state)
@@ -244,6 +259,17 @@ class PrivateStep:
         optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
         average = self._average(state, self.optimizer.get_params(optim_state), hyper.average_from)
         return DPVIState(optim_state, state.step + 1, state.key, average)
+
+    def _spacing(self, sigma: jax.Array, clip: jax.Array, level: jax.Array, slack: float, units: float) -> jax.Array:
+        """As ``GaussianMechanism.spacing``. :raises ArgumentError: naming ``noise_multiplier``, without room for noise."""
+        if not self.mechanism.has_room(self.sampler.capacity, units):
+            raise _validate.ArgumentError(
+                "noise_multiplier",
+                self.mechanism.noise_multiplier,
+                f"is more than whole numbers of 32 bits hold beside sums of {self.sampler.capacity} records, rounded by "
+                f"{math.sqrt(units):.3g} spacings: take smaller minibatches or a smaller model, or look up fewer rows.",
+            )
+        return self.mechanism.spacing(sigma, clip, level, slack, units)
 
     def _checked(self, state: DPVIState, records: Record) -> Record:
         """``records`` as JAX arrays. :raises ArgumentError: as ``step`` does."""

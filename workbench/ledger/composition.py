@@ -10,7 +10,7 @@ A fit that runs is not exactly the accounted mechanism. The differences cost del
 record alone, as accounted for, unless that record and the others drawn are more than the padding holds. Whether they are
 more depends on no record, so this probability counts once as delta (joint convexity of the hockey-stick divergence).
 
-*Tail.* ``Guarantee.truncation_delta`` counts a probability of outcomes, and also a factor on densities. The factors of all
+*Tail.* ``Guarantee.noise_delta`` counts a probability of outcomes, and also a factor on densities. The factors of all
 fits are multiplied.
 
 *Rounding.* If the minibatches of a fit are within total variation t of ideal ones, its delta at epsilon is larger by
@@ -131,7 +131,7 @@ def _composed(fits: Sequence[Guarantee], delta: float, changes: int) -> tuple[fl
     cost = implementation_delta(fits, delta, changes)
     stated = max(delta, 2 * cost)
     if stated <= max(delta, spent):
-        left = stated * math.exp(-math.fsum(fit.truncation_delta / fit.delta for fit in fits)) - cost
+        left = stated * math.exp(-math.fsum(fit.noise_delta / fit.delta for fit in fits)) - cost
         epsilon = _ideal_epsilon(tuple(fit.accounted() for fit in fits), left, changes) if left > 0 else math.inf
         if math.isfinite(epsilon) and (epsilon <= basic or spent > stated):
             return epsilon, stated, "pld"
@@ -166,7 +166,7 @@ def implementation_delta(fits: Sequence[Guarantee], delta: float, changes: int) 
     :param changes: 1 for neighbours; 2 for two neighbours of the same data set.
     """
     share = _ROUNDING_SHARE * delta / len(fits)
-    return math.fsum(_failure(fit) + _tail(fit, changes) + _rounding(fit, share, changes) for fit in fits)
+    return math.fsum(_failure(fit) + _noise(fit) + _tail(fit, changes) + _rounding(fit, share, changes) for fit in fits)
 
 
 def _failure(fit: Guarantee) -> float:
@@ -174,22 +174,37 @@ def _failure(fit: Guarantee) -> float:
     return fit.overflow_delta / (1 + math.exp(min(fit.epsilon, _LARGEST_EXPONENT)))
 
 
-def _tail(fit: Guarantee, changes: int) -> float:
-    """The delta of the noise's missing tail.
+def _noise(fit: Guarantee) -> float:
+    """Upper bound on the total variation of the fit's noise from exact draws that its plan counts (1 + e^epsilon) times.
 
-    Where sums differ by twice as much, all terms of ``PrivacyPlan.truncation_delta`` but the last grow at most fourfold.
+    What the plan counts otherwise (``noise.integers.delta_cost``) costs the same delta at every epsilon.
     """
-    if changes == 1:
-        return fit.truncation_delta
+    if fit.arithmetic == "floating point":
+        return 0.0
+    return fit.noise_delta / (1 + math.exp(min(fit.epsilon, _LARGEST_EXPONENT)))
+
+
+def _tail(fit: Guarantee, changes: int) -> float:
+    """The delta that noise costs at every epsilon; in floating point for the tail that it lacks beyond ``NORMAL_BOUND``.
+
+    There ``noise_delta`` is the sum over steps of e sqrt(d) r phi(B) + r^2 B^2 P(Z > B - 1 / B) + P(Z > B - r) and a share
+    of delta, for sums that differ by r standard deviations. Where r is twice that, all but the last grow at most fourfold.
+    """
+    if changes == 1 or fit.arithmetic != "floating point":
+        return fit.noise_delta
     reach = changes * SENSITIVITY[fit.relation] / fit.noise_multiplier
-    return 4 * fit.truncation_delta + fit.steps * float(ndtr(reach - NORMAL_BOUND))
+    return 4 * fit.noise_delta + fit.steps * float(ndtr(reach - NORMAL_BOUND))
 
 
 def _rounding(fit: Guarantee, share: float, changes: int) -> float:
-    """What the sampler's rounding adds to the fit's delta at every epsilon. :param share: delta of its largest losses."""
+    """What the rounding of sampler and noise adds to the fit's delta at every epsilon.
+
+    :param share: delta of its largest losses.
+    """
     failure = _failure(fit)
     if fit.sampler == "poisson":
         failure = min(failure, fit.steps * _poisson_rounding(fit.sampling_rate, max(fit.num_records, MOST_RECORDS)))
+    failure += _noise(fit)
     if failure == 0:
         return 0.0
     largest = _ideal_epsilon((fit.accounted(),), share, changes, coarse=True)

@@ -199,5 +199,5 @@ def _loss(cap: Cap, fit: Guarantee) -> Loss:
     return Loss(
         renyi_loss(fit.accounted(), cap.order, changes=changes),
         implementation_delta([fit], _COUNTED_AT * cap.delta, changes),
-        fit.truncation_delta / fit.delta,
+        fit.noise_delta / fit.delta,
     )

@@ -85,15 +85,15 @@ def delta_cost(draws: float, epsilon: float) -> float:
        of one, two or three of the vectors (1, bits of the lane) is zero modulo 2. So without the events that four draws need
        them, or two the last bits, draws are independent: C(32, 4) / 32 2^-96 + C(32, 2) / 32 2^-112 for each draw.
     2. The total variation between P and Q is at most half the square root of (1 + V)^n - 1, where V >= E[r^2] under q
-       (Cauchy-Schwarz for the expectation of |dP/dQ - 1|). E[r^2] is 24 sum_k (2 s sin(pi k / 1024))^-8 with k from 1 to
-       1023, which is 2^-103.62; V is 2^-103.6.
+       (Cauchy-Schwarz for the expectation of ``abs(dP/dQ - 1)``). E[r^2] is 24 sum_k (2 s sin(pi k / 1024))^-8 with k from
+       1 to 1023, which is 2^-103.62; V is 2^-103.6.
     3. Let a and b be the probabilities of an event for two neighbouring data sets under Q, and a' and b' those under R, so
        a - e^epsilon b <= delta. If they differ by at most d, then a' - e^epsilon b' <= delta + (1 + e^epsilon) d.
     4. Or let log dP/dQ be above eta with a probability of at most tau under P, and below -eta with one of at most tau under
        Q. For a' and b' under P, a' <= e^eta a + tau and b' >= e^-eta (b - tau). As a <= 1 and e^epsilon b >= a - delta,
        a' - e^epsilon b' <= (e^eta - e^-eta) a + delta + (1 + e^epsilon) tau <= 2 sinh(eta) + delta + (1 + e^epsilon) tau.
-    5. Within 10.5 standard deviations |r| is below 2^-39.95. Beyond are less than 2^-83.2 of q and of (1 + r) q; leaving
-       the logarithms of these draws out matters with a probability of at most n 2^-83.2. For the others
+    5. Within 10.5 standard deviations r is between -2^-39.95 and 2^-39.95. Beyond are less than 2^-83.2 of q and of
+       (1 + r) q; leaving the logarithms of these draws out matters with a probability of at most n 2^-83.2. For the others
        r - r^2 <= log(1 + r) <= r <= (1 + r) log(1 + r) <= r + r^2. So under either law the mean of a term is at most
        V + sqrt(2^-83.2 V), its variance is at most V, and a term is at most 2^-39.9 above or below its mean. Bernstein's
        inequality gives eta for tau = 1e-40 + n 2^-83.2.

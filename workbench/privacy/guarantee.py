@@ -38,6 +38,7 @@ _CLIPPED = {
 }
 # from this q T on, bounds of the first versions for without_replacement could be too small
 _MISCOUNTED_EPOCHS = 100
+_FORMER_NAMES = {"truncation_delta": "noise_delta"}
 _SLACK = 1e-3  # relative difference of the bounds of two versions that are both right
 
 
@@ -50,7 +51,7 @@ class Guarantee:
     (1.0, 0.001, 'add_or_remove_one', 'tumour')
 
     :param epsilon: the planned epsilon, which holds whenever and however the run ended.
-    :param delta: the planned delta, ``overflow_delta`` and ``truncation_delta`` included.
+    :param delta: the planned delta, ``overflow_delta`` and ``noise_delta`` included.
     :param relation: which data sets are neighbours: "add_or_remove_one", "replace_one" or "replace_special".
     :param unit: what one record is, in words ("training record", "patient").
     :param sampler: how minibatches were drawn.
@@ -64,10 +65,12 @@ class Guarantee:
     :param num_records: N, treated as a public constant.
     :param accountant: which accountant computed epsilon.
     :param overflow_delta: share of delta for minibatches that overflow their padding, and for the sampler's rounding.
-    :param truncation_delta: share of delta for the noise's missing tail beyond 9.15 standard deviations.
+    :param noise_delta: share of delta for the noise's distance from the Gaussian that is accounted for.
     :param secure_randomness: True if noise and minibatches came from a secret 256-bit key.
     :param caveats: conditions of the guarantee, the most serious first, a sentence each.
     :param clipping: how per-record gradients were clipped to norm C (``noise.mechanism.CLIPPINGS``).
+    :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point" by earlier versions, whose last
+        bits are not covered.
     """
 
     epsilon: float
@@ -84,10 +87,11 @@ class Guarantee:
     num_records: int
     accountant: str
     overflow_delta: float
-    truncation_delta: float
+    noise_delta: float
     secure_randomness: bool
     caveats: tuple[str, ...] = ()
     clipping: str = "flat"
+    arithmetic: str = "floating point"
 
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""
@@ -101,7 +105,8 @@ class Guarantee:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
         """The inverse of ``to_dict``. If an early version computed epsilon wrongly, it is corrected, with a caveat."""
-        read = cls(**{**values, "caveats": tuple(values["caveats"])})
+        present = {_FORMER_NAMES.get(name, name): value for name, value in values.items()}
+        read = cls(**{**present, "caveats": tuple(values["caveats"])})
         if read.sampler != "without_replacement" or read.steps * read.sampling_rate < _MISCOUNTED_EPOCHS:
             return read
         epsilon, taken = (epsilon_of_steps(read, steps) for steps in (read.steps, read.steps_taken))
@@ -148,7 +153,7 @@ class Guarantee:
             noise_multiplier=self.noise_multiplier,
             steps=self.steps,
             false_positive_rates=rates,
-            extra_delta=self.overflow_delta + self.truncation_delta,
+            extra_delta=self.overflow_delta + self.noise_delta,
             largest_epsilon=self.epsilon,
         )
         return np.minimum(curve, accounting.region(self.epsilon, self.delta, np.array(rates)))
@@ -189,7 +194,7 @@ class Guarantee:
 
 def epsilon_of_steps(fit: Guarantee, steps: int) -> float:
     """Upper bound on epsilon of the first ``steps`` steps of ``fit``, rounded up."""
-    return round_up(accounting.bound(fit.accounted(steps), fit.delta - fit.overflow_delta - fit.truncation_delta), 4)
+    return round_up(accounting.bound(fit.accounted(steps), fit.delta - fit.overflow_delta - fit.noise_delta), 4)
 
 
 def percent(share: float) -> str:

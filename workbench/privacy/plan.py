@@ -1,7 +1,7 @@
 """The plan of a private run: the settings, the noise calibrated to them, and what the implementation costs in delta.
 
 delta is split. The subsampled Gaussian mechanism gets all but a thousandth (and what the sampler costs), and the noise is
-calibrated to that. Minibatches that overflow their padding, and the noise's missing tail, may use a thousandth each.
+calibrated to that. Minibatches that overflow their padding, and noise that is not quite Gaussian, may use a thousandth each.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
+from workbench.noise.integers import delta_cost
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
-from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.steps import SAMPLERS, SENSITIVITY
+from workbench.privacy.steps import SAMPLERS
 from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
 from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
@@ -109,32 +108,26 @@ class PrivacyPlan:
     mechanism: GaussianMechanism
     overflow_delta: float
 
-    def truncation_delta(self, dimension: int) -> float:
-        """The delta that the noise's missing tail costs in T steps of ``dimension`` coordinates.
+    def noise_delta(self, dimension: int) -> float:
+        """The delta that noise in ``dimension`` coordinates costs in T steps, for its distance from rounded Gaussians.
 
-        A draw never leaves [-B, B], B = 9.15. Outputs that are possible under both of two neighbouring data sets have the
-        density ratio of the full Gaussians. The probability of outputs that are possible under one of them only counts as
-        delta. In units of sigma C the two sums differ by s with ``|s| <= r``, where r = 1 / sigma (2 / sigma if a record is
-        replaced), so a step costs at most the sum over coordinates j of ``P(B - |s_j| < Z <= B)``. Coordinates with
-        ``|s_j| <= 1 / B`` add at most e sqrt(d) r phi(B) together, because phi(B - s) <= e phi(B) and the sum of ``|s_j|``
-        is at most sqrt(d) r. For the others P(B - s < Z) / s^2 is largest at an end of [1 / B, r], so they add at most
-        r^2 B^2 P(Z > B - 1 / B) + P(Z > B - r).
-
-        :raises ArgumentError: if it is more than a thousandth of delta.
+        :raises ArgumentError: if it is more than a thousandth of delta, or if there is more noise than whole numbers hold.
         """
-        bound = NORMAL_BOUND
-        reach = SENSITIVITY[self._relation] / self.mechanism.noise_multiplier
-        small = math.e * math.sqrt(dimension) * reach * math.exp(-(bound**2) / 2) / math.sqrt(2 * math.pi)
-        large = (reach * bound) ** 2 * ndtr(1 / bound - bound) + ndtr(reach - bound)
-        conditioning = self.settings.delta * 2 * dimension * ndtr(-bound)  # the cut densities are larger by this share
-        cost = float(self.settings.iterations * (small + large + conditioning))
-        if cost > self.settings.delta * _IMPLEMENTATION_SHARE:
+        settings, sigma = self.settings, self.mechanism.noise_multiplier
+        cost = delta_cost(float(settings.iterations) * dimension, settings.epsilon)
+        if cost > settings.delta * _IMPLEMENTATION_SHARE:
+            raise _validate.ArgumentError(
+                "delta",
+                settings.delta,
+                f"is so small that the rounding of the noise alone costs {cost:.1e}: choose a larger delta, a smaller "
+                "epsilon or fewer iterations.",
+            )
+        if not self.mechanism.has_room(self.sampler.capacity, dimension):
             raise _validate.ArgumentError(
                 "epsilon",
-                self.settings.epsilon,
-                f"is so large that noise of {self.mechanism.noise_multiplier:g} times the clipping norm is enough. With so "
-                f"little noise, the tail that 64-bit draws lack costs a delta of {cost:.1e}; choose a smaller epsilon, more "
-                "iterations or a larger delta.",
+                settings.epsilon,
+                f"is so small that it takes noise of {sigma:g} times the clipping norm in each of {dimension} coordinates, "
+                "more than whole numbers of 32 bits hold: choose a larger epsilon, fewer iterations or a smaller model.",
             )
         return cost
 
@@ -187,7 +180,8 @@ class PrivacyPlan:
             num_records=settings.num_records,
             accountant="pld",
             overflow_delta=self.overflow_delta,
-            truncation_delta=self.truncation_delta(dimension),
+            noise_delta=self.noise_delta(dimension),
+            arithmetic="whole numbers",
             secure_randomness=settings.seed is None,
             caveats=(*caveats, *self._caveats()),
         )
@@ -204,7 +198,7 @@ class PrivacyPlan:
             lines.append(f"Under {self._relation} the number of records is not hidden.")
         lines.append(
             f"The number of records (N = {size}), the sampling rate and any bounds declared for scaling are treated as "
-            "public constants."
+            "public constants; a record that is left out leaves its place empty."
         )
         if isinstance(self.sampler, ShuffleSampler) and self.sampler.left_out:
             lines.append(
@@ -213,7 +207,6 @@ class PrivacyPlan:
             )
         lines += [
             "This is one fit. Several fits on the same records add up, and choosing among them by private scores leaks too.",
-            "Noise is drawn in floating point, and the last bits are not covered (Mironov 2012).",
         ]
         return tuple(lines)
 
@@ -282,7 +275,8 @@ def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a compiled step
     padded = replace(settings, epsilon=max(settings.epsilon, _EPSILON_OF_PADDING))
     capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - _log_factor(padded))
-    sampler = PoissonSampler(num_train, settings.sampling_rate, capacity)
+    # nor may the parts of a minibatch, and with them the spacing of the sum, tell how many records there are
+    sampler = PoissonSampler(num_train, settings.sampling_rate, capacity, settings.num_records)
     overflow = math.exp(log_overflow_probability(size, settings.sampling_rate, capacity))
     return sampler, overflow + sampler.total_variation
 

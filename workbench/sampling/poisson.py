@@ -193,11 +193,13 @@ class PoissonSampler:
     :param num_records: N in 1 .. 2^30 - 1.
     :param sampling_rate: q in [2^-32, 1], public.
     :param capacity: M >= 1, places in the padded minibatch.
+    :param declared: a public number of records, where N is not public: ``usual_size`` follows the larger of the two.
     """
 
     num_records: int
     sampling_rate: float
     capacity: int
+    declared: int | None = None
 
     name = "poisson"
     relation = "add_or_remove_one"
@@ -208,12 +210,14 @@ class PoissonSampler:
         )
         _validate.number("sampling_rate", self.sampling_rate, at_least=SMALLEST_RATE, at_most=1)
         object.__setattr__(self, "capacity", _validate.integer("capacity", self.capacity, at_least=1))
+        if self.declared is not None:
+            _validate.integer("declared", self.declared, at_least=1)
         if self.sampling_rate == 1 and self.capacity < self.num_records:
             raise _validate.ArgumentError("capacity", self.capacity, f"must be at least N = {self.num_records} at q = 1.")
 
     def usual_size(self, minibatches: int = 1) -> int:
         """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard deviations for one."""
-        expected = self.num_records * self.sampling_rate
+        expected = max(self.num_records, self.declared or 0) * self.sampling_rate
         deviations = float(-ndtri(1 / (161 * minibatches)))
         usual = math.ceil(expected + deviations * math.sqrt(expected * (1 - self.sampling_rate)))
         return max(1, min(usual, self.capacity))

@@ -25,6 +25,7 @@ from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, s
 from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.step import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacyPlan
 from workbench.sweeps.request import DP, NON_PRIVATE, POOLED
 
@@ -80,10 +81,14 @@ def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
 
 
 def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups of runs that one compiled program can step together; the pooled baselines form one group."""
+    """Groups of runs that one compiled program can step together; the pooled baselines form one group.
+
+    Those without privacy are apart from the others, whose steps add noise to all that they release.
+    """
     found: dict[Hashable, list[Run]] = {}
     for run in runs:
-        found.setdefault("pooled" if run.plan is None else run.spec.program_key(run.plan), []).append(run)
+        program = None if run.plan is None else run.spec.program_key(run.plan)
+        found.setdefault((run.method == NON_PRIVATE, program), []).append(run)
     return list(found.values())
 
 
@@ -156,6 +161,8 @@ class _Group:
         assert first.plan is not None
         self.spec = first.spec
         self.step, self._start = first.spec.begin(first.plan, first.spec.new_key())
+        if first.method == NON_PRIVATE:
+            self.step = dataclasses.replace(self.step, mechanism=GaussianMechanism(math.inf, 0.0))
         datasets = [run.spec.data for run in runs]
         self.shared = all(_same_arrays(data.train, datasets[0].train) for data in datasets)
         self._evaluation_is_shared = all(_same_arrays(data.evaluation, datasets[0].evaluation) for data in datasets)

@@ -167,7 +167,7 @@ def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
     place = id(spec.model), shapes, repr(constants), spec.settings.estimator
     if place not in known:
         known[place] = spec.private_step(plan, spec.new_key()).noise_size
-    plan.truncation_delta(known[place])  # refuses what the noise cannot promise, before it is drawn
+    plan.noise_delta(known[place])  # refuses what the noise cannot promise, before it is drawn
     return known[place]
 
 

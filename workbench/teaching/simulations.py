@@ -19,7 +19,7 @@ from workbench import _validate
 from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
 from workbench.inference.clipping import clipped_sum
 from workbench.noise.chacha20 import key_from_seed, new_key, stream
-from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.normals import normal
 from workbench.privacy import accounting, calibration
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import SAMPLERS as RELATIONS
@@ -317,7 +317,7 @@ def _descend_once(
     # clipped again record by record, to be shown
     clipped = jax.vmap(lambda record, use: clipped_sum(_loss, u, record[None], use[None], clip)[0])(records, drawn)
     noise = sigma * clip * normal
-    noised = GaussianMechanism.add(total, noise)
+    noised = total + noise
     change = -learning_rate * noised / (rate * len(records))
     return -gradients, -clipped, -total, -noise, -noised, change, u + change
 
@@ -328,13 +328,11 @@ _descend = _jit(_descend_once)
 def _draw(num_records: int, sampling_rate: float) -> Any:
     """A function of key, step and ``fresh``: the minibatch, bool[N], and two standard normals of the real generator."""
     sampler = PoissonSampler(num_records, sampling_rate, num_records)
-    mechanism = GaussianMechanism(1.0, 1.0)
 
     def draw(key: jax.Array, number: jax.Array, fresh: jax.Array) -> tuple[jax.Array, jax.Array]:
         here = jax.random.fold_in(key, number)
         batch = sampler.draw(jax.random.fold_in(here, 0))
-        noise = mechanism.noise(jax.random.fold_in(here, 1 + fresh), 2)
-        return batch.members(num_records), noise
+        return batch.members(num_records), normal(jax.random.fold_in(here, 1 + fresh), (2,))
 
     return draw
 

@@ -1,0 +1,409 @@
+"""Sums in whole numbers: no record moves one by more than the sensitivity that the noise is for, whatever is added up.
+
+What is compared with is computed in NumPy, from each record's own gradient in 64 bits.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.conftest import quick_jit, some_of
+from workbench.inference import _factors, _grid
+from workbench.inference.clipping import clipped_sum_in_parts
+from workbench.noise.mechanism import OnGrid
+
+C = 1.0
+G = 2.0**-20
+
+
+def whole_sum(loss, u, size, strategy="auto", rules=None, spacing=G, parts=None):
+    """(``total(records, mask)`` in whole numbers float64[d], dict that holds slack and units once it has run)."""
+    stated = {}
+
+    def spacing_for(slack, units):
+        stated.update(slack=slack, units=units)
+        return jnp.float32(spacing)
+
+    @quick_jit
+    def total(records, mask):
+        found = clipped_sum_in_parts(
+            loss,
+            u,
+            lambda places: jax.tree.map(lambda array: array[places], records),
+            mask,
+            jnp.float32(C),
+            strategy,
+            size if parts is None else parts,
+            "flat",
+            rules,
+            spacing_for,
+        )
+        assert isinstance(found, OnGrid)
+        assert all(leaf.dtype == jnp.int32 for leaf in jax.tree.leaves(found.units))
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(found.units)])
+
+    return lambda records, mask: np.asarray(total(records, jnp.asarray(mask)), np.float64), stated
+
+
+def sensitivity(stated, spacing=G):
+    """In spacings, as the module states it."""
+    return C * (1 + stated["slack"]) / spacing + np.sqrt(stated["units"])
+
+
+def linear(u, record):
+    """The record's gradient is the record itself."""
+    return u["a"] @ record
+
+
+def dense(u, record):
+    return jnp.sum(jnp.sin(record @ u["a"]))
+
+
+def places(u, record):
+    return jnp.sum(jnp.sin(record.reshape(4, -1) @ u["a"]))
+
+
+def rows(u, record):
+    return jnp.sum(u["a"][jnp.abs(record * 7).astype(jnp.int32) % 100] * record[:, None])
+
+
+def few_rows(u, record):
+    return u["a"][jnp.abs(record[0] * 7).astype(jnp.int32) % 5] * jnp.sin(record[1])
+
+
+def tied(u, record):
+    return jnp.sum(jnp.sin(u["a"] @ jnp.sin(record[:8] @ u["a"])))
+
+
+def masked(u, record):
+    return jnp.sum(jnp.sin(record @ (u["a"] * jnp.tri(8, 5))))
+
+
+CASES = {
+    "linear": (linear, (8,), None),
+    "outer product": (dense, (8, 5), None),
+    "formed": (dense, (8, 5), {"['a']": "instantiated"}),
+    "materialised": (dense, (8, 5), {"['a']": "materialised"}),
+    "Gram matrix": (places, (2, 5), {"['a']": "Gram matrix"}),
+    "rows": (rows, (100, 3), {"['a']": "rows"}),
+    "few rows": (few_rows, (5,), None),
+    "tied": (tied, (8, 8), None),
+    "masked": (masked, (8, 5), None),
+}
+
+
+def gradients_of(loss, u, records):
+    """Each record's clipped gradient, float64[M, d], clipped in 64 bits."""
+    each = jax.vmap(jax.grad(loss), (None, 0))(u, records)
+    flat = np.concatenate([np.asarray(leaf, np.float64).reshape(len(records), -1) for leaf in jax.tree.leaves(each)], 1)
+    return flat * np.minimum(1, C / np.linalg.norm(flat, axis=1))[:, None]
+
+
+def made(shape, size, scale=3.0):
+    random = np.random.default_rng(0)
+    u = {"a": jnp.asarray(random.normal(size=shape), jnp.float32)}
+    return u, jnp.asarray(scale * random.normal(size=(size, 8)), jnp.float32)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "vmap", "loop"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_sum_is_that_of_the_clipped_gradients_in_spacings(case, strategy):
+    loss, shape, rules = CASES[case]
+    u, records = made(shape, 150)
+    mask = np.arange(150) % 7 != 3
+    total, stated = whole_sum(loss, u, 150, strategy, rules if strategy == "auto" else None)
+    found = total(records, mask)
+    expected = gradients_of(loss, u, records)[mask].sum(0) / G
+    # the bound of one block for each of the blocks, and what clipping a millionth shorter takes
+    tolerance = 150 * (stated["slack"] + 1e-5) * C / G + 3 * np.sqrt(stated["units"])
+    assert np.linalg.norm(found - expected) <= tolerance
+    assert np.linalg.norm(found - expected) <= 2e-4 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_record_moves_a_sum_by_its_own_term_and_what_is_stated(case):
+    """Any of them, taken away in its place."""
+    loss, shape, rules = CASES[case]
+    u, records = made(shape, 150)
+    total, stated = whole_sum(loss, u, 150, "auto", rules)
+    everyone = np.ones(150, bool)
+    whole, own = total(records, everyone), gradients_of(loss, u, records) / G
+    for place in (0, 74, 149):
+        moved = whole - total(records, np.arange(150) != place)
+        assert np.linalg.norm(moved) <= sensitivity(stated)
+        assert np.linalg.norm(moved - own[place]) <= sensitivity(stated) - C / G + 1e-5 * C / G
+
+
+@pytest.mark.parametrize("parts", [150, 64, 10])
+def test_a_minibatch_in_parts_counts_every_record_once(parts):
+    loss, shape, _ = CASES["outer product"]
+    u, records = made(shape, 150)
+    for mask in (np.arange(150) % 3 > 0, np.arange(150) < 70, np.zeros(150, bool)):
+        total, _ = whole_sum(loss, u, 150, parts=parts)
+        expected = gradients_of(loss, u, records)[mask].sum(0) / G
+        np.testing.assert_allclose(total(records, mask), expected, atol=1e-4 * mask.sum() / G)
+
+
+def half_an_ulp(size, width):
+    """Many small values that a large one swallows in floating point, and a record that makes it large.
+
+    Casacuberta, Shoemate, Vadhan and Wagaman 2022 (arXiv 2207.10635), section 5: 1 + 2^-24 is 1 in float32, so that whether
+    a sum begins at 1 or at 0 decides whether thousands of such values count.
+    """
+    records = np.zeros((size, width), np.float32)
+    records[:, 0] = np.float32(2.0**-18) * (1 - 2.0**-10)
+    records[: size // 2, 0] = 1.0  # a sum of thousands, whose ulp is 2^-12 and more
+    return records
+
+
+@pytest.mark.parametrize("size", [4096, 20_000])
+@pytest.mark.parametrize("strategy", ["auto", "vmap"])
+def test_values_of_half_an_ulp_move_a_sum_by_no_more_than_is_stated(size, strategy):
+    u = {"a": jnp.zeros(3, jnp.float32)}
+    records = half_an_ulp(size, 3)
+    total, stated = whole_sum(linear, u, size, strategy, spacing=2.0**-14)
+    everyone = np.ones(size, bool)
+    whole = total(records, everyone)
+    exact = records.astype(np.float64).sum(0) * (1 - 4e-6) / 2.0**-14
+    assert abs(whole[0] - exact[0]) <= size / 64  # in floating point half of the small values are lost, or rounded up
+    for place in (0, size // 2 - 1, size // 2, size - 1):
+        moved = whole - total(records, np.arange(size) != place)
+        assert np.linalg.norm(moved) <= sensitivity(stated, 2.0**-14)
+
+
+def test_in_floating_point_such_values_move_a_sum_by_more():
+    """The test above can fail: added up one after the other, whether the first record is there decides about all others."""
+    values = np.full(20_000, 2.0**-24, np.float32)
+    with_one, without = (np.add.accumulate(np.append(np.float32(first), values))[-1] for first in (1.0, 0.0))
+    assert abs(float(with_one) - float(without) - 1) > 1e-3
+
+
+# --- norms ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [100, 1025, 50_000, 688_884])
+def test_long_gradients_are_no_longer_than_their_computed_norm_says(size):
+    """One large entry and many that it swallows where squares are added up one after the other: 1 % in the largest case."""
+    entries = np.full(size, 2.0**-12.5, np.float32)
+    for first in (0, size - 1):
+        gradient = entries.copy()
+        gradient[first] = 1.0
+        squares = float(jax.jit(_factors.squares_of)(jnp.asarray(gradient[None]))[0])
+        true = np.linalg.norm(gradient.astype(np.float64))
+        bound = _factors.bound_of_formed(size, 1).norm
+        assert np.sqrt(squares) >= true * (1 - bound)
+        assert bound <= 1e-4
+        assert np.linalg.norm(gradient.astype(np.float64) * min(1, C / np.sqrt(squares))) <= C * (1 + bound)
+
+
+@pytest.mark.parametrize("width", [3, 2000, 30_000])
+def test_norms_of_outer_products_are_within_their_bound(width):
+    random = np.random.default_rng(1)
+    a, g = (random.exponential(size=(2, 1, 1, n)).astype(np.float32) ** 3 for n in (width, 7))
+    squares = np.asarray(
+        jax.jit(lambda a, g: _factors.squared_norm([_factors.Factors(a, g)], width, 7, by_rows=False))(a, g)
+    )
+    true = np.linalg.norm(a.astype(np.float64), axis=-1) * np.linalg.norm(g.astype(np.float64), axis=-1)
+    bound = _factors.bound_of_product(2, 1, width, 7, [1], [], by_rows=False).norm
+    assert np.all(np.sqrt(squares) >= true[:, 0, 0] * (1 - bound))
+    assert bound <= 1.3e-4
+
+
+@pytest.mark.parametrize("places", some_of([2, 16, 100], 2, first=2))
+def test_norms_from_gram_matrices_are_never_too_small(places):
+    """Also where places cancel but for rounding."""
+    random = np.random.default_rng(2)
+    a = random.normal(size=(3, 1, places, 50)).astype(np.float32)
+    g = random.normal(size=(3, 1, places, 20)).astype(np.float32)
+    g[1] = np.where(np.arange(places) % 2, 1, -1)[:, None] * np.float32(1e3)
+    a[1] = 1 + 1e-7 * a[1]
+    norm = jax.jit(lambda a, g: _factors.squared_norm([_factors.Factors(a, g)], 50, 20, by_rows=False))
+    true = np.linalg.norm(np.einsum("mstp,mstd->mspd", a.astype(np.float64), g.astype(np.float64)).reshape(3, -1), axis=1)
+    assert np.all(np.sqrt(np.asarray(norm(a, g), np.float64)) >= true * (1 - 1e-6))
+
+
+# --- blocks ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 68, 69, 1000, 10**6])
+@pytest.mark.parametrize(("terms", "spread"), [(1, 1.0), (4, 64.0), (1000, 64.0)])
+def test_blocks_keep_their_bound_and_cover_the_minibatch(size, terms, spread):
+    records = _grid.records_in_block(size, terms, spread)
+    bound = _grid.of_block(size, 10, 0.0, terms, spread)
+    assert 1 <= records <= size
+    assert records == 1 or bound.blocks[records] <= 3e-4
+    blocks = -(-size // records)
+    assert blocks * records - size < blocks + records
+    whole = _grid.in_whole_blocks(size)
+    assert size <= whole < size + _grid.records_in_block(size)
+    assert whole % _grid.records_in_block(size) == 0
+
+
+@pytest.mark.parametrize("size", [5, 100, 137])
+def test_a_block_is_added_up_in_floating_point_and_blocks_without_error(monkeypatch, size):
+    """Each block's rounded sum, worked out in NumPy; also where not all blocks' sums are held at once."""
+    values = np.random.default_rng(3).normal(size=(size, 6)).astype(np.float32)
+    grid = _grid.Grid(jnp.float32(2.0**16), 1)
+    records = _grid.records_in_block(size)
+    padded = np.zeros((-(-size // records) * records, 6), np.float32)
+    padded[:size] = values
+    blocks = padded.reshape(-1, records, 6).astype(np.float64).sum(1)
+    for at_once in (2**22, 1):
+        monkeypatch.setattr(_grid, "_AT_ONCE", at_once)
+        found = _grid.total(lambda array: jnp.sum(array, 0), [jnp.asarray(values)], grid)
+        assert found.dtype == jnp.int32
+        np.testing.assert_allclose(found, np.round(blocks * 2.0**16).sum(0), atol=2 * len(blocks))
+
+
+def test_sums_that_are_too_large_are_cut_off_and_do_not_begin_again():
+    grid = _grid.Grid(jnp.float32(1.0), 1)
+    values = jnp.asarray([[1e30], [3e9], [-1e20]], jnp.float32)
+    np.testing.assert_array_equal(grid.rounded(values, 1), [[2**30], [2**30], [-(2**30)]])
+    assert int(jnp.sum(grid.rounded(jnp.full((1000, 1), 1e30), 1000), dtype=jnp.int32)) > 0
+
+
+def test_a_bound_of_several_leaves_adds_what_can_add_up():
+    """Rounding of leaves adds up in squares; errors of blocks of the same records are one leaf's."""
+    one, same, other = (
+        _grid.Bound(norm, blocks, 9.0) for norm, blocks in ((1e-5, {64: 2e-4}), (2e-5, {64: 1e-4}), (0, {8: 3e-4}))
+    )
+    found = _grid.combined([one, same, other])
+    assert found._replace(norm=0.0) == _grid.Bound(0.0, {64: 2e-4, 8: 3e-4}, 27.0)
+    assert found.norm == pytest.approx(2e-5 + 2**-24)  # two additions of squares
+    assert found.slack == pytest.approx(2e-5 + 2 * 5e-4, rel=2e-4)
+
+
+# --- numbers at the ends of the range -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def sum_at(case):
+    """(``total(records, mask, clip)`` at a spacing of 2^-20 C, what is stated once it has run, records)."""
+    loss, shape, rules = CASES[case]
+    (u, records), stated = made(shape, 3), {}
+
+    @quick_jit
+    def total(records, mask, clip):
+        def spacing_for(slack, units):
+            stated.update(slack=slack, units=units)
+            return clip * np.float32(2.0**-20)
+
+        def chosen(places):
+            return records[places]
+
+        return clipped_sum_in_parts(loss, u, chosen, mask, clip, "auto", 3, "flat", rules, spacing_for).units["a"]
+
+    return total, stated, records
+
+
+@pytest.mark.parametrize("clip", [1e-12, 1e-6, 1.0, 1e37])
+@pytest.mark.parametrize("size", [1e-38, 1e-20, 1e-6, 1.0, 1e18, 1e38])
+@pytest.mark.parametrize("case", ["linear", "outer product", "rows", "materialised"])
+def test_records_of_any_size_keep_any_clip(case, size, clip):
+    """Factors and products below the smallest normal number may be rounded up by half of themselves."""
+    total, stated, records = sum_at(case)
+    scaled = jnp.asarray(np.clip(records * np.float64(size), -3e38, 3e38), jnp.float32)
+    everyone = np.ones(3, bool)
+    whole = np.asarray(total(scaled, everyone, jnp.float32(clip)), np.float64)
+    for place in range(3):
+        moved = whole - np.asarray(total(scaled, np.arange(3) != place, jnp.float32(clip)), np.float64)
+        assert np.linalg.norm(moved) <= (1 + stated["slack"]) * 2**20 + np.sqrt(stated["units"])
+
+
+def test_a_step_in_64_bits_has_64_bits_from_end_to_end():
+    with jax.enable_x64(True):
+        u, records = {"a": jnp.ones((8, 5))}, jnp.asarray(np.random.default_rng(0).normal(size=(10, 8)))
+        total, stated = whole_sum(dense, u, 10)
+        everyone = np.ones(10, bool)
+        moved = total(records, everyone) - total(records, np.arange(10) != 3)
+        assert np.linalg.norm(moved) <= sensitivity(stated)
+        np.testing.assert_allclose(moved, gradients_of(dense, u, records)[3] / G, atol=2)
+
+
+# --- found by attacks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_product_that_look_ups_of_the_same_table_cancel_is_added_up_as_what_cancels():
+    """Twenty records whose product with the table is 13 C long and whose look-up takes nearly all of it away."""
+
+    def loss(u, record):
+        x, y, rows = record
+        return (x @ u["a"])[0] + jnp.sum(u["a"][rows][:, 0] * y)
+
+    size, spacing = 68, 2.0**-16
+    lengths, looked_up = np.zeros(size, np.float32), np.zeros((size, 2), np.float32)
+    lengths[:20], lengths[20] = np.float32(255.5 / 20), 1.0
+    lengths[21:] = -255.5 * 2.0**-24 * (1 - 2.0**-9)
+    looked_up[:20, 0] = -lengths[:20] * np.float32(1 - 1 / 34)
+    x = np.zeros((size, 100), np.float32)
+    x[:, 0] = lengths
+    rows = np.tile(np.array([0, 99], np.int32), (size, 1))
+    total, stated = whole_sum(loss, {"a": jnp.zeros((100, 1))}, size, spacing=spacing)
+    everyone, records = np.ones(size, bool), (x, looked_up, rows)
+    for place in (0, 20, 67):
+        moved = total(records, everyone) - total(records, np.arange(size) != place)
+        assert np.linalg.norm(moved) <= sensitivity(stated, spacing)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "vmap"])
+def test_squares_of_a_thousand_leaves_are_added_up_within_the_bound(strategy):
+    u = {f"{number:04d}": jnp.zeros(1) for number in range(1000)}
+
+    def loss(u, record):
+        return sum(jnp.sum(leaf * record[place]) for place, leaf in enumerate(u.values()))
+
+    record = np.full((1, 1000), 2.0**-12 * (1 - 2.0**-9), np.float32)
+    record[0, 0] = 1.0
+    total, stated = whole_sum(loss, u, 1, strategy, spacing=2.0**-22)
+    assert np.linalg.norm(total(record, np.ones(1, bool))) <= sensitivity(stated, 2.0**-22)
+
+
+@pytest.mark.parametrize("size", [1e18, 1.5e19, 1e30, 3e38])
+@pytest.mark.parametrize("width", [1, 40])
+@pytest.mark.parametrize("clip", [1e-12, 1.0])
+def test_of_places_that_cancel_none_is_lost_by_underflow(clip, width, size):
+    """A factor that is flushed to zero beside another that is not would leave the other place alone."""
+
+    def loss(u, record):
+        x, y = record
+        return jnp.sum((x @ u["a"])[:, 0] * y)
+
+    x, y = np.zeros((1, 2, width), np.float32), np.zeros((1, 2), np.float32)
+    for small in (2.0**-126, 2.0**-100, clip / size):
+        x[0, :, 0] = size, np.float32(0.9) * np.float32(size)
+        y[0] = np.float32(0.9 * small), np.float32(-1.00002 * small)
+        found = clipped_sum_in_parts(
+            loss,
+            {"a": jnp.zeros((width, 1))},
+            lambda places: (jnp.asarray(x), jnp.asarray(y)),
+            jnp.ones(1, bool),
+            jnp.float32(clip),
+            "bookkeeping",
+            1,
+            "flat",
+            {"['a']": "Gram matrix"},
+            lambda slack, units: jnp.float32(clip * 2.0**-16),
+        )
+        assert np.linalg.norm(np.asarray(found.units["a"], np.float64)) <= 2**16 * 1.001 + np.sqrt(width)
+
+
+def test_automatic_clipping_at_the_largest_clip_has_finite_factors():
+    """C / .01 is infinite in float32, and infinity times the gradient of a record without one is no number."""
+    records = np.zeros((4, 4), np.float32)
+    records[1:, :] = 1e-3
+    units = clipped_sum_in_parts(
+        lambda u, record: u["a"] @ record,
+        {"a": jnp.zeros(4)},
+        lambda places: jnp.asarray(records),
+        jnp.ones(4, bool),
+        jnp.float32(1e37),
+        "auto",
+        4,
+        "automatic",
+        None,
+        lambda slack, units: jnp.float32(1e37 * 2.0**-16),
+    ).units["a"]
+    assert np.all(np.asarray(units) > 0)
