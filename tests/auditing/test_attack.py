@@ -23,7 +23,7 @@ from workbench.auditing.canaries import Canaries
 from workbench.inference.assemble import assemble
 from workbench.inference.step import Hyperparameters
 from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.sampling import Minibatch, PoissonSampler, ShuffleSampler, WithoutReplacementSampler
 
 # Every comparison with a claim is made at this confidence: a sound mechanism fails one seed in ten thousand for each audit,
@@ -100,7 +100,7 @@ def test_watching_changes_nothing_and_sees_what_the_step_used():
 
 def test_planted_bugs_are_what_they_say():
     claimed = GaussianMechanism(0.5, 2.0)
-    total, noise = {"a": jnp.ones(3)}, jnp.arange(3.0)
+    total, noise = OnGrid({"a": jnp.full(3, 2)}, jnp.float32(0.5)), Noise(2 * jnp.arange(3), jnp.int32(0))
     half, unclipped, rescaled, short = (
         watched_mechanism(claimed, bug, 4.0) for bug in ("half_noise", "no_clipping", "realised_size", "short_norms")
     )
@@ -129,7 +129,7 @@ def test_a_part_that_is_left_out_is_not_run():
     result = audit(epsilon=1, delta=DELTA, iterations=10**6, parts=())
     assert result.passed
     assert (result.trials, result.lower_bound, result.checks) == (0, 0, ())
-    assert set(PARTS) == {"attack", "paths", "sensitivity", "arrays", "accountant", "resume"}
+    assert set(PARTS) == {"attack", "paths", "sensitivity", "arrays", "reachable", "summation", "accountant", "resume"}
 
 
 def test_canaries_are_rows_by_coins():

@@ -12,10 +12,11 @@ from jax.flatten_util import ravel_pytree
 
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
-from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
+from workbench.noise.normals import normal, normal_from
 from workbench.sampling import Minibatch
 
-__all__ = ["PLANTED_BUGS", "ClampedIndices", "Watched", "watched"]
+__all__ = ["PLANTED_BUGS", "ClampedIndices", "FloatSums", "Watched", "stepping", "watched"]
 
 # {name: what is broken}; each is caught by at least one part of the audit
 PLANTED_BUGS = {
@@ -26,6 +27,8 @@ PLANTED_BUGS = {
     "clamped_indices": "indices beyond the end of an array read its last record",
     "shared_key": "all lanes of a sweep draw from one key",
     "repeated_noise": "a resumed run repeats released steps with the same noise and another model",
+    "float_noise": "float32 normals are added to sums in floating point, as in earlier versions",
+    "float_sums": "a minibatch is summed in floating point, and only its sum is rounded to the grid",
     "lenient_accountant": "an accountant undercounts 100 000 steps and so adds too little noise",
 }
 
@@ -38,14 +41,20 @@ class Watched(GaussianMechanism):
     """
 
     seen: list[Any] = field(default_factory=list)
+    totals: list[Any] = field(default_factory=list)
 
     def begin(self, minibatch: Minibatch) -> None:
         """Forget the last step. Called before each step is traced."""
         self.seen.clear()
+        self.totals.clear()
 
-    def add(self, total: Any, noise: jax.Array) -> Any:  # type: ignore[override]
-        """Add noise, as ``GaussianMechanism.add``, and keep the sum."""
-        noised = super().add(total, noise)
+    def add(self, total: Any, noise: Noise | None) -> Any:  # type: ignore[override]
+        """Add noise, as ``GaussianMechanism.add``, and keep the sum with noise and without."""
+        return self.kept(total, super().add(total, noise))
+
+    def kept(self, total: Any, noised: Any) -> Any:
+        """``noised``, which is kept with the sum that it was made from."""
+        self.totals.append(total)
         self.seen.append(noised)
         return noised
 
@@ -53,6 +62,12 @@ class Watched(GaussianMechanism):
         """The step's release, float[size of u]."""
         (noised,) = self.seen
         return ravel_pytree(noised)[0]
+
+    def total(self) -> tuple[jax.Array, jax.Array]:
+        """The step's sum without noise, int32[size of u], and g; where it has no grid, float[size of u] and 1."""
+        (total,) = self.totals
+        units, spacing = total if isinstance(total, OnGrid) else (total, jnp.ones(()))
+        return ravel_pytree(units)[0], spacing
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +82,55 @@ class _DividesByRealisedSize(Watched):
         super().begin(minibatch)
         self.realised[:] = [jnp.sum(minibatch.mask)]
 
-    def add(self, total: Any, noise: jax.Array) -> Any:  # type: ignore[override]
+    def add(self, total: Any, noise: Noise | None) -> Any:  # type: ignore[override]
         """Add noise, then multiply by expected / realised size."""
         factor = self.expected / jnp.maximum(self.realised[0], 1)
-        noised = jax.tree.map(lambda leaf: leaf * factor, GaussianMechanism.add(total, noise))
-        self.seen.append(noised)
-        return noised
+        return self.kept(total, jax.tree.map(lambda leaf: leaf * factor, GaussianMechanism.add(total, noise)))
+
+
+@dataclass(frozen=True, eq=False)
+class _OnFloatSums(Watched):
+    """A mechanism for ``FloatSums``, which gives it the sum in floating point and the noise apart."""
+
+    held: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class _FloatNoise(_OnFloatSums):
+    """PLANTED BUG: float32 normals times sigma C are added to sums in floating point."""
+
+    def words_for(self, size: int) -> int:
+        """Two for each draw."""
+        return 2 * size
+
+    def noise_from(self, words: jax.Array, size: int, level: jax.Array) -> Noise:
+        """Standard normal draws, float32[size], in the place of whole numbers."""
+        return Noise(normal_from(words[:size], words[size:]), level)
+
+    def noise(self, key: jax.Array, size: int, level: jax.Array) -> Noise:
+        """As ``noise_from``."""
+        return Noise(normal(key, (size,)), level)
+
+    def add(self, total: Any, noise: Noise | None) -> Any:  # type: ignore[override]
+        """Add the draws that are held."""
+        (held,) = self.held
+        flat, back = ravel_pytree(total)
+        draws = held.units * jnp.float32(self.standard_deviation)
+        return self.kept(total, back(flat + draws.astype(flat.dtype)))
+
+
+@dataclass(frozen=True, eq=False)
+class _FloatSums(_OnFloatSums):
+    """PLANTED BUG: the sum is rounded to the grid when all of it has been added up in floating point."""
+
+    def add(self, total: Any, noise: Noise | None) -> Any:  # type: ignore[override]
+        """Round the sum, and add the noise that is held."""
+        (held,) = self.held
+        size = sum(leaf.size for leaf in jax.tree.leaves(total))
+        sigma, clip = jnp.float32(self.noise_multiplier), jnp.float32(self.clip)
+        spacing = self.spacing(sigma, clip, held.level, 0.0, float(size))
+        units = jax.tree.map(lambda leaf: jnp.round(leaf / spacing).astype(jnp.int32), total)
+        return super().add(OnGrid(units, spacing), held)
 
 
 def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Watched:
@@ -89,7 +147,25 @@ def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Wat
         return Watched(clip * 1.25, sigma / 1.25, clipping)
     if bug == "realised_size":
         return _DividesByRealisedSize(clip, sigma, clipping, expected=expected)
-    return Watched(clip, sigma, clipping)
+    kinds = {"float_noise": _FloatNoise, "float_sums": _FloatSums}
+    return kinds.get(str(bug), Watched)(clip, sigma, clipping)
+
+
+def stepping(sound: PrivateStep, bug: str | None) -> PrivateStep:
+    """The sound step, or one with a planted bug."""
+    if bug == "clamped_indices":
+        return ClampedIndices(**vars(sound))
+    return FloatSums(**vars(sound)) if isinstance(sound.mechanism, _OnFloatSums) else sound
+
+
+class FloatSums(PrivateStep):
+    """PLANTED BUG: sums in floating point, in one block; the mechanism does what it does with them and the noise."""
+
+    def step(self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters) -> DPVIState:
+        """Take a step as ``PrivateStep.step`` without noise does, with a mechanism that adds some."""
+        assert isinstance(self.mechanism, _OnFloatSums)
+        self.mechanism.held[:] = [draws.noise]
+        return super().step(state, records, draws._replace(noise=None), hyper)
 
 
 class ClampedIndices(PrivateStep):

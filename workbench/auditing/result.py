@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["PARTS", "AuditResult", "Check"]
 
-PARTS = ("attack", "paths", "sensitivity", "arrays", "accountant", "resume")
+PARTS = ("attack", "paths", "sensitivity", "arrays", "reachable", "summation", "accountant", "resume")
 
 
 @dataclass(frozen=True)

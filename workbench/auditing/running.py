@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,10 +15,10 @@ import numpyro
 from numpyro.infer.autoguide import AutoGuide
 
 from workbench import _validate
-from workbench.auditing import claims, crash, paths, sensitivity
+from workbench.auditing import claims, crash, made, paths, reachable, sensitivity, summation
 from workbench.auditing.attack import SCORES, Attack
 from workbench.auditing.bounds import LowerBound, epsilon_lower_bound, one_run_epsilon_lower_bound
-from workbench.auditing.bugs import ClampedIndices, Watched, watched
+from workbench.auditing.bugs import Watched, stepping, watched
 from workbench.auditing.canaries import Canaries, Rows, arrays_of, blank, made_table, table_canaries
 from workbench.auditing.claims import Claim
 from workbench.auditing.request import AuditRequest, ReleaseRequest
@@ -31,7 +32,7 @@ from workbench.models import Model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.sampling import Sampler
+from workbench.sampling import PoissonSampler, Sampler
 
 __all__ = ["audit", "audit_release"]
 
@@ -72,7 +73,17 @@ class _Training:
             performance=Performance(self.strategy, None, self.microbatch_size),
             static=self.constants,
         )
-        return ClampedIndices(**vars(sound)) if self.bug == "clamped_indices" else sound
+        return stepping(sound, self.bug)
+
+    def of_made_records(self, size: int, **changes: Any) -> _Training:
+        """The same training of ``made.model`` on so many records, all of them in every minibatch."""
+        made_up: dict[str, Any] = {"model": made.model, "guide": made.guide, "constants": {}, "num_records": size}
+        return dataclasses.replace(self, **made_up, sampler=PoissonSampler(size, 1.0, size), **changes)
+
+    def watched_step(self, mechanism: GaussianMechanism, key: jax.Array, records: Rows) -> tuple[PrivateStep, Watched]:
+        """The step for ``records`` with the claimed mechanism or the planted bug's, and that mechanism."""
+        seen = watched(mechanism, self.bug, self.sampler.sampling_rate * self.num_records)
+        return self.step(seen, key, records), seen
 
 
 def _attacked(
@@ -104,17 +115,24 @@ def _checks(
     bug = training.bug
     rows = tuple(np.concatenate([others, own[:1]]) for others, own in zip(canaries.others, canaries.present, strict=True))
 
-    def watched_step(key: jax.Array, records: Rows) -> tuple[PrivateStep, Watched]:
-        mechanism_seen = watched(mechanism, bug, training.sampler.sampling_rate * training.num_records)
-        return training.step(mechanism_seen, key, records), mechanism_seen
+    watched_step = functools.partial(training.watched_step, mechanism)
 
     def step_of(optim: Any, key: jax.Array, records: Rows) -> PrivateStep:
         return training.step(mechanism, key, records, optim)
+
+    def in_parts_of(size: int | None) -> Callable[[jax.Array, Rows], tuple[PrivateStep, Watched]]:
+        return functools.partial(training.of_made_records(summation.SIZE, microbatch_size=size).watched_step, mechanism)
+
+    sums = {"one part": summation.SIZE, f"parts of {summation.PARTS_OF}": summation.PARTS_OF}
+    if training.microbatch_size is not None:
+        sums = {f"parts of {training.microbatch_size}": training.microbatch_size}
 
     checks: dict[str, Callable[[], Check]] = {
         "paths": lambda: paths.check(step_of, rows, key, _LEARNING_RATE, bug),
         "sensitivity": lambda: sensitivity.check(watched_step, canaries, mechanism.clip, key),
         "arrays": lambda: sensitivity.check_arrays(watched_step, canaries, mechanism.clip, key),
+        "reachable": lambda: reachable.check(training.of_made_records(reachable.SIZE).watched_step, mechanism, key),
+        "summation": lambda: summation.check({name: in_parts_of(size) for name, size in sums.items()}, mechanism, key),
         "accountant": lambda: claims.check(claim, bug),
         "resume": lambda: crash.check(bug),
     }

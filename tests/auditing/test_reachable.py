@@ -1,0 +1,103 @@
+"""The last bits of a noised sum tell which records it is of where noise is in floating point, and not where it is whole."""
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+from workbench.auditing import audit, reachable
+from workbench.auditing.bugs import PLANTED_BUGS
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.normals import normal
+
+PART = ("reachable",)
+
+
+def audited(**options):
+    result = audit(seed=0, parts=PART, **options)
+    print(result.statement())
+    (check,) = result.checks
+    return check
+
+
+def test_float_noise_is_caught_and_whole_noise_is_not():
+    """A false alarm in one seed of a million; without gaps half of the guesses are right."""
+    broken, sound = audited(bug="float_noise"), audited()
+    assert not broken.passed
+    assert "40 of 40 guesses" in broken.finding
+    assert sound.passed
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("options", [
+    {"clipping": "automatic"}, {"clipping": "per_leaf", "clip": 1e-3}, {"strategy": "loop"}, {"estimator": "vanilla"},
+    {"epsilon": 0.1}, {"epsilon": 8.0},
+], ids=str)  # fmt: skip
+def test_whatever_the_settings(options):
+    assert audited(**options).passed
+    assert not audited(bug="float_noise", **options).passed
+
+
+@pytest.mark.thorough
+def test_each_precision_alone_shows_float_noise(monkeypatch):
+    for precision in reachable.PRECISIONS:
+        monkeypatch.setattr(reachable.check, "__defaults__", (40, (precision,)))
+        found = audited(bug="float_noise")
+        assert not found.passed
+        assert f"float32 normals, {precision}" in found.finding
+
+
+@pytest.mark.statistical
+def test_many_guesses_are_right_as_often_as_chance_has_it(monkeypatch):
+    """4000 guesses: at half of them, within five standard deviations."""
+    monkeypatch.setattr(reachable.check, "__defaults__", (1000, reachable.PRECISIONS))
+    found = audited()
+    assert found.passed
+    assert found.worst < 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("bug", sorted(set(PLANTED_BUGS) - {"float_noise", "realised_size"}))
+def test_other_bugs_have_no_gaps(bug):
+    """But for "realised_size": sums that are divided by the size of the minibatch are not on the grid."""
+    assert audited(bug=bug).passed
+
+
+def made_up(size=2000, spacing=0.01):
+    """A sum, noise as float32 normals and as multiples of a spacing, and another sum; standard deviation 30."""
+    generator = np.random.default_rng(0)
+    total, other = generator.normal(size=(2, size)).astype(np.float32)
+    draws = np.asarray(jax.jit(normal, static_argnums=1)(key_from_seed(0), (size,))) * np.float32(30)
+    whole = (np.round(30 * generator.normal(size=size) / spacing) * spacing).astype(np.float32)
+    return total, other, draws, whole, spacing
+
+
+def test_gaps_of_float32_normals():
+    total, other, draws, _, _ = made_up()
+    seen = reachable._Seen(total + draws, 30.0, 1.0)
+    assert np.mean(reachable.not_from_float32(seen, total)) < 1e-3
+    assert np.mean(reachable.not_from_float32(seen, other)) > 0.05
+    # in float64 every coordinate shows it
+    wide = reachable._Seen(total.astype(np.float64) + draws, 30.0, 1.0)
+    assert not reachable.not_from_float32(wide, total.astype(np.float64)).any()
+    assert np.mean(reachable.not_from_float32(wide, other + np.float64(np.pi * 1e-6))) > 0.99
+
+
+def test_sums_that_are_not_on_the_grid():
+    """Whole noise on sums in floating point: the difference from the right sum is whole, from another it is not."""
+    total, other, _, whole, spacing = made_up()
+    seen = reachable._Seen(total + whole, 30.0, spacing)
+    assert not reachable.not_on_grid(seen, total).any()
+    assert np.mean(reachable.not_on_grid(seen, other)) > 0.9
+    on_grid = np.round(other / spacing) * spacing
+    both = reachable._Seen((np.round(total / spacing) * spacing + whole).astype(np.float32), 30.0, spacing)
+    assert not reachable.not_on_grid(both, on_grid).any()
+
+
+@pytest.mark.parametrize("trials", [40, 400])
+@pytest.mark.parametrize("sigma", [0.5, 30.0])
+def test_how_many_right_guesses_are_chance(trials, sigma):
+    """The best guess says which mean is nearer."""
+    most = reachable.most_right(trials, sigma, 1e-4)
+    chance = norm.cdf(0.5, loc=0, scale=sigma)
+    assert binom.sf(most, trials, chance) <= 1e-4 < binom.sf(most - 1, trials, chance)

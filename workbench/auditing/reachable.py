@@ -1,0 +1,184 @@
+"""The part "reachable": whether the last bits of a noised sum tell with which records it was made.
+
+The attacker knows all records but one, the minibatch and every setting, and computes the sum without noise with that record
+and without it. He sees one noised sum. For each of the two, he counts the coordinates in which the noise cannot have led
+from there to what he sees, and guesses the one with fewer; he flips a coin if both have as many. Noise in floating point has
+gaps (Mironov 2012, "On significance of the least significant bits for differential privacy"), so this finds the record with
+any amount of noise. Here there is so much noise that all else which a sum reveals is next to nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import bdtrc, ndtr
+
+from workbench.auditing import made
+from workbench.auditing.bugs import Watched
+from workbench.auditing.canaries import Rows
+from workbench.auditing.result import Check
+from workbench.inference.step import Hyperparameters, PrivateStep
+from workbench.noise._key_use import throw_away
+from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.normals import upper_tail_quantile
+from workbench.sampling import Minibatch
+
+__all__ = ["PRECISIONS", "SIZE", "TESTS", "check"]
+
+PRECISIONS = ("float32", "float64")
+SIZE = 10  # records
+
+_WIDTH = 1000  # coordinates
+_TRIALS = 40  # in each precision
+_SIGMA = 30.0  # at least; about epsilon .1 for one sum at delta 1e-5
+_FALSE_ALARM = 1e-6  # of the whole part
+_NEIGHBOURS = 6  # probabilities on each side that an attacker tries
+
+MakeStep = Callable[[GaussianMechanism, jax.Array, Rows], tuple[PrivateStep, Watched]]
+
+
+class _Seen(NamedTuple):
+    """What a test looks at. ``deviation``: sigma C; ``spacing``: g, or 1 where there is no grid."""
+
+    noised: np.ndarray
+    deviation: float
+    spacing: float
+
+
+def _draws(probabilities: np.ndarray) -> np.ndarray:
+    """Draws of ``normals.normal`` without their signs, as float64."""
+    return np.asarray(jax.jit(upper_tail_quantile)(jnp.asarray(probabilities, jnp.float32)), np.float64)
+
+
+def not_from_float32(seen: _Seen, total: np.ndarray) -> np.ndarray:
+    """Coordinates in which no float32 normal times sigma C leads from ``total`` to what is seen, bool[d].
+
+    ``normals.normal`` inverts a probability, whose float32 neighbours are further apart than those of small draws. The
+    attacker inverts the difference, and computes the draws of the probabilities around it. What compilers may round
+    otherwise, an ulp of the draw, is left to the noise. In float64 the difference must also be a float32 number.
+    """
+    noise = seen.noised.astype(np.float64) - total
+    size = np.abs(noise) / seen.deviation
+    # the tail of ``normals`` is off by more than float32 resolves: one step towards what it inverts
+    near = ndtr(-size)
+    near += (_draws(near) - size) * np.exp(-(size**2) / 2) / math.sqrt(2 * math.pi)
+    below = above = near.astype(np.float32)
+    tried = [below]
+    for _ in range(_NEIGHBOURS):
+        below, above = np.nextafter(below, np.float32(0)), np.minimum(np.nextafter(above, np.float32(1)), np.float32(0.5))
+        tried += [below, above]
+    apart = np.min(np.abs(_draws(np.stack(tried)) * seen.deviation - np.abs(noise)), axis=0)
+    rounding = np.maximum(np.spacing(np.abs(seen.noised)), np.spacing(np.abs(total.astype(seen.noised.dtype))))
+    rounding = rounding.astype(np.float64)
+    single = np.abs(noise).astype(np.float32)
+    gap = np.abs(single.astype(np.float64) - np.abs(noise))
+    return (apart > rounding + np.spacing(single)) | (gap > rounding)
+
+
+def not_on_grid(seen: _Seen, total: np.ndarray) -> np.ndarray:
+    """Coordinates in which no whole multiple of g leads from ``total`` to what is seen, bool[d]."""
+    apart = (seen.noised.astype(np.float64) - total) / seen.spacing
+    rounding = (np.abs(seen.noised) + np.abs(total)) / seen.spacing * 2.0**-23
+    return np.abs(apart - np.round(apart)) > 1e-3 + rounding
+
+
+TESTS = {"float32 normals": not_from_float32, "multiples of the spacing": not_on_grid}
+
+
+def _guessed(seen: _Seen, totals: dict[bool, np.ndarray], test: Callable[..., np.ndarray], coin: bool) -> bool:
+    """Whether the attacker says that the record is there."""
+    counts = {present: int(np.count_nonzero(test(seen, total))) for present, total in totals.items()}
+    return coin if counts[True] == counts[False] else counts[True] < counts[False]
+
+
+def _rows(claimed: GaussianMechanism) -> np.ndarray:
+    """Records with dense gradients of length C / 2, in directions of their own, so that the sum is short: small ulps."""
+    directions = np.random.default_rng(0).normal(size=(SIZE, _WIDTH))
+    lengths = np.full(SIZE, claimed.clip / 2)
+    entries = np.abs(made.rows_for(lengths, 1, claimed.clip, claimed.clipping).astype(np.float64))
+    return entries * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+
+
+def guesses(make_step: MakeStep, claimed: GaussianMechanism, key: jax.Array, precision: str, trials: int) -> dict[str, int]:
+    """How many of so many guesses are right, for each of ``TESTS``.
+
+    :param claimed: its sigma is that of the noise.
+    """
+    throw_away(key)
+    coins = np.asarray(jax.random.bernoulli(jax.random.fold_in(key, 1), shape=(2, trials)))
+    with jax.enable_x64(True) if precision == "float64" else nullcontext():
+        rows = (_rows(claimed).astype(precision),)
+        step, watched = make_step(claimed, key, rows)
+        hyper = Hyperparameters.of(watched)
+        start = step.init(key, hyper, step.model.initial)
+        records = tuple(map(jnp.asarray, rows))
+
+        def release(key: jax.Array, there: jax.Array, loud: jax.Array) -> tuple[jax.Array, jax.Array]:
+            noise = step.draw(key, start.step, hyper).noise
+            assert noise is not None
+            minibatch = Minibatch(jnp.arange(SIZE, dtype=jnp.int32), (jnp.arange(SIZE) > 0) | there)
+            draws = step.draw(start.key, start.step, hyper)._replace(
+                minibatch=minibatch, noise=noise._replace(units=jnp.where(loud, noise.units, 0))
+            )
+            watched.begin(minibatch)
+            step.step(start, records, draws, hyper)
+            return watched.noised_sum(), watched.total()[1]
+
+        compiled = jax.jit(release)
+        totals = {there: np.asarray(compiled(key, there, False)[0], np.float64) for there in (True, False)}
+        assert not np.array_equal(totals[True], totals[False])  # else there would be nothing to guess
+        right = dict.fromkeys(TESTS, 0)
+        for number, (there, coin) in enumerate(coins.T.tolist()):
+            noised, spacing = compiled(jax.random.fold_in(key, 2 + number), there, True)
+            seen = _Seen(np.asarray(noised), float(np.float32(claimed.standard_deviation)), float(spacing))
+            for name, test in TESTS.items():
+                right[name] += _guessed(seen, totals, test, coin) == there
+        return right
+
+
+def most_right(trials: int, sigma: float, false_alarm: float) -> int:
+    """How many right guesses of ``trials`` a Gaussian mechanism gives, but for a probability of ``false_alarm``.
+
+    Two normal distributions that are C apart, sigma C wide and equally likely are told apart with probability
+    Phi(1 / (2 sigma)) at best.
+    """
+    chance = float(ndtr(1 / (2 * sigma)))
+    return next(count for count in range(trials + 1) if bdtrc(count, trials, chance) <= false_alarm)
+
+
+def check(
+    make_step: MakeStep,
+    claimed: GaussianMechanism,
+    key: jax.Array,
+    trials: int = _TRIALS,
+    precisions: tuple[str, ...] = PRECISIONS,
+) -> Check:
+    """Check that guesses from what the noise can reach are no better than chance.
+
+    :param make_step: makes a step of ``made.model`` for ``SIZE`` records and this mechanism, and its mechanism.
+    :param claimed: the mechanism of the claim; with less noise than sigma 30, that much is taken.
+    """
+    loud = dataclasses.replace(claimed, noise_multiplier=max(claimed.noise_multiplier, _SIGMA))
+    most = most_right(trials, loud.noise_multiplier, _FALSE_ALARM / (len(precisions) * len(TESTS)))
+    found = {
+        f"{name}, {precision}": right
+        for number, precision in enumerate(precisions)
+        for name, right in guesses(make_step, loud, jax.random.fold_in(key, number), precision, trials).items()
+    }
+    worst = max(found, key=lambda name: found[name])
+    right = found[worst]
+    finding = f"{right} of {trials} guesses from what the noise can reach are right ({worst})"
+    if right <= most:
+        return Check("reachable", True, f"{finding}; chance gives up to {most}.", right / most)
+    chance = float(bdtrc(right - 1, trials, ndtr(1 / (2 * loud.noise_multiplier))))
+    sigma = f"sigma {loud.noise_multiplier:g}"
+    return Check(
+        "reachable", False, f"{finding}, which noise of {sigma} allows with a probability of {chance:.1g}.", right / most
+    )
