@@ -33,6 +33,8 @@ def test_fit_draws_itself_and_stop_keeps_the_partial_result(screen, page, screen
     ready = time.monotonic() - shown
     page.screenshot(path=screenshots / "quickstart-ready.png")
 
+    screen.type("iterations (steps)", "400000")  # some seconds: with fewer, a fast machine draws two pictures
+    screen.is_ready()
     screen.watch_curves()
     screen.button("Fit").click()
     screen.headline("Fitting")
