@@ -57,7 +57,8 @@ def _lengths(clip: float, spacing: float, size: int) -> Iterator[tuple[str, np.n
     ulp = power * 2.0**-23
     for joined in _ADDED_AT_ONCE:
         rest = -0.49 * ulp / joined * math.sqrt(_WIDTH)
-        yield f"{count} records at a power of two, the others half an ulp / {joined}", _then(full, count, rest, size)
+        part = "half an ulp" if joined == 1 else f"1/{2 * joined} of an ulp"
+        yield f"{count} records at a power of two, the others less by {part}", _then(full, count, rest, size)
     for share in (0.499, 0.501):
         yield f"records of {share} spacings", _then(full, 1, share * spacing * math.sqrt(_WIDTH), size)
     yield "records of length C", np.full(size, full)
