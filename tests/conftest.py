@@ -41,9 +41,8 @@ settings.register_profile("many", deadline=None)
 settings.load_profile("few")  # --hypothesis-profile comes after it
 
 # jax.jit for what is looked at for its result and not its speed: quicker to compile
-quick_jit = functools.partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-)
+OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}  # later XLA has none
+quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0, **OLDER_EMITTERS})
 
 PLANTED = 123.456789
 EITHER_STEPS = ["made up", pytest.param("real", marks=pytest.mark.thorough)]  # of a fixture whose fit is looked at
