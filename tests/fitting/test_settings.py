@@ -153,7 +153,7 @@ def test_settings_are_checked_and_noted_when_they_are_made():
 def test_arguments_that_there_are_not_are_named():
     with pytest.raises(ArgumentError, match=r"^settings='epsilons': unknown name; did you mean 'epsilon'"):
         wb.fit("logistic", "breast_cancer", epsilon=1.0, epsilons=1.0)
-    with pytest.raises(TypeError, match=r"^fit\(\) missing a required argument: 'epsilon'"):
+    with pytest.raises(TypeError, match=r"^fit\(\) missing a required (keyword-only )?argument: 'epsilon'"):
         wb.fit("logistic", "breast_cancer")
 
 
