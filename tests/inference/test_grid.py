@@ -19,25 +19,28 @@ C = 1.0
 G = 2.0**-20
 
 
-def whole_sum(loss, u, size, strategy="auto", rules=None, spacing=G, parts=None):
-    """(``total(records, mask)`` in whole numbers float64[d], dict that holds slack and units once it has run)."""
+def whole_sum(loss, u, size, strategy="auto", rules=None, spacing=G, parts=None, clipping="flat"):
+    """(``total(records, mask, clip)`` in whole numbers float64[d], dict that holds slack and units once it has run).
+
+    :param spacing: for C = 1; that of another ``clip`` is as many times as wide.
+    """
     stated = {}
 
-    def spacing_for(slack, units):
-        stated.update(slack=slack, units=units)
-        return jnp.float32(spacing)
-
     @quick_jit
-    def total(records, mask):
+    def total(records, mask, clip):
+        def spacing_for(slack, units):
+            stated.update(slack=slack, units=units)
+            return clip * jnp.float32(spacing)
+
         found = clipped_sum_in_parts(
             loss,
             u,
             lambda places: jax.tree.map(lambda array: array[places], records),
             mask,
-            jnp.float32(C),
+            clip,
             strategy,
             size if parts is None else parts,
-            "flat",
+            clipping,
             rules,
             spacing_for,
         )
@@ -45,7 +48,10 @@ def whole_sum(loss, u, size, strategy="auto", rules=None, spacing=G, parts=None)
         assert all(leaf.dtype == jnp.int32 for leaf in jax.tree.leaves(found.units))
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(found.units)])
 
-    return lambda records, mask: np.asarray(total(records, jnp.asarray(mask)), np.float64), stated
+    def summed(records, mask, clip=C):
+        return np.asarray(total(records, jnp.asarray(mask), jnp.float32(clip)), np.float64)
+
+    return summed, stated
 
 
 def sensitivity(stated, spacing=G):
@@ -281,22 +287,10 @@ def test_a_bound_of_several_leaves_adds_what_can_add_up():
 
 @functools.cache
 def sum_at(case):
-    """(``total(records, mask, clip)`` at a spacing of 2^-20 C, what is stated once it has run, records)."""
+    """``whole_sum`` of a case, and its records."""
     loss, shape, rules = CASES[case]
-    (u, records), stated = made(shape, 3), {}
-
-    @quick_jit
-    def total(records, mask, clip):
-        def spacing_for(slack, units):
-            stated.update(slack=slack, units=units)
-            return clip * np.float32(2.0**-20)
-
-        def chosen(places):
-            return records[places]
-
-        return clipped_sum_in_parts(loss, u, chosen, mask, clip, "auto", 3, "flat", rules, spacing_for).units["a"]
-
-    return total, stated, records
+    u, records = made(shape, 3)
+    return *whole_sum(loss, u, 3, rules=rules), records
 
 
 @pytest.mark.parametrize("clip", [1e-12, 1e-6, 1.0, 1e37])
@@ -307,9 +301,9 @@ def test_records_of_any_size_keep_any_clip(case, size, clip):
     total, stated, records = sum_at(case)
     scaled = jnp.asarray(np.clip(records * np.float64(size), -3e38, 3e38), jnp.float32)
     everyone = np.ones(3, bool)
-    whole = np.asarray(total(scaled, everyone, jnp.float32(clip)), np.float64)
+    whole = total(scaled, everyone, clip)
     for place in range(3):
-        moved = whole - np.asarray(total(scaled, np.arange(3) != place, jnp.float32(clip)), np.float64)
+        moved = whole - total(scaled, np.arange(3) != place, clip)
         assert np.linalg.norm(moved) <= (1 + stated["slack"]) * 2**20 + np.sqrt(stated["units"])
 
 
@@ -372,38 +366,17 @@ def test_of_places_that_cancel_none_is_lost_by_underflow(clip, width, size):
         return jnp.sum((x @ u["a"])[:, 0] * y)
 
     x, y = np.zeros((1, 2, width), np.float32), np.zeros((1, 2), np.float32)
+    u, rules = {"a": jnp.zeros((width, 1))}, {"['a']": "Gram matrix"}
+    total, _ = whole_sum(loss, u, 1, "bookkeeping", rules, spacing=2.0**-16)
     for small in (2.0**-126, 2.0**-100, clip / size):
         x[0, :, 0] = size, np.float32(0.9) * np.float32(size)
         y[0] = np.float32(0.9 * small), np.float32(-1.00002 * small)
-        found = clipped_sum_in_parts(
-            loss,
-            {"a": jnp.zeros((width, 1))},
-            lambda places: (jnp.asarray(x), jnp.asarray(y)),
-            jnp.ones(1, bool),
-            jnp.float32(clip),
-            "bookkeeping",
-            1,
-            "flat",
-            {"['a']": "Gram matrix"},
-            lambda slack, units: jnp.float32(clip * 2.0**-16),
-        )
-        assert np.linalg.norm(np.asarray(found.units["a"], np.float64)) <= 2**16 * 1.001 + np.sqrt(width)
+        assert np.linalg.norm(total((x, y), np.ones(1, bool), clip)) <= 2**16 * 1.001 + np.sqrt(width)
 
 
 def test_automatic_clipping_at_the_largest_clip_has_finite_factors():
     """C / .01 is infinite in float32, and infinity times the gradient of a record without one is no number."""
     records = np.zeros((4, 4), np.float32)
     records[1:, :] = 1e-3
-    units = clipped_sum_in_parts(
-        lambda u, record: u["a"] @ record,
-        {"a": jnp.zeros(4)},
-        lambda places: jnp.asarray(records),
-        jnp.ones(4, bool),
-        jnp.float32(1e37),
-        "auto",
-        4,
-        "automatic",
-        None,
-        lambda slack, units: jnp.float32(1e37 * 2.0**-16),
-    ).units["a"]
-    assert np.all(np.asarray(units) > 0)
+    total, _ = whole_sum(linear, {"a": jnp.zeros(4)}, 4, spacing=2.0**-16, clipping="automatic")
+    assert np.all(total(records, np.ones(4, bool), 1e37) > 0)

@@ -316,30 +316,33 @@ def weighted(gradients: Array, weights: Array, grid: Grid | None) -> Array:
 
 
 def bound_of_formed(entries: int, size: int) -> Bound:
-    """Of ``weighted`` with norms by ``squares_of``, for ``size`` records whose gradients have so many entries."""
+    """Of ``weighted`` with norms by ``squares_of``, for ``size`` records whose gradients have ``entries`` entries."""
     return _grid.of_block(size, entries, _half(_turns_of_squares(entries)))
 
 
 def _half(turns: int) -> float:
-    """Relative error of the root of a sum in which a number goes through so many operations, and of what follows it."""
+    """Relative error of the root of a sum, and of what follows it. :param turns: operations that a number goes through."""
     return (turns / 2 + 8) * ROUNDOFF
 
 
 def weighted_product(blocks: Sequence[Factors], weights: Array, p: int, grid: Grid | None) -> Array:
     """sum_i weights_i a_i^T g_i * scale, [S, p, d]; whole numbers on ``grid``, if there is one."""
     blocks = [block._replace(g=block.g * weights[:, None, None, None].astype(block.g.dtype)) for block in blocks]
-    looked_up = [block for block in blocks if _is_rows(block.a) and not _few(block, p)]
-    others = [block for block in blocks if not _is_rows(block.a) or _few(block, p)]
-    parts = [_sum_of_rows(block.a, block.g, p, grid) for block in looked_up]
-    if others:
-        alone = sum(block.a.shape[2] for block in blocks) == 1
-        parts.append(_sum_of_others(others, p, grid, 1.0 if alone else float(_CANCELS)))
+    one_by_one = [_is_rows(block.a) and not _are_few(block.a.shape[1], block.a.shape[2], p) for block in blocks]
+    parts = [_sum_of_rows(block.a, block.g, p, grid) for block, apart in zip(blocks, one_by_one, strict=True) if apart]
+    if others := [block for block, apart in zip(blocks, one_by_one, strict=True) if not apart]:
+        parts.append(_sum_of_others(others, p, grid, _spread(sum(block.a.shape[2] for block in blocks))))
     return functools.reduce(jnp.add, parts)
 
 
-def _few(block: Factors, p: int) -> bool:
+def _are_few(s: int, t: int, p: int) -> bool:
     """Whether rows are so few, each met once, that a one-hot matrix product sums them faster than a scatter."""
-    return block.a.shape[2] == 1 and block.a.shape[1] * p <= _FEW_ROWS
+    return t == 1 and s * p <= _FEW_ROWS
+
+
+def _spread(places: int) -> float:
+    """How long the terms of a record's places are together, in units of C: where there are several they may cancel."""
+    return 1.0 if places == 1 else float(_CANCELS)
 
 
 def _sum_of_others(blocks: Sequence[Factors], p: int, grid: Grid | None, spread: float) -> Array:
@@ -368,19 +371,17 @@ def bound_of_product(
 
     :param met: places of each use that meets a matrix. :param looked_up: of each use that looks up rows.
     """
-    few = [t for t in looked_up if t == 1 and s * p <= _FEW_ROWS]
-    many = [t for t in looked_up if t not in few]
-    added, places = sum(met) + sum(few), sum(met) + sum(looked_up)
-    spread = 1.0 if places == 1 else float(_CANCELS)
-    uses = len(met) + len(looked_up)
+    one_by_one = sum(t for t in looked_up if not _are_few(s, t, p))
+    places = sum(met) + sum(looked_up)
+    spread, uses = _spread(places), len(met) + len(looked_up)
     lengths = _turns_of_squares(d) + (0 if by_rows or not met else _turns_of_squares(p)) + s * places + uses**2
-    blocks, units = {}, 0.0
-    if added:
-        of_block = _grid.of_block(size, s * p * d, 0.0, added, spread)
+    blocks, units = dict[int, float](), 0.0
+    if places > one_by_one:
+        of_block = _grid.of_block(size, s * p * d, 0.0, places - one_by_one, spread)
         blocks, units = of_block.blocks, math.sqrt(of_block.units)
-    if many:  # each row that is looked up is rounded by itself: half of g in each of d numbers, T times in one row at most
-        blocks = {1: 4 * ROUNDOFF * spread, **blocks} if 1 not in blocks else {1: blocks[1] + 4 * ROUNDOFF * spread}
-        units += math.sqrt(s * d) * sum(many) / 2  # both may fall on the same entries
+    if one_by_one:  # half of g in each of d numbers of a row, T times in one row at most
+        blocks[1] = blocks.get(1, 0.0) + 4 * ROUNDOFF * spread
+        units += math.sqrt(s * d) * one_by_one / 2  # both may fall on the same entries
     return Bound(_half(lengths), blocks, units**2)
 
 

@@ -110,7 +110,7 @@ def in_whole_blocks(size: int) -> int:
 
 
 def of_block(size: int, entries: int, norm: float, places: int = 1, spread: float = 1.0) -> Bound:
-    """The bound of ``total``, for a leaf of so many entries."""
+    """The bound of ``total``. :param entries: of the leaf."""
     records = records_in_block(size, places, spread)
     return Bound(norm, {records: _error(records, places, spread)}, float(entries))
 

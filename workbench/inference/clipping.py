@@ -160,7 +160,7 @@ def _way(loss: Loss, u: Any, record: Any, size: int, strategy: str, clipping: st
     plan = None
     if strategy in ("auto", "bookkeeping"):
         plan = bookkeeping.plan(loss, u, record, rules, size)
-        strategy = "vmap" if strategy == "auto" and plan.forms_all else "bookkeeping"
+        strategy = _settled(strategy, plan)
     of: Callable[..., _Clipped]
     if plan is not None and strategy == "bookkeeping":
         of, bound = functools.partial(_bookkeeping, plan), plan.bound(size)
@@ -229,24 +229,20 @@ def clipped_sum_in_parts(
 def _in_parts(
     way: _Way, chosen: Callable[[jax.Array], Any], mask: jax.Array, clip: Any, width: int, more: int, grid: Grid | None
 ) -> Any:
-    size = mask.shape[0]
+    last = mask.shape[0] - 1
+    mask = jnp.pad(mask, (0, (1 + more) * width - mask.shape[0]))
 
-    def part(start: jax.Array | int, width: int) -> tuple[jax.Array, jax.Array]:
-        """Places of a part and which of them count."""
-        places = start + jnp.arange(width)
-        within = jnp.minimum(places, size - 1)
-        return within, mask[within] & (places < size)
-
-    def sum_of(places: jax.Array, counted: jax.Array) -> Any:
+    def sum_of(start: jax.Array | int, counted: jax.Array) -> Any:
+        places = jnp.minimum(start + jnp.arange(width), last)
         return way.sum_of(chosen(places), counted, clip, grid).total
 
-    first = sum_of(*(part(0, width) if width > size else (jnp.arange(width), mask[:width])))
+    first = sum_of(0, mask[:width])
     if more == 0:
         return first
 
     def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
-        places, counted = part(start, width)
-        added = lambda: jax.tree.map(jnp.add, total, sum_of(places, counted))  # noqa: E731
+        counted = lax.dynamic_slice_in_dim(mask, start, width)
+        added = lambda: jax.tree.map(jnp.add, total, sum_of(start, counted))  # noqa: E731
         return lax.cond(_in_any_lane(jnp.any(counted)), added, lambda: total), None  # whole parts are often padding
 
     return lax.scan(add_part, first, jnp.arange(1, more + 1) * width)[0]
@@ -314,10 +310,16 @@ def _one(records: Any) -> Any:
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
 
 
+def _settled(strategy: str, plan: bookkeeping.Plan) -> str:
+    """The strategy that runs."""
+    if strategy != "auto":
+        return strategy
+    return "vmap" if plan.forms_all else "bookkeeping"
+
+
 def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None) -> Explanation:
     plan = bookkeeping.plan(loss, u, _one(records), given, size)
-    if strategy == "auto":
-        strategy = "vmap" if plan.forms_all else "bookkeeping"
+    strategy = _settled(strategy, plan)
     rows = list(plan.rules)
     if strategy in ("vmap", "loop"):
         leaves = [(row, math.prod(row.shape) * 4) for row in rows]

@@ -32,6 +32,11 @@ _LARGEST_SUM = 2.0**29  # spacings that a minibatch's sum may have; half of what
 _LAST_BITS = 1 + 2e-6  # for the rounding of g itself
 
 
+def _level(numbers: Any, deviation: Any) -> Any:
+    """The finest level whose standard deviation is at most so many spacings. :param numbers: numpy or jax.numpy."""
+    return numbers.clip(numbers.floor(numbers.log2(deviation)) - _COARSEST, 0, integers.FINEST)
+
+
 class OnGrid(NamedTuple):
     """A sum in whole multiples of g. ``units``: pytree of int32 arrays; ``spacing``: g, float32 scalar, public."""
 
@@ -93,17 +98,17 @@ class GaussianMechanism:
             argument.
         """
         sigma = jnp.float32(self.noise_multiplier) if noise_multiplier is None else noise_multiplier
-        room = jnp.floor(jnp.log2(sigma * np.float32(_LARGEST_SUM / capacity)))
-        return (jnp.clip(room, _COARSEST, _COARSEST + integers.FINEST) - _COARSEST).astype(jnp.int32)
+        return _level(jnp, sigma * np.float32(_LARGEST_SUM / capacity)).astype(jnp.int32)
 
     def has_room(self, capacity: int, units: float) -> bool:
         """Whether noise fits between the rounding of the sum and the largest whole number.
 
         :param units: as of ``spacing``; the number of coordinates at least, where no rows are looked up.
         """
-        room = math.log2(self.noise_multiplier * _LARGEST_SUM / capacity) if self.noise_multiplier > 0 else _COARSEST
-        finest = min(max(math.floor(room), _COARSEST), _COARSEST + integers.FINEST)
-        return 2 * self.noise_multiplier * math.sqrt(units) <= 2.0**finest
+        if self.noise_multiplier == 0:
+            return True
+        level = float(_level(np, self.noise_multiplier * _LARGEST_SUM / capacity))
+        return 2 * self.noise_multiplier * math.sqrt(units) <= 2.0 ** (_COARSEST + level)
 
     def noise(self, key: jax.Array, size: int, level: jax.Array) -> Noise | None:
         """Noise for ``size`` coordinates; None from a mechanism without noise.
