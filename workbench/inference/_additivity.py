@@ -22,6 +22,7 @@ from workbench.inference._modules import PrivacyModelError
 from workbench.inference._plates import readable
 from workbench.inference._sites import in_words
 from workbench.inference._traces import drawn, is_latent, log_density
+from workbench.inference.compiling import compiler_options
 from workbench.inference.record_model import PER_RECORD_PARAMETERS, RecordModel
 
 __all__ = ["require_additive"]
@@ -84,7 +85,7 @@ def require_additive(model: RecordModel, key: Array) -> None:
     if program.digest() in _PASSED:
         return
     tolerance = min(0.05, 1000 * _coarsest(traced.jaxpr))
-    run = _compiled(traced.lower())
+    run = traced.lower().compile(compiler_options(jax.default_backend(), 0, level=0, calls=_MOST))
     evidence: dict[str, int] = {}
     for number in range(_MOST):
         params = jax.tree.map(lambda leaf: _near(leaf, random), model.initial)
@@ -105,14 +106,6 @@ def require_additive(model: RecordModel, key: Array) -> None:
             'that it has a term for each record. Put it into with numpyro.plate("records", len(x)).'
         )
     _PASSED.add(program.digest())
-
-
-def _compiled(program: Any) -> Any:
-    """Compiled in a third of the usual time: it runs a few times on three records."""
-    try:
-        return program.compile({"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False})
-    except jax.errors.JaxRuntimeError:  # a jaxlib without these options
-        return program.compile()
 
 
 # ---- made-up values --------------------------------------------------------------------------------------------------
@@ -201,10 +194,10 @@ def _compare(model: RecordModel, params: Any, key: Array, records: Any) -> tuple
         return terms(values, tuple(array[place][None] for array in records), 1)
 
     together, single = jax.vmap(reordered)(jnp.asarray(_ORDERS)), jax.vmap(alone)(jnp.arange(COUNT))
-    for name in sorted(set(together) ^ set(single)):
+    if differing := sorted(set(together) ^ set(single)):
         raise PrivacyModelError(
-            f"site {name.split(' ', 2)[2]!r} is not there for every number of records: a step sees one record at a time, "
-            "and there it would be another model. Write the same sites whatever len(x) is."
+            f"site {differing[0].split(' ', 2)[2]!r} is not there for every number of records: a step sees one record at a "
+            "time, and there it would be another model. Write the same sites whatever len(x) is."
         )
     outside = {
         name
