@@ -16,7 +16,7 @@ from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.noise.normals import normal, normal_from
 from workbench.sampling import Minibatch
 
-__all__ = ["PLANTED_BUGS", "ClampedIndices", "FloatSums", "Watched", "stepping", "watched"]
+__all__ = ["PLANTED_BUGS", "ClampedIndices", "FloatSums", "Watched", "silent", "stepping", "watched"]
 
 # {name: what is broken}; each is caught by at least one part of the audit
 PLANTED_BUGS = {
@@ -104,7 +104,7 @@ class _FloatNoise(_OnFloatSums):
         return 2 * size
 
     def noise_from(self, words: jax.Array, size: int, level: jax.Array) -> Noise:
-        """Standard normal draws, float32[size], in the place of whole numbers."""
+        """Standard normal draws, float32[size], instead of whole numbers."""
         return Noise(normal_from(words[:size], words[size:]), level)
 
     def noise(self, key: jax.Array, size: int, level: jax.Array) -> Noise:
@@ -131,6 +131,13 @@ class _FloatSums(_OnFloatSums):
         spacing = self.spacing(sigma, clip, held.level, 0.0, float(size))
         units = jax.tree.map(lambda leaf: jnp.round(leaf / spacing).astype(jnp.int32), total)
         return super().add(OnGrid(units, spacing), held)
+
+
+def silent(draws: Draws) -> Draws:
+    """The same draws with noise of zero, so that a step releases the sum as it is."""
+    if draws.noise is None:
+        return draws
+    return draws._replace(noise=draws.noise._replace(units=jnp.zeros_like(draws.noise.units)))
 
 
 def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Watched:

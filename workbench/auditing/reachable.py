@@ -1,10 +1,10 @@
 """The part "reachable": whether the last bits of a noised sum tell with which records it was made.
 
-The attacker knows all records but one, the minibatch and every setting, and computes the sum without noise with that record
-and without it. He sees one noised sum. For each of the two, he counts the coordinates in which the noise cannot have led
-from there to what he sees, and guesses the one with fewer; he flips a coin if both have as many. Noise in floating point has
-gaps (Mironov 2012, "On significance of the least significant bits for differential privacy"), so this finds the record with
-any amount of noise. Here there is so much noise that all else which a sum reveals is next to nothing.
+The attacker knows all records but one, the minibatch and every setting, computes the sum without noise with that record and
+without it, and sees one noised sum. For each of the two, the attacker counts the coordinates in which the noise cannot have
+led from there to what is seen, guesses the one with fewer, and flips a coin if the counts are equal. Noise in floating point
+has gaps (Mironov 2012, "On significance of the least significant bits for differential privacy"), so this finds the record
+with any amount of noise. Here there is so much noise that all else which a sum reveals is next to nothing.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def _rows(claimed: GaussianMechanism) -> np.ndarray:
 
 
 def guesses(make_step: MakeStep, claimed: GaussianMechanism, key: jax.Array, precision: str, trials: int) -> dict[str, int]:
-    """How many of so many guesses are right, for each of ``TESTS``.
+    """How many guesses are right, for each of ``TESTS``.
 
-    :param claimed: its sigma is that of the noise.
+    :param claimed: its sigma is that of the noise. :param trials: number of guesses.
     """
     throw_away(key)
     coins = np.asarray(jax.random.bernoulli(jax.random.fold_in(key, 1), shape=(2, trials)))
@@ -146,7 +146,7 @@ def guesses(make_step: MakeStep, claimed: GaussianMechanism, key: jax.Array, pre
 def most_right(trials: int, sigma: float, false_alarm: float) -> int:
     """How many right guesses of ``trials`` a Gaussian mechanism gives, but for a probability of ``false_alarm``.
 
-    Two normal distributions that are C apart, sigma C wide and equally likely are told apart with probability
+    Two normal distributions that are C apart, sigma C wide and equally likely can be distinguished with probability
     Phi(1 / (2 sigma)) at best.
     """
     chance = float(ndtr(1 / (2 * sigma)))

@@ -76,7 +76,7 @@ class _Training:
         return stepping(sound, self.bug)
 
     def of_made_records(self, size: int, **changes: Any) -> _Training:
-        """The same training of ``made.model`` on so many records, all of them in every minibatch."""
+        """The same training of ``made.model`` on ``size`` records, all of them in every minibatch."""
         made_up: dict[str, Any] = {"model": made.model, "guide": made.guide, "constants": {}, "num_records": size}
         return dataclasses.replace(self, **made_up, sampler=PoissonSampler(size, 1.0, size), **changes)
 

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workbench.auditing.bugs import Watched
+from workbench.auditing.bugs import Watched, silent
 from workbench.auditing.canaries import Canaries, Rows
 from workbench.auditing.result import Check
-from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
+from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
 from workbench.noise._key_use import throw_away
 from workbench.sampling import Minibatch
 
@@ -80,14 +80,13 @@ def adversarial_records(template: Rows) -> Iterator[tuple[str, Rows]]:
 def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable[..., jax.Array]:
     """A function ``(params, records, mask bool[N])``: the sum of a real step on the records in the mask, without noise."""
     hyper = Hyperparameters.of(watched)
-    drawn = step.draw(start.key, start.step, hyper)
-    silent = None if drawn.noise is None else drawn.noise._replace(units=jnp.zeros_like(drawn.noise.units))
+    drawn = silent(step.draw(start.key, start.step, hyper))
 
     def release(params: Any, records: tuple[jax.Array, ...], mask: jax.Array) -> jax.Array:
         minibatch = Minibatch(jnp.arange(mask.shape[0], dtype=jnp.int32), mask)
         watched.begin(minibatch)
         state = start._replace(optim_state=step.optimizer.init(params))
-        step.step(state, records, Draws(minibatch, silent, drawn.base_noise), hyper)
+        step.step(state, records, drawn._replace(minibatch=minibatch), hyper)
         return watched.noised_sum()
 
     return jax.jit(release)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench.auditing import made
-from workbench.auditing.bugs import Watched
+from workbench.auditing.bugs import Watched, silent
 from workbench.auditing.canaries import Rows
 from workbench.auditing.result import Check
 from workbench.inference.step import Hyperparameters, PrivateStep
@@ -74,14 +74,13 @@ def worst_move(make_step: MakeStep, claimed: GaussianMechanism, key: jax.Array, 
     step, watched = make_step(key, (np.zeros((size, _WIDTH), np.float32),))
     hyper = Hyperparameters.of(watched)
     start = step.init(key, hyper, step.model.initial)
-    drawn = step.draw(start.key, start.step, hyper)
+    drawn = silent(step.draw(start.key, start.step, hyper))
     assert drawn.noise is not None
-    silent = drawn.noise._replace(units=jnp.zeros_like(drawn.noise.units))
 
     def total(records: tuple[jax.Array, ...], mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         minibatch = Minibatch(jnp.arange(size, dtype=jnp.int32), mask)
         watched.begin(minibatch)
-        step.step(start, records, drawn._replace(minibatch=minibatch, noise=silent), hyper)
+        step.step(start, records, drawn._replace(minibatch=minibatch), hyper)
         return watched.total()
 
     compiled = jax.jit(total)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench._former_names import with_present_names
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import Steps
@@ -38,7 +39,6 @@ _CLIPPED = {
 }
 # from this q T on, bounds of the first versions for without_replacement could be too small
 _MISCOUNTED_EPOCHS = 100
-_FORMER_NAMES = {"truncation_delta": "noise_delta"}
 _SLACK = 1e-3  # relative difference of the bounds of two versions that are both right
 
 
@@ -105,8 +105,7 @@ class Guarantee:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
         """The inverse of ``to_dict``. If an early version computed epsilon wrongly, it is corrected, with a caveat."""
-        present = {_FORMER_NAMES.get(name, name): value for name, value in values.items()}
-        read = cls(**{**present, "caveats": tuple(values["caveats"])})
+        read = cls(**{**with_present_names(values), "caveats": tuple(values["caveats"])})
         if read.sampler != "without_replacement" or read.steps * read.sampling_rate < _MISCOUNTED_EPOCHS:
             return read
         epsilon, taken = (epsilon_of_steps(read, steps) for steps in (read.steps, read.steps_taken))
