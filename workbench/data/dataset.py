@@ -194,13 +194,18 @@ class Dataset:
         chosen = np.sort(np.argsort(drawn, kind="stable")[:size])
         return replace(self, train=tuple(np.asarray(array)[chosen] for array in self.train))
 
+    @property
+    def references(self) -> dict[str, str]:
+        """The reference levels of the categories, by column. Fingerprints do not depend on them."""
+        return {} if self.schema is None else self.schema.references
+
     def with_all_levels(self) -> Dataset:
         """The data set as it is encoded without reference levels, as all were in early versions.
 
         Splits, subsets and fingerprints are made of these features, so another reference leaves them as they are.
         """
         schema = self.schema
-        if schema is None or not schema.references or "x" not in self.arrays:
+        if schema is None or not self.references or "x" not in self.arrays:
             return self
         place = self.arrays.index("x")
 
@@ -259,9 +264,8 @@ class Dataset:
         """What the guarantee treats as public about this data set, a sentence each. Private counts are left out."""
         lines = ["The training records are private; one of them is the privacy unit."]
         lines.append(self._declared())
-        references = {} if self.schema is None else self.schema.references
-        if references:
-            levels = ", ".join(f"{name}={level}" for name, level in references.items())
+        if self.references:
+            levels = ", ".join(f"{name}={level}" for name, level in self.references.items())
             lines.append(f"Reference levels, which have no feature: {levels}.")
         if self.private_scaling:
             lines.append(

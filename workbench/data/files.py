@@ -148,7 +148,7 @@ def read_csv(path: str | Path | BinaryIO, text: tuple[str, ...] = (), rows: int 
 
     :param rows: number of rows to read, from the first; None for all.
     :raises ArgumentError: naming ``path``, if the file is missing or not a table, two columns have the same name or one has
-        none, or a record seems to be in the place of the names.
+        none, or the first line seems to be a record instead of names.
     """
     file = _existing(path) if isinstance(path, (str, Path)) else path
     shown = path if isinstance(path, (str, Path)) else "open file"

@@ -31,7 +31,7 @@ def evaluation_of(step: PrivateStep, model: Model, num_evaluation: int) -> Calla
     """``outputs(params, records, key, constants)``, a function for jit and vmap.
 
     ``params``: unconstrained parameters; ``records``: the evaluation records; ``key``: of ``evaluation_key``; ``constants``:
-    arrays in the place of those that the model was split with, if any differ.
+    arrays instead of those that the model was split with, if any differ.
 
     :param step: of the fit. :param num_evaluation: number of evaluation records.
     """

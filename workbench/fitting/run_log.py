@@ -140,7 +140,7 @@ class RunLog:
             "format": checkpoints.FORMAT,
             "plan": self._digest,
             "fingerprint": spec.fingerprint,
-            "references": _references(spec),
+            "references": spec.source.references,
             "is_public": spec.source.is_public,
             "spend": key,
             "ledger": None if ledger is None else str(ledger.path),
@@ -224,7 +224,7 @@ class RunLog:
     def _mismatch(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> str:
         """Why ``checkpoint`` cannot be continued by this fit; "" if it can."""
         same = checkpoint.facts["fingerprint"] == self._spec.fingerprint
-        if not same or checkpoint.facts.get("references", {}) != _references(self._spec):
+        if not same or checkpoint.facts.get("references", {}) != self._spec.source.references:
             return "a fit of other records, to which the same noise must not be added"
         self._digest = digest()
         if checkpoint.facts["plan"] != self._digest:
@@ -235,8 +235,3 @@ class RunLog:
                 "same noise could be added to other sums"
             )
         return ""
-
-
-def _references(spec: FitSpec) -> dict[str, str]:
-    """The reference levels of the records' categories, which the fingerprint does not depend on."""
-    return {} if spec.source.schema is None else spec.source.schema.references

@@ -15,6 +15,7 @@ __all__ = ["check_sites", "in_words", "require_floats"]
 
 
 def check_sites(guide_trace: dict, model_trace: dict, plates: tuple[str, ...]) -> None:
+    """:raises PrivacyModelError: naming a site that no step of DP-VI can treat. :param plates: names of record plates."""
     for what, trace in (("model", model_trace), ("guide", guide_trace)):
         for name, site in trace.items():
             if site["type"] == "mutable":
@@ -66,6 +67,7 @@ def in_words(plates: tuple[str, ...]) -> str:
 
 
 def require_floats(name: str, value: Any) -> None:
+    """:raises PrivacyModelError: if a leaf of the parameter ``name`` is of a type that has no gradient."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
             where = f"{name}{jax.tree_util.keystr(path)}"

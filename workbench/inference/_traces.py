@@ -33,6 +33,7 @@ Record = tuple[Array, ...]
 
 
 def is_subsampling(site: dict[str, Any]) -> bool:
+    """Whether a site is a plate that takes a part of its entries."""
     if site["type"] != "plate":
         return False
     size, subsample_size = site["args"]
@@ -107,10 +108,12 @@ def trace_of(
 
 
 def is_latent(site: dict[str, Any]) -> bool:
+    """Whether a site is drawn and not observed."""
     return site["type"] == "sample" and not site["is_observed"]
 
 
 def is_inside(site: dict[str, Any], plates: Collection[str]) -> bool:
+    """Whether a site stands in one of the plates with these names."""
     return any(frame.name in plates for frame in site.get("cond_indep_stack", ()))
 
 

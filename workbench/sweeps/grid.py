@@ -247,9 +247,8 @@ class Grid:
             "settings": settings,
             "repetition": cell.repetition,
         }
-        schema = self.records_of(cell).schema
-        if schema is not None and schema.references:  # of which the records' fingerprint is independent
-            facts["references"] = schema.references
+        if references := self.records_of(cell).references:  # of which the records' fingerprint is independent
+            facts["references"] = references
         return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=repr).encode(), digest_size=16).hexdigest()
 
     def _known(self, name: Any, find: Callable[[], Any]) -> Any:

@@ -352,6 +352,7 @@ def total_spent(store: Store, fingerprints: Iterable[str], planned: Mapping[str,
 
 
 def now() -> str:
+    """The local time as a sweep's table shows it."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z")
 
 
