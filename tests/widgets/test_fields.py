@@ -11,7 +11,7 @@ from workbench.widgets._kit import fields
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("", None), ("  ", None), ("3", 3), (" 3 ", 3), ("50_000", 50_000), ("50 000", 50_000), ("1e4", 10_000), ("-2", -2),
+        ("", None), ("  ", None), ("3", 3), (" 3 ", 3), ("50_000", 50_000), ("50 000", 50_000), ("5 0", "5 0"), ("50,000", "50,000"), ("1e4", 10_000), ("-2", -2),
         ("0.5", 0.5), ("1e-5", 1e-5), ("2.0", 2.0), ("abc", "abc"), ("1,5", "1,5"),
     ],
 )  # fmt: skip
@@ -19,6 +19,13 @@ def test_numbers_are_read_and_other_text_stays_text(text, value):
     found = fields.number_in(text)
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("50,000", 50_000), ("1,600,000", 1_600_000), ("1,5", "1,5"), ("12,5000", "12,5000")]
+)
+def test_commas_group_digits_only_where_a_whole_number_is_expected(text, value):
+    assert fields.number_in(text, whole=True) == value
 
 
 @pytest.mark.parametrize(("text", "value"), [("inf", math.inf), ("1e999", math.inf), ("-1e999", -math.inf)])
@@ -40,11 +47,12 @@ def test_an_error_stands_beside_its_control_and_goes_again():
 
 def test_help_can_change():
     field = fields.choice("sampler", "sampler", ["a", "b"], "a", help="first")
-    assert "first" in field.view.children[1].value
+    mark = field.box.children[1]
+    assert "first" in mark.value
     field.show_help("second <i>")
-    assert "second &lt;i&gt;" in field.view.children[1].value
+    assert "second &lt;i&gt;" in mark.value
     field.show_help("")
-    assert field.view.children[1].layout.display == "none"
+    assert mark.layout.display == "none"
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,32 @@
-"""matplotlib Figures for results, plans and experiments; no pyplot, no widgets."""
+"""matplotlib Figures for results, plans and experiments; no pyplot, no widgets. Names load on first use."""
 
-from workbench.plots.checks import points_check_figure, predictive_check_figure
-from workbench.plots.curves import TrainingCurves, training_figure
-from workbench.plots.groups import group_effects_figure
-from workbench.plots.images import image_grid_figure, latent_grid_figure, reconstructions_figure
-from workbench.plots.mixtures import mixture_figure
-from workbench.plots.plates import plate_figure, plate_words
-from workbench.plots.posterior import coefficients_figure, forest_figure, pair_figure
-from workbench.plots.privacy import comparison_figure, epsilon_figure
-from workbench.plots.style import png
-from workbench.plots.utility import calibration_figure, trend_figure, utility_figure
+from __future__ import annotations
+
+import importlib
+
+_HOMES = {
+    "TrainingCurves": "curves",
+    "calibration_figure": "utility",
+    "coefficients_figure": "posterior",
+    "comparison_figure": "privacy",
+    "epsilon_figure": "privacy",
+    "forest_figure": "posterior",
+    "group_effects_figure": "groups",
+    "image_grid_figure": "images",
+    "latent_grid_figure": "images",
+    "mixture_figure": "mixtures",
+    "pair_figure": "posterior",
+    "plate_figure": "plates",
+    "plate_words": "plates",
+    "png": "style",
+    "svg": "style",
+    "points_check_figure": "checks",
+    "predictive_check_figure": "checks",
+    "reconstructions_figure": "images",
+    "training_figure": "curves",
+    "trend_figure": "utility",
+    "utility_figure": "utility",
+}
 
 __all__ = [
     "TrainingCurves",
@@ -26,6 +43,7 @@ __all__ = [
     "plate_figure",
     "plate_words",
     "png",
+    "svg",
     "points_check_figure",
     "predictive_check_figure",
     "reconstructions_figure",
@@ -33,3 +51,9 @@ __all__ = [
     "trend_figure",
     "utility_figure",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"workbench.plots.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

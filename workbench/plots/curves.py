@@ -9,34 +9,12 @@ from typing import Any, Protocol
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from workbench.plots.metrics import limits, score_name, title_of
 from workbench.plots.style import COLOURS, INK, LINES, MARKERS, WIDTH, dress, legend_above, new_figure, plain, png
 
-__all__ = ["TrainingCurves", "score_name", "training_figure", "two_runs_figure"]
-
-# the second panel shows the first of these that a run has
-_SCORES = {
-    "auc": "evaluation AUC",
-    "accuracy": "evaluation accuracy",
-    "log_likelihood": "evaluation log-likelihood (nats per record)",
-    "reconstruction_error": "reconstruction error (RMSE per pixel)",
-}
-_FALLING = ("reconstruction_error",)  # better when smaller
-_SMALLEST_RANGE = 0.02  # of a y axis, so that small changes do not look large
-_ELBO = "evaluation ELBO (nats per record)"
-
-
-def score_name(metrics: Mapping[str, float]) -> str:
-    """The metric shown beside the ELBO: the first of ``_SCORES`` in ``metrics``, else the first other one, else ""."""
-    own = [name for name in metrics if name != "elbo"]
-    known = [name for name in _SCORES if name in own]
-    return (known or own or [""])[0]
-
-
-def _title(metric: str) -> str:
-    return _ELBO if metric == "elbo" else _SCORES.get(metric, f"evaluation {metric.replace('_', ' ')}")
+__all__ = ["TrainingCurves", "training_figure", "two_runs_figure"]
 
 
 class Point(Protocol):
@@ -71,9 +49,8 @@ class TrainingCurves:
         self._heading = self.figure.suptitle("", fontsize=10, color=INK, x=0.01, ha="left")
         self._label = label
         self._panels = [self._panel(1, steps, COLOURS[0]), self._panel(2, steps, COLOURS[1])]
-        self._panels[0][0].set_title(_ELBO, fontsize=9.5, loc="left", color=INK)
+        self._panels[0][0].set_title(title_of("elbo"), fontsize=9.5, loc="left", color=INK)
         self._score = ""  # the metric of the second panel
-        self._baseline: dict[str, float] = {}
         self.draw(())
 
     def _panel(self, place: int, steps: int, colour: str) -> tuple[Axes, Line2D, Line2D]:
@@ -99,53 +76,16 @@ class TrainingCurves:
             values = [value for value in values if math.isfinite(value)]
             if values:
                 axes.yaxis.set_major_locator(MaxNLocator(6))
-                low, high = _limits(name, values)
-                if name in self._baseline:
-                    margin = 0.08 * (high - low)
-                    low, high = min(low, self._baseline[name] - margin), max(high, self._baseline[name] + margin)
-                axes.set_ylim(low, high)
+                axes.set_ylim(*limits(name, values))
         self._heading.set_text(f"curves: {self._label}" + (f"   ·   {note}" if note else ""))
-
-    def compare(self, baseline: Mapping[str, float]) -> None:
-        """Draw a dashed line at the metrics of a fit without privacy; ``draw`` keeps it inside the panel.
-
-        These metrics are exact functions of private records, so the line is labelled "outside the guarantee".
-        """
-        self._baseline = {name: value for name, value in baseline.items() if math.isfinite(value)}
-        for name, (axes, *_) in zip(("elbo", self._score), self._panels, strict=True):
-            if name in self._baseline:
-                axes.axhline(self._baseline[name], color=INK, linewidth=1.2, linestyle=LINES[1])
-                note = axes.annotate(
-                    f"without privacy {self._baseline[name]:.4g} (outside the guarantee)",
-                    (1, self._baseline[name]), xycoords=("axes fraction", "data"), xytext=(-2, -4),
-                    textcoords="offset points", ha="right", va="top", fontsize=7.5, color=INK,
-                )  # fmt: skip
-                note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
-
-    def frame(self) -> bytes:
-        """The figure as PNG bytes, compressed for speed."""
-        return png(self.figure, quick=True)
 
     def _choose_score(self, history: Sequence[Point]) -> None:
         """Choose the second panel's score from the first point that has one; until then its title is empty."""
         for point in history if not self._score else ():
             self._score = score_name(point.metrics)
             if self._score:
-                self._panels[1][0].set_title(plain(_title(self._score)), fontsize=9.5, loc="left", color=INK)
+                self._panels[1][0].set_title(plain(title_of(self._score)), fontsize=9.5, loc="left", color=INK)
                 return
-
-
-def _limits(name: str, values: Sequence[float]) -> tuple[float, float]:
-    """The y range. It ignores bad values in the first tenth of a run, so that the rest is readable."""
-    later = values[len(values) // 10 :]
-    if name in _FALLING:
-        low, high = min(values), max(later)
-        high = max(high, low + _SMALLEST_RANGE)
-    else:
-        low, high = min(later), max(values)
-        low = min(low, high - _SMALLEST_RANGE)
-    margin = 0.08 * (high - low)
-    return low - margin, min(high + margin, 1.002) if name == "auc" else high + margin
 
 
 def training_figure(result: Any) -> Figure:
@@ -188,7 +128,7 @@ def two_runs_figure(results: Mapping[str, Any]) -> Figure:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.xaxis.set_major_locator(MaxNLocator(5))
         if drawn:
-            axes.set_ylim(*_limits(metric, drawn))
-        axes.set_title(plain(_title(metric)), fontsize=9.5, loc="left", color=INK, pad=20)
+            axes.set_ylim(*limits(metric, drawn))
+        axes.set_title(plain(title_of(metric)), fontsize=9.5, loc="left", color=INK, pad=20)
         legend_above(axes, width=WIDTH / 2)
     return figure

@@ -1,7 +1,8 @@
-"""Controls, each with a visible label and unit, a line of help, and a line for its error."""
+"""Controls, each with a visible label and unit, a mark that shows its help, and a line for its error."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from workbench.widgets._kit import markup
 __all__ = ["Field", "Fold", "check", "choice", "close_all", "in_words", "line", "number_in", "row", "say", "section", "text"]
 
 _STYLE = {"description_width": "128px"}
+_GROUPED = re.compile(r"\d{1,3}(?:[_'’\s]\d{3})+")  # digits in groups of three
+_BY_COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+")
 
 
 def line() -> Any:
@@ -33,6 +36,8 @@ def in_words(error: Exception) -> str:
 class Field:
     """A labelled control. ``view`` is the widget to display; ``control`` has the value.
 
+    ``box`` and ``error_line`` are the two parts of ``view``, for a place where errors stand elsewhere.
+
     :param name: the argument that the control sets, as errors name it.
     """
 
@@ -42,9 +47,12 @@ class Field:
         self._reactions: list[Callable[[], None]] = []
         self._is_offering = False
         control.layout.width = "auto"
-        self._help, self._error = line(), line()
+        self._help, self.error_line = line(), line()
         self.show_help(help)
-        self.view = widgets.VBox([control, self._help, self._error], layout=widgets.Layout(overflow="visible"))
+        self.box = widgets.HBox([control, self._help])
+        self.box.add_class("dpvi-control")
+        self.view = widgets.VBox([self.box, self.error_line])
+        self.view.add_class("dpvi-field")
 
     @property
     def value(self) -> Any:
@@ -58,16 +66,16 @@ class Field:
     @property
     def error(self) -> str:
         """The HTML of the error that is shown; "" for none."""
-        return str(self._error.value)
+        return str(self.error_line.value)
 
     def show_error(self, expectation: str) -> None:
         """Show beside the control what is wrong with its value; "" hides the error."""
         shown = f"{self.name} = {self.value}: {expectation}" if expectation else ""
-        say(self._error, markup.problem(shown))
+        say(self.error_line, markup.problem(shown))
 
     def show_help(self, help: str) -> None:
-        """Change the line of help; "" hides it."""
-        say(self._help, markup.quiet(help) if help else "")
+        """Change the help; "" removes its mark."""
+        say(self._help, markup.help_mark(help))
 
     @property
     def visible(self) -> bool:
@@ -117,16 +125,20 @@ def check(name: str, label: str, value: bool = False, *, help: str = "") -> Fiel
     return Field(name, widgets.Checkbox(description=label, value=value, indent=False), help)
 
 
-def number_in(text: str) -> float | int | str | None:
+def number_in(text: str, *, whole: bool = False) -> float | int | str | None:
     """The number in a text field; None if it is empty, and the text itself if it is not a number.
 
-    Validators then reject the text with its name and value. Whole numbers stay whole, also "1e4".
+    Validators then reject the text with its name and value. Whole numbers stay whole, also "1e4" and "50 000".
+
+    :param whole: whether a whole number is expected. Only then is "50,000" one: elsewhere the comma may mean a fraction.
     """
     text = text.strip()
     if not text:
         return None
+    if _GROUPED.fullmatch(text) or (whole and _BY_COMMAS.fullmatch(text)):
+        text = re.sub(r"\D", "", text)
     try:
-        return int(text.replace("_", "").replace(" ", ""))
+        return int(text)
     except ValueError:
         pass
     try:
@@ -149,7 +161,7 @@ class Fold:
             tooltip=f"Show or hide: {title}",
         )  # fmt: skip
         self.box = widgets.VBox(list(children), layout=widgets.Layout(display="none"))
-        self.view = widgets.VBox([self.button, self.box], layout=widgets.Layout(overflow="visible"))
+        self.view = widgets.VBox([self.button, self.box])
         self.button.observe(lambda _: self._turn(), names="value")
 
     @property

@@ -1,55 +1,30 @@
-"""HTML for the widgets. All text is escaped here, and every text colour is readable on white."""
+"""HTML for the widgets, in the colours of the page's theme. All text is escaped here."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib import resources
 
 __all__ = [
     "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "bar", "card", "code_box", "download", "escape", "fold",
-    "heading", "image", "note", "problem", "quiet", "sentence", "table",
+    "heading", "help_mark", "image", "note", "problem", "quiet", "sentence", "table",
 ]  # fmt: skip
 
-# text on white, each with a contrast above 4.5 (tests/widgets/test_html.py)
-INK, QUIET, ALERT, ACCENT = "#1b1f24", "#57606a", "#a40e26", "#0550ae"
-_BORDER = "#d0d7de"
+# Outside a screen, in output that stays in a notebook, the second colour counts: readable on light and on dark.
+INK, QUIET = "var(--dpvi-ink, inherit)", "var(--dpvi-quiet, inherit)"
+ALERT, ACCENT = "var(--dpvi-alert, #d1242f)", "var(--dpvi-accent, #0969da)"
+_GROUND, _BORDER = "var(--dpvi-ground, transparent)", "var(--dpvi-border, #8c959f)"
 
-# The screen is light in every theme, like its pictures.
-STYLE_SHEET = f"""<style>
-.dpvi-workbench {{
-  --jp-ui-font-color0: {INK}; --jp-ui-font-color1: {INK}; --jp-ui-font-color2: {QUIET};
-  --jp-content-font-color0: {INK}; --jp-content-font-color1: {INK};
-  --jp-widgets-label-color: {INK}; --jp-widgets-readout-color: {INK};
-  --jp-widgets-input-color: {INK}; --jp-widgets-input-background-color: #ffffff; --jp-widgets-input-border-color: #8c959f;
-  --jp-layout-color0: #ffffff; --jp-layout-color1: #ffffff; --jp-layout-color2: #eef1f4; --jp-layout-color3: #d8dee4;
-  --jp-border-color1: #8c959f; --jp-brand-color1: {ACCENT};
-  background: #ffffff; color: {INK}; overflow-x: hidden;
-}}
-.dpvi-workbench .widget-html-content {{ line-height: 1.4; overflow-wrap: anywhere; }}
-.dpvi-workbench .widget-html-content h3 {{ font-size: 1.05em; margin: 0; font-weight: 600; color: {INK}; }}
-.dpvi-workbench .widget-label {{ white-space: normal; overflow-wrap: anywhere; line-height: 1.25; display: flex;
-  align-items: center; justify-content: flex-end; text-align: right; }}
-.dpvi-workbench .dpvi-beside {{ flex-flow: row wrap; align-items: center; gap: 0 8px; height: auto; }}
-.dpvi-workbench .dpvi-beside > .widget-label {{ width: auto !important; justify-content: flex-start; }}
-.dpvi-workbench input::placeholder, .dpvi-workbench textarea::placeholder {{ color: {QUIET}; opacity: 1; }}
-.dpvi-workbench summary {{ cursor: pointer; }}
-.dpvi-workbench :is(button, input, select, textarea, summary, a):focus-visible {{
-  outline: 2px solid {ACCENT}; outline-offset: 1px; }}
-.dpvi-workbench table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-.dpvi-workbench th {{ font-weight: 600; border-bottom: 1px solid #8c959f; }}
-.dpvi-workbench td, .dpvi-workbench th {{ padding: 2px 10px 2px 0; overflow-wrap: normal; }}
-.dpvi-workbench img {{ max-width: 100%; }}
-.dpvi-section {{ border: 1px solid {_BORDER}; border-radius: 6px; padding: 8px 10px; background: #ffffff; }}
-.dpvi-workbench .jupyter-button.mod-primary {{ background: {ACCENT}; color: #ffffff; }}
-</style>"""
+STYLE_SHEET = f"<style>{resources.files(__package__).joinpath('screen.css').read_text('utf-8')}</style>"
 
 _CARD = (
-    "border:1px solid #8c959f;border-left:6px solid {};border-radius:4px;padding:.4em 1em;margin:.6em 0;"
-    "line-height:1.45;max-width:72em;background:#ffffff;color:" + INK
+    f"border:1px solid {_BORDER};border-left:6px solid {{}};border-radius:4px;padding:.4em 1em;margin:.6em 0;"
+    f"line-height:1.45;max-width:72em;color:{INK}"
 )
 _FILLS = {
-    "solid": ACCENT, "striped": f"repeating-linear-gradient(135deg,{ACCENT} 0 3px,#ffffff 3px 7px)", "empty": "#ffffff",
+    "solid": ACCENT, "striped": f"repeating-linear-gradient(135deg,{ACCENT} 0 3px,{_GROUND} 3px 7px)", "empty": _GROUND,
 }  # fmt: skip
 _COPY = (
     "navigator.clipboard.writeText(this.parentNode.querySelector('pre').textContent);"
@@ -78,8 +53,15 @@ def heading(text: str) -> str:
 
 
 def note(first: str, rest: str = "") -> str:
-    """A line with a bold beginning, whose height stays the same when it changes."""
-    return f'<div style="color:{INK};line-height:1.4;min-height:2.8em"><b>{escape(first)}</b> {escape(rest)}</div>'
+    """A line with a bold beginning."""
+    return f'<div style="color:{INK};line-height:1.4"><b>{escape(first)}</b> {escape(rest)}</div>'
+
+
+def help_mark(text: str) -> str:
+    """A question mark that shows ``text`` while the mouse is over it or it has the focus; "" for an empty text."""
+    if not text:
+        return ""
+    return f'<span class="dpvi-help" tabindex="0">?<span role="tooltip">{escape(text)}</span></span>'
 
 
 def badge(label: str) -> str:
@@ -138,7 +120,7 @@ def code_box(text: str) -> str:
     """Code with a button that copies it."""
     return (
         f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" style="float:right">Copy</button>'
-        f'<pre style="user-select:all;white-space:pre-wrap;background:#f6f8fa;color:{INK};padding:.6em;margin:0">'
+        f'<pre style="user-select:all;white-space:pre-wrap;background:var(--dpvi-soft, transparent);color:{INK};padding:.6em;margin:0">'
         f"{escape(text)}</pre></div>"
     )
 
@@ -150,10 +132,11 @@ def download(label: str, name: str, content: bytes, kind: str) -> str:
 
 
 def image(content: bytes, description: str, width: int | None = None) -> str:
-    """A PNG picture with a description for screen readers."""
+    """A picture (SVG or PNG) with a description for screen readers."""
     size = "" if width is None else f' width="{width}"'
-    encoded = base64.b64encode(content).decode()
-    return f'<img alt="{escape(description)}"{size} src="data:image/png;base64,{encoded}" style="max-width:100%">'
+    kind = "svg+xml" if content.startswith(b"<") else "png"
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return f'<img class="dpvi-figure" alt="{escape(description)}"{size} src="{source}" style="max-width:100%">'
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", numbers: bool = True) -> str:

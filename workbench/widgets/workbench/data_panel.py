@@ -31,7 +31,8 @@ from workbench.widgets.workbench.schema_editor import SchemaEditor
 
 __all__ = ["DataPanel", "DataSource"]
 
-NAMED, VARIABLE, FILE = "named set", "notebook variable", "file"
+# the entries of the menu that are not names of data sets
+VARIABLE, FILE = "a table of this notebook…", "a file of your own…"
 _NONE_FOUND = ("none found", "")
 _ROWS = 5  # evaluation records in the preview
 _MOST_COLUMNS = 40
@@ -40,6 +41,8 @@ _PRIVATE = "The rows of this data set are private, so none are shown."
 
 class DataPanel:
     """Choose the records and declare what is public about them; ``view`` is the widget to display.
+
+    ``named`` is the menu of sources, and ``details`` everything below it.
 
     Until the box for private rows is ticked, no widget holds anything computed from private records.
 
@@ -70,12 +73,17 @@ class DataPanel:
         self.refresh()
         self.named.value = start if isinstance(start, str) else start.name
         self._source_changed()
-        for control in (self.kind, self.named, self.variable, self.target, self.path):
+        for control in (self.named, self.variable, self.target, self.path):
             control.on_change(self._source_changed)
         self.upload.observe(self._take_upload, names="value")
         self.refresh_button.on_click(lambda _: self.refresh())
         self.private_rows.observe(lambda _: self._draw(), names="value")
         self._on_change = on_change
+
+    @property
+    def has_own_source(self) -> bool:
+        """Whether a variable or a file is chosen, and not a named data set."""
+        return self.named.value in (VARIABLE, FILE)
 
     # ---- source and problems ----------------------------------------------------------------------------------------
 
@@ -95,7 +103,7 @@ class DataPanel:
             return DataSource(shown, code, lambda: dataset, Same(dataset), dataset.evaluation_is_public, note)
         name = self.named.value
         public = data_room.info(name).evaluation_is_public
-        return DataSource(name, repr(name), partial(data_room.load, name), (NAMED, name), public)
+        return DataSource(name, repr(name), partial(data_room.load, name), ("named", name), public)
 
     def problems(self) -> dict[str, str]:
         """``{argument: what is wrong with it}``, as far as is known without loading the records."""
@@ -106,14 +114,14 @@ class DataPanel:
         if table is None:
             return {}
         if self._editor is None or table.key != self._editor_key:
-            where = "path" if self.kind.value == FILE else "variable"
+            where = "path" if self.named.value == FILE else "variable"
             return {where: "its columns have changed: press Refresh."}
         return self._editor.declaration().problems()
 
     def show(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its control, or under the source menu if it has none; hide all others."""
         left = dict(problems)
-        here = {argument: left.pop(argument, "") for argument in self._places.get(self.kind.value, ())}
+        here = {argument: left.pop(argument, "") for argument in self._places.get(self.named.value, ())}
         if self._editor is not None:
             left = self._editor.show(left)
         for argument, line in self._lines.items():
@@ -137,7 +145,7 @@ class DataPanel:
                 named = [own, *(name for name in named if name != own)]
             elif self._start not in named:
                 named = [self._start, *named]
-            self.named.offer([(name, name) for name in named], self.named.value)
+            self.named.offer([*((name, name) for name in named), (VARIABLE, VARIABLE), (FILE, FILE)], self.named.value)
             tables, targets = self._variables()
             self.variable.offer(tables or [_NONE_FOUND], self.variable.value)
             self.target.offer([("none", ""), *targets], self.target.value)
@@ -152,17 +160,8 @@ class DataPanel:
     # ---- controls ---------------------------------------------------------------------------------------------------
 
     def _make_controls(self) -> None:
-        kinds = widgets.RadioButtons(
-            description="data from",
-            options=[NAMED, VARIABLE, FILE],
-            value=NAMED,
-            style={"description_width": "initial"},
-            orientation="horizontal",
-        )
-        kinds.add_class("dpvi-beside")
-        self.kind = fields.Field("data", kinds)
         self._problem = fields.line()
-        self.named = fields.choice("data", "named set", [_NONE_FOUND], "")
+        self.named = fields.choice("data", "data", [_NONE_FOUND], "")
         self._facts = widgets.HTML()
         self.variable = fields.choice("variable", "variable", [_NONE_FOUND], "")
         self.target = fields.choice("y", "target y (array)", [("none", "")], "")
@@ -189,14 +188,16 @@ class DataPanel:
         self.private_rows = self._private_rows.control
         self._preview = widgets.HTML()
         self._parts = {
-            NAMED: widgets.VBox([self.named.view]),
             VARIABLE: widgets.VBox([self.variable.view, self._lines["variable"], self.target.view]),
             FILE: widgets.VBox([self.path.view, self.upload, self._upload_note, self._lines["path"]]),
         }
-        self.view = fields.section(
-            "Data", self.kind.view, self._problem, *self._parts.values(), self.refresh_button, self._facts, self._editor_box,
-            self._declared, self._private_rows.view, self._preview,
+        self.details = widgets.VBox(
+            [
+                self._problem, *self._parts.values(), self.refresh_button, self._facts, self._editor_box, self._declared,
+                self._private_rows.view, self._preview,
+            ]
         )  # fmt: skip
+        self.view = fields.section("Data", self.named.view, self.details)
 
     def _source_changed(self) -> None:
         """Show the controls and the schema editor of the chosen source."""
@@ -205,15 +206,15 @@ class DataPanel:
         if self._uploaded is not None and self.path.value.strip():
             self._uploaded = None
         for kind, part in self._parts.items():
-            part.layout.display = None if kind == self.kind.value else "none"
+            part.layout.display = None if kind == self.named.value else "none"
         dataset = self._given_dataset()
         self.target.visible = isinstance(self._object(), np.ndarray)
-        self.refresh_button.layout.display = "none" if self.kind.value == NAMED else None
+        self.refresh_button.layout.display = None if self.has_own_source else "none"
         self._upload_note.value = (
             markup.quiet(f"Uploaded: {self._uploaded.name}") if isinstance(self._uploaded, Table) else ""
         )
         self._facts.value = markup.quiet(*self._public_facts(dataset))
-        chosen = self.kind.value, self.named.value, self.path.value, self._uploaded, Same(self._object())
+        chosen = self.named.value, self.path.value, self._uploaded, Same(self._object())
         if chosen != self._chosen:  # the box was ticked for another source
             self.private_rows.value = False
             self._chosen = chosen
@@ -259,11 +260,11 @@ class DataPanel:
 
     def _object(self) -> Any:
         """The object of the chosen variable; None if no variable is chosen or it is gone."""
-        return self._namespace().get(self.variable.value) if self.kind.value == VARIABLE else None
+        return self._namespace().get(self.variable.value) if self.named.value == VARIABLE else None
 
     def _given_dataset(self) -> Dataset | None:
         """The chosen ``Dataset`` object, if one is chosen."""
-        if self.kind.value == NAMED and isinstance(self._start, Dataset) and self.named.value == self._start.name:
+        if isinstance(self._start, Dataset) and self.named.value == self._start.name:
             return self._start
         found = self._object()
         return found if isinstance(found, Dataset) else None
@@ -273,10 +274,10 @@ class DataPanel:
 
         :raises ArgumentError: naming ``variable`` or ``path``, if it is not a table.
         """
-        if self.kind.value == FILE:
+        if self.named.value == FILE:
             return self._file()
         found, name = self._object(), self.variable.value
-        if self.kind.value == NAMED or isinstance(found, Dataset):
+        if not self.has_own_source or isinstance(found, Dataset):
             return None
         if isinstance(found, pd.DataFrame):
             return frame_table(name, found)
@@ -325,7 +326,7 @@ class DataPanel:
 
     def _variable_of(self, dataset: Dataset) -> tuple[str, str]:
         """The name to show and the Python name of a ``Dataset`` object."""
-        if self.kind.value == VARIABLE:
+        if self.named.value == VARIABLE:
             return self.variable.value, self.variable.value
         names = (name for name, value in list(self._namespace().items()) if value is dataset and not name.startswith("_"))
         return dataset.name, next(names, "data")
@@ -334,7 +335,7 @@ class DataPanel:
         """What is public about a named set or a ``Dataset``, before it is loaded."""
         if dataset is not None:
             return [dataset.description, f"One record is one {dataset.unit}.", f"Licence: {dataset.licence}."]
-        if self.kind.value != NAMED:
+        if self.has_own_source:
             return []
         info = data_room.info(self.named.value)
         where = [] if info.available else [f"Not on this machine; get it by {info.otherwise}."]

@@ -1,4 +1,4 @@
-"""The part of the screen that shows a running fit: progress, speed, spent privacy and curves.
+"""The part of the screen that shows a running fit: progress, speed and curves.
 
 Only one presenter thread at a time calls its methods and so writes its traits.
 """
@@ -6,88 +6,70 @@ Only one presenter thread at a time calls its methods and so writes its traits.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import ipywidgets as widgets
+import numpy as np
 
-from workbench.plots import TrainingCurves
-from workbench.plots.curves import score_name
+from workbench.plots.metrics import limits, score_name, words_of
 from workbench.widgets._kit import markup
+from workbench.widgets._kit.chart import Panel, chart, shown
 from workbench.widgets.workbench.session import Progress, Session, clock
 
-__all__ = ["LivePanel", "metric_name", "metric_texts", "traceback_fold"]
+__all__ = ["LivePanel", "metric_texts", "traceback_fold"]
 
 _STAGES = {
-    "preparing": "Preparing...", "compiling": "Compiling...", "fitting": "Fitting...",
-    "comparing": "Fitting without privacy, for comparison...", "ended": "Finishing...",
+    "preparing": "Preparing…", "compiling": "Compiling…", "fitting": "Fitting…",
+    "comparing": "Fitting without privacy, for comparison…", "ended": "Finishing…",
 }  # fmt: skip
 _ENDS = {"done": "Done.", "cancelled": "Cancelled.", "failed": "Failed."}
-_EMPTY = "they appear here during a fit"
-_NAMES = {"elbo": "ELBO", "auc": "AUC", "log_likelihood": "log-likelihood"}
+_EMPTY = "Curves appear here during a fit."
+_EARLIER = 3  # fits whose curves stay as faint lines
+_FOLLOWED = 8  # coordinates of the release that are drawn where no curve may be
+_TALL, _LOW = 92, 46  # pixels
 
 
 class LivePanel:
-    """Progress bars, a line of facts, and the curves. ``view`` is the widget to display."""
+    """A line of facts over a bar of progress, and the curves: ``status`` and ``curves`` are the widgets to display."""
 
     def __init__(self) -> None:
-        self.progress = self._bar("steps taken")
-        self.spent = self._bar("epsilon spent")
-        self.spent_text = widgets.HTML(markup.quiet("nothing spent yet"))
-        self.status = widgets.HTML(markup.note("Ready.", "Set epsilon and press Fit."))
-        self.label = widgets.HTML()
-        self._curves = TrainingCurves(0, _EMPTY)
-        self.picture = widgets.Image(
-            value=self._curves.frame(), format="png", layout=widgets.Layout(width="100%", max_width="700px", height="auto")
-        )
-        self.picture.add_class("dpvi-curves")
-        self._drawn: tuple[int | None, bool] | None = None
+        self.status = widgets.HTML()
+        self.curves = widgets.HTML()
+        self._earlier: list[tuple[int, tuple[Any, ...]]] = []  # (steps, history) of fits with the same records and score
+        self._about: Any = None  # what the curves are of
+        self._drawn: Any = None
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
-        self.view = widgets.VBox(
-            [
-                self.status,
-                self.progress,
-                widgets.HBox(
-                    [self.spent, self.spent_text], layout=widgets.Layout(align_items="center", flex_flow="row wrap")
-                ),
-                self.label,
-                self.picture,
-            ],
-            layout=widgets.Layout(width="auto"),
-        )
-
-    @staticmethod
-    def _bar(description: str) -> Any:
-        return widgets.FloatProgress(
-            value=0.0, min=0.0, max=1.0, description=description, style={"description_width": "96px"},
-            layout=widgets.Layout(width="100%" if description == "steps taken" else "340px", height="18px"),
-        )  # fmt: skip
+        self._say(markup.note("Ready.", "Press Fit."), 0.0)
+        self._clear()
 
     def begin(self, resumed: bool) -> None:
         """Show that a fit begins. A resumed fit keeps its curves."""
-        self.progress.bar_style = self.spent.bar_style = ""
-        self.drawing_seconds, self.frames = 0.0, 0
+        self.drawing_seconds, self.frames, self._drawn = 0.0, 0, None
         if not resumed:
-            self._drawn = None
-            self._curves = TrainingCurves(0, _EMPTY)
-            self.picture.value = self._curves.frame()
-            self.picture.layout.display = None
-            self.progress.value = self.spent.value = 0.0
-            self.spent_text.value = markup.quiet("nothing spent yet")
-            self.label.value = ""
+            self._clear()
+
+    def _clear(self) -> None:
+        self.curves.value = chart(
+            [Panel("ELBO", height=_TALL), Panel("", height=_TALL), Panel("epsilon", height=_LOW)], 1, _EMPTY, empty=_EMPTY
+        )
+
+    def _say(self, line: str, share: float, status: str = "") -> None:
+        bar = f'<div class="dpvi-progress"><i class="{status}" style="width:{100 * share:.4g}%"></i></div>'
+        self.status.value = f'<div role="status">{line}</div>{bar}'
 
     def show(self, session: Session, now: Progress) -> None:
         """Show the progress ``now``, and redraw the curves if they have changed."""
-        headline = "Stopping..." if session.stopping else _STAGES[now.stage]
+        headline = "Stopping…" if session.stopping else _STAGES[now.stage]
         snapshot, prepared = now.snapshot, session.prepared
         if snapshot is None or prepared is None:
             words = "calibrating the noise and reading the model"
             if now.stage == "compiling":
                 words = f"{now.stage_seconds:.0f} s so far; the first step follows"
-            self.status.value = markup.note(headline, words)
+            self._say(markup.note(headline, words), 0.0)
             return
-        total, epsilon = prepared.privacy.iterations, prepared.privacy.epsilon
-        self.progress.value = snapshot.step / total
+        total = prepared.privacy.iterations
         facts = [f"step {snapshot.step:,} of {total:,}"]
         if now.stage == "comparing":
             facts.append(f"{now.stage_seconds:.0f} s so far")
@@ -96,81 +78,143 @@ class LivePanel:
                 facts.append(f"{now.steps_per_second:,.0f} steps/s")
             if now.seconds_left is not None:
                 facts.append(f"{clock(now.seconds_left)} left")
-        if snapshot.compile_seconds is not None:
-            facts.append(f"compiled in {snapshot.compile_seconds:.1f} s")
-        facts += metric_texts(snapshot.metrics)
-        self.status.value = markup.note(headline, " · ".join(facts))
-        self._show_spent(snapshot.epsilon_so_far, epsilon)
-        self._draw(session, now.history)
+        if snapshot.epsilon_so_far is not None:
+            facts.append(f"epsilon spent: at most {shown(snapshot.epsilon_so_far, up=True)} of {prepared.privacy.epsilon:g}")
+        self._say(markup.note(headline, " · ".join(facts)), snapshot.step / total)
+        self._draw(session, now)
 
-    def _show_spent(self, spent: float | None, planned: float) -> None:
-        if spent is not None:
-            self.spent.value = spent / planned
-            self.spent_text.value = markup.quiet(f"at most {spent:.3g} of {planned:g}")
+    # ---- curves ---------------------------------------------------------------------------------------------------
 
-    def _draw(self, session: Session, history: Any) -> None:
-        newest = (history[-1].step if history else None, session.baseline is not None)
-        if newest == self._drawn or not history:
+    def _draw(self, session: Session, now: Progress, spent: tuple[int, float] | None = None) -> None:
+        """Draw the curves, if there is something new.
+
+        :param spent: (steps, epsilon) at the end.
+        """
+        newest = (len(now.history), len(now.followed), session.baseline is not None, spent)
+        if newest == self._drawn or not (now.history or now.followed):
             return
         began = time.perf_counter()
         prepared = session.prepared
-        if self._drawn is None:
+        steps = prepared.privacy.iterations
+        score = score_name(now.history[-1].metrics) if now.history else ""
+        about = (prepared.data.name, score, steps)
+        if about != self._about:
+            self._about, self._earlier = about, []
+        if now.history:
             label = prepared.data.evaluation_label
-            self._curves = TrainingCurves(prepared.privacy.iterations, label)
-            self.label.value = f"Curves: {markup.badge(label)}"
-        note = f"epsilon {prepared.privacy.epsilon:g}, delta {prepared.privacy.delta:g}"
-        self._curves.draw(history, note)
-        if session.baseline is not None and not (self._drawn and self._drawn[1]):
-            self._curves.compare(session.baseline)
-            self._curves.draw(history, note)
-        self.picture.value = self._curves.frame()
+            panels = [self._panel(name, label, now.history, session.baseline) for name in ("elbo", score) if name]
+        else:
+            panels = [_formed(now.followed)]
+        panels.append(_spent(prepared, now.spent, spent))
+        mark = (steps / 2, "") if prepared.spec.averages else None
+        self.curves.value = chart(panels, steps, _described(panels, steps), mark=mark) + _notes(prepared, session.baseline)
         self._drawn = newest
         self.drawing_seconds += time.perf_counter() - began
         self.frames += 1
+
+    def _panel(self, name: str, label: str, history: Sequence[Any], baseline: dict[str, float] | None) -> Panel:
+        points = _points(history, name)
+        before = tuple(_points(other, name) for _, other in self._earlier)
+        values = [value for _, value in points if value == value and abs(value) < np.inf]
+        level = None
+        within = limits(name, values) if values else None
+        if within is not None and baseline is not None and np.isfinite(baseline.get(name, np.nan)):
+            level = baseline[name], f"without privacy {shown(baseline[name])}"
+            margin = 0.14 * (within[1] - within[0])
+            within = min(within[0], level[0] - margin), max(within[1], level[0] + margin)
+        words, unit = words_of(name)
+        unit = " · ".join(filter(None, [unit, f"evaluation records: {label}"]))
+        return Panel(words, unit, points, within, "" if name == "elbo" else "second", before, level, _TALL)
 
     def finish(self, session: Session) -> None:
         """Show how the fit ended: its last curves and numbers, or the error with a folded traceback."""
         result = session.result
         folded = traceback_fold(session.details)
         if result is None:
-            self.progress.bar_style = "danger"
-            self.status.value = markup.note("Failed.") + markup.problem(session.problem) + folded
+            self._say(markup.note("Failed.") + markup.problem(session.problem) + folded, 0.0)
             return
-        self._draw(session, session.progress().history)
+        now, taken = session.progress(), result.guarantee
+        self._draw(session, now, (taken.steps_taken, taken.epsilon_taken))
+        if now.history:
+            self._earlier = [*self._earlier[1 - _EARLIER :], (taken.steps, now.history)]
         self._show_end(result, session.problem, folded)
 
     def show_result(self, result: Any) -> None:
         """Show the last numbers of a fit that ran elsewhere, without curves."""
         self.begin(resumed=False)
-        self.picture.layout.display = "none"
-        self.label.value = markup.quiet("Only the last numbers of this fit were kept, not its curves.")
+        self.curves.value = markup.quiet("Only the last numbers of this fit were kept, not its curves.")
         self._show_end(result, "", "")
 
     def _show_end(self, result: Any, problem: str, folded: str) -> None:
         guarantee = result.guarantee
-        self.progress.value = guarantee.steps_taken / guarantee.steps
-        self.progress.bar_style = {"done": "success", "cancelled": "warning"}.get(result.status, "danger")
-        self._show_spent(guarantee.epsilon_taken, guarantee.epsilon)
         facts = [
             f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {clock(result.seconds)}",
             *metric_texts(result.metrics),
         ]
-        if not result.metrics:
-            facts.append("no curves: the evaluation records are private")
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
-        self.status.value = (
-            markup.note(_ENDS[result.status], " · ".join(facts)) + "".join(map(markup.problem, problems)) + folded
+        self._say(
+            markup.note(_ENDS[result.status], " · ".join(facts)) + "".join(map(markup.problem, problems)) + folded,
+            guarantee.steps_taken / guarantee.steps,
+            "" if result.status == "done" else result.status,
         )
 
     def show_broken(self, details: str) -> None:
         """Show that the screen failed and not the fit, with a folded traceback."""
-        self.status.value = markup.note(
+        told = markup.note(
             "The fit has ended, but it cannot be shown.", "Its result, if any, is in the screen's attribute result."
-        ) + traceback_fold(details)
+        )
+        self._say(told + traceback_fold(details), 0.0)
 
     def close(self) -> None:
-        """Forget the figure."""
-        self._curves = TrainingCurves(0, "closed")
+        """Forget the curves."""
+        self._earlier = []
+
+
+def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
+    return [(point.step, float(point.metrics[name])) for point in history if _is_number(point.metrics.get(name))]
+
+
+def _formed(followed: Sequence[tuple[int, Any]]) -> Panel:
+    """The released parameters that moved most, over the steps."""
+    path = np.array([values for _, values in followed], dtype=float)
+    moved = np.ptp(path, axis=0) if len(path) > 1 else np.abs(path[-1])
+    chosen = np.sort(np.argsort(-moved, kind="stable")[:_FOLLOWED])
+    steps = [step for step, _ in followed]
+    lines = {f"no. {place + 1}": list(zip(steps, path[:, place].tolist(), strict=True)) for place in chosen}
+    low, high = float(path[:, chosen].min()), float(path[:, chosen].max())
+    margin = 0.06 * (high - low) or 1.0
+    unit = f"{len(chosen)} of {path.shape[1]:,} released parameters · covered"
+    return Panel("posterior forming", unit, limits=(low - margin, high + margin), names=lines, height=2 * _TALL + 22)
+
+
+def _spent(prepared: Any, points: Sequence[tuple[int, float]], end: tuple[int, float] | None) -> Panel:
+    """Epsilon of the steps taken and of those planned. Fewer steps never spend more, so an end bounds what came before."""
+    if end is not None:
+        points = [*((step, min(value, end[1])) for step, value in points if step < end[0]), end]
+    planned = prepared.privacy.epsilon
+    curve = ((0, 0.0), *prepared.plan.epsilon_curve())
+    return Panel(
+        "epsilon", f"spent so far, at most; {planned:g} planned", points, (0.0, 1.1 * planned), "third", (curve,),
+        height=_LOW, stairs=True, bound=True,
+    )  # fmt: skip
+
+
+def _notes(prepared: Any, baseline: dict[str, float] | None) -> str:
+    lines = []
+    if prepared.spec.averages:
+        lines.append("From the vertical line on, iterates are averaged.")
+    if baseline is not None:
+        lines.append("The dashed lines are outside the guarantee: keep them to yourself.")
+    return markup.quiet(" ".join(lines)) if lines else ""
+
+
+def _described(panels: Sequence[Panel], steps: int) -> str:
+    last = [f"{panel.title} {shown(panel.points[-1][1])}" for panel in panels if panel.points]
+    return f"Curves over {steps:,} steps. Newest values: " + ", ".join(last)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
 
 
 def traceback_fold(details: str) -> str:
@@ -180,14 +224,9 @@ def traceback_fold(details: str) -> str:
 
 def metric_texts(metrics: dict[str, float]) -> list[str]:
     """The last numbers of the two curves."""
-    return [f"{metric_name(name)} {_number(metrics[name])}" for name in ("elbo", score_name(metrics)) if name in metrics]
-
-
-def metric_name(metric: str) -> str:
-    """The usual spelling of a metric's name."""
-    return _NAMES.get(metric, metric.replace("_", " "))
+    return [f"{words_of(name)[0]} {_number(metrics[name])}" for name in ("elbo", score_name(metrics)) if name in metrics]
 
 
 def _number(value: Any) -> str:
-    """``value`` with four decimals; unchanged if it is not a number, as a user's own score may be."""
-    return f"{value:.4f}" if isinstance(value, (int, float)) else str(value)
+    """``value`` with the digits that matter; unchanged if it is not a number, as a user's own score may be."""
+    return shown(value) if _is_number(value) else str(value)

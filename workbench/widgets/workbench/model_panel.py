@@ -49,15 +49,15 @@ class ModelPanel:
         self.fields: dict[str, Field] = {}
         self.model = fields.choice("model", "model", models.names(), start)
         self._about = widgets.HTML()
-        self._picture = widgets.Image(format="png", layout=widgets.Layout(width=_PICTURE_WIDTH, max_width="100%"))
+        self._picture = widgets.Image(format="svg+xml", layout=widgets.Layout(width=_PICTURE_WIDTH, max_width="100%"))
+        self._picture.add_class("dpvi-figure")
         self._caption = widgets.HTML()
         self._settings = fields.Fold("settings of this model")
         self._gallery = fields.Fold("gallery", on_open=self._open_gallery)
         self._gallery_thread: threading.Thread | None = None
         self._cards: Mapping[str, _Card] = {}
-        self.view = fields.section(
-            "Model", self.model.view, self._about, self._picture, self._caption, self._settings.view, self._gallery.view
-        )
+        self.details = widgets.VBox([self._about, self._picture, self._caption, self._settings.view, self._gallery.view])
+        self.view = fields.section("Model", self.model.view, self.details)
         self.show_diagram(b"")
         self._describe(options)
         self.model.on_change(self._model_changed)
@@ -113,11 +113,11 @@ class ModelPanel:
             self._describe(options)
             self._on_change()
 
-    def show_diagram(self, png: bytes, words: str = "") -> None:
+    def show_diagram(self, svg: bytes, words: str = "") -> None:
         """Show the plate diagram of the chosen model, with ``words`` that describe it; b"" hides the diagram."""
-        self._picture.value = png
-        self._picture.layout.display = None if png else "none"
-        self._caption.value = markup.fold("the diagram in words", markup.quiet(words or _CAPTION)) if png else ""
+        self._picture.value = svg
+        self._picture.layout.display = None if svg else "none"
+        self._caption.value = markup.fold("the diagram in words", markup.quiet(words or _CAPTION)) if svg else ""
         self._caption.layout.display = self._picture.layout.display
 
     def close(self) -> None:
@@ -187,12 +187,12 @@ class _Card:
 
     def draw(self) -> None:
         """Draw the diagram for the first data set that suits the model, if there is one."""
-        from workbench.plots import png
+        from workbench.plots import svg
 
         for data in _TRIED:
             try:
                 figure = models.get(self.name).diagram(data_room.load(data))
-                shown = markup.image(png(figure), f"Plate diagram. {figure.get_label()}", 300)
+                shown = markup.image(svg(figure), f"Plate diagram. {figure.get_label()}", 300)
             except Exception:  # a user's model may fail in any way on data that it was not made for
                 continue
             self._picture.value = shown + markup.quiet(_GALLERY_CAPTION.format(data))

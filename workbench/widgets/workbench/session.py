@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import numpy as np
+
 from workbench import _validate
 from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.training import Snapshot
@@ -18,6 +21,9 @@ from workbench.widgets._kit.threads import Stoppable, background
 from workbench.widgets.ledger.words import REMEDIES
 
 __all__ = ["Progress", "Session", "clock", "warm_up"]
+
+_MOST_FOLLOWED = 5000  # coordinates
+_MOST_POINTS = 200
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class Progress:
     :param seconds_left: None while unknown.
     :param steps_per_second: None while unknown.
     :param stage_seconds: how long this stage has lasted.
+    :param spent: (step, upper bound on epsilon so far), ascending.
+    :param followed: (step, released parameters as one vector) of a fit without metrics; none of a large model.
     """
 
     stage: str
@@ -38,6 +46,8 @@ class Progress:
     seconds_left: float | None
     steps_per_second: float | None
     stage_seconds: float = 0.0
+    spent: tuple[tuple[int, float], ...] = ()
+    followed: tuple[tuple[int, np.ndarray], ...] = ()
 
 
 class Session(Stoppable):
@@ -63,6 +73,8 @@ class Session(Stoppable):
         self._snapshot: Snapshot | None = None
         self._history: tuple[HistoryPoint, ...] = ()
         self._timed_from: tuple[int, float] | None = None
+        self._spent: list[tuple[int, float]] = []
+        self._followed: list[tuple[int, np.ndarray]] = []
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -88,13 +100,14 @@ class Session(Stoppable):
         with self._lock:
             snapshot, history, origin = self._snapshot, self._history, self._timed_from
             stage, began = self._stage, self._stage_began
+            spent, followed = tuple(self._spent), tuple(self._followed)
         speed = left = None
         if snapshot is not None and origin is not None and snapshot.step > origin[0] and snapshot.seconds > origin[1]:
             speed = (snapshot.step - origin[0]) / (snapshot.seconds - origin[1])
             left = None if self.iterations is None else (self.iterations - snapshot.step) / speed
         if self.ended:
             stage = "ended"
-        return Progress(stage, snapshot, history, left, speed, time.perf_counter() - began)
+        return Progress(stage, snapshot, history, left, speed, time.perf_counter() - began, spent, followed)
 
     def _enter(self, stage: str) -> None:
         self._stage, self._stage_began = stage, time.perf_counter()
@@ -152,6 +165,17 @@ class Session(Stoppable):
             self._snapshot = snapshot
             if snapshot.metrics and (not self._history or self._history[-1].step != snapshot.metrics_step):
                 self._history = (*self._history, HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics)))
+            if snapshot.epsilon_so_far is not None:
+                self._spent.append((snapshot.step, snapshot.epsilon_so_far))
+            if not snapshot.metrics:
+                self._follow(snapshot)
+
+    def _follow(self, snapshot: Snapshot) -> None:
+        leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(snapshot.params)]
+        if 0 < sum(map(len, leaves)) <= _MOST_FOLLOWED:
+            self._followed.append((snapshot.step, np.concatenate(leaves)))
+            if len(self._followed) > _MOST_POINTS:
+                del self._followed[1::2]
 
 
 def warm_up() -> threading.Thread:

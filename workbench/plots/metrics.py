@@ -1,0 +1,50 @@
+"""Names and ranges of the metrics that curves show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["limits", "score_name", "title_of", "words_of"]
+
+# the first of these that a run has is shown beside the ELBO: (name, unit)
+_WORDS = {
+    "auc": ("AUC", ""),
+    "accuracy": ("accuracy", ""),
+    "log_likelihood": ("log-likelihood", "nats per record"),
+    "reconstruction_error": ("reconstruction error", "RMSE per pixel"),
+}
+_ELBO = ("ELBO", "nats per record")
+_FALLING = ("reconstruction_error",)  # better when smaller
+_SMALLEST_RANGE = 0.02  # of a y axis, so that small changes do not look large
+
+
+def score_name(metrics: Mapping[str, float]) -> str:
+    """The metric shown beside the ELBO: the first of the known ones in ``metrics``, else the first other one, else ""."""
+    own = [name for name in metrics if name != "elbo"]
+    known = [name for name in _WORDS if name in own]
+    return (known or own or [""])[0]
+
+
+def words_of(metric: str) -> tuple[str, str]:
+    """The usual spelling of a metric's name, and its unit."""
+    return _ELBO if metric == "elbo" else _WORDS.get(metric, (metric.replace("_", " "), ""))
+
+
+def title_of(metric: str) -> str:
+    """The title of a metric's curve."""
+    name, unit = words_of(metric)
+    where = "" if metric in _FALLING else "evaluation "
+    return f"{where}{name}" + (f" ({unit})" if unit else "")
+
+
+def limits(name: str, values: Sequence[float]) -> tuple[float, float]:
+    """The y range of a curve. It ignores bad values in the first tenth of a run, so that the rest is readable."""
+    later = values[len(values) // 10 :]
+    if name in _FALLING:
+        low, high = min(values), max(later)
+        high = max(high, low + _SMALLEST_RANGE)
+    else:
+        low, high = min(later), max(values)
+        low = min(low, high - _SMALLEST_RANGE)
+    margin = 0.08 * (high - low)
+    return low - margin, min(high + margin, 1.002) if name == "auc" else high + margin

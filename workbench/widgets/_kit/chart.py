@@ -1,0 +1,198 @@
+"""Curves over the steps of a run as HTML: in the page's theme, sharp at any size, and answering the mouse without JavaScript.
+
+All panels share one x axis. Lines are SVG that stretches with the page; text is HTML, so it keeps its size.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+__all__ = ["Panel", "chart", "shown"]
+
+Points = Sequence[tuple[float, float]]
+
+_MOST_POINTS = 400  # of a line
+_MOST_STRIPS = 120  # places that answer the mouse
+_TALL = 100.0  # units of a panel's height
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines with one y axis.
+
+    :param title: what is shown, such as "AUC". :param unit: small print beside it.
+    :param points: (step, value) of the run. :param limits: of the y axis; None for an empty panel.
+    :param colour: a class of the style sheet: "", "second" or "third".
+    :param faint: lines of other runs. :param level: a value to compare with, and its name.
+    :param height: in pixels. :param stairs: whether a value holds until the next point.
+    :param bound: whether values are upper bounds, which are rounded up.
+    :param names: further lines by their names.
+    """
+
+    title: str
+    unit: str = ""
+    points: Points = ()
+    limits: tuple[float, float] | None = None
+    colour: str = ""
+    faint: tuple[Points, ...] = ()
+    level: tuple[float, str] | None = None
+    height: int = 84
+    stairs: bool = False
+    bound: bool = False
+    names: Mapping[str, Points] = field(default_factory=dict)
+
+
+def chart(panels: Sequence[Panel], steps: int, description: str, *, empty: str = "", mark: tuple[float, str] | None = None) -> str:
+    """``panels`` one above the other.
+
+    :param steps: the right end of the x axis. :param description: for screen readers.
+    :param empty: what stands in panels without values. :param mark: a step that is marked in all panels, and why.
+    """
+    steps = max(steps, 1)
+    body = "".join(_panel(panel, steps, empty if place == 0 else "", mark) for place, panel in enumerate(panels))
+    axis = "".join(f'<span style="left:{100 * share:.4g}%">{text}</span>' for share, text in _x_labels(steps))
+    label = escape(description, quote=True)
+    return (
+        f'<div class="dpvi-chart" role="img" aria-label="{label}">{body}<div class="x">{axis}</div>'
+        f'<div class="strips">{_strips(panels, steps)}</div></div>'
+    )
+
+
+def shown(value: float, spread: float | None = None, *, up: bool = False) -> str:
+    """A number with the digits that matter: three, or one of ``spread``.
+
+    :param up: round up, as for bounds.
+    """
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value) if spread is None else spread
+    if value and (abs(value) >= 1e6 or size < 1e-6):
+        return f"{value:.3g}"
+    digits = 3 if size == 0 else min(6, max(0, (2 if spread is None else 1) - math.floor(math.log10(size))))
+    if up:
+        value = math.ceil(value * 10**digits * (1 - 1e-12)) / 10**digits
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def _panel(panel: Panel, steps: int, empty: str, mark: tuple[float, str] | None) -> str:
+    points = _finite(panel.points)
+    newest = f"<b>{shown(points[-1][1], up=panel.bound)}</b>" if points else "<b></b>"
+    title = f'<div class="title"><b>{escape(panel.title)}</b><span>{escape(panel.unit)}</span>{newest}</div>'
+    if panel.limits is None:
+        inside = f'<div class="empty">{escape(empty)}</div>'
+    else:
+        inside = _lines(panel, points, steps, panel.limits, mark)
+    return f'<div class="panel">{title}<div class="plot" style="height:{panel.height}px">{inside}</div></div>'
+
+
+def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float], mark: tuple[float, str] | None) -> str:
+    low, high = limits
+    span = high - low or 1.0
+
+    def at(value: float) -> float:
+        return _TALL * (high - value) / span
+
+    def line(of: Points, kind: str, stairs: bool = False) -> str:
+        corners = [(1000 * step / steps, min(max(at(value), -_TALL), 2 * _TALL)) for step, value in _thinned(_finite(of))]
+        if stairs:
+            corners = [corner for before, after in zip(corners, [*corners[1:], corners[-1]], strict=True)
+                       for corner in (before, (after[0], before[1]))] if corners else []  # fmt: skip
+        return f'<polyline class="{kind}" points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in corners)}"/>'
+
+    ticks = _ticks(low, high, 3 if panel.height > 60 else 2)
+    grid = "".join(f'<line class="grid" x1="0" x2="1000" y1="{at(tick):.4g}" y2="{at(tick):.4g}"/>' for tick in ticks)
+    spread = ticks[1] - ticks[0] if len(ticks) > 1 else span
+    labels = "".join(f'<span class="y" style="top:{at(tick):.4g}%">{shown(tick, spread)}</span>' for tick in ticks)
+    drawn = [grid, *(line(other, "faint", panel.stairs) for other in panel.faint)]
+    drawn += [line(other, "faint") for other in panel.names.values()]
+    if panel.level is not None:
+        drawn.append(f'<line class="dashed" x1="0" x2="1000" y1="{at(panel.level[0]):.4g}" y2="{at(panel.level[0]):.4g}"/>')
+        labels += f'<span class="mark" style="top:{at(panel.level[0]):.4g}%">{escape(panel.level[1])}</span>'
+    if mark is not None and mark[0] < steps:
+        drawn.append(f'<line class="faint" x1="{1000 * mark[0] / steps:.4g}" x2="{1000 * mark[0] / steps:.4g}" y1="0" y2="100"/>')
+    drawn.append(line(points, panel.colour, panel.stairs))
+    if points:
+        step, value = points[-1]
+        labels += (
+            f'<i class="tip-dot {panel.colour}" style="left:{100 * step / steps:.4g}%;top:{min(max(at(value), 0), 100):.4g}%"></i>'
+        )
+    return f'<svg viewBox="0 0 1000 {_TALL:g}" preserveAspectRatio="none" aria-hidden="true">{"".join(drawn)}</svg>{labels}'
+
+
+def _strips(panels: Sequence[Panel], steps: int) -> str:
+    """For each evaluation a strip that shows, while the mouse is over it, the values there."""
+    places = sorted({step for panel in panels if not panel.stairs for step, _ in panel.points})
+    places = places or sorted({step for panel in panels for step, _ in panel.points})
+    places = [places[round(number)] for number in _spaced(len(places), _MOST_STRIPS)]
+    strips = []
+    for number, step in enumerate(places):
+        left = 0.0 if number == 0 else (places[number - 1] + step) / 2
+        right = steps if number + 1 == len(places) else (step + places[number + 1]) / 2
+        facts = [f"step {step:,.0f}".replace(",", " ")]
+        for panel in panels:
+            value = _value_at(panel.points, step, panel.stairs)
+            if value is not None:
+                facts.append(f"{panel.title} {shown(value, up=panel.bound)}")
+            for name, points in panel.names.items():
+                value = _value_at(points, step, True)
+                if value is not None:
+                    facts.append(f"{name} {shown(value)}")
+        at = 100 * (step - left) / max(right - left, 1e-9)
+        late = " late" if step > 0.55 * steps else ""
+        strips.append(
+            f'<div class="strip{late}" style="left:{100 * left / steps:.4g}%;width:{100 * (right - left) / steps:.4g}%;'
+            f'--at:{at:.4g}%"><span>{escape(chr(10).join(facts))}</span></div>'
+        )
+    return "".join(strips)
+
+
+def _value_at(points: Points, step: float, holds: bool) -> float | None:
+    """The value at ``step``; that of the point before, if it ``holds``."""
+    place = bisect_right(points, (step, math.inf)) - 1
+    if place < 0 or not (holds or points[place][0] == step):
+        return None
+    return points[place][1]
+
+
+def _finite(points: Points) -> Points:
+    return [(step, value) for step, value in points if math.isfinite(value)]
+
+
+def _thinned(points: Points) -> Points:
+    return [points[round(number)] for number in _spaced(len(points), _MOST_POINTS)]
+
+
+def _spaced(count: int, most: int) -> list[float]:
+    """Places of at most ``most`` of ``count`` things, the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [number * (count - 1) / (most - 1) for number in range(most)]
+
+
+def _ticks(low: float, high: float, about: int) -> list[float]:
+    """Round numbers between ``low`` and ``high``."""
+    span = high - low
+    if not span > 0 or not math.isfinite(span):
+        return [low]
+    rough = span / about
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
+    return [step * number for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _x_labels(steps: int) -> list[tuple[float, str]]:
+    """Shares of the axis and what stands there."""
+    inner = [tick for tick in _ticks(0, steps, 4) if 0.06 * steps < tick < 0.86 * steps]
+    return [(0.0, "0"), *((tick / steps, _count(tick)) for tick in inner), (1.0, f"{_count(steps)} steps")]
+
+
+def _count(value: float) -> str:
+    """A number of steps: 800, 12k, 1.6M."""
+    for size, sign in ((1e6, "M"), (1e4, "k")):
+        if value >= size:
+            return f"{value / (1e3 if sign == 'k' else size):.4g}{sign}"
+    return f"{value:.0f}"
