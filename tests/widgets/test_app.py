@@ -20,12 +20,12 @@ from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.models import registry
 from workbench.widgets import Workbench
+from workbench.widgets._kit.chart import shown
 from workbench.widgets.workbench import run_screen
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
 
 PATIENCE = 180
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_new_screen_starts_no_fit(screens):
     assert screen.result is None
     assert screen.results == []
     assert [button.disabled for button in (screen.run.fit, screen.run.stop, screen.run.resume)] == [False, True, True]
-    assert bytes(screen.live.picture.value).startswith(PNG)
+    assert "Curves appear here" in screen.live.curves.value
 
 
 def test_waiting_without_a_fit_returns_at_once(screens):
@@ -173,7 +173,6 @@ def test_a_change_brings_other_consequences(screens):
 
 def test_a_plan_that_cannot_be_kept_is_explained_beside_its_field(screens, private_data):
     screen = settle(screens(data=private_data, iterations=20))
-    screen.privacy.more.is_open = True
     screen.privacy.size_kind.value = "batch_size"
     screen.privacy.size.value = "5000"
     settle(screen)
@@ -263,7 +262,7 @@ def test_a_model_registered_later_is_offered_with_its_form_and_can_be_fitted(scr
     screen.model.model.value = "mean_only"
     screen.model.fields["concentration"].value = "2"
     assert "The rate &lt;b&gt;alone&lt;/b&gt;." in "".join(
-        part.value for part in inside(screen.model.view) if isinstance(part, ipywidgets.HTML)
+        part.value for part in inside(screen.model.details) if isinstance(part, ipywidgets.HTML)
     )
     assert "wb.models.get('mean_only', concentration=2" in html.unescape(screen.outcome.code.value)
     settle(screen)
@@ -334,7 +333,7 @@ def test_guarantee_and_posterior_are_shown(ended):
 def test_the_models_own_picture_is_there(ended):
     assert ended.screen.outcome._latest.wait(PATIENCE)
     assert ended.screen.outcome.picture.value == "coefficients"
-    assert bytes(ended.screen.outcome.image.value).startswith(PNG)
+    assert "data:image/svg+xml;base64," in ended.screen.outcome.image.value
 
 
 def test_buttons_take_turns(ended):
@@ -344,9 +343,37 @@ def test_buttons_take_turns(ended):
 def test_status_ends_with_the_numbers(ended):
     metrics = ended.screen.result.metrics
     assert "Done." in ended.statuses[-1]
-    assert f"AUC {metrics['auc']:.4f}" in ended.statuses[-1]
-    assert f"ELBO {metrics['elbo']:.4f}" in ended.statuses[-1]
-    assert ended.screen.live.progress.value == 1.0
+    assert f"AUC {shown(metrics['auc'])}" in ended.statuses[-1]
+    assert f"ELBO {shown(metrics['elbo'])}" in ended.statuses[-1]
+    assert "width:100%" in ended.statuses[-1]
+
+
+def test_three_sentences_say_what_was_learnt_what_is_promised_and_what_is_next(ended):
+    told = html.unescape(ended.screen.outcome.sentences.value)
+    assert f"AUC is {shown(ended.screen.result.metrics['auc'])}" in told
+    assert "on the evaluation records: public data." in told
+    assert ended.screen.result.guarantee.headline() in told
+    assert "tick “compare with a fit without privacy”" in told
+    assert "Guarantee of fit 1: logistic on breast_cancer, epsilon 2" in ended.screen.outcome.guarantee.value
+
+
+def test_the_promise_of_the_next_plan_is_shown_once_it_differs(screens, private_data):
+    screen = settle(screens(data=private_data, iterations=20))
+    assert "If you press Fit." in screen.privacy.promise.value
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    settle(screen)
+    assert screen.privacy.promise.value == ""
+    screen.privacy.epsilon.value = "0.5"
+    settle(screen)
+    assert "epsilon = 0.5" in screen.privacy.promise.value
+    assert "epsilon = 1)" in screen.outcome.sentences.value
+
+
+def test_the_screen_plans_what_a_call_without_steps_plans(screens, private_data):
+    screen = settle(screens(data=private_data))
+    assert screen._ready.prepared.privacy.iterations == wb.prepare("logistic", private_data, epsilon=1.0).privacy.iterations
+    assert "iterations" not in screen.outcome.code.value
 
 
 def test_output_that_needs_no_widgets_stays_in_the_notebook(ended):
@@ -446,7 +473,7 @@ def test_a_fit_without_privacy_is_shown_as_outside_the_guarantee(screens):
     screen.run.baseline.value = True
     settle(screen)
     drawn = []
-    screen.live.picture.observe(lambda change: drawn.append(1), names="value")
+    screen.live.curves.observe(lambda change: drawn.append(1), names="value")
     screen.fit()
     assert screen.wait(PATIENCE)
     assert screen._session.baseline.label == "outside the guarantee"
@@ -472,7 +499,8 @@ def test_no_curves_of_private_records_unless_asked(ended_private):
     assert ended_private.screen.result.metrics == {}
     assert ended_private.screen.result.history == ()
     assert not any("AUC" in status or "ELBO" in status for status in ended_private.statuses)
-    assert "no curves: the evaluation records are private" in ended_private.statuses[-1]
+    assert "released parameters · covered" in ended_private.screen.live.curves.value
+    assert "no score is shown" in ended_private.screen.outcome.sentences.value
 
 
 @pytest.mark.whole_fit  # what real steps leave behind
@@ -494,7 +522,7 @@ def test_curves_of_private_records_are_marked_once_asked_for(screens, private_da
     screen = screens(data=private_data, iterations=20)
     screen.run.evaluate_private.value = True
     run = run_to_the_end(screen, monkeypatch)
-    assert "⚠ outside the guarantee" in screen.live.label.value
+    assert "⚠ outside the guarantee" in screen.live.curves.value
     assert "AUC" in run.statuses[-1]
     assert "outside the guarantee" in screen.outcome.guarantee.value
     assert "evaluate_private=True" in screen.outcome.code.value
@@ -515,17 +543,17 @@ def test_a_fit_without_curves_shows_none_of_an_earlier_one(screens, private_data
     output = Output()
     monkeypatch.setattr(run_screen, "display", output)
     screen = screens(data=private_data, iterations=20)
-    empty = bytes(screen.live.picture.value)
+    empty = screen.live.curves.value
     screen._ipython_display_()
     screen.run.evaluate_private.value = True
     screen.fit()
     assert screen.wait(PATIENCE)
-    assert bytes(screen.live.picture.value) != empty
+    assert "AUC" in screen.live.curves.value != empty
     assert "<img" in output.updates[-1]
     screen.run.evaluate_private.value = False
     screen.fit()
     assert screen.wait(PATIENCE)
-    assert "no curves" in screen.live.status.value
+    assert "AUC" not in screen.live.curves.value
     assert "<img" not in output.updates[-1]
     assert "outside the guarantee" in screen.history.table.value
 

@@ -1,6 +1,7 @@
 """HTML of the screen: nothing unescaped, nothing unreadable."""
 
 import base64
+import re
 
 import pytest
 
@@ -25,10 +26,24 @@ def test_contrast_is_that_of_the_standard():
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
-@pytest.mark.parametrize("background", ["#ffffff", "#f6f8fa", "#eef1f4"])
-@pytest.mark.parametrize("colour", [markup.INK, markup.QUIET, markup.ALERT, markup.ACCENT])
-def test_text_is_readable(colour, background):
-    assert contrast(colour, background) >= 4.5
+LIGHT, DARK = (
+    dict(re.findall(r"--dpvi-(\w+): (#\w{6});", block))
+    for block in re.findall(r"dpvi-kept\)? \{(.*?)\}", markup.STYLE_SHEET, re.S)[:2]
+)
+GROUNDS = {"light": ("#ffffff", "#f6f8fa", "#eeeeee"), "dark": ("#111111", "#212121")}  # of JupyterLab's themes
+
+
+@pytest.mark.parametrize(("theme", "colours"), [("light", LIGHT), ("dark", DARK)])
+def test_text_is_readable(theme, colours):
+    assert set(colours) == {"quiet", "accent", "alert", "second", "third"}
+    for ground in GROUNDS[theme]:
+        assert {name: colour for name, colour in colours.items() if contrast(colour, ground) < 4.5} == {}
+
+
+@pytest.mark.parametrize("colour", [markup.ALERT, markup.ACCENT])
+def test_text_outside_a_screen_is_readable_on_light_and_on_dark(colour):
+    fallback = re.search(r"#\w{6}", colour).group()
+    assert min(contrast(fallback, "#ffffff"), contrast(fallback, "#111111")) >= 3
 
 
 @pytest.mark.parametrize(
@@ -37,7 +52,7 @@ def test_text_is_readable(colour, background):
         markup.quiet(HOSTILE), markup.problem(HOSTILE), markup.heading(HOSTILE), markup.note(HOSTILE, HOSTILE),
         markup.badge(HOSTILE), markup.fold(HOSTILE, ""), markup.card(HOSTILE, [HOSTILE, HOSTILE], [HOSTILE]),
         markup.code_box(HOSTILE), markup.download(HOSTILE, HOSTILE, b"", "text/html"), markup.image(b"", HOSTILE),
-        markup.sentence(HOSTILE), markup.bar([(HOSTILE, 1.0, "solid")]),
+        markup.sentence(HOSTILE), markup.help_mark(HOSTILE), markup.bar([(HOSTILE, 1.0, "solid")]),
         markup.table([HOSTILE, "x"], [[HOSTILE, HOSTILE]], caption=HOSTILE),
     ],
 )  # fmt: skip

@@ -4,16 +4,20 @@ import dataclasses
 import html
 import types
 
+import numpy as np
 import pytest
 
 from workbench.inference.training import Snapshot
 from workbench.results import HistoryPoint
+from workbench.widgets._kit.chart import shown
 from workbench.widgets.workbench.live_panel import LivePanel, metric_texts
 from workbench.widgets.workbench.session import Progress
 
 PREPARED = types.SimpleNamespace(
     privacy=types.SimpleNamespace(iterations=200, epsilon=2.0, delta=1e-3),
     data=types.SimpleNamespace(evaluation_label="public data"),
+    spec=types.SimpleNamespace(averages=True),
+    plan=types.SimpleNamespace(epsilon_curve=lambda: [(100, 1.2), (200, 2.0)]),
 )
 
 
@@ -22,6 +26,7 @@ class Session:
 
     def __init__(self, result=None, **parts):
         self.prepared, self.result, self.baseline, self.stopping = PREPARED, result, None, False
+        self.records = "these"
         self.problem = self.details = ""
         self.history = () if result is None else result.history
         vars(self).update(parts)
@@ -44,87 +49,122 @@ def test_a_running_fit_tells_steps_speed_time_left_and_privacy_spent():
     panel.begin(resumed=False)
     panel.show(Session(), moment(100, history=HISTORY, left=7.0, speed=1234.4))
     shown = html.unescape(panel.status.value)
-    for fact in ("Fitting...", "step 100 of 200", "1,234 steps/s", "7 s left", "compiled in 2.2 s", "AUC 0.7500"):
+    for fact in ("Fitting…", "step 100 of 200", "1,234 steps/s", "7.0 s left", "epsilon spent: at most 1.00 of 2"):
         assert fact in shown
-    assert panel.progress.value == 0.5
-    assert panel.spent.value == 0.5
-    assert "at most 1 of 2" in panel.spent_text.value
-    assert "public data" in panel.label.value
+    assert "width:50%" in panel.status.value
+    curves = html.unescape(panel.curves.value)
+    for fact in ("<b>AUC</b>", "<b>0.750</b>", "evaluation records: public data", "averaging begins", "2 planned"):
+        assert fact in curves
 
 
 def test_time_of_compiling_is_told_as_such():
     panel = LivePanel()
     panel.show(Session(), Progress("compiling", None, (), None, None, 4.2))
-    assert "Compiling..." in panel.status.value
+    assert "Compiling…" in panel.status.value
     assert "4 s so far" in panel.status.value
 
 
 def test_a_stop_is_told_until_it_has_happened():
     panel = LivePanel()
     panel.show(Session(stopping=True), moment(100))
-    assert "Stopping..." in panel.status.value
+    assert "Stopping…" in panel.status.value
 
 
 def test_curves_are_drawn_once_for_each_evaluation():
     panel, session = LivePanel(), Session()
     seen = []
     panel.begin(resumed=False)
-    panel.picture.observe(lambda change: seen.append(bytes(change.new)), names="value")
+    panel.curves.observe(lambda change: seen.append(change.new), names="value")
     for history in (HISTORY[:1], HISTORY[:2], HISTORY[:2], HISTORY):
         panel.show(session, moment(history[-1].step, history=history))
     assert len(seen) == panel.frames == 3
     assert panel.drawing_seconds > 0
-    assert len({picture[16:24] for picture in seen}) == 1  # width and height
 
 
 def test_the_line_without_privacy_is_drawn_when_it_is_known():
     panel, session = LivePanel(), Session()
     panel.begin(resumed=False)
     panel.show(session, moment(100, history=HISTORY))
-    before = bytes(panel.picture.value)
+    assert "without privacy" not in panel.curves.value
     session.baseline = {"elbo": -0.1, "auc": 0.99}
     for _ in range(2):
         panel.show(session, moment(200, "comparing", history=HISTORY))
     assert "Fitting without privacy" in panel.status.value
-    assert bytes(panel.picture.value) != before
+    assert "without privacy 0.990" in panel.curves.value
+    assert "outside the guarantee" in panel.curves.value
     assert panel.frames == 2
 
 
-def test_going_on_keeps_the_curves_and_a_new_fit_drops_them():
+def test_curves_of_private_records_are_marked():
+    private = types.SimpleNamespace(
+        **{**vars(PREPARED), "data": types.SimpleNamespace(evaluation_label="outside the guarantee")}
+    )
+    panel = LivePanel()
+    panel.show(Session(prepared=private), moment(100, history=HISTORY))
+    assert panel.curves.value.count("⚠ outside the guarantee") == 2
+
+
+def test_a_resumed_fit_keeps_its_curves_and_a_new_one_drops_them():
     panel, session = LivePanel(), Session()
     panel.begin(resumed=False)
+    empty = panel.curves.value
     panel.show(session, moment(100, history=HISTORY))
-    curves = panel._curves
     panel.begin(resumed=True)
-    assert panel.progress.value == 0.5
-    panel.show(session, moment(150, history=(*HISTORY, HistoryPoint(150, {"elbo": -0.1, "auc": 0.9}))))
-    assert panel._curves is curves
+    assert panel.curves.value != empty
     panel.begin(resumed=False)
-    assert (panel.progress.value, panel.spent.value, panel.label.value) == (0, 0, "")
-    panel.show(session, moment(0, history=HISTORY[:1]))
-    assert panel._curves is not curves
+    assert panel.curves.value == empty
 
 
-@pytest.mark.parametrize(
-    ("status", "words", "style"),
-    [("done", "Done.", "success"), ("cancelled", "Cancelled.", "warning"), ("failed", "Failed.", "danger")],
-)
-def test_an_end_is_told_in_words_with_its_numbers(done, status, words, style):
+def lines(panel):
+    return panel.curves.value.count('<polyline class="faint"')
+
+
+def test_curves_of_earlier_fits_on_the_same_records_stay_as_faint_lines(done):
+    panel = LivePanel()
+    alone = None
+    for records, more in (("these", 0), ("these", 2), ("these", 4), ("others", 0)):
+        panel.begin(resumed=False)
+        panel.finish(Session(done, records=records))
+        alone = lines(panel) if alone is None else alone
+        assert lines(panel) == alone + more
+
+
+def test_a_stop_bounds_what_was_spent_before_it(cancelled):
+    spent = tuple((step, 2.0 * step / 200) for step in (0, 60, 120))
+    panel = LivePanel()
+    panel._draw(Session(), Progress("ended", None, HISTORY, None, None, 0.0, spent), (120, 0.9))
+    assert "epsilon 0.900" in panel.curves.value  # and not the pessimistic 1.2
+    assert "epsilon 1.20" not in panel.curves.value
+
+
+def test_a_fit_without_curves_shows_how_the_release_forms():
+    private = [(step, np.array([step / 100, -step / 50, 0.0])) for step in (0, 50, 100)]
+    panel = LivePanel()
+    now = dataclasses.replace(moment(100), followed=tuple(private))
+    panel.show(Session(), now)
+    curves = html.unescape(panel.curves.value)
+    assert "3 of 3 released parameters · covered" in curves
+    assert "no. 2 -2.00" in curves
+    assert "AUC" not in curves
+
+
+@pytest.mark.parametrize(("status", "words"), [("done", "Done."), ("cancelled", "Cancelled."), ("failed", "Failed.")])
+def test_an_end_is_told_in_words_with_its_numbers(done, status, words):
     panel = LivePanel()
     panel.finish(Session(dataclasses.replace(done, status=status, message="too <b>large" if status == "failed" else "")))
     assert words in panel.status.value
     assert "300 of 300 steps" in panel.status.value
-    assert f"AUC {done.metrics['auc']:.4f}" in panel.status.value
-    assert panel.progress.bar_style == style
+    assert f"AUC {shown(done.metrics['auc'])}" in panel.status.value
     assert ("too &lt;b&gt;large" in panel.status.value) == (status == "failed")
-    assert "at most 1 of 1" in panel.spent_text.value
+    assert (f'<i class="{status}"' in panel.status.value) == (status != "done")
 
 
 def test_a_stopped_fit_has_spent_less(cancelled):
     panel = LivePanel()
     panel.finish(Session(cancelled))
-    assert panel.spent.value == pytest.approx(cancelled.guarantee.epsilon_taken)
-    assert panel.progress.value == pytest.approx(cancelled.guarantee.steps_taken / 300)
+    share = cancelled.guarantee.steps_taken / 300
+    assert f"width:{100 * share:.4g}%" in panel.status.value
+    assert f"<b>{shown(cancelled.guarantee.epsilon_taken, up=True)}</b>" in panel.curves.value
 
 
 def test_an_error_is_a_sentence_with_its_traceback_folded():
@@ -134,7 +174,6 @@ def test_an_error_is_a_sentence_with_its_traceback_folded():
     assert "Failed." in told
     assert "It broke (&lt;b&gt;)." in told
     assert "Traceback &lt;i&gt;" in folded
-    assert panel.progress.bar_style == "danger"
 
 
 def test_a_partial_result_is_shown_beside_the_error(cancelled):
@@ -144,19 +183,13 @@ def test_a_partial_result_is_shown_beside_the_error(cancelled):
         assert part in panel.status.value
 
 
-def test_no_curves_are_explained(secret):
-    panel = LivePanel()
-    panel.finish(Session(secret[1]))
-    assert "no curves: the evaluation records are private" in panel.status.value
-
-
 @pytest.mark.parametrize(
     ("metrics", "texts"),
     [
-        ({"elbo": -0.5, "log_likelihood": -0.25, "auc": 0.75}, ["ELBO -0.5000", "AUC 0.7500"]),
-        ({"elbo": -4.0, "log_likelihood": -3.75}, ["ELBO -4.0000", "log-likelihood -3.7500"]),
-        ({"elbo": -27.5, "reconstruction_error": 0.2}, ["ELBO -27.5000", "reconstruction error 0.2000"]),
-        ({"elbo": -1.0, "hit_rate": 0.5}, ["ELBO -1.0000", "hit rate 0.5000"]),
+        ({"elbo": -0.5, "log_likelihood": -0.25, "auc": 0.75}, ["ELBO -0.500", "AUC 0.750"]),
+        ({"elbo": -4.0, "log_likelihood": -3.75}, ["ELBO -4.00", "log-likelihood -3.75"]),
+        ({"elbo": -27.5, "reconstruction_error": 0.2}, ["ELBO -27.5", "reconstruction error 0.200"]),
+        ({"elbo": -1.0, "hit_rate": 0.5}, ["ELBO -1.00", "hit rate 0.500"]),
         ({}, []),
     ],
 )

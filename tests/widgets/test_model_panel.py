@@ -302,7 +302,7 @@ def test_the_gallery_is_drawn_when_it_is_first_opened(panels, monkeypatch):
     ]  # fmt: skip
     for card, data in zip(cards, ("breast_cancer", "breast_cancer", "breast_cancer", "digits"), strict=True):
         assert f"drawn for the data set {data}" in shown(card)
-        assert '<img alt="Plate diagram. ' in shown(card)
+        assert 'alt="Plate diagram. ' in shown(card)
     gallery.is_open = False
     gallery.is_open = True
     assert gallery.box.children == cards

@@ -13,6 +13,7 @@ from workbench.privacy import accounting, plan
 from workbench.privacy.outlook import outlook
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.steps import SAMPLERS
+from workbench.widgets._kit import fields
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
 
 SETTINGS = PrivacySettings(
@@ -21,7 +22,6 @@ SETTINGS = PrivacySettings(
 AUTOMATIC = {
     "delta": 0.001, "clip": 2.7834921, "sampling_rate": 0.1, "iterations": 800, "learning_rate": 0.0353553, "average": True,
 }  # fmt: skip
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Changes:
@@ -49,7 +49,13 @@ def changes():
 def panel(changes):
     made = PrivacyPanel(epsilon=1.0, delta=None, iterations=None, on_change=changes)
     yield made
-    made.close()
+    fields.close_all(whole(made))
+
+
+def whole(panel):
+    """All parts of a panel, which the screen shows in several places."""
+    boxes = [field.box for field in (panel.epsilon, panel.delta, panel.iterations)]
+    return ipywidgets.VBox([*boxes, panel.slider, panel.errors, panel.promise, panel.settings, panel.consequences])
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +97,7 @@ def test_what_it_starts_with_is_what_is_given():
     assert panel.epsilon.value == "0.3"
     assert panel.slider.value == 0.3
     assert panel.problems() == {}
-    panel.close()
+    fields.close_all(whole(panel))
 
 
 @pytest.mark.parametrize(
@@ -206,12 +212,12 @@ def test_a_bad_value_is_explained_beside_its_field(panel, name, text):
     problems = panel.problems()
     assert list(problems) == [name]
     panel.show(problems)
-    assert problems[name] in visible_text(field.view)
+    assert problems[name] in visible_text(field.error_line)
     assert "⚠" in field.error
     assert all(other.error == "" for other in panel._fields.values() if other is not field)
-    assert visible_text(panel.view).count(problems[name]) == 1
+    assert visible_text(whole(panel)).count(problems[name]) == 1
     panel.show({})
-    assert problems[name] not in visible_text(panel.view)
+    assert problems[name] not in visible_text(whole(panel))
 
 
 def test_a_size_of_no_records_is_explained(panel):
@@ -222,19 +228,21 @@ def test_a_size_of_no_records_is_explained(panel):
 
 
 @pytest.mark.parametrize(
-    ("name", "unfolds"), [("delta", False), ("clip", True), ("batch_size", True), ("num_records", False)]
+    ("name", "hidden"), [("delta", False), ("clip", True), ("batch_size", True), ("num_records", False)]
 )
-def test_a_problem_in_the_fold_unfolds_it(panel, name, unfolds):
-    assert is_hidden(panel.more.box)
+def test_a_problem_of_the_other_settings_asks_to_show_them(name, hidden):
+    asked = []
+    panel = PrivacyPanel(
+        epsilon=1.0, delta=None, iterations=None, on_change=lambda: None, on_hidden_problem=lambda: asked.append(1)
+    )
     panel.show({name: "must be smaller."})
-    assert is_hidden(panel.more.box) is not unfolds
-    assert "must be smaller." in visible_text(panel.view)
+    assert bool(asked) is hidden
+    assert "must be smaller." in visible_text(whole(panel))
 
 
-def test_an_argument_without_a_field_is_told_beside_epsilon(panel):
+def test_an_argument_without_a_field_is_told_among_the_problems(panel):
     panel.show({"num_records": "must be <b>large</b>.", "delta": "no."})
-    children = inside(panel.view)
-    place = children[children.index(panel.slider) + 1]
+    place = panel.errors.children[3]
     assert html.unescape(place.value).endswith("num_records: must be <b>large</b>.</div>")
     assert "<b>" not in place.value
     assert panel.epsilon.error == ""
@@ -256,53 +264,39 @@ def test_problems_are_found_without_an_account(panel, monkeypatch):
 # ---- consequences -----------------------------------------------------------------------------------------------------
 
 
-def fixed_sizes(panel):
-    """The sizes of the parts that change, which keep the screen from jumping."""
-    layouts = [part.layout for part in (panel._headline, panel._words, panel._picture)]
-    return [(layout.height, layout.min_height, layout.width, layout.display) for layout in layouts]
-
-
 def test_the_consequences_are_the_outlooks(panel, seen):
     panel.show_outlook(seen, AUTOMATIC)
-    shown = visible_text(panel.view)
+    shown = visible_text(whole(panel))
     assert all(sentence in shown for sentence in seen.words())
     assert "epsilon 1, delta 0.001, 800 steps" in shown
-    assert bytes(panel._picture.value).startswith(PNG)
+    assert b"<svg" in bytes(panel._picture.value)
     assert not is_hidden(panel._picture)
 
 
-def test_nothing_moves_while_consequences_come_and_go(panel, seen):
-    sizes = fixed_sizes(panel)
-    assert all(height or least for height, least, _, _ in sizes)
-    for act in (
-        panel.computing,
-        lambda: panel.show_outlook(seen, AUTOMATIC),
-        panel.computing,
-        lambda: panel.show_unknown("The data are not there."),
-    ):
-        act()
-        assert fixed_sizes(panel) == sizes
-    image = ipywidgets.Image(value=panel._picture.value)
-    width, height = (int.from_bytes(bytes(image.value)[place : place + 4]) for place in (16, 20))
-    shown = panel._picture.layout
-    assert int(shown.width[:-2]) / int(shown.height[:-2]) == pytest.approx(width / height, rel=0.01)
+def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
+    panel.show_outlook(seen, AUTOMATIC, "For each <b>: a promise.")
+    assert "If you press Fit." in panel.promise.value
+    assert "For each &lt;b&gt;: a promise." in panel.promise.value
+    panel.show_unknown("There is <none>.")
+    assert "promise" not in panel.promise.value
+    assert "There is &lt;none&gt;." in panel.promise.value
 
 
 def test_older_consequences_are_called_so_while_new_ones_are_computed(panel, seen):
     panel.computing()
-    assert "computing the consequences…" in visible_text(panel.view)
+    assert "Computing what this plan means…" in visible_text(whole(panel))
     assert "before" not in visible_text(panel._headline)
     panel.show_outlook(seen, AUTOMATIC)
     panel.computing()
     assert "the plan before" in visible_text(panel._headline)
     panel.show_outlook(seen, AUTOMATIC)
-    assert "computing" not in visible_text(panel.view)
+    assert "Computing" not in visible_text(whole(panel))
 
 
 def test_what_is_unknown_takes_the_numbers_away(panel, seen):
     panel.show_outlook(seen, AUTOMATIC)
     panel.show_unknown("There is no <column>.")
-    shown = visible_text(panel.view)
+    shown = visible_text(whole(panel))
     assert "There is no <column>." in shown
     assert "&lt;column&gt;" in panel._words.value
     assert "sigma" not in shown
@@ -314,8 +308,8 @@ def test_empty_fields_say_what_they_stand_for(panel, seen):
     panel.show_outlook(seen, AUTOMATIC)
     names = ("delta", "iterations", "sampling_rate", "clip")
     assert {name: panel._fields[name].control.placeholder for name in names} == {
-        "delta": "automatic: 0.001",
-        "iterations": "automatic: 800",
+        "delta": "0.001",  # in narrow fields
+        "iterations": "800",
         "sampling_rate": "automatic: 0.1",
         "clip": "automatic: 2.783",
     }
@@ -338,8 +332,7 @@ def test_a_delta_that_is_too_large_is_told_beside_it(panel, seen):
     unwise = dataclasses.replace(seen, settings=dataclasses.replace(SETTINGS, delta=0.01))
     (caution,) = unwise.settings.cautions()
     panel.show_outlook(unwise, AUTOMATIC)
-    (box,) = [part for part in inside(panel.view) if panel.delta.view in getattr(part, "children", ())]
-    place = box.children[box.children.index(panel.delta.view) + 1]
+    place = panel.errors.children[-1]
     assert caution in visible_text(place)
     assert "⚠" in place.value
     panel.show_outlook(seen, AUTOMATIC)
@@ -350,19 +343,10 @@ def test_a_delta_that_is_too_large_is_told_beside_it(panel, seen):
 
 
 def test_every_control_says_what_it_is(panel):
-    panel.more.is_open = True
-    shown = [part for part in inside(panel.view) if hasattr(part, "description")]
+    shown = [part for part in inside(whole(panel)) if hasattr(part, "description")]
     controls = [part for part in shown if not isinstance(part, ipywidgets.HTML)]
-    assert len(controls) == 13
+    assert len(controls) == 12
     descriptions = [control.description for control in controls]
     assert all(descriptions)
-    assert len(set(descriptions)) == len(descriptions)
-    # beside it on the screen and in the order of the keyboard
-    assert descriptions[:5] == ["epsilon", "epsilon, roughly", "delta (probability)", "iterations (steps)", "more settings"]
-
-
-def test_closing_closes_every_part():
-    panel = PrivacyPanel(epsilon=1.0, delta=None, iterations=None, on_change=lambda: None)
-    everything = inside(panel.view)
-    panel.close()
-    assert all(part.comm is None for part in everything)
+    assert descriptions[:4] == ["epsilon", "delta", "steps", "epsilon"]  # the slider is the second epsilon
+    assert len(set(descriptions)) == len(descriptions) - 1

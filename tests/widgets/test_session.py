@@ -213,7 +213,15 @@ def test_a_stop_reaches_the_fit():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "0 s"), (8.4, "8 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s"), (3599.7, "1 h 00 min"), (3780, "1 h 03 min")],
+    [
+        (0.21, "0.2 s"),
+        (8.4, "8.4 s"),
+        (9.96, "10 s"),
+        (59.6, "1 min 00 s"),
+        (125, "2 min 05 s"),
+        (3599.7, "1 h 00 min"),
+        (3780, "1 h 03 min"),
+    ],
 )
 def test_times_are_written_as_on_a_clock(seconds, text):
     assert clock(seconds) == text

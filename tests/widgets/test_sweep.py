@@ -222,7 +222,7 @@ def test_a_sweep_ends_with_its_result(ended):
 def test_the_figure_fills_while_the_sweep_runs(ended):
     drawn = [figure for figure in ended.figures if figure]
     assert len(set(drawn)) >= 2
-    assert all(figure.startswith(PNG) for figure in drawn)
+    assert all(b"<svg" in figure for figure in drawn)
 
 
 def test_what_is_there_is_not_run_again_and_gives_the_time(ended):
@@ -231,7 +231,7 @@ def test_what_is_there_is_not_run_again_and_gives_the_time(ended):
     assert buttons(screen) == [False, False, False]
     screen.ranges.fields["seeds"].value = "7"
     settle(screen)
-    assert "15 fits, of which 2 are missing. About 1 s of steps" in re.sub("<.*?>", "", text(screen.spending.view))
+    assert "15 fits, of which 2 are missing. About 1.0 s of steps" in re.sub("<.*?>", "", text(screen.spending.view))
     assert buttons(screen) == [True, False, False]
     screen.ranges.fields["seeds"].value = "6"
     settle(screen)
@@ -406,7 +406,7 @@ def test_a_private_score_is_computed_only_on_request_and_explained_as_a_leak(scr
     screen.spending.accept.value = True
     run(screen)
     assert "outside the guarantee" in screen.outcome.table.value
-    assert bytes(screen.outcome.picture.value).startswith(PNG)
+    assert b"<svg" in bytes(screen.outcome.picture.value)
     screen.data.named.value = "breast_cancer"
     screen.data.named.value = private_data.name
     assert not screen.run.evaluate_private.value

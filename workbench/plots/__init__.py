@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 _HOMES = {
     "TrainingCurves": "curves",
@@ -43,17 +44,17 @@ __all__ = [
     "plate_figure",
     "plate_words",
     "png",
-    "svg",
     "points_check_figure",
     "predictive_check_figure",
     "reconstructions_figure",
+    "svg",
     "training_figure",
     "trend_figure",
     "utility_figure",
 ]
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"workbench.plots.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from workbench.plots.metrics import limits, score_name, title_of
-from workbench.plots.style import COLOURS, INK, LINES, MARKERS, WIDTH, dress, legend_above, new_figure, plain, png
+from workbench.plots.style import COLOURS, INK, LINES, MARKERS, WIDTH, dress, legend_above, new_figure, plain
 
 __all__ = ["TrainingCurves", "training_figure", "two_runs_figure"]
 

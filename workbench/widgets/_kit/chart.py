@@ -1,4 +1,4 @@
-"""Curves over the steps of a run as HTML: in the page's theme, sharp at any size, and answering the mouse without JavaScript.
+"""Curves over the steps of a run as HTML: in the page's theme, sharp at any size, answering the mouse by style alone.
 
 All panels share one x axis. Lines are SVG that stretches with the page; text is HTML, so it keeps its size.
 """
@@ -46,19 +46,25 @@ class Panel:
     names: Mapping[str, Points] = field(default_factory=dict)
 
 
-def chart(panels: Sequence[Panel], steps: int, description: str, *, empty: str = "", mark: tuple[float, str] | None = None) -> str:
+def chart(
+    panels: Sequence[Panel], steps: int, description: str, *, empty: str = "", mark: tuple[float, str] | None = None
+) -> str:
     """``panels`` one above the other.
 
-    :param steps: the right end of the x axis. :param description: for screen readers.
-    :param empty: what stands in panels without values. :param mark: a step that is marked in all panels, and why.
+    :param steps: the right end of the x axis; 0 if it is not known. :param description: for screen readers.
+    :param empty: what stands in the first panel if there are no values. :param mark: a step that is marked in all panels,
+        and what begins there.
     """
-    steps = max(steps, 1)
-    body = "".join(_panel(panel, steps, empty if place == 0 else "", mark) for place, panel in enumerate(panels))
-    axis = "".join(f'<span style="left:{100 * share:.4g}%">{text}</span>' for share, text in _x_labels(steps))
+    body = "".join(
+        _panel(panel, max(steps, 1), "" if place else empty, mark and (mark[0], "" if place else mark[1]))
+        for place, panel in enumerate(panels)
+    )
+    labels = _x_labels(steps) if steps else []
+    axis = "".join(f'<span style="left:{100 * share:.4g}%">{text}</span>' for share, text in labels)
     label = escape(description, quote=True)
     return (
         f'<div class="dpvi-chart" role="img" aria-label="{label}">{body}<div class="x">{axis}</div>'
-        f'<div class="strips">{_strips(panels, steps)}</div></div>'
+        f'<div class="strips">{_strips(panels, max(steps, 1))}</div></div>'
     )
 
 
@@ -75,7 +81,7 @@ def shown(value: float, spread: float | None = None, *, up: bool = False) -> str
     digits = 3 if size == 0 else min(6, max(0, (2 if spread is None else 1) - math.floor(math.log10(size))))
     if up:
         value = math.ceil(value * 10**digits * (1 - 1e-12)) / 10**digits
-    return f"{value:.{digits}f}".replace("-", "−")
+    return f"{value:.{digits}f}"
 
 
 def _panel(panel: Panel, steps: int, empty: str, mark: tuple[float, str] | None) -> str:
@@ -107,26 +113,34 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
     grid = "".join(f'<line class="grid" x1="0" x2="1000" y1="{at(tick):.4g}" y2="{at(tick):.4g}"/>' for tick in ticks)
     spread = ticks[1] - ticks[0] if len(ticks) > 1 else span
     labels = "".join(f'<span class="y" style="top:{at(tick):.4g}%">{shown(tick, spread)}</span>' for tick in ticks)
-    drawn = [grid, *(line(other, "faint", panel.stairs) for other in panel.faint)]
+    drawn = [grid, *(line(other, "faint") for other in panel.faint)]
     drawn += [line(other, "faint") for other in panel.names.values()]
     if panel.level is not None:
         drawn.append(f'<line class="dashed" x1="0" x2="1000" y1="{at(panel.level[0]):.4g}" y2="{at(panel.level[0]):.4g}"/>')
         labels += f'<span class="mark" style="top:{at(panel.level[0]):.4g}%">{escape(panel.level[1])}</span>'
     if mark is not None and mark[0] < steps:
-        drawn.append(f'<line class="faint" x1="{1000 * mark[0] / steps:.4g}" x2="{1000 * mark[0] / steps:.4g}" y1="0" y2="100"/>')
+        drawn.append(
+            f'<line class="faint" x1="{1000 * mark[0] / steps:.4g}" x2="{1000 * mark[0] / steps:.4g}" y1="0" y2="100"/>'
+        )
+        labels += (
+            f'<span class="begins" style="left:{100 * mark[0] / steps:.4g}%">{escape(mark[1])}</span>' if mark[1] else ""
+        )
     drawn.append(line(points, panel.colour, panel.stairs))
     if points:
         step, value = points[-1]
-        labels += (
-            f'<i class="tip-dot {panel.colour}" style="left:{100 * step / steps:.4g}%;top:{min(max(at(value), 0), 100):.4g}%"></i>'
-        )
-    return f'<svg viewBox="0 0 1000 {_TALL:g}" preserveAspectRatio="none" aria-hidden="true">{"".join(drawn)}</svg>{labels}'
+        place = f"left:{100 * step / steps:.4g}%;top:{min(max(at(value), 0), 100):.4g}%"
+        labels += f'<i class="tip-dot {panel.colour}" style="{place}"></i>'
+    stretched = f'viewBox="0 0 1000 {_TALL:g}" preserveAspectRatio="none" aria-hidden="true"'
+    return f"<svg {stretched}>{''.join(drawn)}</svg>{labels}"
 
 
 def _strips(panels: Sequence[Panel], steps: int) -> str:
     """For each evaluation a strip that shows, while the mouse is over it, the values there."""
-    places = sorted({step for panel in panels if not panel.stairs for step, _ in panel.points})
-    places = places or sorted({step for panel in panels for step, _ in panel.points})
+    drawn = {panel.title: _finite(panel.points) for panel in panels}
+    curves = [panel for panel in panels if not panel.stairs]
+    places = sorted(
+        {step for panel in curves for points in (drawn[panel.title], *panel.names.values()) for step, _ in points}
+    )
     places = [places[round(number)] for number in _spaced(len(places), _MOST_STRIPS)]
     strips = []
     for number, step in enumerate(places):
@@ -134,7 +148,7 @@ def _strips(panels: Sequence[Panel], steps: int) -> str:
         right = steps if number + 1 == len(places) else (step + places[number + 1]) / 2
         facts = [f"step {step:,.0f}".replace(",", " ")]
         for panel in panels:
-            value = _value_at(panel.points, step, panel.stairs)
+            value = _value_at(drawn[panel.title], step, panel.stairs)
             if value is not None:
                 facts.append(f"{panel.title} {shown(value, up=panel.bound)}")
             for name, points in panel.names.items():

@@ -13,7 +13,7 @@ from workbench.widgets._kit import markup
 __all__ = ["Field", "Fold", "check", "choice", "close_all", "in_words", "line", "number_in", "row", "say", "section", "text"]
 
 _STYLE = {"description_width": "128px"}
-_GROUPED = re.compile(r"\d{1,3}(?:[_'’\s]\d{3})+")  # digits in groups of three
+_GROUPED = re.compile(r"\d{1,3}(?:[_'\s]\d{3})+")  # digits in groups of three
 _BY_COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+")
 
 

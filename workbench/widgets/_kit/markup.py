@@ -120,7 +120,8 @@ def code_box(text: str) -> str:
     """Code with a button that copies it."""
     return (
         f'<div><button type="button" class="jupyter-button" onclick="{_COPY}" style="float:right">Copy</button>'
-        f'<pre style="user-select:all;white-space:pre-wrap;background:var(--dpvi-soft, transparent);color:{INK};padding:.6em;margin:0">'
+        f'<pre style="user-select:all;white-space:pre-wrap;background:var(--dpvi-soft, transparent);color:{INK};'
+        'padding:.6em;margin:0">'
         f"{escape(text)}</pre></div>"
     )
 

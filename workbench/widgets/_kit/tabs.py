@@ -26,6 +26,7 @@ class Tabs:
         line.add_class("dpvi-tabs")
         for part in self._parts.values():
             part.layout.display = "none"
+            part.add_class("dpvi-part")
         self.view = widgets.VBox([line, *self._parts.values()])
         for title, button in self._buttons.items():
             button.observe(lambda change, title=title: self._turn(title, change["new"]), names="value")

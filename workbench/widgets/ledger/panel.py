@@ -46,6 +46,7 @@ class Seen(NamedTuple):
     :param goes_over: whether the fit, or the rest of one of ``runs``, needs such a reason.
     :param runs: runs on the same records that can be resumed.
     :param refused: those of ``runs`` that need a reason.
+    :param is_public: whether the records are public, so that nothing can change.
     """
 
     said: str
@@ -54,6 +55,7 @@ class Seen(NamedTuple):
     goes_over: bool = False
     runs: tuple[SavedRun, ...] = ()
     refused: tuple[SavedRun, ...] = ()
+    is_public: bool = False
 
 
 class LedgerPanel:
@@ -133,7 +135,7 @@ class LedgerPanel:
                 if dataset.is_public
                 else "This fit is not recorded in a ledger (ledger=False)."
             )
-            return Seen(markup.quiet(why), runs=runs)
+            return Seen(markup.quiet(why), runs=runs, is_public=dataset.is_public)
         fit, problems = prepared.guarantee(prepared.privacy.iterations), {}
         try:
             budget.check([fit], prepared.privacy.seed)
@@ -199,7 +201,7 @@ class LedgerPanel:
     def show(self, seen: Seen) -> bool:
         """Show what ``look`` found; return whether the problems beside other fields must be updated."""
         self._put(seen)
-        self.refresh.layout.display = None
+        self.refresh.layout.display = "none" if seen.is_public else None
         if not seen.goes_over and self.reason.value:
             self.reason.value = ""
         before, self._refused_before = self._refused_before, bool(seen.problems)

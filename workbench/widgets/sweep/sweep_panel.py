@@ -13,13 +13,14 @@ import ipywidgets as widgets
 
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
-from workbench.plots import png
+from workbench.plots import svg
+from workbench.plots.metrics import words_of
 from workbench.sweeps.request import DP
 from workbench.sweeps.result import SweepResult
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets.sweep.session import Moment, SweepSession
-from workbench.widgets.workbench.live_panel import metric_name, traceback_fold
+from workbench.widgets.workbench.live_panel import traceback_fold
 from workbench.widgets.workbench.result_panel import PICTURES, drawn
 from workbench.widgets.workbench.session import clock
 
@@ -55,7 +56,8 @@ class SweepPanel:
         self.metric = fields.choice("metric", "score", [("none yet", "")], "")
         self.metric.visible = False
         self.about = widgets.HTML(markup.quiet("The figure fills when batches of fits end."))
-        self.picture = widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width="700px", height="auto"))
+        self.picture = widgets.Image(format="svg+xml", layout=widgets.Layout(width="100%", max_width="700px", height="auto"))
+        self.picture.add_class("dpvi-figure")
         self.picture.layout.display = "none"
         self.picture.add_class("dpvi-curves")
         self.live = widgets.VBox([self.status, self.progress, self.metric.view, self.about, self.picture])
@@ -146,7 +148,7 @@ class SweepPanel:
         fits = _to_open(result)
         self.fit.offer(fits or [_NONE], self.fit.value)
         self.open.disabled = not fits
-        self.metric.offer([(metric_name(name), name) for name in result.metrics] or [("none yet", "")], self.metric.value)
+        self.metric.offer([(words_of(name)[0], name) for name in result.metrics] or [("none yet", "")], self.metric.value)
         self.metric.visible = len(result.metrics) > 1
         self._show_picture(_pictured(result, self.metric.value, is_over))
 
@@ -189,11 +191,11 @@ def _pictured(result: SweepResult, metric: str, with_files: bool) -> _Pictured:
     files = ""
     if with_files:
         links = [
-            markup.download(f"{words} of {metric_name(metric)}", f"sweep-{metric}.{form}", drawn(figure, form), media)
+            markup.download(f"{words} of {words_of(metric)[0]}", f"sweep-{metric}.{form}", drawn(figure, form), media)
             for words, (form, media) in PICTURES.items()
         ]
         files = "<br>".join([_table_link(result), *links])
-    return _Pictured(metric, png(figure, quick=not with_files), "", files)
+    return _Pictured(metric, svg(figure), "", files)
 
 
 def _table_link(result: SweepResult) -> str:
@@ -226,7 +228,7 @@ def table_html(result: SweepResult) -> str:
     rows = [[str(number), *map(_shown, values)] for number, values in zip(table.index, table[names].to_numpy(), strict=True)]
     labels = sorted(set(table["label"])) if result.metrics else []
     badges = f"<div>Scores: {' '.join(map(markup.badge, labels))}</div>" if labels else ""
-    titles = ["number", *(metric_name(name) for name in names)]
+    titles = ["number", *(words_of(name)[0] for name in names)]
     more = len(rows) - _MOST_ROWS
     hidden = markup.quiet(f"and {more} more rows, which are in the file") if more > 0 else ""
     return (

@@ -8,9 +8,9 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench.plots import png
-from workbench.plots.curves import score_name, two_runs_figure
+from workbench.plots.curves import two_runs_figure
+from workbench.plots.metrics import score_name, words_of
 from workbench.widgets._kit import fields, markup
-from workbench.widgets.workbench.live_panel import metric_name
 from workbench.widgets.workbench.session import clock
 
 __all__ = ["HistoryPanel"]
@@ -96,7 +96,7 @@ def _row(number: int, result: Any) -> list[str]:
         str(number), result.model, result.data["name"], f"{guarantee.epsilon:g}",
         taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {guarantee.steps:,}",
         _shown(metrics.get("elbo")),
-        f"{metric_name(score)} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
+        f"{words_of(score)[0]} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
         clock(result.seconds), result.status,
     ]  # fmt: skip
 
@@ -125,7 +125,7 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
     for name in metrics:
         labels = {result.metrics_label for result in chosen.values()}
         label = "outside the guarantee" if len(labels) > 1 else labels.pop()
-        rows.append([f"{metric_name(name)} ({label})", *(_shown(result.metrics.get(name)) for result in chosen.values())])
+        rows.append([f"{words_of(name)[0]} ({label})", *(_shown(result.metrics.get(name)) for result in chosen.values())])
     return rows
 
 

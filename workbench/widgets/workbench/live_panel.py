@@ -25,6 +25,7 @@ _STAGES = {
 }  # fmt: skip
 _ENDS = {"done": "Done.", "cancelled": "Cancelled.", "failed": "Failed."}
 _EMPTY = "Curves appear here during a fit."
+_KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
 _FOLLOWED = 8  # coordinates of the release that are drawn where no curve may be
 _TALL, _LOW = 92, 46  # pixels
@@ -36,7 +37,7 @@ class LivePanel:
     def __init__(self) -> None:
         self.status = widgets.HTML()
         self.curves = widgets.HTML()
-        self._earlier: list[tuple[int, tuple[Any, ...]]] = []  # (steps, history) of fits with the same records and score
+        self._earlier: list[tuple[Any, ...]] = []  # histories of fits with the same records and score
         self._about: Any = None  # what the curves are of
         self._drawn: Any = None
         self.drawing_seconds = 0.0  # in the present run, for measurements
@@ -52,7 +53,7 @@ class LivePanel:
 
     def _clear(self) -> None:
         self.curves.value = chart(
-            [Panel("ELBO", height=_TALL), Panel("", height=_TALL), Panel("epsilon", height=_LOW)], 1, _EMPTY, empty=_EMPTY
+            [Panel("ELBO", height=_TALL), Panel("", height=_TALL), Panel("epsilon", height=_LOW)], 0, _EMPTY, empty=_EMPTY
         )
 
     def _say(self, line: str, share: float, status: str = "") -> None:
@@ -97,7 +98,7 @@ class LivePanel:
         prepared = session.prepared
         steps = prepared.privacy.iterations
         score = score_name(now.history[-1].metrics) if now.history else ""
-        about = (prepared.data.name, score, steps)
+        about = (session.records, score, prepared.data.evaluation_label)
         if about != self._about:
             self._about, self._earlier = about, []
         if now.history:
@@ -106,15 +107,16 @@ class LivePanel:
         else:
             panels = [_formed(now.followed)]
         panels.append(_spent(prepared, now.spent, spent))
-        mark = (steps / 2, "") if prepared.spec.averages else None
-        self.curves.value = chart(panels, steps, _described(panels, steps), mark=mark) + _notes(prepared, session.baseline)
+        mark = (steps // 2, "averaging begins") if prepared.spec.averages else None
+        note = markup.quiet(_KEEP) if session.baseline is not None else ""
+        self.curves.value = chart(panels, steps, _described(panels, steps), mark=mark) + note
         self._drawn = newest
         self.drawing_seconds += time.perf_counter() - began
         self.frames += 1
 
     def _panel(self, name: str, label: str, history: Sequence[Any], baseline: dict[str, float] | None) -> Panel:
         points = _points(history, name)
-        before = tuple(_points(other, name) for _, other in self._earlier)
+        before = tuple(_points(other, name) for other in self._earlier)
         values = [value for _, value in points if value == value and abs(value) < np.inf]
         level = None
         within = limits(name, values) if values else None
@@ -123,7 +125,8 @@ class LivePanel:
             margin = 0.14 * (within[1] - within[0])
             within = min(within[0], level[0] - margin), max(within[1], level[0] + margin)
         words, unit = words_of(name)
-        unit = " · ".join(filter(None, [unit, f"evaluation records: {label}"]))
+        sign = "⚠ " if label == "outside the guarantee" else ""
+        unit = " · ".join(filter(None, [unit, f"evaluation records: {sign}{label}"]))
         return Panel(words, unit, points, within, "" if name == "elbo" else "second", before, level, _TALL)
 
     def finish(self, session: Session) -> None:
@@ -135,8 +138,8 @@ class LivePanel:
             return
         now, taken = session.progress(), result.guarantee
         self._draw(session, now, (taken.steps_taken, taken.epsilon_taken))
-        if now.history:
-            self._earlier = [*self._earlier[1 - _EARLIER :], (taken.steps, now.history)]
+        if now.history and result.status == "done":
+            self._earlier = [*self._earlier[1 - _EARLIER :], now.history]
         self._show_end(result, session.problem, folded)
 
     def show_result(self, result: Any) -> None:
@@ -197,15 +200,6 @@ def _spent(prepared: Any, points: Sequence[tuple[int, float]], end: tuple[int, f
         "epsilon", f"spent so far, at most; {planned:g} planned", points, (0.0, 1.1 * planned), "third", (curve,),
         height=_LOW, stairs=True, bound=True,
     )  # fmt: skip
-
-
-def _notes(prepared: Any, baseline: dict[str, float] | None) -> str:
-    lines = []
-    if prepared.spec.averages:
-        lines.append("From the vertical line on, iterates are averaged.")
-    if baseline is not None:
-        lines.append("The dashed lines are outside the guarantee: keep them to yourself.")
-    return markup.quiet(" ".join(lines)) if lines else ""
 
 
 def _described(panels: Sequence[Panel], steps: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from workbench.plots import png
+from workbench.plots import svg
 from workbench.plots.privacy import outlook_figure
 from workbench.privacy.outlook import Outlook
 from workbench.privacy.steps import SAMPLERS
@@ -20,8 +20,7 @@ from workbench.widgets.workbench.settings import problems_of
 __all__ = ["SAMPLER_WORDS", "PrivacyPanel"]
 
 _SLOWEST, _FASTEST = -2, 2  # powers of ten at the ends of the slider
-_PICTURE = {"width": "316px", "height": "176px"}
-_WORDS_HEIGHT = "200px"  # 10 lines; longer text scrolls
+_PICTURE = {"width": "420px", "max_width": "100%", "height": "auto"}
 _AUTOMATIC = "automatic"
 SAMPLER_WORDS = {
     "poisson": ("at random (Poisson)", "Each record enters each step with probability q, independently of the others."),
@@ -50,22 +49,30 @@ _AVERAGE_HELP = "Return the mean of the second half of the iterates, which avera
 
 
 class PrivacyPanel:
-    """Fields for epsilon, delta, iterations and, folded, the other privacy settings; beside them their consequences.
+    """Fields for all privacy settings, and the consequences of their plan.
 
-    ``view`` is the widget to display, for a column of 340 pixels. ``epsilon``, ``delta``, ``iterations``, ``size``,
-    ``sampler``, ``relation``, ``clip``, ``clipping``, ``learning_rate`` and ``average`` are its fields. ``slider`` sets
-    epsilon coarsely, ``size_kind`` says what ``size`` means, and ``more`` folds the other settings.
+    ``epsilon``, ``delta`` and ``iterations`` are its main fields, with ``errors`` as the place of their problems, and
+    ``slider`` sets epsilon coarsely. ``settings`` has the other fields: ``size``, ``sampler``, ``relation``, ``clip``,
+    ``clipping``, ``learning_rate`` and ``average``; ``size_kind`` says what ``size`` means. ``consequences`` is the widget
+    that shows what the plan means, and ``promise`` its first sentence.
 
     :param epsilon: shown first.
     :param delta: None for automatic.
     :param iterations: None for automatic.
     :param on_change: called once after every change of a value; it must return quickly.
+    :param on_hidden_problem: called when one of the ``settings`` has a problem, so that they can be shown.
     """
 
     def __init__(
-        self, *, epsilon: float, delta: float | None, iterations: int | None, on_change: Callable[[], None]
+        self,
+        *,
+        epsilon: float,
+        delta: float | None,
+        iterations: int | None,
+        on_change: Callable[[], None],
+        on_hidden_problem: Callable[[], None] = lambda: None,
     ) -> None:
-        self._on_change = on_change
+        self._on_change, self._on_hidden_problem = on_change, on_hidden_problem
         self._following = False  # one control is adjusting another, so the user has changed nothing
         self._automatic: dict[str, Any] = {}
         self._make_main_fields(epsilon, delta, iterations)
@@ -85,20 +92,14 @@ class PrivacyPanel:
             "average": self.average,
         }
         self._connect()
-        # beside each other where there is room for both
-        halves = [
-            widgets.VBox(children, layout=widgets.Layout(flex="1 1 280px", min_width="0"))
-            for children in (
-                [
-                    self.epsilon.view, self.slider, self._other_problems, self.delta.view, self._caution,
-                    self.iterations.view, self.more.view,
-                ],
-                [self._headline, self._words, self._picture],
-            )
-        ]  # fmt: skip
-        self.view = fields.section(
-            "Privacy", widgets.HBox(halves, layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 12px"))
+        self.errors = widgets.VBox(
+            [
+                *(field.error_line for field in (self.epsilon, self.delta, self.iterations)),
+                self._other_problems,
+                self._caution,
+            ]
         )
+        self.consequences = widgets.VBox([self._headline, self._words, self._picture])
 
     # ---- controls -------------------------------------------------------------------------------------------------
 
@@ -107,7 +108,7 @@ class PrivacyPanel:
             "epsilon", "epsilon", _plain(epsilon), help="A small epsilon protects well, a large one fits well."
         )
         self.slider = widgets.FloatLogSlider(
-            description="epsilon, roughly",
+            description="epsilon",
             base=10,
             min=_SLOWEST,
             max=_FASTEST,
@@ -116,14 +117,14 @@ class PrivacyPanel:
             readout=False,  # the field beside it shows the exact value
             continuous_update=False,
             tooltip="epsilon from 0.01 to 100, on a logarithmic scale",
-            style={"description_width": "128px"},
+            style={"description_width": "52px"},
             layout=widgets.Layout(width="auto"),
         )
         self._follow_epsilon()
         self._other_problems = fields.line()
         self.delta = fields.text(
             "delta",
-            "delta (probability)",
+            "delta",
             "" if delta is None else _plain(delta),
             placeholder=_AUTOMATIC,
             help="The probability that the bound epsilon does not cover. Keep it below 1/N: a larger delta would even allow "
@@ -131,7 +132,7 @@ class PrivacyPanel:
         )
         self._caution = fields.line()
         self.iterations = fields.text(
-            "iterations", "iterations (steps)", "" if iterations is None else _plain(iterations), placeholder=_AUTOMATIC
+            "iterations", "steps", "" if iterations is None else _plain(iterations), placeholder=_AUTOMATIC
         )
 
     def _make_other_fields(self) -> None:
@@ -161,15 +162,14 @@ class PrivacyPanel:
             self.learning_rate,
             self.average,
         )
-        self.more = fields.Fold("more settings", [field.view for field in shown])
+        self.settings = widgets.VBox([field.view for field in shown])
+        self.settings.add_class("dpvi-fields")
 
     def _make_consequences(self) -> None:
-        self._headline = widgets.HTML(markup.note("", ""), layout=widgets.Layout(min_height="2.8em"))
-        self._words = widgets.HTML(layout=widgets.Layout(height=_WORDS_HEIGHT, overflow="auto"))
-        self._picture = widgets.Image(
-            format="png",
-            layout=widgets.Layout(**_PICTURE, flex="0 0 auto", visibility="hidden"),
-        )
+        self.promise = widgets.HTML()
+        self._headline, self._words = widgets.HTML(), widgets.HTML()
+        self._picture = widgets.Image(format="svg+xml", layout=widgets.Layout(**_PICTURE, visibility="hidden"))
+        self._picture.add_class("dpvi-figure")
 
     def _connect(self) -> None:
         self.epsilon.on_change(self._follow_epsilon)
@@ -236,12 +236,12 @@ class PrivacyPanel:
 
     def values(self) -> dict[str, Any]:
         """Arguments for ``workbench.fitting.prepare``: None if automatic, the text itself if it is not a number."""
-        size = fields.number_in(self.size.value)
+        size = fields.number_in(self.size.value, whole=self.size.name == "batch_size")
         relation = self.relation.value
         return {
             "epsilon": fields.number_in(self.epsilon.value),
             "delta": fields.number_in(self.delta.value),
-            "iterations": fields.number_in(self.iterations.value),
+            "iterations": fields.number_in(self.iterations.value, whole=True),
             "sampling_rate": size if self.size.name == "sampling_rate" else None,
             "batch_size": size if self.size.name == "batch_size" else None,
             "sampler": self.sampler.value,
@@ -259,7 +259,7 @@ class PrivacyPanel:
         return problems_of(self.values())
 
     def show(self, problems: Mapping[str, str]) -> None:
-        """Show each problem beside its field, hide the others, and unfold the settings if needed.
+        """Show each problem beside its field, and hide the others.
 
         :param problems: ``{argument: what is wrong with it}``; those of arguments without a field are shown below epsilon.
         """
@@ -269,20 +269,21 @@ class PrivacyPanel:
         others = [f"{name}: {problem}" for name, problem in problems.items() if name not in self._fields]
         fields.say(self._other_problems, "".join(map(markup.problem, others)))
         if set(by_field) - {self.epsilon, self.delta, self.iterations}:
-            self.more.is_open = True
+            self._on_hidden_problem()
 
     # ---- consequences ---------------------------------------------------------------------------------------------
 
     def computing(self) -> None:
         """Show that the consequences are being computed. Those of the plan before stay visible, marked as such."""
         older = "" if self._picture.layout.visibility == "hidden" else "Below are those of the plan before."
-        self._headline.value = markup.note("computing the consequences…", older)
+        self._headline.value = markup.note("Computing what this plan means…", older)
 
-    def show_outlook(self, outlook: Outlook, automatic: Mapping[str, Any]) -> None:
+    def show_outlook(self, outlook: Outlook, automatic: Mapping[str, Any], promise: str = "") -> None:
         """Show what the plan means. This draws a picture (80 ms), so call it off the main thread.
 
         :param automatic: the values of empty fields, by argument, such as ``{"delta": 0.001}``. Those of filled fields are
             ignored.
+        :param promise: the first sentence of the plan's guarantee.
         """
         plan = outlook.settings
         given = {name for name, value in self.values().items() if value is not None}
@@ -296,9 +297,10 @@ class PrivacyPanel:
         self._words.value = "".join(
             f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
         )
-        self._picture.value = png(outlook_figure(outlook))
+        self._picture.value = svg(outlook_figure(outlook))
         self._picture.layout.visibility = None
         self._headline.value = markup.note("What this plan means:", facts)
+        self.promise.value = f"<p><b>If you press Fit.</b> {markup.escape(promise)}</p>" if promise else ""
 
     def show_unknown(self, reason: str) -> None:
         """Show why the consequences cannot be computed."""
@@ -307,19 +309,19 @@ class PrivacyPanel:
         self._show_automatic()
         self._picture.layout.visibility = "hidden"
         self._words.value = markup.sentence(reason)
+        self.promise.value = f"<p>{markup.escape(reason)}</p>"
         self._headline.value = markup.note("The consequences are not known.", "")
 
     def _show_automatic(self) -> None:
         known = self._automatic
         for field in (self.delta, self.iterations, self.size, self.clip, self.learning_rate):
             value = known.get(field.name)
-            field.control.placeholder = _AUTOMATIC if value is None else f"{_AUTOMATIC}: {_plain(value, 4)}"
+            shown = "" if value is None else _plain(value, 4)
+            if field not in (self.delta, self.iterations):  # which are narrow
+                shown = f"{_AUTOMATIC}: {shown}" if shown else _AUTOMATIC
+            field.control.placeholder = shown or _AUTOMATIC
         average = {None: "", True: " Automatic: yes.", False: " Automatic: no."}[known.get("average")]
         self.average.show_help(_AVERAGE_HELP + (average if self.average.value == _AUTOMATIC else ""))
-
-    def close(self) -> None:
-        """Remove the panel with all its controls."""
-        fields.close_all(self.view)
 
 
 def _relations(sampler: str) -> list[tuple[str, str]]:

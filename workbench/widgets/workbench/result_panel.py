@@ -12,8 +12,10 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench._validate import ArgumentError
-from workbench.plots import png
+from workbench.plots import svg
+from workbench.plots.metrics import score_name, words_of
 from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.chart import shown
 from workbench.widgets._kit.latest import Latest
 
 __all__ = ["PICTURES", "ResultPanel", "drawn", "guarantee_card", "posterior_table"]
@@ -30,22 +32,26 @@ PICTURES = {
     "picture (SVG)": ("svg", "image/svg+xml"),
     "picture (PDF)": ("pdf", "application/pdf"),
 }
+_PICTURE_WIDTH = 700
 _LARGEST_LINK = 20 * 2**20  # bytes; a link embeds the whole file in the page
 
 
+_SCALES = {"auc": "0.5 is guessing, 1 is perfect", "accuracy": "the share of right answers"}
+
+
 class ResultPanel:
-    """Guarantee card, posterior table, pictures and export, which the screen displays in different places."""
+    """Three sentences, guarantee, posterior, pictures and export, which the screen displays in different places."""
 
     def __init__(self) -> None:
         self._result: Any = None
         self._dataset: Any = None
         self._latest, self._files = Latest("dpvi-pictures"), Latest("dpvi-files")
+        self.sentences = widgets.HTML()
         self.guarantee = widgets.HTML(markup.quiet("The guarantee appears here when a fit has ended."))
         self.posterior = widgets.HTML(markup.quiet("The posterior summary appears here when a fit has ended."))
         self.picture = fields.choice("picture", "picture", [("none yet", "")], "")
         self.drawing = widgets.HTML()
-        self.image = widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width="700px", height="auto"))
-        self.image.layout.display = "none"
+        self.image = widgets.HTML()
         self.pictures = widgets.VBox([self.picture.view, self.drawing, self.image])
         self.kind = fields.choice("file", "file", [*_IN_FOLDER, *PICTURES], next(iter(_IN_FOLDER)))
         self.make = widgets.Button(
@@ -81,19 +87,31 @@ class ResultPanel:
         self.guarantee.value = markup.quiet("The guarantee appears here when the fit has ended.")
         self.posterior.value = markup.quiet("The posterior summary appears here when the fit has ended.")
         self.picture.control.options = [("none yet", "")]
-        self.drawing.value = self.link.value = self.saved.value = ""
-        self.image.value, self.image.layout.display = b"", "none"
+        self.drawing.value = self.link.value = self.saved.value = self.image.value = self.sentences.value = ""
         self.make.disabled = self.save.disabled = True
 
-    def show(self, result: Any, dataset: Any, cautions: tuple[str, ...], spent: str = "") -> None:
+    def show(
+        self,
+        result: Any,
+        dataset: Any,
+        cautions: tuple[str, ...],
+        spent: str = "",
+        *,
+        number: int = 0,
+        compared: bool = False,
+    ) -> None:
         """Show ``result``.
 
         :param dataset: whose evaluation records pictures may show beside the release; None for the fit's public ones.
         :param cautions: about the fit's settings.
         :param spent: what the ledger says after the fit.
+        :param number: of the fit on this screen. :param compared: whether it was compared with one without privacy.
         """
         self._result, self._dataset = result, dataset
-        self.guarantee.value = guarantee_card(result, cautions, spent)
+        told = {"What was learnt.": learnt(result), "What is promised.": promised(result),
+                "What to try next.": next_step(result, compared)}  # fmt: skip
+        self.sentences.value = "".join(f"<p><b>{title}</b> {markup.escape(text)}</p>" for title, text in told.items())
+        self.guarantee.value = guarantee_card(result, cautions, spent, number)
         self.posterior.value = posterior_table(result)
         self.make.disabled = self.save.disabled = False
         names = [name for name in result.pictures if name != "curves"]
@@ -113,13 +131,11 @@ class ResultPanel:
             if result is not self._result:
                 return
             if isinstance(drawn, Exception):
-                self.drawing.value = markup.problem(f"{name} cannot be drawn: {drawn}")
-                self.image.layout.display = "none"
+                self.drawing.value, self.image.value = markup.problem(f"{name} cannot be drawn: {drawn}"), ""
             else:
-                self.drawing.value, self.image.value = "", drawn
-                self.image.layout.display = None
+                self.drawing.value, self.image.value = "", markup.image(drawn, f"picture: {name}", _PICTURE_WIDTH)
 
-        self._latest.ask(lambda: png(result.plot(name, dataset)), done)
+        self._latest.ask(lambda: svg(result.plot(name, dataset)), done)
 
     def _make_file(self) -> None:
         kind, result = self.kind.value, self._result
@@ -191,9 +207,44 @@ def _file_of(result: Any, name: str) -> bytes:
         return Path(folder, name).read_bytes()
 
 
-def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "") -> str:
+def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", number: int = 0) -> str:
     """The guarantee's statement, what the ledger says after the fit, and cautions about the settings."""
-    return markup.card("Guarantee", [*result.guarantee.statement().split("\n\n"), *filter(None, [spent])], cautions)
+    which = f"fit {number}: " if number else ""
+    title = f"Guarantee of {which}{result.model} on {result.data['name']}, epsilon {result.guarantee.epsilon:g}"
+    return markup.card(title, [*result.guarantee.statement().split("\n\n"), *filter(None, [spent])], cautions)
+
+
+def learnt(result: Any) -> str:
+    """In a sentence, how good the fit is on evaluation records, with their label."""
+    metrics = result.metrics
+    score = score_name(metrics) or ("elbo" if "elbo" in metrics else "")
+    if not score or not isinstance(metrics[score], (int, float)):
+        return "The posterior below. The evaluation records are private, so no score is shown."
+    name, unit = words_of(score)
+    scale = f" ({_SCALES[score]})" if score in _SCALES else f" {unit}" if unit else ""
+    return (
+        f"{name[0].upper()}{name[1:]} is {shown(metrics[score])}{scale} on the evaluation records: {result.metrics_label}."
+    )
+
+
+def promised(result: Any) -> str:
+    """The guarantee's first sentence, unless the release as a whole has none."""
+    if result.release_label != "covered":
+        return f"The release is {result.release_label}: the records were scaled by their own mean and spread."
+    return str(result.guarantee.headline())
+
+
+def next_step(result: Any, compared: bool) -> str:
+    """In a sentence, what a user may do after this fit."""
+    if result.status == "cancelled":
+        return "Resume takes the steps that are left; they are part of what was promised."
+    if result.status == "failed":
+        return "A smaller learning rate or C, or a larger epsilon."
+    if result.release_label == "covered" and result.metrics_label != "public data":
+        return "Read the posterior. Another fit on these records spends its own epsilon on top of this one."
+    if not compared:
+        return "To see what privacy costs, tick “compare with a fit without privacy” in Settings, and fit again."
+    return "Change epsilon and fit again; earlier curves stay as thin lines."
 
 
 def posterior_table(result: Any) -> str:

@@ -16,7 +16,7 @@ __all__ = ["RunPanel"]
 class RunPanel:
     """The device, two checkboxes, and the buttons Fit, Stop and Resume. ``view`` is the widget to display.
 
-    The value of ``device`` is "" for JAX's default.
+    ``buttons`` and ``options`` are its two parts. The value of ``device`` is "" for JAX's default.
 
     :param on_change: called after a change of a control.
     :param start: label of the first button.
@@ -43,20 +43,10 @@ class RunPanel:
         self.resume = widgets.Button(
             description="Resume", icon="forward", disabled=True, tooltip=f"Continue the {what} that was stopped"
         )
-        for button in (self.fit, self.stop, self.resume):
-            button.layout.width = "92px"
-        self.view = widgets.VBox(
-            [
-                widgets.HBox(
-                    [self.fit, self.stop, self.resume, self.device.view],
-                    layout=widgets.Layout(flex_flow="row wrap", align_items="center"),
-                ),
-                self.evaluate_private.view,
-                self.baseline.view,
-            ]
-        )
-        self.device.control.style.description_width = "52px"
-        self.device.view.layout.flex = "1 1 180px"
+        self.buttons = widgets.HBox([self.fit, self.stop, self.resume])
+        self.buttons.add_class("dpvi-buttons")
+        self.options = widgets.VBox([self.device.view, self.evaluate_private.view, self.baseline.view])
+        self.view = widgets.VBox([self.buttons, self.options])
         for field in (self.device, self.baseline, self.evaluate_private):
             field.on_change(on_change)
 
@@ -82,3 +72,7 @@ class RunPanel:
     def show(self, problems: dict[str, str]) -> None:
         """Show beside the device what is wrong with it."""
         self.device.show_error(problems.get("device", ""))
+
+    def close(self) -> None:
+        """Remove the panel with all its controls."""
+        fields.close_all(self.view)

@@ -15,9 +15,11 @@ from workbench import data as data_room
 from workbench import models
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.plots import png
+from workbench.plots import png, svg
 from workbench.widgets._kit import fields, markup
+from workbench.widgets._kit.base import framed
 from workbench.widgets._kit.latest import Latest
+from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets.ledger.panel import PROBLEMS, LedgerPanel, Seen, prepare_saved
 from workbench.widgets.ledger.words import result_words
 from workbench.widgets.workbench.history_panel import HistoryPanel
@@ -39,6 +41,7 @@ class _Ready(NamedTuple):
     prepared: Any
     outlook: Any
     diagram: tuple[bytes, str]
+    promise: str
 
     def fits(self, settings: Settings) -> bool:
         """Whether it has these settings and has not begun, because each run must draw its own noise."""
@@ -67,7 +70,7 @@ class Workbench(RunScreen):
         data: str | Dataset = "breast_cancer",
         epsilon: float = 1.0,
         delta: float | None = None,
-        iterations: int | None = 50_000,
+        iterations: int | None = None,
         options: Mapping[str, Any] | None = None,
         ledger: Any = None,
     ) -> None:
@@ -84,18 +87,50 @@ class Workbench(RunScreen):
         self._book = ledger_in_code(ledger)
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
         self._newest: Any = None  # the fit prepared last; the next one may share its compiled steps
-        self.privacy = PrivacyPanel(epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed)
+        self.privacy = PrivacyPanel(
+            epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed,
+            on_hidden_problem=lambda: self._open("Settings"),
+        )  # fmt: skip
         self.run = RunPanel(self._controls_changed)
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
-        more = widgets.Tab(
-            [self.outcome.posterior, self.outcome.pictures, self.history.view, self.outcome.export],
-            titles=("Posterior", "Pictures", "Fits so far", "Export"),
-        )
-        fit = fields.section("Fit", self.run.view, self.ledger.view, self.live.view)
-        self.view = self._arranged(self.privacy.view, [fit, self.outcome.guarantee, more])
+        self.tabs = Tabs(
+            {
+                "Plan": self.privacy.consequences, "Model": self.model.details, "Data": self.data.details,
+                "Settings": widgets.VBox([self.privacy.settings, self.run.options]),
+                "Guarantee": self.outcome.guarantee, "Posterior": self.outcome.posterior, "Pictures": self.outcome.pictures,
+                "Fits": self.history.view, "Export": self.outcome.export,
+            }
+        )  # fmt: skip
+        self.view = framed(self._bar(), self.live.status, self._main(), self.tabs.view, max_width="1180px")
         self._start()
+
+    def _bar(self) -> Any:
+        """What is fitted, in one line with the buttons; below it the problems of its fields."""
+        long, short = (
+            (self.model.model, self.data.named),
+            (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
+        )
+        for field in (*long, *short):
+            field.box.add_class("dpvi-field")
+        for field in long:
+            field.box.add_class("dpvi-long")
+        bar = widgets.Box([*(field.box for field in (*long, *short)), self.run.buttons])
+        bar.add_class("dpvi-bar")
+        return widgets.VBox([bar, *(field.error_line for field in long), self.privacy.errors])
+
+    def _main(self) -> Any:
+        """The curves, and beside them what is promised."""
+        side = widgets.VBox([self.privacy.slider, self.privacy.promise, self.outcome.sentences, self.ledger.view])
+        side.add_class("dpvi-side")
+        main = widgets.Box([self.live.curves, side])
+        main.add_class("dpvi-main")
+        return main
+
+    def _open(self, part: str) -> None:
+        """Show a part of the screen, such as one whose field has a problem."""
+        self.tabs.open = part
 
     @property
     def results(self) -> list[Any]:
@@ -164,10 +199,11 @@ class Workbench(RunScreen):
         self._newest = prepared
         try:
             figure = prepared.model.diagram(prepared.data)
-            diagram = png(figure), figure.get_label()
+            diagram = svg(figure), figure.get_label()
         except Exception:  # a model can be fitted even if its diagram cannot be drawn
             diagram = b"", ""
-        return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram)
+        promise = prepared.guarantee(prepared.privacy.iterations).headline()
+        return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promise)
 
     def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
         with self._showing:
@@ -195,7 +231,9 @@ class Workbench(RunScreen):
             "learning_rate": prepared.settings.learning_rate, "average": prepared.settings.average,
         }  # fmt: skip
         self.data.show_dataset(prepared.data)
-        self.privacy.show_outlook(ready.outlook, automatic)
+        last = self._last_ready
+        is_shown = bool(self.outcome.sentences.value) and last is not None and last.settings.key == ready.settings.key
+        self.privacy.show_outlook(ready.outlook, automatic, "" if is_shown else ready.promise)
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:  # a running fit needs the processor more
             self._compilations.ask(prepared.compile, lambda _: None)
@@ -233,10 +271,10 @@ class Workbench(RunScreen):
         ready, self._ready = self._ready, None
         if ready is not None and ready.fits(settings):
             self._last_ready = ready
-            session = Session(lambda: ready.prepared, baseline=settings.baseline)
+            prepare = lambda: ready.prepared  # noqa: E731
         else:
-            session = Session(lambda: settings.prepare(self._loader.load(settings.data)), baseline=settings.baseline)
-        self._begin(session, resumed=False)
+            prepare = lambda: settings.prepare(self._loader.load(settings.data))  # noqa: E731
+        self._begin(Session(prepare, baseline=settings.baseline, records=settings.data.key), resumed=False)
 
     def resume(self) -> None:
         """Resume a stopped fit, as the Resume button does; return at once."""
@@ -253,10 +291,8 @@ class Workbench(RunScreen):
             return
         settings = self.settings()
         if self._takes_over():
-            session = Session(
-                lambda: prepare_saved(run, self._loader.load(settings.data), settings.over_cap), baseline=settings.baseline
-            )
-            self._begin(session, resumed=False)
+            prepare = lambda: prepare_saved(run, self._loader.load(settings.data), settings.over_cap)  # noqa: E731
+            self._begin(Session(prepare, baseline=settings.baseline, records=settings.data.key), resumed=False)
 
     def _begin(self, session: Session, *, resumed: bool) -> None:
         self.result = None
@@ -310,7 +346,7 @@ class Workbench(RunScreen):
             self._show_problems({session.argument: session.expectation})
 
     def _panels(self) -> Sequence[Any]:
-        return self.model, self.data, self.privacy, self.outcome, self.history, self.live, self.ledger
+        return self.model, self.data, self.run, self.outcome, self.history, self.live, self.ledger
 
     def _forget(self) -> None:
         self._last_ready = self._newest = None
@@ -326,12 +362,16 @@ class Workbench(RunScreen):
             return
         dataset = session.prepared.data
         spent = result_words(result)
-        self.outcome.show(result, dataset if session.prepared.shows_metrics else None, session.cautions, spent)
         self.history.add(result, continues=resumed)
+        self.privacy.promise.value = ""
+        self.outcome.show(
+            result, dataset if session.prepared.shows_metrics else None, session.cautions, spent,
+            number=len(self.history.results), compared=session.baseline is not None,
+        )  # fmt: skip
         self._write_output(result, session.cautions, spent)
 
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
         run = f"{result.model} on {result.data['name']}, {result.status}, epsilon {result.guarantee.epsilon:g}"
-        picture = markup.image(bytes(self.live.picture.value), "ELBO and a score over steps", 700) if result.history else ""
+        picture = markup.image(png(result.plot("curves")), "ELBO and a score over steps", 700) if result.history else ""
         self._output.write(run, picture + guarantee_card(result, cautions, spent) + posterior_table(result))

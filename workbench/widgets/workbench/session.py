@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,12 @@ class Session(Stoppable):
 
     :param prepare: makes the ``PreparedFit``, in the fit's thread.
     :param baseline: whether to fit without privacy afterwards (``workbench.fitting.baseline``).
+    :param records: equal for sessions on the same records, whose curves may be compared.
     """
 
-    def __init__(self, prepare: Callable[[], Any], *, baseline: bool = False) -> None:
+    def __init__(self, prepare: Callable[[], Any], *, baseline: bool = False, records: Hashable = None) -> None:
         super().__init__()
+        self.records = records
         self.prepared: Any = None
         self.result: FitResult | None = None
         self.baseline: dict[str, float] | None = None
@@ -188,7 +190,9 @@ def warm_up() -> threading.Thread:
 
 
 def clock(seconds: float) -> str:
-    """A duration such as "8 s", "2 min 05 s" or "1 h 03 min"."""
+    """A duration such as "0.3 s", "12 s", "2 min 05 s" or "1 h 03 min"."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -1,0 +1,94 @@
+"""Curves as HTML."""
+
+import html
+import re
+
+import pytest
+
+from workbench.widgets._kit.chart import Panel, chart, shown
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "up", "text"),
+    [
+        (0.9991, None, False, "0.999"), (-0.31249, None, False, "-0.312"), (12.345, None, False, "12.3"),
+        (0, None, False, "0.000"),
+        (1234.4, None, False, "1234"), (3e7, None, False, "3e+07"), (0.25, 0.1, False, "0.25"), (200, 200, False, "200"),
+        (0.3771, None, True, "0.378"), (1.0, None, True, "1.00"), (0.5, None, True, "0.500"),
+        (float("nan"), None, False, "nan"),
+    ],
+)  # fmt: skip
+def test_numbers_have_the_digits_that_matter(value, spread, up, text):
+    assert shown(value, spread, up=up) == text
+
+
+@pytest.mark.parametrize("value", [0.1234567, 0.99951, 7.00001, 123.4, 0.000123456])
+def test_bounds_are_rounded_up(value):
+    assert float(shown(value, up=True)) >= value
+
+
+def corners(made, kind):
+    (points,) = re.findall(rf'<polyline class="{kind}" points="([^"]*)"', made)
+    return [tuple(map(float, point.split(","))) for point in points.split()]
+
+
+def test_a_line_goes_through_its_points():
+    made = chart([Panel("AUC", points=((0, 0.5), (50, 0.75), (100, 1.0)), limits=(0.5, 1.0), colour="second")], 100, "x")
+    assert corners(made, "second") == [(0, 100), (500, 50), (1000, 0)]
+
+
+def test_stairs_hold_a_value_until_the_next_point():
+    made = chart(
+        [Panel("epsilon", points=((0, 0), (50, 0.5), (100, 1)), limits=(0, 1), colour="third", stairs=True)], 100, "x"
+    )
+    assert corners(made, "third") == [(0, 100), (500, 100), (500, 50), (1000, 50), (1000, 0), (1000, 0)]
+
+
+def test_each_evaluation_answers_the_mouse_with_all_values_there():
+    panels = [
+        Panel("ELBO", points=((0, -1.0), (40, -0.5), (100, -0.25)), limits=(-1, 0)),
+        Panel("epsilon", points=((0, 0.0), (30, 0.4), (90, 0.91234)), limits=(0, 1), stairs=True, bound=True),
+    ]
+    strips = re.findall(
+        r'<div class="strip( late)?" style="left:([\d.]+)%;width:([\d.]+)%[^>]*><span>([^<]*)', chart(panels, 100, "x")
+    )
+    assert [text.split("\n") for *_, text in strips] == [
+        ["step 0", "ELBO -1.00", "epsilon 0.000"], ["step 40", "ELBO -0.500", "epsilon 0.400"],
+        ["step 100", "ELBO -0.250", "epsilon 0.913"],
+    ]  # fmt: skip
+    ends = [float(left) + float(width) for _, left, width, _ in strips]
+    assert [float(left) for _, left, *_ in strips] == [0, *ends[:-1]]  # no gap
+    assert ends[-1] == 100
+
+
+def test_values_that_are_not_finite_leave_no_trace():
+    made = chart([Panel("ELBO", points=((0, float("nan")), (50, -1.0), (100, float("-inf"))), limits=(-1, 0))], 100, "x")
+    assert corners(made, "") == [(500, 100)]
+    assert "nan" not in made
+    assert "inf" not in made
+
+
+def test_long_runs_stay_small():
+    points = tuple((step, step / 1e5) for step in range(100_000))
+    made = chart([Panel("ELBO", points=points, limits=(0, 1))], 100_000, "x")
+    assert len(made) < 60_000
+    assert corners(made, "")[0] == (0, 100)
+    assert corners(made, "")[-1][0] == pytest.approx(1000, rel=1e-3)
+
+
+def test_text_is_escaped():
+    hostile = '<script>alert("x")</script>'
+    made = chart(
+        [Panel(hostile, hostile, ((0, 1.0),), (0, 1), level=(0.5, hostile), names={hostile: ((0, 1.0),)})], 10, hostile,
+        empty=hostile, mark=(5, hostile),
+    )  # fmt: skip
+    assert "<script" not in made
+    assert 'aria-label="&lt;script&gt;' in made
+    assert html.unescape(made).count("<script>") >= 6
+
+
+def test_an_empty_chart_says_why_and_has_no_axis():
+    made = chart([Panel("ELBO"), Panel("epsilon")], 0, "nothing yet", empty="Curves appear here.")
+    assert made.count("Curves appear here.") == 1
+    assert "steps" not in made
+    assert "polyline" not in made
