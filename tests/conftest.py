@@ -145,29 +145,6 @@ def made_up_steps(request, monkeypatch):
         fakes.install(monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def programs():
-    """Fits of which no two have one program."""
-    return []
-
-
-@pytest.fixture
-def one_program(monkeypatch, programs):
-    """Fits of this file compile a program once, as fits of one screen do; their steps are the real ones."""
-    prepare = fits.prepare
-
-    def prepared(*arguments, **options):
-        fit = prepare(*arguments, **options)
-        for other in programs:
-            fit.share(other)
-            if fit._functions is other._functions:
-                return fit
-        programs.append(fit)
-        return fit
-
-    monkeypatch.setattr(fits, "prepare", prepared)
-
-
 @pytest.fixture
 def command(capsys):
     """Runs the command in this process: (exit code, standard output, standard error)."""

@@ -1,7 +1,9 @@
 """A fit from its settings to its result: what is refused, what is promised, what may be shown."""
 
 import dataclasses
+import gc
 import math
+import weakref
 from concurrent.futures import Future
 
 import jax
@@ -16,7 +18,8 @@ from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting import prepared as prepared_fits
 from workbench.fitting.fits import DeltaWarning
-from workbench.inference import compiling
+from workbench.inference import _programs, compiling
+from workbench.models import registry
 from workbench.privacy.plan import default_delta
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -338,30 +341,205 @@ def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(
     assert len(other.history) == len(one.history)
 
 
-def test_a_fit_with_another_epsilon_and_clip_shares_what_is_compiled(monkeypatch):
+@pytest.fixture
+def compiled(monkeypatch):
+    """The names of the programs that were compiled in this test, which begins with none."""
+    names, compile = [], jax.stages.Lowered.compile
+
+    def noting(lowered, *arguments, **options):
+        names.append(lowered.as_text().partition("module @")[2].partition(" ")[0])
+        return compile(lowered, *arguments, **options)
+
+    _programs.forget()
+    monkeypatch.setattr("jax.stages.Lowered.compile", noting)
+    return names
+
+
+def assert_same_release(result, other):
+    assert result.metrics == other.metrics
+    for parts in ("params", "draws"):
+        for name, value in getattr(other, parts).items():
+            np.testing.assert_array_equal(getattr(result, parts)[name], value)
+
+
+def test_a_fit_with_another_epsilon_and_clip_compiles_none_of_its_programs_again(compiled):
     changes = {"epsilon": 2.0, "clip": 0.7, "learning_rate": 0.05, "iterations": 300, "seed": 1}
     alone = wb.fit("logistic", "breast_cancer", **changes)
-    first = prepare(iterations=300)
-    first.compile()
-    other = fits.prepare("logistic", "breast_cancer", **changes)
-    other.share(first)
-    monkeypatch.setattr(prepared_fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
-    other.compile()
-    assert list(other.run())[-1].status == "done"
-    result = other.result()
-    assert result.guarantee == alone.guarantee
-    assert result.metrics == alone.metrics
-    for name, value in alone.params.items():
-        np.testing.assert_array_equal(result.params[name], value)
+    assert {"jit_chunk", "jit_latents", "jit_outputs"} <= set(compiled)
+    _programs.forget()
+    wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300)
+    compiled.clear()
+    after = wb.fit("logistic", "breast_cancer", **changes)
+    assert compiled == []
+    assert after.guarantee == alone.guarantee
+    assert_same_release(after, alone)
 
 
 @pytest.mark.parametrize(
     "change", [{"iterations": 301}, {"sampling_rate": 0.2}, {"estimator": "vanilla"}, {"average": False}]
 )
-def test_a_fit_of_other_steps_shares_nothing(change):
-    first, other = (prepare(**{"iterations": 300, **settings}) for settings in ({}, change))
-    other.share(first)
-    assert other._functions is not first._functions
+def test_a_fit_of_other_steps_compiles_them(compiled, change):
+    for settings in ({}, change):
+        compiled.clear()
+        prepare(**{"iterations": 300, **settings}).compile()
+        assert "jit_chunk" in compiled
+
+
+def of_scale(scale):
+    def model(x, y=None, num_records=None):
+        weights = numpyro.sample("weights", dist.Normal(0.0, scale()).expand([x.shape[-1]]).to_event(1))
+        with numpyro.plate("records", num_records, subsample_size=len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    return model
+
+
+WIDE = 1.0
+
+
+class Prior:
+    width = 1.0
+
+    def __call__(self):
+        return self.width
+
+
+PRIOR = Prior()
+
+
+def in_a_cell(width):
+    """A model as a notebook's cell defines it: each time under the same name, from the same place."""
+    cell = f"""
+def model(x, y=None, num_records=None):
+    weights = numpyro.sample("weights", dist.Normal(0.0, {width}).expand([x.shape[-1]]).to_event(1))
+    with numpyro.plate("records", num_records, subsample_size=len(x)):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+"""
+    names = {"numpyro": numpyro, "dist": dist, "__name__": "__main__"}
+    exec(compile(cell, "cell", "exec"), names)
+    return names["model"]
+
+
+def changed_global(monkeypatch):
+    model = of_scale(lambda: WIDE)
+    yield model
+    monkeypatch.setitem(globals(), "WIDE", 0.1)
+    yield model
+
+
+def changed_attribute(monkeypatch):
+    model = of_scale(PRIOR)
+    yield model
+    monkeypatch.setattr(PRIOR, "width", 0.1)
+    yield model
+
+
+def changed_cell(monkeypatch):
+    held = [1.0]
+    model = of_scale(lambda: held[0])
+    yield model
+    held[0] = 0.1
+    yield model
+
+
+def changed_default(monkeypatch):
+    def width(value=1.0):
+        return value
+
+    model = of_scale(width)
+    yield model
+    width.__defaults__ = (0.1,)
+    yield model
+
+
+def changed_code(monkeypatch):
+    def width():
+        return 1.0
+
+    model = of_scale(width)
+    yield model
+    width.__code__ = (lambda: 0.1).__code__
+    yield model
+
+
+def other_closures(monkeypatch):
+    for width in (1.0, 0.1):
+        yield of_scale(lambda width=width: width)
+
+
+def redefined(monkeypatch):
+    for width in (1.0, 0.1):
+        yield in_a_cell(width)
+
+
+def registered_again(monkeypatch):
+    for width in (1.0, 0.1):
+        wb.models.register("again", in_a_cell(width), replace=True)
+        yield "again"
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        changed_global, changed_attribute, changed_cell, changed_default, changed_code, other_closures, redefined,
+        registered_again,
+    ],
+    ids=lambda versions: versions.__name__,
+)  # fmt: skip
+def test_whatever_a_model_reads_may_change_between_two_fits(versions, monkeypatch, private_data):
+    """The second fit's numbers are those of a process that had not seen the first."""
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    settings = {"epsilon": 8.0, "iterations": 10, "seed": 1, "draws": 2, "checkpoint": False}
+
+    def fit(model):
+        chosen = model if isinstance(model, str) else wb.models.Model("mine", "", model)
+        return wb.fit(chosen, private_data, **settings)
+
+    _programs.forget()
+    changing = versions(monkeypatch)
+    before = fit(next(changing))
+    last = next(changing)
+    after = fit(last)
+    _programs.forget()
+    assert_same_release(after, fit(last))
+    assert any((value != after.params[name]).any() for name, value in before.params.items())
+
+
+def test_what_an_optimiser_and_predictions_read_may_change_too(private_data):
+    settings = {"epsilon": 8.0, "iterations": 10, "seed": 1, "evaluate_private": True}
+    model = wb.models.get("logistic")
+    _programs.forget()
+    found = []
+    for rate, sign in ((0.1, 1.0), (0.2, 1.0), (0.2, -1.0)):
+
+        def predict(values, x, sign=sign):
+            return jax.nn.sigmoid(sign * (x @ values["weights"]))
+
+        optimizer = numpyro.optim.Adam(lambda step, rate=rate: rate)
+        found.append(wb.fit(dataclasses.replace(model, predict=predict), private_data, optimizer=optimizer, **settings))
+    one, two, three = found
+    assert (one.params["weights_loc"] != two.params["weights_loc"]).all()
+    np.testing.assert_array_equal(two.params["weights_loc"], three.params["weights_loc"])
+    assert three.metrics["auc"] == pytest.approx(1 - two.metrics["auc"])
+
+
+def test_what_is_kept_of_a_fit_holds_no_records_keys_models_or_results(private_frame):
+    data = wb.data.from_frame(private_frame, target="ill", bounds={"dose": (0, 200), "age": (0, 100)}, name="clinic")
+    model = of_scale(lambda: 1.0)
+    _programs.forget()
+    prepared = fits.prepare(wb.models.Model("mine", "", model), data, epsilon=8.0, iterations=10, evaluate_private=True)
+    list(prepared.run())
+    result = prepared.result()
+    held = [
+        model, data, data.train[0], data.evaluation[0], prepared, prepared.key, prepared.step, prepared.step.model,
+        prepared.on_device[0][0], prepared._end.key, result, result.params["weights_auto_loc"], result.draws["weights"],
+    ]  # fmt: skip
+    seen = [(type(each).__name__, weakref.ref(each)) for each in held]
+    assert len(_programs._kept) >= 4
+    del model, data, prepared, result, held
+    gc.collect()
+    assert [name for name, reference in seen if reference() is not None] == []
+    assert len(_programs._kept) >= 4
 
 
 def test_another_fit_with_the_same_seed_is_the_same(done):

@@ -25,8 +25,6 @@ from workbench.ledger.ledger import CapError, Ledger, LedgerDiskError, LedgerErr
 from workbench.ledger.reservation import LedgerWarning, id_of
 from workbench.sweeps import sweeping
 
-pytestmark = pytest.mark.usefixtures("one_program")
-
 SETTINGS = {"epsilon": 1.0, "delta": 1e-4, "iterations": 600, "sampling_rate": 0.2, "clip": 1.0, "seed": 3}
 
 

@@ -51,6 +51,67 @@ def test_a_fit_that_went_on_takes_its_own_place(done, cancelled):
     assert panel.results == [done]
 
 
+def test_a_saved_fit_is_opened_and_compared_like_any_other(done, other, tmp_path):
+    folder = other.save(tmp_path / "first")
+    panel = HistoryPanel()
+    panel.add(done)
+    panel.folder.value = f" {folder} "
+    shown = html.unescape(panel.table.value)
+    assert shown.count("<tr>") == 3
+    assert "done, opened" in shown
+    assert (panel.folder.value, panel.folder.error) == ("", "")
+    assert panel.results[1].guarantee == other.guarantee
+    assert "0.875" in panel.comparison.value
+    assert (panel.first.value, panel.second.value) == (0, 1)
+
+
+def test_a_folder_without_a_fit_is_refused_beside_its_field(done, tmp_path):
+    panel = HistoryPanel()
+    panel.add(done)
+    before = panel.table.value
+    panel.folder.value = str(tmp_path / "<b>none</b>")
+    assert "holds no saved result" in panel.folder.error
+    assert "<b>" not in panel.folder.error
+    assert (panel.table.value, panel.results) == (before, [done])
+    panel.folder.value = str(done.save(tmp_path / "there"))
+    assert panel.folder.error == ""
+    assert len(panel.results) == 2
+
+
+def test_a_damaged_fit_is_refused_and_the_table_stays(done, tmp_path, monkeypatch):
+    folder = done.save(tmp_path / "kept")
+    (folder / "params.npz").write_bytes(b"damaged")
+    panel = HistoryPanel()
+    panel.folder.value = str(folder)
+    assert "params.npz is damaged" in panel.folder.error
+    monkeypatch.setattr("workbench.results.load", lambda folder: 1 / 0)
+    panel.folder.value = str(tmp_path)
+    assert "cannot be opened: ZeroDivisionError" in html.unescape(panel.folder.error)
+    assert panel.results == []
+
+
+def test_names_in_a_saved_fit_are_escaped(done, tmp_path):
+    hostile = dataclasses.replace(done, model="<script>", data={**done.data, "name": "<img>"})
+    panel = HistoryPanel()
+    panel.open(hostile.save(tmp_path / "kept"))
+    assert "<script>" not in panel.table.value
+    assert "&lt;img&gt;" in panel.table.value
+
+
+def test_a_fit_that_went_on_leaves_an_opened_one_alone(done, cancelled, other, tmp_path):
+    folder = other.save(tmp_path / "kept")
+    panel = HistoryPanel()
+    panel.add(cancelled)
+    opened = panel.open(folder)
+    panel.add(done, continues=True)
+    assert panel.results[0] is done
+    assert panel.results[1] is opened
+    panel.close()
+    panel.open(folder)
+    panel.add(done, continues=True)
+    assert len(panel.results) == 2
+
+
 def test_two_fits_are_compared_by_what_differs(done, other):
     panel = HistoryPanel()
     panel.add(done)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from workbench import _validate
+from workbench import _html, _validate
 from workbench.data import splits
 from workbench.data.schema import Categorical, Schema
 
@@ -115,6 +115,16 @@ class Dataset:
         if self.target_name:
             parts.append(f"target {self.target_name!r}")
         return f"Dataset({self.name!r}, {', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Public facts only, as ``__repr__``: what is declared, and no value of a record."""
+        facts = "".join(f"<li>{_html.paragraph(line)}</li>" for line in self.declarations())
+        return _html.box(
+            _html.bold(repr(self)),
+            _html.paragraph(self.description),
+            _html.quiet(f"Privacy unit: {self.unit}."),
+            f'<ul style="margin:.2em 0">{facts}</ul>',
+        )
 
     def check(self) -> None:
         """Check that the arrays fit together and fit their description. Data sets from this package's loaders do.

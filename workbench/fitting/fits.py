@@ -13,6 +13,7 @@ from typing import Any
 
 from workbench import _compiled, _validate
 from workbench.fitting.prepared import CompiledFunctions, PreparedFit
+from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import LedgerSettings, setting, takes
 from workbench.fitting.spec import FitRequest, resolve
@@ -45,6 +46,9 @@ class _Fitted(_Logged):
     on_snapshot: Callable[[Snapshot], None] | None = setting(None, "called with every ``Snapshot``", _validate.function)
     stop: Callable[[], bool] = setting(
         lambda: False, "called between chunks of steps; True ends the run and keeps the partial result", _validate.function
+    )
+    progress: bool | None = setting(
+        None, "show a line that follows the fit", _validate.flag, otherwise="in a notebook yes, elsewhere no"
     )
 
 
@@ -101,7 +105,16 @@ def fit(asked: _Fitted) -> FitResult:
     prepared = prepare(**asked.passed_to(_Prepared))
     for caution in prepared.cautions:
         warnings.warn(caution, DeltaWarning, stacklevel=3)
-    for snapshot in prepared.run(asked.stop):
-        if asked.on_snapshot is not None:
-            asked.on_snapshot(snapshot)
-    return prepared.result()
+    line = ProgressLine(prepared, asked.progress)
+    line.begin()
+    try:
+        for snapshot in prepared.run(asked.stop):
+            line.update(snapshot)
+            if asked.on_snapshot is not None:
+                asked.on_snapshot(snapshot)
+        result = prepared.result()
+    except BaseException as error:
+        line.broke(error)
+        raise
+    line.end(result)
+    return result

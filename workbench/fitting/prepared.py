@@ -36,7 +36,10 @@ __all__ = ["PreparedFit", "by_name"]
 
 
 class CompiledFunctions:
-    """The compiled functions that fits of one program share. The fit that needs one first compiles it.
+    """The compiled functions of a fit and of its repetitions (``again``). The fit that needs one first compiles it.
+
+    Fits that differ only in epsilon, delta, C, learning rate or randomness have the same programs, which
+    ``inference._programs`` keeps for a while: the later ones are only traced.
 
     ``steps`` come from ``compiling.compile_ahead``; they are None until the holder of ``lock`` compiles them.
     """
@@ -61,7 +64,7 @@ class CompiledFunctions:
             own = jax.random.split(key, count)
             return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), own)
 
-        draw = self._jit(latents, static_argnums=2)
+        draw = self._jit(latents, static=2)
         return lambda params, key, count: draw(params, fast_child(key, Purpose.POSTERIOR), count)
 
 
@@ -165,16 +168,6 @@ class PreparedFit:
                     self.evaluator(self.step.unconstrained(state, self.spec.averages))
             steps.compilation.result()
             functions.steps = steps
-
-    def share(self, other: PreparedFit) -> None:
-        """Use the compiled functions of ``other``, if one program serves both. Call it before anything is compiled.
-
-        One program serves fits that differ only in epsilon, delta, C, learning rate or randomness.
-        """
-        same = self.spec.program_key(self.plan) == other.spec.program_key(other.plan)
-        constants = self.spec.constants
-        if same and all(np.array_equal(value, constants[name]) for name, value in other.spec.constants.items()):
-            self._functions = other._functions
 
     def again(self) -> PreparedFit:
         """Prepare another fit of the same plan, with new randomness (a seed gives the same) and everything compiled.

@@ -6,7 +6,6 @@ A chunk draws the randomness of several steps at once, which costs a tenth of dr
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 import os
 import time
@@ -18,9 +17,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
+from workbench.inference import _programs
 from workbench.inference._hoisting import hoist
 from workbench.inference._jaxprs import constants, primitives
 from workbench.inference.record_model import Record
@@ -52,27 +51,24 @@ class Lowered:
     """The steps of a run as XLA is given them, with everything that model, guide and optimiser read while they were traced.
 
     :param program: a chunk, or where ``is_single`` one step. :param constants: arrays that the program closes over.
-    :param options: of the compiler.
+    :param options: of the compiler. :param identity: of ``_programs.identity_of``; None for one that is always compiled.
     """
 
     program: jax.stages.Lowered
     constants: tuple[Any, ...]
     is_single: bool
     options: dict[str, Any] = field(default_factory=dict)
+    identity: _programs.Identity | None = None
 
     @functools.cached_property
     def digest(self) -> str:
         """32 hexadecimal digits: equal in all processes for programs that do the same with equal arguments."""
-        digest = hashlib.blake2b(f"{sorted(self.options.items())}{self.program.as_text()}".encode(), digest_size=16)
-        for constant in self.constants:  # in the text too, unless a later JAX turns them into arguments
-            is_key = jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
-            array = np.asarray(jax.random.key_data(constant) if is_key else constant)
-            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        return digest.hexdigest()
+        return _programs.digest_of(self.program.as_text(), self.constants, self.options)
 
     def compile(self) -> Chunk:
-        """``chunk`` as of ``chunk_of``."""
-        compiled = self.program.compile(compiler_options=self.options)
+        """``chunk`` as of ``chunk_of``; compiled only if this process has not kept the very same program."""
+        digest = "" if self.identity is None else self.digest
+        compiled = _programs.compiled(digest, self.identity, lambda: self.program.compile(compiler_options=self.options))
         if not self.is_single:
             return compiled
 
@@ -119,13 +115,13 @@ def _are_known(options: tuple[tuple[str, Any], ...]) -> bool:
 
 
 def jit_seldom_called(
-    function: Callable[..., Any], device: jax.Device, noise_size: int, **options: Any
+    function: Callable[..., Any], device: jax.Device, noise_size: int, static: int | None = None
 ) -> Callable[..., Any]:
     """``jax.jit`` for what is called about 30 times in a fit: with a small model, compiling it is most of its time.
 
-    :param options: of ``jax.jit``.
+    :param static: the place of a static argument.
     """
-    return jax.jit(function, compiler_options=compiler_options(device.platform, noise_size, calls=1), **options)
+    return _programs.jit(function, compiler_options(device.platform, noise_size, calls=1), static)
 
 
 def interval_of(steps: int) -> int:
@@ -191,7 +187,8 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
     more than what calling each step costs. The memory of ``state`` is reused.
     """
     chunk = jax.jit(chunk_of(private_step, interval), donate_argnums=0)
-    traced = chunk.trace(state, records, jnp.int32(0), hyper)
+    arguments: tuple[Any, ...] = (state, records, jnp.int32(0), hyper)
+    traced = chunk.trace(*arguments)
     on_cpu = all(device.platform == "cpu" for leaf in jax.tree.leaves(records) for device in leaf.devices())
     is_single = on_cpu and "conv_general_dilated" in primitives(traced.jaxpr.jaxpr)
     if is_single:
@@ -199,9 +196,11 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
         def one_step(state: DPVIState, records: Record, hyper: Hyperparameters) -> DPVIState:
             return private_step.step(state, records, private_step.draw(state.key, state.step, hyper), hyper)
 
-        traced = jax.jit(one_step, donate_argnums=0).trace(state, records, hyper)
+        arguments = (state, records, hyper)
+        traced = jax.jit(one_step, donate_argnums=0).trace(*arguments)
     options = compiler_options("cpu" if on_cpu else "", private_step.noise_size, calls=interval * _LEAST_STOPS)
-    return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single, options)
+    identity = _programs.identity_of(traced, arguments)
+    return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single, options, identity)
 
 
 def compile_ahead(

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from workbench.inference import _programs
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
@@ -93,7 +94,7 @@ class _Display:
         epsilon_at: Callable[[int], float] | None,
     ) -> None:
         self._private_step, self._averaged, self._evaluate, self._epsilon_at = private_step, averaged, evaluate, epsilon_at
-        self._constrain = jax.jit(functools.partial(private_step.get_params, averaged=averaged))
+        self._constrain = _programs.jit(functools.partial(private_step.get_params, averaged=averaged))
         self.step = 0
         self.params: dict[str, Any] = {}
         self.seconds_per_step: float | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench import _html
 from workbench._former_names import with_present_names
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
@@ -166,6 +167,10 @@ class Guarantee:
             f"changes the probability of any outcome by a factor of at most {_sensible(ratio)} (epsilon = {self.epsilon:g}) "
             f"plus at most {self.delta:g} (delta)."
         )
+
+    def _repr_html_(self) -> str:
+        headline, *others = self.statement().split("\n\n")
+        return _html.box(_html.bold(headline), *map(_html.paragraph, others))
 
     def statement(self) -> str:
         """The guarantee in plain words: headline, meaning for an attacker, how it was kept, and conditions."""

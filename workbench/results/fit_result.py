@@ -323,6 +323,11 @@ class FitResult:
 
         return save(self, folder)
 
+    def _repr_html_(self) -> str:
+        from workbench.results.card import card
+
+        return card(self)
+
     def __repr__(self) -> str:
         metrics = ", ".join(f"{name}={value:.4g}" for name, value in self.metrics.items())
         return (

@@ -1,4 +1,4 @@
-"""A table of the session's fits, and a comparison of two of them."""
+"""A table of the session's fits and of saved ones, and a comparison of two of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from workbench._validate import ArgumentError
 from workbench.plots import png
 from workbench.plots.curves import two_runs_figure
 from workbench.plots.metrics import score_name, words_of
@@ -22,17 +23,23 @@ _NOT_COMPARED = {"seed"}
 class HistoryPanel:
     """A table with a row for each fit, and a comparison of the settings, metrics and curves of two fits.
 
-    ``view`` is the widget to display; ``add`` appends a fit.
+    ``view`` is the widget to display; ``add`` appends a fit, and ``open`` one of an earlier session.
     """
 
     def __init__(self) -> None:
         self.results: list[Any] = []
+        self._opened: list[Any] = []
         self._is_offering = False
         self.table = widgets.HTML(markup.quiet("No fit has ended yet."))
         self.first = fields.choice("first", "compare fit", [("none", -1)], -1)
         self.second = fields.choice("second", "with fit", [("none", -1)], -1)
         self.comparison = widgets.HTML()
-        self.view = widgets.VBox([self.table, self.first.view, self.second.view, self.comparison])
+        self.folder = fields.text(
+            "folder", "open a saved fit", placeholder="its folder, such as runs/first",
+            help="A folder that Export, result.save or workbench fit --out wrote. Opening a fit spends nothing.",
+        )  # fmt: skip
+        self.folder.on_change(self._open)
+        self.view = widgets.VBox([self.table, self.folder.view, self.first.view, self.second.view, self.comparison])
         for field in (self.first, self.second):
             field.visible = False
             field.on_change(self._compare)
@@ -42,10 +49,44 @@ class HistoryPanel:
 
         :param continues: whether it is the last fit, resumed after a stop; it then replaces that fit.
         """
-        if continues and self.results:
-            self.results.pop()
+        own = [place for place, other in enumerate(self.results) if not _is_in(other, self._opened)]
+        if continues and own:
+            self.results[own[-1]] = result
+        else:
+            self.results.append(result)
+        self._show()
+
+    def open(self, folder: str) -> Any:
+        """Add the fit that was saved in ``folder``, and return its result.
+
+        :raises ArgumentError: naming ``folder``, if it holds no saved result.
+        """
+        from workbench.results import load
+
+        result = load(folder)
+        self._opened.append(result)
         self.results.append(result)
-        rows = [_row(number, result) for number, result in enumerate(self.results, start=1)]
+        self._show()
+        return result
+
+    def _open(self) -> None:
+        folder = self.folder.value.strip()
+        if not folder:
+            return
+        try:
+            self.open(folder)
+        except ArgumentError as error:
+            self.folder.show_error(error.expectation)
+            return
+        except Exception as error:  # a file that no version wrote must not silence the screen
+            self.folder.show_error(f"cannot be opened: {fields.in_words(error)}")
+            return
+        self.folder.show_error("")
+        self.folder.value = ""
+
+    def _show(self) -> None:
+        opened = [_is_in(result, self._opened) for result in self.results]
+        rows = [_row(place + 1, *of_one) for place, of_one in enumerate(zip(self.results, opened, strict=True))]
         self.table.value = (
             f"<div style='overflow-x:auto'>{markup.table(_COLUMNS, rows, numbers=False)}</div>"
             + markup.quiet(
@@ -82,13 +123,18 @@ class HistoryPanel:
     def close(self) -> None:
         """Forget the fits."""
         self.results.clear()
+        self._opened.clear()
+
+
+def _is_in(result: Any, results: list[Any]) -> bool:
+    return any(result is other for other in results)
 
 
 def _name(result: Any) -> str:
     return f"{result.model} on {result.data['name']}, epsilon {result.guarantee.epsilon:g}"
 
 
-def _row(number: int, result: Any) -> list[str]:
+def _row(number: int, result: Any, is_opened: bool) -> list[str]:
     guarantee, metrics = result.guarantee, result.metrics
     score = score_name(metrics)
     taken = f"{guarantee.steps_taken:,}"
@@ -97,7 +143,7 @@ def _row(number: int, result: Any) -> list[str]:
         taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {guarantee.steps:,}",
         _shown(metrics.get("elbo")),
         f"{words_of(score)[0]} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
-        clock(result.seconds), result.status,
+        clock(result.seconds), f"{result.status}, opened" if is_opened else result.status,
     ]  # fmt: skip
 
 

@@ -86,7 +86,6 @@ class Workbench(RunScreen):
         super().__init__(model, data, options or {}, self._outlooks, self._compilations)
         self._book = ledger_in_code(ledger)
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
-        self._newest: Any = None  # the fit prepared last; the next one may share its compiled steps
         self.privacy = PrivacyPanel(
             epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed,
             on_hidden_problem=lambda: self._open("Settings"),
@@ -194,9 +193,6 @@ class Workbench(RunScreen):
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
             return last._replace(prepared=last.prepared.again())
         prepared = settings.prepare(self._loader.load(settings.data))
-        if self._newest is not None:
-            prepared.share(self._newest)  # nothing is compiled again for another epsilon, for example
-        self._newest = prepared
         try:
             figure = prepared.model.diagram(prepared.data)
             diagram = svg(figure), figure.get_label()
@@ -349,7 +345,7 @@ class Workbench(RunScreen):
         return self.model, self.data, self.run, self.outcome, self.history, self.live, self.ledger
 
     def _forget(self) -> None:
-        self._last_ready = self._newest = None
+        self._last_ready = None
         super()._forget()
 
     def _finish(self, session: Session, resumed: bool) -> None:

@@ -1,0 +1,124 @@
+"""One line in a notebook that follows a fit. It never fails the fit, and says nothing that the fit may not show."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from workbench import _html
+from workbench.inference.training import Snapshot
+
+__all__ = ["ProgressLine", "in_notebook"]
+
+_SECONDS = 0.25  # between two updates
+_SHELLS = ("ZMQInteractiveShell", "Shell")  # Jupyter's and Colab's
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook; IPython in a terminal is none. Nothing is imported to find out."""
+    ipython = sys.modules.get("IPython")
+    try:
+        shell = None if ipython is None else ipython.get_ipython()
+        return shell is not None and type(shell).__name__ in _SHELLS and getattr(shell, "kernel", None) is not None
+    except Exception:  # a fit must not fail because of it
+        return False
+
+
+class ProgressLine:
+    """Shows how far a fit has come, at most four times a second, and at last how it ended.
+
+    :param prepared: the ``PreparedFit``. Metrics are shown where it may show them, with their label.
+    :param wanted: True to show it, False not to, None to show it in a notebook.
+    """
+
+    def __init__(self, prepared: Any, wanted: bool | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._prepared, self._clock = prepared, clock
+        self._is_on = in_notebook() if wanted is None else wanted
+        self._handle: Any = None
+        self._shown = -_SECONDS
+        self._from: tuple[int, float] | None = None  # step and seconds where the compiled steps began
+
+    def begin(self) -> None:
+        """Show that the fit begins."""
+        self._show(lambda: [self._name(), "compiling"])
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Show ``snapshot``, unless the last one was shown just now. The end is left to ``end``."""
+        if self._from is None and snapshot.compile_seconds is not None:
+            self._from = snapshot.step, snapshot.seconds
+        if snapshot.status == "running" and self._is_on and self._clock() - self._shown >= _SECONDS:
+            self._show(lambda: self._running(snapshot))
+
+    def end(self, result: Any) -> None:
+        """Show how the fit ended."""
+        self._show(lambda: self._ended(result), last=True)
+
+    def broke(self, error: BaseException) -> None:
+        """Show that the fit ended with an error, which its caller sees."""
+        self._show(lambda: [self._name(), f"ended with {type(error).__name__}"], last=True)
+
+    def _name(self) -> str:
+        return f"{self._prepared.model.name} on {self._prepared.data.name}"
+
+    def _running(self, snapshot: Snapshot) -> list[str]:
+        steps = self._prepared.privacy.iterations
+        parts = [self._name(), f"step {snapshot.step:,} of {steps:,}"]
+        if snapshot.compile_seconds is None:
+            parts.append("compiling")
+        elif self._from is not None and snapshot.step > self._from[0]:
+            pace = (snapshot.seconds - self._from[1]) / (snapshot.step - self._from[0])
+            parts.append(f"{_clock(pace * (steps - snapshot.step))} left")
+        if snapshot.epsilon_so_far is not None:
+            # all its digits: it is rounded up already, and must not be rounded down
+            parts.append(f"epsilon spent: at most {snapshot.epsilon_so_far:.10g} of {self._prepared.privacy.epsilon:g}")
+        return parts + self._metrics({name: snapshot.metrics[name] for name in ("elbo",) if name in snapshot.metrics})
+
+    def _ended(self, result: Any) -> list[str]:
+        guarantee = result.guarantee
+        taken = f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {_clock(result.seconds)}"
+        promise = f"epsilon = {guarantee.epsilon:g}, delta = {guarantee.delta:g}"
+        return [self._name(), result.status, taken, promise, *self._metrics(result.metrics)]
+
+    def _metrics(self, metrics: dict[str, Any]) -> list[str]:
+        if not metrics or not self._prepared.shows_metrics:
+            return []
+        shown = ", ".join(f"{_WORDS.get(name, name)} {_number(value)}" for name, value in metrics.items())
+        return [f"{shown} ({self._prepared.data.evaluation_label})"]
+
+    def _show(self, parts: Callable[[], list[str]], *, last: bool = False) -> None:
+        if not self._is_on:
+            return
+        try:
+            from IPython.display import display
+
+            name, *others = parts()
+            rest = "".join(f" · {part}" for part in others)
+            shown = {"text/html": _html.bold(name, rest.lstrip()), "text/plain": name + rest}
+            if self._handle is None:
+                self._handle = display(shown, raw=True, display_id=True)
+            else:
+                self._handle.update(shown, raw=True)
+            self._shown = self._clock()
+        except Exception:  # a frontend that is gone, or a user's model with odd metrics
+            self._is_on = False
+        if last:
+            self._is_on = False
+
+
+_WORDS = {"elbo": "ELBO", "auc": "AUC", "log_likelihood": "log-likelihood"}
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _clock(seconds: float) -> str:
+    """A duration such as "8 s", "2 min 05 s" or "1 h 03 min"."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

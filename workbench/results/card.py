@@ -1,0 +1,60 @@
+"""How a notebook shows a result that is the value of a cell: what was promised, how well it did, and how to go on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench import _html
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["card"]
+
+_ROWS = 5  # of the summary
+_NEXT = ("result.summary()", "result.plot()", "result.guarantee", 'result.save("folder")')
+
+
+def card(result: FitResult) -> str:
+    """HTML in the page's colours. Each part has its label; it shows no record."""
+    guarantee = result.guarantee
+    steps = f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps"
+    parts = [
+        _html.bold(f"{result.model} on {result.data['name']}", f"· {result.status} · {steps}"),
+        _html.quiet(result.message) if result.message else "",
+        _html.paragraph(guarantee.headline()),
+    ]
+    if result.metrics:
+        shown = ", ".join(f"{name} {_number(value)}" for name, value in result.metrics.items())
+        parts.append(_html.bold("Metrics:", shown, _html.label(result.metrics_label)))
+    quantities = list(itertools.islice(_quantities(result), _ROWS))
+    if quantities:
+        total = sum(int(np.prod(draws.shape[1:])) for draws in result.sorted_draws.values())
+        parts.append(
+            _html.bold("Posterior:", f"{len(quantities)} of {total:,} quantities", _html.label(result.release_label))
+        )
+        rows = [[name, _number(float(np.mean(draws))), _number(float(np.std(draws, ddof=1)))] for name, draws in quantities]
+        parts.append(_html.table(["", "mean", "sd"], rows))
+    steps_on = " · ".join(map(_html.code, _NEXT))
+    parts.append(f'<div style="opacity:.85">To go on: {steps_on}, where <i>result</i> is this object.</div>')
+    return _html.box(*parts)
+
+
+def _quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and draws of each coordinate of the posterior, as in ``FitResult.summary``."""
+    for site, draws in result.sorted_draws.items():
+        shape, labels = draws.shape[1:], result.coordinates.get(site, [])
+        axes: Any = labels if isinstance(labels, tuple) else (labels,)
+        for place in np.ndindex(*shape):
+            fits = [len(axis) == size for axis, size in zip(axes, shape, strict=False)]
+            named = len(axes) == len(shape) and all(fits)
+            words = [axis[entry] for axis, entry in zip(axes, place, strict=True)] if named else map(str, place)
+            yield f"{site}[{', '.join(map(str, words))}]" if shape else site, draws[(slice(None), *place)]
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
