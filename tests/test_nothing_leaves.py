@@ -302,12 +302,13 @@ def panels_of(frame, monkeypatch, state):
         for trait in ("value", "placeholder", "description", "options", "tooltip", "titles"):
             content = getattr(part, trait, None)
             shown[number, trait] = bytes(content) if isinstance(content, memoryview) else repr(content)
-    names = {"posterior": screen.outcome.posterior, "picture": screen.outcome.image, "status": screen.live.status}
+    names = {"posterior": screen.outcome.posterior, "picture": screen.outcome.image, "status": screen.live.status,
+             "curves": screen.live.curves}  # fmt: skip
     shown |= {name: shown.pop((inside(screen.view).index(part), "value")) for name, part in names.items()}
     assert "Done." in shown["status"]
     in_history = (inside(screen.view).index(screen.history.table), "value")
     for name in ("status", in_history):
-        shown[name] = re.sub(r"( in |>)\d+ s", "", shown[name])
+        shown[name] = re.sub(r"( in |>)[\d.]+ s", "", shown[name])
     screen.close()
     return {**shown, "kept": output.last, "repr": repr(screen.result)}
 
@@ -318,7 +319,7 @@ def test_a_screen_shows_the_same_whatever_a_record_is(private_frame, monkeypatch
         there = panels_of(changed(private_frame), monkeypatch, tmp_path / "there")
     assert here == there
     heard = panels_of(private_frame, monkeypatch, tmp_path / "heard")
-    assert {name for name, content in heard.items() if content != here[name]} == {"posterior", "picture", "kept"}
+    assert {name for name, content in heard.items() if content != here[name]} == {"posterior", "picture", "curves", "kept"}
 
 
 # --- what a notebook prints ------------------------------------------------------------------------------------------------

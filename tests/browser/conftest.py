@@ -74,8 +74,12 @@ def lab(lab_folder):
 
 
 def served_lab(folder):
-    """``served`` with ``workbench lab``."""
+    """``served`` with ``workbench lab``, with settings of its own: a test changes the theme."""
     port = free_port()
+    settings = folder.with_name(f"{folder.name}-settings")
+    asks = settings / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    asks.parent.mkdir(parents=True, exist_ok=True)
+    asks.write_text('{"fetchNews": "false", "checkForUpdates": false}')
     command = [
         "lab",
         "--no-browser",
@@ -84,8 +88,9 @@ def served_lab(folder):
         "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={TOKEN}",
     ]
-    command += ["--LabApp.news_url=''", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    yield from served(folder, command, port, "/api/status")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTERLAB_SETTINGS_DIR", str(settings))
+        yield from served(folder, command, port, "/api/status")
 
 
 @pytest.fixture
@@ -127,6 +132,7 @@ def page(tmp_path, request, screenshots):
                 "--disable-component-update",
                 "--disable-sync",
             ],
+            ignore_default_args=["--hide-scrollbars"],  # a user sees them
             viewport={"width": 1280, "height": 900},
         )
         page = context.new_page()
@@ -276,19 +282,24 @@ class Screen:
         return status.first.inner_text()
 
     def is_ready(self):
-        """Wait until the consequences of the plan are shown."""
-        self.root.locator("b", has_text="What this plan means:").wait_for()
+        """Wait until the consequences of the plan are known."""
+        self.root.locator("b", has_text="What this plan means:").first.wait_for(state="attached")
         return self
 
     def tab(self, name):
-        self.root.locator(".lm-TabBar-tab, .p-TabBar-tab", has_text=name).click()
+        """Open a part of the screen, unless it is open."""
+        button = self.root.locator(".dpvi-tabs button", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$"))
+        if "mod-active" not in button.get_attribute("class"):
+            button.click()
 
     def watch_curves(self):
-        """Record the times at which the picture of the curves changes."""
+        """Record the times at which curves are drawn."""
         self.page.evaluate("""() => { window.curves_seen = [];
+          const seen = () => window.curves_seen.push(performance.now());
           for (const each of document.querySelectorAll('.dpvi-workbench img.dpvi-curves'))
-            new MutationObserver(() => window.curves_seen.push(performance.now()))
-              .observe(each, {attributes: true, attributeFilter: ['src']}); }""")
+            new MutationObserver(seen).observe(each, {attributes: true, attributeFilter: ['src']});
+          for (const each of document.querySelectorAll('.dpvi-workbench .dpvi-chart'))
+            new MutationObserver(() => each.isConnected || seen()).observe(each.parentNode, {childList: true}); }""")
 
     def curves_seen(self):
         """Times of the changes, in milliseconds of the page's clock."""
@@ -296,4 +307,4 @@ class Screen:
 
     def pictures(self):
         """Addresses of the visible pictures."""
-        return [image.get_attribute("src") for image in self.root.locator("img.widget-image:visible").all()]
+        return [image.get_attribute("src") for image in self.root.locator("img.dpvi-figure:visible").all()]

@@ -23,7 +23,7 @@ def main():
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(f"{address}/?token={TOKEN}")
         screen = Screen(page).is_ready()
-        screen.type("iterations (steps)", "5000")
+        screen.type("steps", "5000")
         screen.is_ready()
         screen.button("Fit").click()
         screen.headline("Done")

@@ -33,7 +33,7 @@ def test_fit_draws_itself_and_stop_keeps_the_partial_result(screen, page, screen
     ready = time.monotonic() - shown
     page.screenshot(path=screenshots / "quickstart-ready.png")
 
-    screen.type("iterations (steps)", "400000")  # some seconds: with fewer, a fast machine draws two pictures
+    screen.type("steps", "400000")  # some seconds: with fewer, a fast machine draws two pictures
     screen.is_ready()
     screen.watch_curves()
     screen.button("Fit").click()
@@ -53,7 +53,7 @@ def test_fit_draws_itself_and_stop_keeps_the_partial_result(screen, page, screen
     page.screenshot(path=screenshots / "quickstart-done.png")
     page.set_viewport_size({"width": 1280, "height": 900})
 
-    screen.type("iterations (steps)", "50000000")
+    screen.type("steps", "50000000")
     screen.button("Fit").click()
     screen.headline("Fitting")
     screen.button("Stop").click()

@@ -20,18 +20,88 @@ def full_page(page, path, width, height=1900):
 
 
 def overflowing(page):
-    """Labels, buttons and headings whose text is cut off, and parts that overflow the screen."""
-    return page.evaluate("""() => {
-      const screen = document.querySelector('.dpvi-workbench');
-      const right = screen.getBoundingClientRect().right;
-      const seen = [...screen.querySelectorAll('button, .widget-label, h3, .lm-TabBar-tabLabel')]
-        .filter(e => e.offsetParent);
-      const cut = seen.filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline')
-        .map(e => 'cut: ' + e.textContent);
-      const out = [...screen.querySelectorAll('.dpvi-section')].filter(e => e.offsetParent)
-        .filter(e => e.getBoundingClientRect().right > right + 1).map(e => 'sticks out: ' + e.textContent.slice(0, 30));
-      return [...cut, ...out];
-    }""")
+    """What no user should see on a screen: parts that stick out, text cut off, scrollbars, one text over another."""
+    return page.evaluate("""() => [...document.querySelectorAll('.dpvi-workbench')].flatMap(screen => {
+      const frame = screen.getBoundingClientRect();
+      const aside = '.strips, .dpvi-help > span, svg, option, .dpvi-scrolls *, details:not([open]) > :not(summary)';
+      const shown = [...screen.querySelectorAll('*')].filter(e => e.checkVisibility() && !e.closest(aside));
+      const name = e => `${e.tagName}.${[...e.classList].join('.')} ${e.textContent.trim().slice(0, 40)}`;
+      const out = shown.filter(e => { const box = e.getBoundingClientRect();
+        return box.width && (box.right > frame.right + 1 || box.left < frame.left - 1); }).map(e => 'sticks out: ' + name(e));
+      const cut = shown.filter(e => e.matches('button, .widget-label, h3, th, b') && getComputedStyle(e).display !== 'inline')
+        .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => 'cut: ' + name(e));
+      const bars = shown.filter(e => !e.matches('.dpvi-scrolls, input, textarea, select, pre')).filter(e => {
+        const style = getComputedStyle(e), scrolls = way => way === 'auto' || way === 'scroll';
+        return (scrolls(style.overflowY) && e.scrollHeight > e.clientHeight + 1) ||
+          (scrolls(style.overflowX) && e.scrollWidth > e.clientWidth + 1); }).map(e => 'scrolls: ' + name(e));
+      const texts = [];
+      const walk = document.createTreeWalker(screen, NodeFilter.SHOW_TEXT);
+      while (walk.nextNode()) {
+        const node = walk.currentNode, holder = node.parentElement;
+        if (!node.textContent.trim() || !holder.checkVisibility() || holder.closest(aside + ', style, select')) continue;
+        const range = document.createRange(); range.selectNodeContents(node);
+        for (const box of range.getClientRects()) texts.push([box, node.textContent.trim().slice(0, 30)]);
+      }
+      const over = [];
+      texts.forEach(([one, first], place) => texts.slice(place + 1).forEach(([other, second]) => {
+        const wide = Math.min(one.right, other.right) - Math.max(one.left, other.left);
+        const tall = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
+        if (wide > 2 && tall > 5) over.push(`overlap: ${first} | ${second}`); }));
+      return [...out, ...cut, ...bars, ...over]; })""")
+
+
+def switch_theme(page, name):
+    """As a user does, in JupyterLab's menu."""
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    page.locator(".lm-Menu-item", has_text="Theme").first.hover()
+    page.locator(".lm-Menu-item", has_text=re.compile(f"^{name}$")).click()
+    page.locator(f"body[data-jp-theme-name='{name}']").wait_for(state="attached")
+
+
+def words_before_a_fit(screen):
+    """How many words a newcomer reads; those of closed menus and of marks do not count."""
+    return screen.root.evaluate("""root => { const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+      let count = 0;
+      while (walk.nextNode()) { const holder = walk.currentNode.parentElement;
+        if (holder.checkVisibility() && !holder.closest('style, option, .dpvi-help, .x'))
+          count += walk.currentNode.textContent.split(/\\s+/).filter(Boolean).length; }
+      return count; }""")
+
+
+def test_all_that_matters_is_in_one_view_in_every_width_and_theme(notebook, page, screenshots):
+    page.set_viewport_size({"width": 1280, "height": 800})
+    book = notebook(SHOW.format("None"), name="view", where="lab/tree")
+    book.run(0)
+    screen = Screen(page).is_ready()
+    screen.comes_to_rest()
+    assert words_before_a_fit(screen) <= 120
+    before = screen.root.locator(".dpvi-tabs").bounding_box()
+    assert before["y"] + before["height"] <= 800
+    page.screenshot(path=screenshots / "view-before.png")
+    screen.button("Fit").click()
+    assert "800 of 800 steps" in screen.headline("Done")
+    screen.root.locator("b", has_text="What was learnt.").wait_for()
+    screen.comes_to_rest()
+    after = screen.root.locator(".dpvi-tabs").bounding_box()
+    assert after["y"] + after["height"] <= 800
+    assert after["y"] - before["y"] <= 30  # nothing jumps
+    chart = screen.root.locator(".dpvi-chart").bounding_box()
+    page.mouse.move(chart["x"] + 0.6 * chart["width"], chart["y"] + 60)
+    assert re.search(r"step \d+\nELBO .*\nAUC .*\nepsilon ", screen.root.locator(".strip > span:visible").inner_text())
+    page.screenshot(path=screenshots / "view-after.png")
+    found = {}
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        page.set_viewport_size({"width": 1280, "height": 800})
+        switch_theme(page, theme)
+        for width in (1280, 900):
+            for part in ("Plan", "Model", "Data", "Settings", "Guarantee", "Posterior", "Pictures", "Fits", "Export"):
+                screen.tab(part)
+                screen.comes_to_rest()
+                found |= {f"{theme}, {width}, {part}, {what}": 1 for what in overflowing(page)}
+                if part in ("Plan", "Pictures", "Settings"):
+                    full_page(page, screenshots / f"view-{theme[11:].lower()}-{width}-{part.lower()}.png", width, 1100)
+            page.set_viewport_size({"width": width, "height": 900})
+    assert sorted(found) == []
 
 
 @pytest.mark.integration
@@ -46,7 +116,7 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
     ]  # fmt: skip
     for model, data, score in models:
         screen.choose("model", model)
-        screen.choose("named set", data)
+        screen.choose("data", data)
         screen.type("epsilon", "4")
         screen.is_ready()
         screen.button("Fit").click()
@@ -64,7 +134,7 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
             full_page(page, screenshots / f"{model}-{width}.png", width)
             assert overflowing(page) == []
         screen.tab("Posterior")
-    screen.tab("Fits so far")
+    screen.tab("Fits")
     table = screen.root.locator("table:visible", has_text="scores are").first.inner_text()
     assert all(model in table for model, _, _ in models)
     screen.choose("compare fit", "4: hierarchical_logistic on hierarchical, epsilon 4")
@@ -126,6 +196,7 @@ app'''
     book.run(1)
     screen = Screen(page, place=1)
     screen.choose("model", "probit")
+    screen.tab("Model")
     screen.root.locator(".widget-html-content", has_text="Probit regression of my own.").first.wait_for()
     screen.button("settings of this model").click()
     screen.type("prior scale", "-1")
@@ -147,7 +218,8 @@ def test_a_table_of_ones_own_with_its_schema(notebook, page, screenshots, tmp_pa
     book = notebook(SHOW.format(200))
     book.run(0)
     screen = Screen(page).is_ready()
-    screen.root.locator(".widget-radio label", has_text=re.compile("^file$")).first.click()
+    screen.choose("data", "a file of your own…")
+    screen.tab("Data")
     with page.expect_file_chooser() as chooser:
         screen.root.locator("button", has_text="Upload a CSV file").click()
     chooser.value.set_files(file)
@@ -208,8 +280,7 @@ def test_the_keyboard_reaches_every_control_in_order(notebook, page):
         )
         page.keyboard.press("Tab")
     print(f"\n{reached}")
-    wanted = ["model", "settings of this model", "gallery", "named set", "epsilon", "delta (probability)",
-              "iterations (steps)", "more settings", "Fit", "device"]  # fmt: skip
+    wanted = ["model", "data", "epsilon", "delta", "steps", "Fit", "Plan", "Model", "Data", "Settings", "Export"]
     places = [reached.index(name) for name in wanted]
     assert places == sorted(places)
 
@@ -228,7 +299,7 @@ def test_voila_serves_the_screen_and_fits(voila, page, screenshots):
     page.goto(f"{voila}/?token={TOKEN}")
     screen = Screen(page).is_ready()
     assert page.locator(".jp-CodeMirrorEditor, .jp-InputArea:visible").count() == 0
-    screen.type("iterations (steps)", "300")
+    screen.type("steps", "300")
     screen.is_ready()
     screen.button("Fit").click()
     assert "300 of 300 steps" in screen.headline("Done")

@@ -317,7 +317,7 @@ class SamplersScreen(TeachingScreen):
         def done(made: str | Exception) -> None:
             if not self._closed:
                 shown = markup.problem(str(made)) if isinstance(made, Exception) else made
-                self.table.value = f"<div style='overflow-x:auto;font-size:.88em'>{shown}</div>"
+                self.table.value = f"<div class='dpvi-scrolls' style='overflow-x:auto;font-size:.88em'>{shown}</div>"
                 self.compare.disabled = False
 
         self._comparing.ask(work, done)

@@ -112,7 +112,9 @@ def _lines(panel: Panel, points: Points, steps: int, limits: tuple[float, float]
     ticks = _ticks(low, high, 3 if panel.height > 60 else 2)
     grid = "".join(f'<line class="grid" x1="0" x2="1000" y1="{at(tick):.4g}" y2="{at(tick):.4g}"/>' for tick in ticks)
     spread = ticks[1] - ticks[0] if len(ticks) > 1 else span
-    labels = "".join(f'<span class="y" style="top:{at(tick):.4g}%">{shown(tick, spread)}</span>' for tick in ticks)
+    labels = "".join(
+        f'<span class="y" style="top:clamp(8px,{at(tick):.4g}%,100% - 6px)">{shown(tick, spread)}</span>' for tick in ticks
+    )
     drawn = [grid, *(line(other, "faint") for other in panel.faint)]
     drawn += [line(other, "faint") for other in panel.names.values()]
     if panel.level is not None:

@@ -162,7 +162,7 @@ class Ledger(Screen):
             self._pages = seen.pages
             rows = [page.row for page in seen.pages.values()]
             table = markup.table(_COLUMNS, rows, numbers=False) if rows else markup.quiet(_NOTHING)
-            self.table.value = f"<div style='overflow-x:auto'>{table}</div>"
+            self.table.value = f"<div class='dpvi-scrolls' style='overflow-x:auto'>{table}</div>"
             if seen.interrupted:
                 self.table.value += markup.problem(
                     f"{words.count(seen.interrupted, 'fit')} {'was' if seen.interrupted == 1 else 'were'} interrupted. All "

@@ -101,7 +101,7 @@ def fits_table(budget: BudgetStatus) -> str:
         columns.insert(1, "data set")
         for row, spend in zip(rows, reversed(budget.spends), strict=True):
             row.insert(1, f"{spend.dataset}: {names[spend.dataset]}")
-    return f"<div style='overflow-x:auto'>{markup.table(columns, rows, numbers=False)}</div>"
+    return f"<div class='dpvi-scrolls' style='overflow-x:auto'>{markup.table(columns, rows, numbers=False)}</div>"
 
 
 def _entries(budget: BudgetStatus) -> list[Entry]:

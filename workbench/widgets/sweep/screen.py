@@ -19,6 +19,7 @@ from workbench.sweeps.store import Store
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
+from workbench.widgets._kit.tabs import Tabs
 from workbench.widgets.sweep.ranges_panel import RangesPanel
 from workbench.widgets.sweep.session import SweepSession
 from workbench.widgets.sweep.settings import SweepSettings, problems_of_ranges
@@ -88,12 +89,11 @@ class Sweep(RunScreen):
         self.spending = SpendingPanel(self._show_buttons)
         self.outcome = SweepPanel(self._open)
         self.run.fit.on_click(lambda _: self.start())
-        more = widgets.Tab(
-            [self.outcome.table, self.outcome.opening, self.outcome.export], titles=("Table", "Open a fit", "Export")
-        )
+        more = Tabs({"Table": self.outcome.table, "Open a fit": self.outcome.opening, "Export": self.outcome.export})
+        more.open = "Table"
         sweep = fields.section("Sweep", self.spending.view, self.run.view, self.outcome.live)
         self._below = widgets.VBox()  # a fit that is opened
-        self.view = widgets.VBox([self._arranged(self.ranges.view, [sweep, more]), self._below])
+        self.view = widgets.VBox([self._arranged(self.ranges.view, [sweep, more.view]), self._below])
         self._start()
 
     # ---- controls -------------------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ def table_html(result: SweepResult) -> str:
     more = len(rows) - _MOST_ROWS
     hidden = markup.quiet(f"and {more} more rows, which are in the file") if more > 0 else ""
     return (
-        f"{badges}<div style='max-height:360px;overflow:auto;overflow-wrap:normal'>"
+        f"{badges}<div class='dpvi-scrolls' style='max-height:360px;overflow:auto;overflow-wrap:normal'>"
         f"{markup.table(titles, rows[:_MOST_ROWS])}</div>{hidden}"
     )
 

@@ -374,7 +374,7 @@ def _records(dataset: Dataset) -> str:
     note = "" if dataset.schema is not None else markup.quiet("Features as the model sees them.")
     more = markup.quiet(f"and {hidden} more columns") if hidden > 0 else ""
     # numbers must not be broken across lines, as words elsewhere on the screen are
-    return f'{note}<div style="overflow:auto;overflow-wrap:normal;max-height:260px">{shown}</div>{more}'
+    return f'{note}<div class="dpvi-scrolls" style="overflow:auto;overflow-wrap:normal;max-height:260px">{shown}</div>{more}'
 
 
 def _pictures(dataset: Dataset, arrays: Mapping[str, np.ndarray]) -> str:

@@ -88,7 +88,7 @@ class HistoryPanel:
         opened = [_is_in(result, self._opened) for result in self.results]
         rows = [_row(place + 1, *of_one) for place, of_one in enumerate(zip(self.results, opened, strict=True))]
         self.table.value = (
-            f"<div style='overflow-x:auto'>{markup.table(_COLUMNS, rows, numbers=False)}</div>"
+            f"<div class='dpvi-scrolls' style='overflow-x:auto'>{markup.table(_COLUMNS, rows, numbers=False)}</div>"
             + markup.quiet(
                 "Fits on the same private records add up: each fit spends its own epsilon. Choosing between fits by private "
                 "scores leaks as well."

@@ -268,6 +268,6 @@ def posterior_table(result: Any) -> str:
     )
     return (
         f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}"
-        "<div style='max-height:360px;overflow:auto;max-width:46em'>"
+        "<div class='dpvi-scrolls' style='max-height:360px;overflow:auto;max-width:46em'>"
         f"{markup.table(['quantity', 'mean', 'sd', 'low', 'high', 'noise sd'], rows, caption=caption)}</div>"
     )
