@@ -12,7 +12,7 @@ from ipywidgets.widgets.widget import _instances
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.widgets.workbench.data_panel import FILE, NAMED, VARIABLE, DataPanel
+from workbench.widgets.workbench.data_panel import FILE, VARIABLE, DataPanel
 
 DOSE = 123.456789  # of every row, so that no part of the private table can slip through
 TEXT = "zebrafish"
@@ -42,17 +42,17 @@ class Screen:
     changes: list
 
     def choose(self, variable):
-        self.panel.kind.value = VARIABLE
+        self.panel.named.value = VARIABLE
         self.panel.refresh()
         self.panel.variable.value = variable
 
     def open(self, path):
-        self.panel.kind.value = FILE
+        self.panel.named.value = FILE
         self.panel.path.value = str(path)
 
     def send(self, name, content):
         """Do what a browser does when a file is chosen."""
-        self.panel.kind.value = FILE
+        self.panel.named.value = FILE
         entry = {"name": name, "type": "text/csv", "size": len(content), "content": memoryview(content), "last_modified": 0}
         self.panel.upload.set_state({"value": [entry]})
 
@@ -519,7 +519,7 @@ def test_missing_declarations_are_told_beside_their_columns(screen):
 
 def test_file_problems_stand_beside_the_path(screen, tmp_path):
     shown = screen()
-    shown.panel.kind.value = FILE
+    shown.panel.named.value = FILE
     assert "upload one" in shown.panel.problems()["path"]
     (tmp_path / "broken.parquet").write_bytes(b"zebra")
     for name, words in (("nowhere.csv", "no such file"), ("fish.txt", "must end in"), ("broken.parquet", "as Parquet.")):
@@ -576,8 +576,8 @@ def test_declarations_survive_a_look_at_something_else(screen):
     before = shown.panel.source()
     shown.panel.variable.value = "other"
     assert list(shown.panel.problems()) == ["schema['dose']"]
-    shown.panel.kind.value = NAMED
-    shown.panel.kind.value = VARIABLE
+    shown.panel.named.value = "breast_cancer"
+    shown.panel.named.value = VARIABLE
     shown.panel.variable.value = "frame"
     assert shown.panel.source().code == before.code
 
