@@ -305,7 +305,7 @@ def test_long_tables_scroll_and_short_ones_do_not(make):
 
 def test_notes_say_why_a_column_is_left_out(make):
     editor = make(AGE, ColumnDeclaration("id", "leave out", note="Left out: <b>"))
-    note = editor.row("id").children[1]
+    note = editor.row("id").children[0].children[2]
     assert "Left out: &lt;b&gt;" in note.value
     controls(editor.row("id"))["id"].value = "number"
     assert note.layout.display == "none"

@@ -178,7 +178,7 @@ class DataPanel:
         )
         self.upload = widgets.FileUpload(
             accept=".csv", multiple=False, description="Upload a CSV file", tooltip="A file on your own machine",
-            layout={"width": "auto"},
+            layout={"width": "auto", "align_self": "flex-start"},
         )  # fmt: skip
         self.upload.add_class("dpvi-upload")  # the style sheet leaves out the number of files that the widget adds
         self._upload_note = widgets.HTML()
@@ -193,7 +193,7 @@ class DataPanel:
         self.count_button = widgets.Button(
             description="Count the rows",
             tooltip="Show the number of rows. It is private unless you declare it public; the notebook keeps what is shown.",
-            layout={"width": "auto"},
+            layout={"width": "auto", "align_self": "flex-start"},
         )
         self._lines = {name: fields.line() for name in ("variable", "path")}
         self._places = {VARIABLE: ("variable",), FILE: ("path",)}

@@ -106,7 +106,7 @@ class SchemaEditor:
         self.table.add_class("dpvi-schema-long" if len(columns) > _LONG else "dpvi-schema-short")
         self._needed = fields.line()
         self.leave_out = widgets.Button(
-            description="Leave out columns without declarations", layout={"width": "auto"},
+            description="Leave out columns without declarations", layout={"width": "auto", "align_self": "flex-start"},
             tooltip="Give the role “leave out” to all columns whose limits or values are not typed in",
         )  # fmt: skip
         self.leave_out.on_click(lambda _: self._leave_out())
@@ -350,10 +350,10 @@ class _Row:
         self._role.observe(self._role_changed, names="value")
         self._details = widgets.HBox()
         self._details.add_class("dpvi-schema-details")
-        line = widgets.HBox([self._role, self._details])
-        line.add_class("dpvi-schema-row")
         self._note, self._error = fields.line(), fields.line()
-        self.view = widgets.VBox([line, self._note, self._error])
+        line = widgets.HBox([self._role, self._details, self._note])
+        line.add_class("dpvi-schema-row")
+        self.view = widgets.VBox([line, self._error])
         self._fill()
 
     def arrange(self, declared: ColumnDeclaration, ranged: bool) -> None:
@@ -389,6 +389,7 @@ class _Row:
             control.observe(partial(self._changed, attribute), names="value")
             made.append(control)
         self._details.children = made
+        self._details.layout.display = None if made else "none"
         fields.say(self._note, markup.quiet(self._declared.note) if self._declared.role == "leave out" else "")
         for each in old:
             fields.close_all(each)
