@@ -11,7 +11,7 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.data.files import UnreadableFileError, read_csv
+from workbench.data.files import UnreadableFileError, csv_separator, read_csv
 
 ADULT = pathlib.Path(__file__).parents[2] / "../shared/data/adult.csv.gz"
 
@@ -121,6 +121,114 @@ def test_a_file_cut_short_is_named(frame, tmp_path):
     file = tmp_path / "short.csv.gz"
     file.write_bytes(gzip.compress(frame.to_csv(index=False).encode())[:-20])
     assert "cannot be read as CSV" in refused_file(file)
+
+
+# --- separators and decimal commas -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_the_separator_is_found_in_the_first_line(frame, tmp_path, separator, pack):
+    file = tmp_path / ("table.csv.gz" if pack is gzip.compress else "table.csv")
+    content = frame.to_csv(index=False, sep=separator).encode()
+    file.write_bytes(pack(content))
+    assert csv_separator(file) == csv_separator(io.BytesIO(content)) == separator
+    expected = wb.data.from_frame(frame, target="ill", bounds=BOUNDS).train
+    for dataset in (
+        wb.data.from_csv(file, target="ill", bounds=BOUNDS),
+        wb.data.from_file(file, target="ill", bounds=BOUNDS, separator=separator),
+        wb.data.from_csv(io.BytesIO(content), target="ill", bounds=BOUNDS),
+    ):
+        assert all(np.array_equal(one, other) for one, other in zip(dataset.train, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("line", "separator"),
+    [
+        ("age", ","),
+        ("age,dose;ill", ","),
+        ('"age, in years, at entry";dose', ";"),
+        ("age;dose, in grams", ","),  # a tie: name the separator
+        ("a;b;c,d", ";"),
+        ("a\tb|c\td", "\t"),
+        ('"a|b|c"', ","),
+        ("\n\na;b", ";"),
+    ],
+)
+def test_which_separator_a_first_line_has(line, separator):
+    """The records below the names never count."""
+    assert csv_separator(io.BytesIO(f"{line}\n1,2,3,4,5;6;7;8;9|1|2|3\n".encode())) == separator
+
+
+def test_a_named_separator_is_the_one_that_counts(tmp_path):
+    (tmp_path / "table.csv").write_text("age;dose, in grams\n" + "1;2,5\n3;4,5\n" * 20)
+    table = read_csv(tmp_path / "table.csv", separator=";")
+    assert list(table.columns) == ["age", "dose, in grams"]
+    assert table.iloc[0].tolist() == [1, 2.5]
+    assert list(read_csv(tmp_path / "table.csv").columns) == ["age;dose", " in grams"]
+
+
+def test_decimal_commas_of_files_with_semicolons():
+    content = b"a;b;c;d;e;f\n1,5;2.5;1;x,1;;2,5\n,5;-1e-2;2;3,4;;2.5\n1e2;+3,;3;2;;NA\n"
+    table = read_csv(io.BytesIO(content))
+    assert table["a"].tolist() == [1.5, 0.5, 100.0]
+    assert table["b"].tolist() == [2.5, -0.01, 3.0]
+    assert table["c"].tolist() == [1, 2, 3]
+    assert table["c"].dtype.kind == "i"
+    assert table["d"].tolist() == ["x,1", "3,4", "2"]  # one text leaves its column as it is
+    assert table["e"].isna().all()
+    assert table["f"].tolist()[:2] == [2.5, 2.5]
+    assert np.isnan(table["f"][2])
+    points = read_csv(io.BytesIO(content), decimal=".")
+    assert points["a"].tolist() == ["1,5", ",5", "1e2"]
+    assert read_csv(io.BytesIO(content), text=("a", "c")).iloc[0].tolist()[:3] == ["1,5", 2.5, "1"]
+
+
+def test_types_of_columns_in_files_with_semicolons():
+    """As pandas finds them in files with commas."""
+    content = b"a;b;c;d;e\nTrue;false;12345678901234567;1;\nFalse;;2; 2 ;\nTRUE;true;3;;\n"
+    table = read_csv(io.BytesIO(content))
+    assert table["a"].tolist() == [True, False, True]
+    assert table["a"].dtype == bool
+    assert table["b"].dropna().tolist() == [False, True]
+    assert table["c"].dtype == table["d"].dtype == table["e"].dtype == np.float64
+    with_commas = read_csv(io.BytesIO(content.replace(b";", b",")))
+    assert with_commas["a"].tolist() == table["a"].tolist()
+    assert with_commas["d"].dropna().tolist() == table["d"].dropna().tolist() == [1.0, 2.0]
+
+
+def test_a_decimal_comma_in_a_file_with_tabs_is_asked_for():
+    content = b"a\tb\n1,5\t2\n"
+    assert read_csv(io.BytesIO(content))["a"].tolist() == ["1,5"]
+    assert read_csv(io.BytesIO(content), decimal=",")["a"].tolist() == [1.5]
+
+
+def test_no_cell_with_commas_changes_how_another_is_read():
+    """Points alone, and points with a comma in one other record: the same numbers to the last bit."""
+    random = np.random.default_rng(7)
+    numbers = [repr(number) for number in random.uniform(0, 1, 200).tolist()]
+    alone = read_csv(io.BytesIO("\n".join(["a;b", *(f"{number};1" for number in numbers)]).encode()))
+    commas = read_csv(io.BytesIO("\n".join(["a;b", *(f"{number.replace('.', ',')};1" for number in numbers)]).encode()))
+    mixed = read_csv(io.BytesIO("\n".join(["a;b", *(f"{number};1" for number in numbers), "0,5;1"]).encode()))
+    assert alone["a"].tolist() == commas["a"].tolist() == mixed["a"].tolist()[:-1] == list(map(float, numbers))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"separator": ":"}, "separator=':'"),
+        ({"separator": ""}, "separator=''"),
+        ({"separator": 3}, "separator=3"),
+        ({"separator": [";"]}, "separator="),
+        ({"decimal": ";"}, "decimal=';'"),
+        ({"decimal": 1}, "decimal=1"),
+        ({"decimal": ","}, "decimal=',': is already the separator"),
+    ],
+)
+def test_other_separators_are_refused(options, message):
+    with pytest.raises(ArgumentError) as caught:
+        wb.data.from_csv(io.BytesIO(b"a,b\n1,2\n"), bounds=(0, 1), **options)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.skipif(not ADULT.is_file(), reason="the shared copy of Adult is not on this machine")

@@ -12,7 +12,7 @@ from ipywidgets.widgets.widget import _instances
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.widgets.workbench.data_panel import FILE, NAMED, VARIABLE, DataPanel
+from workbench.widgets.workbench.data_panel import FILE, VARIABLE, DataPanel
 
 DOSE = 123.456789  # of every row, so that no part of the private table can slip through
 TEXT = "zebrafish"
@@ -42,17 +42,17 @@ class Screen:
     changes: list
 
     def choose(self, variable):
-        self.panel.kind.value = VARIABLE
+        self.panel.named.value = VARIABLE
         self.panel.refresh()
         self.panel.variable.value = variable
 
     def open(self, path):
-        self.panel.kind.value = FILE
+        self.panel.named.value = FILE
         self.panel.path.value = str(path)
 
     def send(self, name, content):
         """Do what a browser does when a file is chosen."""
-        self.panel.kind.value = FILE
+        self.panel.named.value = FILE
         entry = {"name": name, "type": "text/csv", "size": len(content), "content": memoryview(content), "last_modified": 0}
         self.panel.upload.set_state({"value": [entry]})
 
@@ -234,7 +234,7 @@ def test_wide_table_by_one_pair_of_bounds(screen):
     frame = pd.DataFrame(np.random.default_rng(1).uniform(size=(60, 100))).add_prefix("pixel ").assign(ill=[0, 1] * 30)
     shown = screen(frame=frame)
     shown.choose("frame")
-    shown.control("target column").value = "ill"
+    shown.control("What do you want to predict?").value = "ill"
     shown.panel._editor.low.value, shown.panel._editor.high.value = "0", "1"
     source = shown.panel.source()
     assert source.code == "wb.data.from_frame(frame, target='ill', bounds=(0, 1), name='frame')"
@@ -284,7 +284,7 @@ def test_npz_files(screen, tmp_path, shape):
     else:
         assert "type all classes" in shown.panel.problems()["classes"]
         shown.panel.show(shown.panel.problems())
-        assert "type all classes" in shown.texts()
+        assert "Still needed: all classes of y." in shown.texts()
         shown.declare(y={"all classes": "no, yes"})
         assert "classes=['no', 'yes']" in shown.panel.source().code
         shown.declare(y={"all classes": "2"})
@@ -318,6 +318,107 @@ def test_an_upload_gives_what_its_file_would(screen, tmp_path, monkeypatch):
     assert same(source.load(), run(source.code))
     shown.panel.path.value = "other.csv"
     assert "Uploaded" not in shown.texts()
+
+
+# ---- a file of one's own -----------------------------------------------------------------------------------------------
+
+CLINIC = "patient_id;visit;age;dose;sex;smoker;notes;ill\n" + "".join(
+    f"{number};2024-03-{1 + number % 28:02};{20 + number % 60 if number % 7 else ''};{number % 5},5;{'fm'[number % 2]};"
+    f"{('True', 'False', '')[number % 3]};said {number};{('yes', 'no')[number % 2]}\n"
+    for number in range(NUMBER_OF_ROWS)
+)
+
+
+@pytest.mark.parametrize("by", ["file", "upload"])
+def test_a_file_with_semicolons_dates_ids_and_missing_values(screen, tmp_path, monkeypatch, by):
+    """From the file to a valid plan without a mark that the user did not cause."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clinic.csv").write_text(CLINIC)
+    shown = screen()
+
+    def marks():
+        shown.panel.show(shown.panel.problems())
+        return shown.texts().count('role="alert"')
+
+    if by == "file":
+        shown.open("clinic.csv")
+    else:
+        shown.send("clinic.csv", CLINIC.encode())
+    assert "Semicolons between the columns, decimal commas, 8 columns." in shown.texts()
+    assert marks() == 0
+    assert "Still needed: lowest and highest of age, dose; all values of sex, ill." in shown.texts()
+    roles = {column.name: column.role for column in shown.panel._editor.declaration().columns}
+    assert roles == {
+        "patient_id": "leave out", "visit": "leave out", "age": "number", "dose": "number", "sex": "category",
+        "smoker": "yes / no", "notes": "leave out", "ill": "category",
+    }  # fmt: skip
+    assert all(words in shown.texts() for words in ("name is that of an id", "Left out: dates", "free text"))
+    shown.control("What do you want to predict?").value = "ill"
+    assert marks() == 0
+    assert "positive value, or all classes, of ill" in shown.texts()
+    shown.declare(age={"lowest": "0", "highest": "120"}, dose={"lowest": "0", "highest": "10"})
+    shown.declare(sex={"all values": "f, m"}, ill={"positive value": "yes"})
+    assert marks() == 0
+    assert "Still needed" not in shown.texts()
+    source = shown.panel.source()
+    assert source.code == (
+        "wb.data.from_csv('clinic.csv', separator=';', decimal=',', target='ill', positive='yes', schema={'age': (0, 120), "
+        "'dose': (0, 10), 'sex': ['f', 'm'], 'smoker': bool}, missing='drop')"
+    )
+    loaded = source.load()
+    assert same(loaded, run(source.code))
+    kept = sum(1 for number in range(NUMBER_OF_ROWS) if number % 7 and number % 3 != 2)
+    assert loaded.num_train + loaded.num_evaluation == kept
+
+
+def test_rows_are_counted_for_whom_asks(screen):
+    shown = screen(frame=private_table())
+    assert shown.panel.count_button.layout.display == "none"
+    shown.send("clinic.csv", CLINIC.encode())
+    assert shown.panel.count_button.layout.display is None
+    assert not any(each in shown.state() for each in (str(NUMBER_OF_ROWS), "8\u202f317", "8,317"))
+    shown.panel.count_button.click()
+    assert "8\u202f317 rows x 8 columns" in shown.texts()
+    assert "⚠ outside the guarantee" in shown.panel._counted.value
+    shown.choose("frame")
+    assert "rows x" not in shown.state()
+    shown.panel.count_button.click()
+    assert "8\u202f317 rows x 5 columns" in shown.texts()
+    shown.panel.named.value = "breast_cancer"
+    assert "rows x" not in shown.state()
+
+
+def test_the_separator_can_be_chosen(screen):
+    content = b"age, in years;dose, in grams\n" + b"47;2,5\n" * 50
+    shown = screen()
+    shown.send("doses.csv", content)
+    assert "Commas between the columns, 3 columns." in shown.texts()
+    shown.panel.separator.value = ";"
+    assert "Semicolons between the columns, decimal commas, 2 columns." in shown.texts()
+    shown.declare(**{"age, in years": {"lowest": "0", "highest": "120"}, "dose, in grams": {"role": "leave out"}})
+    assert shown.panel.source().load().feature_names == ("age, in years",)
+    shown.send("others.csv", b"a,b\n1,2\n")
+    assert shown.panel.separator.value == ""
+    assert "Commas between the columns, 2 columns." in shown.texts()
+    assert shown.panel._editor.declaration().missing == "drop"
+
+
+def test_missing_values_of_a_variable_have_a_remedy_for_all_columns(screen):
+    frame = private_table(200)
+    frame.loc[3, "dose"] = np.nan
+    shown = screen(frame=frame)
+    shown.choose("frame")
+    shown.declare(**DECLARED)
+    with pytest.raises(ArgumentError, match="All rows with missing values can be left out at once") as caught:
+        shown.panel.source().load()
+    assert caught.value.argument == "schema['dose']"
+    for way, records in (("drop", 199), ("middle", 200)):
+        shown.panel._editor.missing.value = way
+        source = shown.panel.source()
+        assert f"missing={way!r}" in source.code
+        loaded = source.load()
+        assert same(loaded, run(source.code, shown.variables))
+        assert loaded.num_train + loaded.num_evaluation == records
 
 
 # ---- keys -------------------------------------------------------------------------------------------------------------
@@ -501,25 +602,34 @@ def test_too_few_records_are_told_without_their_number(screen):
     assert "2" not in str(caught.value)
 
 
-def test_missing_declarations_are_told_beside_their_columns(screen):
+def test_missing_declarations_are_told_in_one_line(screen):
+    """Nobody caused them, so nothing is marked."""
     shown = screen(frame=private_table(50))
     shown.choose("frame")
     problems = shown.panel.problems()
     assert set(problems) == {"schema['dose']", "schema['animal']", "schema['tank']", "schema['ill']"}
+    assert "type the lowest and the highest value" in problems["schema['dose']"]
     assert shown.control("lowest", "dose").value == ""
     with pytest.raises(ArgumentError, match="dose"):
         shown.panel.source()
+    shown.panel.show(problems)
+    assert 'role="alert"' not in shown.texts()
+    assert "Still needed: lowest and highest of dose, ill; all values of animal, tank." in shown.texts()
     shown.panel.show(problems | {"epsilon": "must be positive."})
-    assert "dose: type the lowest and the highest value" in shown.texts()
     assert "epsilon: must be positive." in shown.panel._problem.value
     shown.panel.show({"ill": "look here"})
     assert "ill: look here" in shown.texts()
-    assert "dose: type" not in shown.texts()
+    assert "Still needed" not in shown.texts()
+    shown.declare(dose={"lowest": "many"})
+    shown.panel.show(shown.panel.problems())
+    assert shown.texts().count('role="alert"') == 1
+    assert "dose: the lowest value must be a number." in shown.texts()
+    assert "Still needed: all values of animal, tank; lowest and highest of ill." in shown.texts()
 
 
 def test_file_problems_stand_beside_the_path(screen, tmp_path):
     shown = screen()
-    shown.panel.kind.value = FILE
+    shown.panel.named.value = FILE
     assert "upload one" in shown.panel.problems()["path"]
     (tmp_path / "broken.parquet").write_bytes(b"zebra")
     for name, words in (("nowhere.csv", "no such file"), ("fish.txt", "must end in"), ("broken.parquet", "as Parquet.")):
@@ -576,8 +686,8 @@ def test_declarations_survive_a_look_at_something_else(screen):
     before = shown.panel.source()
     shown.panel.variable.value = "other"
     assert list(shown.panel.problems()) == ["schema['dose']"]
-    shown.panel.kind.value = NAMED
-    shown.panel.kind.value = VARIABLE
+    shown.panel.named.value = "breast_cancer"
+    shown.panel.named.value = VARIABLE
     shown.panel.variable.value = "frame"
     assert shown.panel.source().code == before.code
 

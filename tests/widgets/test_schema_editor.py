@@ -142,6 +142,8 @@ def test_positive_value_is_a_number_only_as_it_is_spelled(text, value):
             "bounds",
             "highest value must be a number",
         ),
+        (table(AGE, private_scaling=True, missing="middle"), "missing", "needs declared bounds"),
+        (table(AGE, changed(ILL, is_text=True)), "positive", "or all classes"),
         (table(SEX, private_scaling=True), "schema['sex']", "leave the column out"),
         (table(AGE, evaluation_fraction="1"), "evaluation_fraction", "less than 1"),
         (table(AGE, evaluation_fraction=""), "evaluation_fraction", "finite number"),
@@ -151,6 +153,28 @@ def test_each_problem_names_its_field_and_what_to_do(declared, argument, words):
     problems = declared.problems()
     assert list(problems) == [argument]
     assert words in problems[argument]
+
+
+def test_empty_fields_are_needs_and_wrong_ones_are_not():
+    declared = table(
+        changed(AGE, low="", high=""), changed(AGE, name="dose", low="1", high=""), changed(AGE, name="x", low="a", high=""),
+        changed(SEX, values=""), changed(ILL, is_text=True), changed(SCHOOL, groups=""),
+    )  # fmt: skip
+    assert declared.needs() == {
+        "schema['age']": ("lowest and highest", "age"),
+        "schema['dose']": ("highest", "dose"),
+        "schema['sex']": ("all values", "sex"),
+        "positive": ("positive value, or all classes,", "ill"),
+        "groups": ("all groups", "school"),
+    }
+    assert set(declared.problems()) == {*declared.needs(), "schema['x']"}
+    assert table(AGE, same_bounds=True).needs() == {"bounds": ("lowest and highest", "all numbers")}
+    assert list(table(ILL).needs()) == ["features"]
+
+
+def test_a_way_with_missing_values_is_an_option_unless_it_is_the_default():
+    assert table(AGE, missing="drop").options(names_columns=True) == {"schema": {"age": (0, 120)}, "missing": "drop"}
+    assert "missing" not in table(AGE).options(names_columns=True)
 
 
 def test_images_need_no_columns():
@@ -216,6 +240,77 @@ def test_problems_stand_beside_their_rows_and_go_away(make):
     assert errors(editor.view) == ""
 
 
+def test_what_is_needed_stands_in_one_line_until_it_is_typed(make):
+    editor = make(ColumnDeclaration("age"), ColumnDeclaration("dose"), ColumnDeclaration("sex", "category"))
+
+    def needed():
+        assert editor.show(editor.declaration().problems()) == {}
+        return editor._needed.value.partition("Still")[2].removesuffix("</div>")
+
+    assert needed() == " needed: lowest and highest of age, dose; all values of sex."
+    assert errors(editor.view) == ""
+    assert editor.leave_out.layout.display == "none"  # nothing would be left to learn from
+    row = controls(editor.row("age"))
+    row["lowest"].value = "0"
+    assert needed() == " needed: highest of age; lowest and highest of dose; all values of sex."
+    row["highest"].value = "-1"
+    assert needed() == " needed: lowest and highest of dose; all values of sex."
+    assert "age: the lowest and the highest value must be finite" in errors(editor.row("age"))
+    row["highest"].value = "9"
+    assert editor.leave_out.layout.display == "none" or needed()
+    assert editor.leave_out.layout.display is None
+    editor.leave_out.click()
+    assert [column.role for column in editor.declaration().columns] == ["number", "leave out", "leave out"]
+    assert controls(editor.row("sex"))["sex"].value == "leave out"
+    assert needed() == ""
+    assert editor.leave_out.layout.display == "none"
+
+
+def test_many_needs_are_counted(make):
+    editor = make(*(ColumnDeclaration(f"c{number}") for number in range(10)))
+    editor.show(editor.declaration().problems())
+    assert "lowest and highest of c0, c1, c2, c3, c4, c5 and 4 more." in editor._needed.value
+
+
+def test_the_first_question_is_what_to_predict(make, changes):
+    editor = make(ColumnDeclaration("age"), ColumnDeclaration("sex", "category"), ColumnDeclaration("name", "leave out"))
+    question = editor.view.children[0].children[0].children[0]
+    assert (question.description, question.value) == ("What do you want to predict?", "")
+    assert [value for _, value in question.options] == ["", "age", "sex", "name"]
+
+    def roles():
+        shown = [controls(editor.row(name))[name].value for name in ("age", "sex", "name")]
+        assert shown == [column.role for column in editor.declaration().columns]
+        return shown
+
+    question.value = "sex"
+    assert roles() == ["number", "target", "leave out"]
+    assert "positive value" in controls(editor.row("sex"))
+    question.value = "name"
+    assert roles() == ["number", "category", "target"]
+    assert len(changes) == 2
+    controls(editor.row("name"))["name"].value = "leave out"
+    assert question.value == ""
+    controls(editor.row("age"))["age"].value = "target"
+    assert question.value == "age"
+    assert len(changes) == 4
+    question.value = ""
+    assert roles() == ["number", "category", "leave out"]
+
+
+def test_long_tables_scroll_and_short_ones_do_not(make):
+    assert "dpvi-schema-long" not in make(*(ColumnDeclaration(f"c{number}") for number in range(12))).table._dom_classes
+    assert "dpvi-schema-long" in make(*(ColumnDeclaration(f"c{number}") for number in range(13))).table._dom_classes
+
+
+def test_notes_say_why_a_column_is_left_out(make):
+    editor = make(AGE, ColumnDeclaration("id", "leave out", note="Left out: <b>"))
+    note = editor.row("id").children[0].children[2]
+    assert "Left out: &lt;b&gt;" in note.value
+    controls(editor.row("id"))["id"].value = "number"
+    assert note.layout.display == "none"
+
+
 def test_common_bounds_and_private_scaling_take_the_place_of_each_columns(make):
     editor = make(AGE, SEX)
     editor.same_bounds.value = True
@@ -259,16 +354,16 @@ def test_sixty_columns_have_rows_and_more_have_menus(make):
     options = wide.declaration().options(names_columns=True)
     assert options["bounds"] == (0, 1)
     assert options["features"] == [column.name for column in columns]
-    shown["target column"].value = "c7"
+    shown["What do you want to predict?"].value = "c7"
     controls(wide.row("c7"))["or threshold"].value = "0.5"
     shown["group column"].value = "name"
     controls(wide.row("name"))["all groups"].value = "a, b"
     options = wide.declaration().options(names_columns=True)
     assert (options["target"], options["threshold"], options["group"], options["groups"]) == ("c7", 0.5, "name", ["a", "b"])
     assert "features" not in options
-    shown["target column"].value = "name"
+    shown["What do you want to predict?"].value = "name"
     assert shown["group column"].value == ""
-    shown["target column"].value = ""
+    shown["What do you want to predict?"].value = ""
     assert [column.role for column in wide.declaration().columns] == ["number"] * 60 + ["leave out"]
 
 

@@ -107,6 +107,10 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
     "--group-features": (
         "public facts about groups: one row per group, its name in the first column", {"metavar": "FILE.csv"},
     ),
+    "--missing": (
+        "rows with a missing value: refuse them (default), leave them out, or put the middle of the bounds for a number",
+        {"choices": ("refuse", "drop", "middle"), "default": "refuse"},
+    ),
     "--private-scaling": (
         "scale by the mean and standard deviation of the private records, outside the guarantee, instead of declared bounds",
         {"action": "store_true"},
@@ -232,8 +236,11 @@ def _dataset(arguments: argparse.Namespace) -> Any:
             "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or give --schema FILE.json.",
         )
     plain = ("target", "features", "positive", "classes", "threshold", "group", "groups", "private_scaling")
+    # images take no such argument
+    missing = {} if arguments.missing == "refuse" else {"missing": arguments.missing}
     return data.from_file(
         arguments.data,
+        **missing,
         **{name: getattr(arguments, name) for name in plain},
         bounds=bounds(arguments.bounds) if arguments.bounds else None,
         schema=schema(arguments.schema) if arguments.schema else None,

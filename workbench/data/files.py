@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import csv
 import gzip
 import importlib
 import lzma
+import re
 import warnings
 import zipfile
 import zlib
@@ -25,11 +27,19 @@ from workbench.data.sequences import from_tokens
 from workbench.data.tables import from_arrays, from_frame
 
 __all__ = [
-    "UnreadableFileError", "empty_parquet", "from_csv", "from_file", "from_npz", "from_parquet", "read_csv", "read_npz",
+    "SEPARATORS", "UnreadableFileError", "csv_separator", "empty_parquet", "from_csv", "from_file", "from_npz",
+    "from_parquet", "read_csv", "read_npz",
 ]  # fmt: skip
 
 _DAMAGED = (EOFError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 _UNREADABLE = (*_DAMAGED, ValueError, TypeError, OverflowError, OSError)
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # the first wins a tie
+_DECIMALS = (".", ",")
+_NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
+_WHOLE = re.compile(r"\s*[-+]?\d{1,15}\s*")  # float64 has them all
+_TRUTH = {"true": True, "false": False}
+_QUOTED = re.compile(r'"[^"]*"')
 
 
 class UnreadableFileError(_validate.ArgumentError):
@@ -62,8 +72,12 @@ def from_file(path: str | Path, **options: Any) -> Dataset:
     raise _validate.ArgumentError("path", str(path), f"must have one of the suffixes {', '.join(_READERS)}.")
 
 
-def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
+def from_csv(
+    path: str | Path | BinaryIO, *, separator: str | None = None, decimal: str | None = None, **options: Any
+) -> Dataset:
     """A data set from a CSV file (packed files such as ``.gz`` too). The other arguments are those of ``from_frame``.
+
+    The separator is found in the first line, whose names are public, and never in the records below it.
 
     Columns that are declared categorical, the column of groups, and a target with ``positive`` or ``classes`` are read as
     text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells, "NA" and the like are missing.
@@ -74,10 +88,19 @@ def from_csv(path: str | Path | BinaryIO, **options: Any) -> Dataset:
     >>> wb.data.from_csv("patients.csv", target="ill", bounds={"age": (0, 120)})
     Dataset('patients', 1 feature, target 'ill')
 
+    >>> frame.to_csv("patients.csv", index=False, sep=";", decimal=",")
+    >>> wb.data.from_csv("patients.csv", target="ill", bounds={"age": (0, 120)})
+    Dataset('patients', 1 feature, target 'ill')
+
     :param path: or an open binary file that is not packed, whose data set is named "table" unless ``name`` is given.
-    :raises ArgumentError: if the file is missing or not a table, naming ``path``.
+    :param separator: what is between two columns: "," or ";" or a tab or "|". By default the one that occurs most often
+        between the names in the first line.
+    :param decimal: "," reads 3,5 as a number, as well as 3.5; "." only the latter. By default "," in files with semicolons,
+        otherwise ".". Each cell is read by itself, so no record changes how another is read.
+    :raises ArgumentError: if the file is missing or not a table, naming ``path``; naming ``separator`` or ``decimal``, if it
+        is none of these.
     """
-    frame = read_csv(path, text=_text_columns(options))
+    frame = read_csv(path, text=_text_columns(options), separator=separator, decimal=decimal)
     name = _name(path) if isinstance(path, (str, Path)) else "table"
     return from_frame(frame, **{"name": name, **options})
 
@@ -143,30 +166,105 @@ _READERS: dict[str, Callable[..., Dataset]] = {
 }
 
 
-def read_csv(path: str | Path | BinaryIO, text: tuple[str, ...] = (), rows: int | None = None) -> pd.DataFrame:
+def read_csv(
+    path: str | Path | BinaryIO,
+    text: tuple[str, ...] = (),
+    rows: int | None = None,
+    *,
+    separator: str | None = None,
+    decimal: str | None = None,
+) -> pd.DataFrame:
     """The table of a CSV file or of an open binary file, with the columns ``text`` as text.
 
     :param rows: number of rows to read, from the first; None for all.
+    :param separator: as in ``from_csv``.
+    :param decimal: as in ``from_csv``.
     :raises ArgumentError: naming ``path``, if the file is missing or not a table, two columns have the same name or one has
-        none, or the first line seems to be a record instead of names.
+        none, or the first line seems to be a record instead of names; naming ``separator`` or ``decimal``.
     """
+    separator, decimal = _checked_separator(separator), _checked_decimal(decimal)
     file = _existing(path) if isinstance(path, (str, Path)) else path
     shown = path if isinstance(path, (str, Path)) else "open file"
 
     def read() -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # about fields that would be dropped
+            between = separator or _separator_of(file)
+            commas = (decimal or _usual_decimal(between)) == ","
+            if commas and between == ",":
+                raise _validate.ArgumentError("decimal", decimal, "is already the separator of the columns.")
             # pandas would rename columns with the same name, or without one
-            labels = pd.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False, index_col=False)
-            if not isinstance(file, Path):
-                file.seek(0)
+            labels = pd.read_csv(file, sep=between, header=None, nrows=1, dtype=str, keep_default_na=False, index_col=False)
+            _rewind(file)
             _check_names(shown, labels.iloc[0].tolist())
             # without index_col, additional fields of a row would become an index and shift the others
-            table = pd.read_csv(file, dtype=dict.fromkeys(text, str), nrows=rows, index_col=False)
+            kinds: Any = str if commas else dict.fromkeys(text, str)
+            table = pd.read_csv(file, sep=between, dtype=kinds, nrows=rows, index_col=False)
+            if commas:
+                table = table.assign(**{label: _typed(table[label]) for label in table.columns if label not in text})
             _check_header(shown, table)
             return table
 
     return _read(shown, "CSV", read)
+
+
+def csv_separator(path: str | Path | BinaryIO) -> str:
+    """What is between the columns of a CSV file or of an open binary file: a key of ``SEPARATORS``.
+
+    :raises ArgumentError: naming ``path``, if the file is missing or not text.
+    """
+    file = _existing(path) if isinstance(path, (str, Path)) else path
+    shown = path if isinstance(path, (str, Path)) else "open file"
+    return str(_read(shown, "CSV", lambda: _separator_of(file)))
+
+
+def _separator_of(file: Path | BinaryIO) -> str:
+    """The separator that occurs most often in the first line, outside quotation marks; a comma if there is none."""
+    # a separator that no text has, so that the whole line is one cell
+    line = pd.read_csv(file, sep="\x1f", header=None, nrows=1, dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
+    _rewind(file)
+    names = _QUOTED.sub("", str(line.iloc[0, 0]))
+    return max(SEPARATORS, key=names.count)
+
+
+def _rewind(file: Path | BinaryIO) -> None:
+    if not isinstance(file, Path):
+        file.seek(0)
+
+
+def _checked_separator(separator: Any) -> str | None:
+    if separator is not None and not (isinstance(separator, str) and separator in SEPARATORS):
+        known = ", ".join(map(repr, SEPARATORS))
+        raise _validate.ArgumentError("separator", separator, f"must be one of {known}, or None to find it.")
+    return separator
+
+
+def _checked_decimal(decimal: Any) -> str | None:
+    if decimal is not None and not (isinstance(decimal, str) and decimal in _DECIMALS):
+        raise _validate.ArgumentError("decimal", decimal, "must be '.' or ',', or None for the usual one.")
+    return decimal
+
+
+def _usual_decimal(separator: str) -> str:
+    """The decimal mark of a file with this separator. Files with semicolons have them because commas are taken."""
+    return "," if separator == ";" else "."
+
+
+def _typed(column: pd.Series) -> pd.Series:
+    """A column of text as numbers or as False and True, if all its cells are, and otherwise as it is.
+
+    pandas takes either the comma or the point, and rounds numbers in text differently from those in columns of numbers. Here
+    each cell becomes the same number whatever is in the others.
+    """
+    cells = set(column.dropna())
+    if all(cell.lower() in _TRUTH for cell in cells) and cells:
+        truth = column.map({cell: _TRUTH[cell.lower()] for cell in cells})
+        return truth.astype(object if column.isna().any() else bool)
+    if not all(_NUMBER.fullmatch(cell) for cell in cells):
+        return column
+    numbers = column.map({cell: float(cell.replace(",", ".")) for cell in cells}).astype(np.float64)
+    is_whole = cells and not column.isna().any() and all(_WHOLE.fullmatch(cell) for cell in cells)
+    return numbers.astype(np.int64) if is_whole else numbers
 
 
 def _check_names(path: str | Path, labels: list[str]) -> None:

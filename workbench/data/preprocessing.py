@@ -14,9 +14,9 @@ from workbench import _validate
 from workbench._lazy import pd
 
 __all__ = [
-    "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "listed", "names_withheld", "number_or_nan", "numbers_in",
-    "numeric_features", "scale_to_bounds", "standardise", "text_of", "text_or_none", "texts_of", "unfit", "unknown_column",
-    "unmasked",
+    "MISSING", "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "listed", "may_hold_numbers", "names_withheld",
+    "number_or_nan", "numbers_in", "numeric_features", "scale_to_bounds", "standardise", "text_of", "text_or_none",
+    "texts_of", "unfit", "unknown_column", "unmasked",
 ]  # fmt: skip
 
 OTHER = "(other)"  # every undeclared value of a target, and every undeclared or missing value of a category
@@ -89,9 +89,12 @@ def unknown_column(argument: str, value: Any, columns: Iterable[str]) -> _valida
     return _validate.unknown_name(argument, shown, names)
 
 
-def unfit(column: pd.Series, expectation: str) -> _validate.ArgumentError:
+MISSING = "missing"  # code of errors about values that ``from_frame(missing=...)`` can leave out or replace
+
+
+def unfit(column: pd.Series, expectation: str, code: str = "") -> _validate.ArgumentError:
     """The error for a column with unusable cells. It shows name and type, but no cell and no number of rows."""
-    return _validate.ArgumentError(str(column.name), str(column.dtype), expectation)
+    return _validate.ArgumentError(str(column.name), str(column.dtype), expectation, code=code)
 
 
 def unmasked(argument: str, values: Any) -> np.ndarray:
@@ -123,7 +126,7 @@ def finite_numbers(column: pd.Series, row: str = "row") -> np.ndarray:
 
     :raises ArgumentError: as ``numeric_features``.
     """
-    if not _may_hold_numbers(column.dtype):  # pandas would count dates in nanoseconds
+    if not may_hold_numbers(column.dtype):  # pandas would count dates in nanoseconds
         raise unfit(
             column,
             "does not have plain numbers; convert it, for example to days since a public date, or leave it out.",
@@ -137,7 +140,7 @@ def finite_numbers(column: pd.Series, row: str = "row") -> np.ndarray:
             f"has text, or something else that is not a number, in some {row}; declare its categories in schema=, encode it "
             "as numbers or leave it out.",
         )
-    raise unfit(column, f"is missing or infinite in some {row}; fill or drop such {row}s first.")
+    raise unfit(column, f"is missing or infinite in some {row}; fill or drop such {row}s first.", MISSING)
 
 
 def numbers_in(column: pd.Series) -> np.ndarray:
@@ -156,7 +159,7 @@ def number_or_nan(cell: Any) -> float:
     return math.nan
 
 
-def _may_hold_numbers(kind: Any) -> bool:
+def may_hold_numbers(kind: Any) -> bool:
     """Whether a column of this type may have real numbers: numbers, booleans, or text and objects that may be numbers."""
     types = pd.api.types
     if types.is_numeric_dtype(kind):

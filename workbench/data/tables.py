@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.data import preprocessing, targets
+from workbench.data import missing_values, preprocessing, targets
 from workbench.data.dataset import Dataset
 from workbench.data.groups import checked_group_features, checked_groups, group_codes
 from workbench.data.schema import Numeric, Schema
@@ -39,6 +40,7 @@ def from_frame(
     evaluation_is_public: bool = False,
     unit: str = "training record",
     name: str = "data frame",
+    missing: Any = "refuse",
 ) -> Dataset:
     """A data set from a DataFrame, one row per record: arrays "x", "group" with ``group``, "y" with ``target``.
 
@@ -79,6 +81,13 @@ def from_frame(
     :param evaluation_is_public: True declares the evaluation records public. Otherwise numbers computed on them are shown
         only on request and labelled "outside the guarantee".
     :param unit: what one row is, in words.
+    :param missing: what happens to a row with a missing value in a column that is used. "refuse" is an error; "drop" leaves
+        the row out; "middle" puts the middle of the declared bounds in place of a missing number, and leaves out rows in
+        which anything else is missing. ``{column: value}`` puts a public value into each of these columns, and leaves
+        out rows in which anything else is missing. A missing category of ``Categorical(..., other=True)`` is "(other)" and
+        not missing. All of this depends on the row itself and on what is declared, so it costs no privacy: tables that
+        differ in one row give records that differ in at most one. A mean or a most frequent value of the private records
+        would not have this property.
     :raises ArgumentError: naming the argument and the value, or a column and its type, never a cell.
     """
     _validate.flag("evaluation_is_public", evaluation_is_public)
@@ -92,20 +101,22 @@ def from_frame(
     )
     declared = None if schema is None else _declared_schema(schema, features, names)
     chosen = _chosen_columns(frame, names, features, declared, (target, group))
+    if declared is None and not private_scaling:
+        declared = _schema_of_bounds(bounds, chosen, names)
+    if not (isinstance(missing, str) and missing == "refuse"):
+        filled = missing_values.public_values(missing, declared, chosen, names)
+        frame, complete = missing_values.without_missing(frame, filled, declared, chosen, (target, group))
+        held_out = None if held_out is None else _left(held_out[complete], missing)
     arrays: dict[str, np.ndarray] = {}
     if group is not None:
         all_groups = checked_groups(groups, group_features)
         facts, fact_names = checked_group_features(group_features, all_groups)
         arrays["group"] = group_codes(frame[group], all_groups)
     labels: tuple[str, ...] = ()
-    if target is not None:
-        arrays["y"], labels = _target(frame[target], positive, classes, threshold)
-    if private_scaling:
-        x = preprocessing.numeric_features(frame, chosen)
-    else:
-        if declared is None:
-            declared = _schema_of_bounds(bounds, chosen, names)
-        x = declared.encode(frame)
+    with _remedy_for_missing():
+        if target is not None:
+            arrays["y"], labels = _target(frame[target], positive, classes, threshold)
+        x = preprocessing.numeric_features(frame, chosen) if declared is None else declared.encode(frame)
     arrays = {"x": x, **arrays}
     if held_out is None:
         # another reference level does not move a record to the other side
@@ -115,7 +126,7 @@ def from_frame(
         arrays["x"] = preprocessing.standardise(x, x[~held_out])
     return Dataset(
         name=name,
-        description=f"{len(chosen)} features, " + (f"target {target!r}." if target is not None else "no target."),
+        description=_description(chosen, target, missing),
         train=tuple(array[~held_out] for array in arrays.values()),
         evaluation=tuple(array[held_out] for array in arrays.values()),
         feature_names=tuple(chosen) if declared is None else declared.feature_names,
@@ -131,6 +142,35 @@ def from_frame(
         group_features=facts if group is not None else None,
         group_feature_names=fact_names if group is not None else (),
     )
+
+
+@contextlib.contextmanager
+def _remedy_for_missing() -> Iterator[None]:
+    try:
+        yield
+    except _validate.ArgumentError as error:
+        if error.code != preprocessing.MISSING:
+            raise
+        remedy = "missing='drop' leaves them out; missing='middle' puts the middle of the declared bounds."
+        raise _validate.ArgumentError(
+            error.argument, error.value, error.expectation, code=error.code, remedy=remedy
+        ) from None
+
+
+def _left(held_out: np.ndarray, missing: Any) -> np.ndarray:
+    """``held_out`` of the rows that are left, checked to have both sides."""
+    if np.sum(~held_out) < 2 or np.sum(held_out) < 1:
+        raise _validate.ArgumentError("missing", missing, "leaves fewer than 2 training records or no evaluation record.")
+    return held_out
+
+
+def _description(chosen: list[str], target: str | None, missing: Any) -> str:
+    words = f"{len(chosen)} features, " + (f"target {target!r}." if target is not None else "no target.")
+    if isinstance(missing, str) and missing == "refuse":
+        return words
+    if isinstance(missing, str) and missing == "drop":
+        return f"{words} Rows with a missing value are left out."
+    return f"{words} Some missing values are replaced by public ones; other rows with a missing value are left out."
 
 
 def _checked_roles(

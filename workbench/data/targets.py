@@ -11,7 +11,16 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.data.preprocessing import OTHER, finite_numbers, number_or_nan, numbers_in, text_of, text_or_none, texts_of
+from workbench.data.preprocessing import (
+    MISSING,
+    OTHER,
+    finite_numbers,
+    number_or_nan,
+    numbers_in,
+    text_of,
+    text_or_none,
+    texts_of,
+)
 
 __all__ = ["binary_target", "class_names", "declared_classes", "thresholded"]
 
@@ -112,7 +121,9 @@ def _refuse_missing(column: pd.Series) -> None:
     :raises ArgumentError: naming ``target``.
     """
     if column.isna().any():
-        raise _validate.ArgumentError("target", str(column.name), "is missing in some row; drop such rows first.")
+        raise _validate.ArgumentError(
+            "target", str(column.name), "is missing in some row; drop such rows first.", code=MISSING
+        )
 
 
 def thresholded(column: pd.Series, threshold: float) -> tuple[np.ndarray, tuple[str, str]]:

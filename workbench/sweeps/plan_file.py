@@ -186,6 +186,8 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
     known = _parameters(data_sets.from_frame)
     if file.suffix.lower() == ".npz":  # its target and groups are arrays
         known = (known | _parameters(data_sets.from_arrays) | _parameters(data_sets.from_images)) - {"target", "group"}
+    elif ".csv" in [suffix.lower() for suffix in file.suffixes[-2:]]:
+        known |= {"separator", "decimal"}
     _check_known("data", options, known - {"frame", "x", "y", "images", "labels", "evaluation"})
     for argument in ("bounds", "schema"):
         if isinstance(options.get(argument), str):

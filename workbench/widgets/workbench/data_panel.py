@@ -14,7 +14,7 @@ import numpy as np
 from workbench import _validate
 from workbench import data as data_room
 from workbench._lazy import pd
-from workbench.data import Dataset
+from workbench.data import Dataset, files
 from workbench.widgets._kit import fields, markup
 from workbench.widgets.workbench.data_source import (
     DataSource,
@@ -64,7 +64,8 @@ class DataPanel:
         self._kept: dict[Hashable, TableDeclaration] = {}
         self._editor: SchemaEditor | None = None
         self._editor_key: Hashable = None
-        self._uploaded: Table | _validate.ArgumentError | None = None
+        self._uploaded: tuple[str, bytes] | None = None  # name and content
+        self._origin: Hashable = None
         self._read: tuple[Hashable, Table | _validate.ArgumentError | None] = (None, None)
         self._dataset: Dataset | None = None
         self._chosen: Hashable = None
@@ -73,11 +74,12 @@ class DataPanel:
         self.refresh()
         self.named.value = start if isinstance(start, str) else start.name
         self._source_changed()
-        for control in (self.named, self.variable, self.target, self.path):
+        for control in (self.named, self.variable, self.target, self.path, self.separator):
             control.on_change(self._source_changed)
         self.upload.observe(self._take_upload, names="value")
         self.refresh_button.on_click(lambda _: self.refresh())
         self.private_rows.observe(lambda _: self._draw(), names="value")
+        self.count_button.on_click(lambda _: self._count())
         self._on_change = on_change
 
     @property
@@ -176,9 +178,23 @@ class DataPanel:
         )
         self.upload = widgets.FileUpload(
             accept=".csv", multiple=False, description="Upload a CSV file", tooltip="A file on your own machine",
-            layout={"width": "auto"},
+            layout={"width": "auto", "align_self": "flex-start"},
         )  # fmt: skip
+        self.upload.add_class("dpvi-upload")  # the style sheet leaves out the number of files that the widget adds
         self._upload_note = widgets.HTML()
+        self.separator = fields.choice(
+            "separator",
+            "columns are separated by",
+            [("what the first line shows", ""), *((words, mark) for mark, words in files.SEPARATORS.items())],
+            "",
+        )
+        self.separator.box.add_class("dpvi-schema-question")
+        self._found, self._counted = fields.line(), fields.line()
+        self.count_button = widgets.Button(
+            description="Count the rows",
+            tooltip="Show the number of rows. It is private unless you declare it public; the notebook keeps what is shown.",
+            layout={"width": "auto", "align_self": "flex-start"},
+        )
         self._lines = {name: fields.line() for name in ("variable", "path")}
         self._places = {VARIABLE: ("variable",), FILE: ("path",)}
         self._editor_box = widgets.VBox()
@@ -189,11 +205,12 @@ class DataPanel:
         self._preview = widgets.HTML()
         self._parts = {
             VARIABLE: widgets.VBox([self.variable.view, self._lines["variable"], self.target.view]),
-            FILE: widgets.VBox([self.path.view, self.upload, self._upload_note, self._lines["path"]]),
+            FILE: widgets.VBox([self.path.view, self.upload, self._upload_note, self._lines["path"], self.separator.view]),
         }
         self.details = widgets.VBox(
             [
-                self._problem, *self._parts.values(), self.refresh_button, self._facts, self._editor_box, self._declared,
+                self._problem, *self._parts.values(), self.refresh_button, self._facts, self._found, self.count_button,
+                self._counted, self._editor_box, self._declared,
                 self._private_rows.view, self._preview,
             ]
         )  # fmt: skip
@@ -205,14 +222,16 @@ class DataPanel:
             return
         if self._uploaded is not None and self.path.value.strip():
             self._uploaded = None
+        origin = self.path.value, self._uploaded
+        if origin != self._origin:  # the separator was chosen for another file
+            self._origin, self._refreshing = origin, True
+            self.separator.value, self._refreshing = "", False
         for kind, part in self._parts.items():
             part.layout.display = None if kind == self.named.value else "none"
         dataset = self._given_dataset()
         self.target.visible = isinstance(self._object(), np.ndarray)
         self.refresh_button.layout.display = None if self.has_own_source else "none"
-        self._upload_note.value = (
-            markup.quiet(f"Uploaded: {self._uploaded.name}") if isinstance(self._uploaded, Table) else ""
-        )
+        self._upload_note.value = "" if self._uploaded is None else markup.quiet(f"Uploaded: {self._uploaded[0]}")
         self._facts.value = markup.quiet(*self._public_facts(dataset))
         chosen = self.named.value, self.path.value, self._uploaded, Same(self._object())
         if chosen != self._chosen:  # the box was ticked for another source
@@ -228,11 +247,16 @@ class DataPanel:
         except _validate.ArgumentError:
             table = None
         key = None if table is None else table.key
+        found = "" if table is None else table.found
+        fields.say(self._found, markup.sentence(found) if found else "")
+        fields.say(self._counted, "")
+        self.count_button.layout.display = None if table is not None and table.count is not None else "none"
+        self.separator.visible = bool(found) or bool(self.separator.value)
         if key == self._editor_key:
             return
         old, self._editor, self._editor_key = self._editor, None, key
         if table is not None:
-            self._editor = SchemaEditor(table.columns, table.roles, self._changed, self._kept.get(key))
+            self._editor = SchemaEditor(table.columns, table.roles, self._changed, self._kept.get(key), table.missing)
         self._editor_box.children = [] if self._editor is None else [self._editor.view]
         if old is not None:
             old.close()
@@ -249,12 +273,25 @@ class DataPanel:
             return
         name, content = str(change["new"][0]["name"]), bytes(change["new"][0]["content"])
         self.upload.value = ()
+        self._uploaded = None
         self.path.control.value = ""
-        try:
-            self._uploaded = upload_table(name, content)
-        except _validate.ArgumentError as error:
-            self._uploaded = _validate.ArgumentError("path", name, f"{name} {error.expectation}")
+        self._uploaded = name, content
         self._source_changed()
+
+    def _count(self) -> None:
+        """Show the number of rows, which the user asked for."""
+        try:
+            table = self._table()
+            number = None if table is None or table.count is None else table.count()
+        except _validate.ArgumentError:
+            return  # shown beside its control
+        if table is None or number is None:
+            return
+        size = f"{number:,}".replace(",", "\u202f") + f" rows x {len(table.columns)} columns"
+        fields.say(
+            self._counted, markup.sentence(size) + markup.badge("outside the guarantee") + markup.quiet("For you: "
+            "the number of training records is treated as public by a fit, unless you declare another one.")
+        )  # fmt: skip
 
     # ---- the chosen object ------------------------------------------------------------------------------------------
 
@@ -291,22 +328,28 @@ class DataPanel:
         raise _validate.ArgumentError("variable", name, reason)
 
     def _file(self) -> Table:
-        path = self.path.value.strip()
-        found = self._uploaded
-        if found is None and not path:
+        path, separator = self.path.value.strip(), self.separator.value or None
+        if self._uploaded is None and not path:
             raise _validate.ArgumentError("path", "", "type the path of a file, or upload one.")
-        if found is None:
-            state = path, stamp(path)
-            if state != self._read[0]:
-                try:
-                    found = file_table(path)
-                except _validate.ArgumentError as error:
-                    found = error
-                self._read = state, found
-            found = self._read[1]
+        state = (self._uploaded, separator) if self._uploaded is not None else (path, stamp(path), separator)
+        if state != self._read[0]:
+            self._read = state, self._read_file(path, separator)
+        found = self._read[1]
         if not isinstance(found, Table):
             raise found  # type: ignore[misc]
         return found
+
+    def _read_file(self, path: str, separator: str | None) -> Table | _validate.ArgumentError:
+        if self._uploaded is None:
+            try:
+                return file_table(path, separator)
+            except _validate.ArgumentError as error:
+                return error
+        name, content = self._uploaded
+        try:
+            return upload_table(name, content, separator)
+        except _validate.ArgumentError as error:
+            return _validate.ArgumentError("path", name, f"{name} {error.expectation}")
 
     def _variables(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Menus of tables and data sets, and of arrays that may be targets. Numbers of rows are private."""

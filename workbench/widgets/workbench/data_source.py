@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from workbench import data as data_room
 from workbench._lazy import pd
 from workbench.data import Categorical, Dataset, files
 from workbench.data.files import UnreadableFileError
+from workbench.widgets.workbench import roles
 from workbench.widgets.workbench.declarations import (
     FEATURE_ROLES,
     LABELS,
@@ -91,6 +92,9 @@ class Table:
     :param columns: with the roles that follow from their types.
     :param roles: the roles that each column can have, by name; empty if every column can have every role.
     :param note: as in ``DataSource``.
+    :param found: how the file was read, a sentence; "" for other tables.
+    :param count: returns the number of rows, which is private and may take a second; None if nobody can ask.
+    :param missing: what happens to rows with missing values until somebody chooses otherwise.
     """
 
     name: str
@@ -102,6 +106,9 @@ class Table:
     columns: tuple[ColumnDeclaration, ...]
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     note: str = ""
+    found: str = ""
+    count: Callable[[], int] | None = None
+    missing: str = "refuse"
 
     def source(self, declaration: TableDeclaration) -> DataSource:
         """The data source with this declaration.
@@ -157,56 +164,81 @@ def frame_table(name: str, frame: pd.DataFrame) -> Table:
         raise _validate.ArgumentError("variable", name, f"has two columns named {repeated!r}: rename one.")
     return Table(
         name, ("variable", name, *names), "from_frame", (name,), partial(data_room.from_frame, frame),
-        partial(_content_of, frame), columns,
+        partial(_content_of, frame), columns, count=partial(len, frame),
     )  # fmt: skip
 
 
 def array_table(name: str, x: np.ndarray, y_name: str = "", y: Any = None) -> Table:
     """The table of the array[N, D] in the variable ``name``, with an optional target y[N] from another variable."""
-    columns, roles = _array_columns(x, [] if y is None else ["y"])
+    columns, kinds = _array_columns(x, [] if y is None else ["y"])
     return Table(
         name, ("variable", name, y_name, len(columns)), "from_arrays", (name, *([] if y is None else [y_name])),
-        partial(data_room.from_arrays, x, y), lambda: (_content_of(x), _content_of(y)), columns, roles,
+        partial(data_room.from_arrays, x, y), lambda: (_content_of(x), _content_of(y)), columns, kinds,
     )  # fmt: skip
 
 
-def upload_table(name: str, content: bytes) -> Table:
+def upload_table(name: str, content: bytes, separator: str | None = None) -> Table:
     """The table of an uploaded CSV file.
 
+    :param separator: None to find it.
     :raises ArgumentError: naming ``path``, if it is not a CSV file.
     """
-    columns = _columns_of(_first_rows(io.BytesIO(content)))
     stem = Path(name).name.split(".")[0]
 
     def make(**options: Any) -> Dataset:
-        return data_room.from_csv(io.BytesIO(content), name=stem, **options)
+        return data_room.from_csv(io.BytesIO(content), **{"name": stem, **options})
 
-    key = ("upload", name, *(column.name for column in columns))
+    table = _csv_table(name, "upload", lambda: io.BytesIO(content), make, separator)
     note = f"save the uploaded file as {name!r} where this code runs"
-    return Table(name, key, "from_csv", (repr(name),), make, lambda: hashlib.sha256(content).digest(), columns, note=note)
+    return replace(table, content=lambda: hashlib.sha256(content).digest(), note=note)
 
 
-def file_table(path: str) -> Table:
+def file_table(path: str, separator: str | None = None) -> Table:
     """The table or images in a file on the kernel's machine.
 
+    :param separator: of a CSV file; None to find it.
     :raises ArgumentError: naming ``path``, if the file has neither.
     """
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    roles: dict[str, tuple[str, ...]] = {}
+    kinds: dict[str, tuple[str, ...]] = {}
+    if ".csv" in suffixes[-2:]:
+        return _csv_table(path, "file", lambda: path, partial(data_room.from_csv, path), separator)
     try:
-        if ".csv" in suffixes[-2:]:
-            function, columns = "from_csv", _columns_of(_first_rows(path))
-        elif suffixes[-1:] in ([".parquet"], [".pq"]):
+        if suffixes[-1:] in ([".parquet"], [".pq"]):
             function, columns = "from_parquet", _columns_of(files.empty_parquet(path))
         elif suffixes[-1:] == [".npz"]:
-            function, (columns, roles) = "from_npz", _npz_columns(path)
+            function, (columns, kinds) = "from_npz", _npz_columns(path)
         else:
             raise _validate.ArgumentError("path", path, "must end in .csv, .csv.gz, .parquet, .pq or .npz.")
     except _validate.ArgumentError as error:
         raise _public_error(error) from None
     key = ("file", path, *(column.name for column in columns))
     make = partial(getattr(data_room, function), path)
-    return Table(path, key, function, (repr(path),), make, partial(stamp, path), columns, roles)
+    return Table(path, key, function, (repr(path),), make, partial(stamp, path), columns, kinds)
+
+
+def _csv_table(
+    name: str, origin: str, file: Callable[[], Any], make: Callable[..., Dataset], separator: str | None
+) -> Table:
+    """The table of a CSV file.
+
+    :param file: returns what ``files.read_csv`` reads, from its beginning.
+    """
+    found, rows, decimal_commas = _first_rows(file, separator)
+    columns, options = _columns_of(rows, is_parsed=True), _csv_options(found)
+
+    def count() -> int:
+        try:
+            return len(files.read_csv(file(), separator=found))
+        except _validate.ArgumentError as error:
+            raise _public_error(error) from None
+
+    return Table(
+        name, (origin, name, *(column.name for column in columns)), "from_csv",
+        (repr(name), *(f"{option}={value!r}" for option, value in options.items())), partial(make, **options),
+        partial(stamp, name), columns, found=_in_words(found, decimal_commas, len(columns)), count=count,
+        missing="drop",  # empty cells are common in files, and a refusal would be the first thing that is seen
+    )  # fmt: skip
 
 
 def stamp(path: str) -> Hashable:
@@ -219,19 +251,29 @@ def stamp(path: str) -> Hashable:
     return str(file.resolve()), stat.st_mtime_ns, stat.st_size
 
 
-def _columns_of(frame: pd.DataFrame) -> tuple[ColumnDeclaration, ...]:
-    return tuple(ColumnDeclaration(str(name), _role(kind)) for name, kind in zip(frame.columns, frame.dtypes, strict=True))
+def _columns_of(frame: pd.DataFrame, *, is_parsed: bool = False) -> tuple[ColumnDeclaration, ...]:
+    """The columns with the roles that their names and types suggest.
+
+    :param is_parsed: whether the types were read off the first rows of a file, and not declared in memory or in the file.
+    """
+    columns = []
+    for place, label in enumerate(frame.columns):
+        column = frame.iloc[:, place]
+        kind = roles.typed(column) if is_parsed else column.dtype
+        role, note = roles.suggested(str(label), kind)
+        columns.append(ColumnDeclaration(str(label), role, is_text=roles.is_text(kind), note=note))
+    return tuple(columns)
 
 
 def _array_columns(x: np.ndarray, others: list[str]) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tuple[str, ...]]]:
     """The columns x1, x2, ... and ``others``, and the roles that each can have."""
-    role = _role(x.dtype)
-    roles: dict[str, tuple[str, ...]] = {f"x{number + 1}": _ARRAY_ROLES for number in range(x.shape[1])}
-    columns = [ColumnDeclaration(name, role) for name in roles]
+    role = roles.of_type(x.dtype)
+    kinds: dict[str, tuple[str, ...]] = {f"x{number + 1}": _ARRAY_ROLES for number in range(x.shape[1])}
+    columns = [ColumnDeclaration(name, role) for name in kinds]
     for name in others:
-        roles[name] = ("target",) if name == "y" else ("group",)
-        columns.append(ColumnDeclaration(name, roles[name][0]))
-    return tuple(columns), roles
+        kinds[name] = ("target",) if name == "y" else ("group",)
+        columns.append(ColumnDeclaration(name, kinds[name][0]))
+    return tuple(columns), kinds
 
 
 def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tuple[str, ...]]]:
@@ -245,22 +287,32 @@ def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tu
     return _array_columns(x, [name for name in ("group", "y") if name in arrays or f"{name}_train" in arrays])
 
 
-def _role(kind: Any) -> str:
-    """The initial role of a column, from its type and not its values."""
-    types = pd.api.types
-    if types.is_bool_dtype(kind):
-        return "yes / no"
-    if types.is_numeric_dtype(kind) and not types.is_complex_dtype(kind):
-        return "number"
-    texts = isinstance(kind, pd.CategoricalDtype) or types.is_object_dtype(kind) or types.is_string_dtype(kind)
-    return "category" if texts else "leave out"
-
-
-def _first_rows(file: Any) -> pd.DataFrame:
+def _first_rows(file: Callable[[], Any], separator: str | None) -> tuple[str, pd.DataFrame, bool]:
+    """(separator, the first rows, whether some numbers in them have decimal commas) of a CSV file."""
     try:
-        return files.read_csv(file, rows=_SAMPLE_ROWS)
+        found = separator or files.csv_separator(file())
+        rows = files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found)
+        points = files.read_csv(file(), rows=_SAMPLE_ROWS, separator=found, decimal=".") if found == ";" else rows
     except _validate.ArgumentError as error:
         raise _public_error(error) from None
+    commas = any(_is_number(rows[name]) and not _is_number(points[name]) for name in rows.columns)
+    return found, rows, commas
+
+
+def _is_number(column: pd.Series) -> bool:
+    return roles.of_type(column.dtype) == "number"
+
+
+def _in_words(separator: str, decimal_commas: bool, num_columns: int) -> str:
+    """What was found in a CSV file; the number of rows is private."""
+    commas = ", decimal commas" if decimal_commas else ""
+    between = files.SEPARATORS[separator].capitalize()
+    return f"{between} between the columns{commas}, {num_columns} column{'s' if num_columns != 1 else ''}."
+
+
+def _csv_options(separator: str) -> dict[str, str]:
+    """What a call must say to read the file as it was read here."""
+    return {} if separator == "," else {"separator": separator, "decimal": "," if separator == ";" else "."}
 
 
 def _content_of(records: Any) -> Hashable:
@@ -295,6 +347,8 @@ _BY_ROLE = {
     "or a threshold.",
     "group": "a row has no group, or one that is not declared: declare all groups.",
 }
+# said of every column, whatever its rows hold
+_REMEDY = " All rows with missing values can be left out at once: choose so under the columns."
 _BY_ARGUMENT = {
     "target": _BY_ROLE["target"],
     "positive": "type the value of the target that counts as 1, as it is written in the table, or list all its classes.",
@@ -307,7 +361,19 @@ _OF_ARRAYS = {
     "labels": "must have one whole number per image, at least 0 and less than the number of classes.",
     "images": "must be whole numbers from 0 to 255, or numbers from 0 to 1.",
 }
-_DECLARED = {"bounds", "classes", "features", "frame", "groups", "schema", "threshold", "private_scaling", "unit", "name"}
+_DECLARED = {
+    "bounds",
+    "classes",
+    "features",
+    "frame",
+    "groups",
+    "missing",
+    "schema",
+    "threshold",
+    "private_scaling",
+    "unit",
+    "name",
+}
 
 
 def _public_error(
@@ -320,9 +386,10 @@ def _public_error(
         return _validate.ArgumentError("path", error.value, f"cannot be read as {error.kind}.")
     if is_array and argument in _OF_ARRAYS:
         return _validate.ArgumentError(argument, "", _OF_ARRAYS[argument])
+    remedy = _REMEDY if declaration is not None and declaration.missing == "refuse" else ""
     if role in _BY_ROLE:
-        return _validate.ArgumentError(column_argument(argument), role, _BY_ROLE[role])
+        return _validate.ArgumentError(column_argument(argument), role, _BY_ROLE[role] + remedy)
     if argument in ("path", *_DECLARED) or argument.startswith("schema["):
         return error
     reason = _BY_ARGUMENT.get(argument, "does not fit the records. Run the copied code to see the full message.")
-    return _validate.ArgumentError(argument, "", reason)
+    return _validate.ArgumentError(argument, "", reason + (remedy if argument == "target" else ""))

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench import _validate
 from workbench.data import Categorical, Numeric
@@ -14,12 +14,31 @@ from workbench.data.groups import checked_groups
 from workbench.data.targets import class_names
 from workbench.widgets._kit.fields import number_in
 
-__all__ = ["FEATURE_ROLES", "LABELS", "ROLES", "ColumnDeclaration", "TableDeclaration", "column_argument"]
+__all__ = ["FEATURE_ROLES", "LABELS", "ROLES", "ColumnDeclaration", "Need", "TableDeclaration", "column_argument"]
 
 FEATURE_ROLES = ("number", "category", "yes / no")
 ROLES = (*FEATURE_ROLES, "target", "group", "leave out")
 LABELS = "labels"  # the role of the labels of images
 _SHARE = "0.2"
+
+
+class Need(NamedTuple):
+    """Something that is not declared yet.
+
+    :param what: such as "all values"; the whole need, if it is not about a column.
+    :param column: its name, or "".
+    """
+
+    what: str
+    column: str = ""
+
+
+class _EmptyError(_validate.ArgumentError):
+    """A field that must be filled in is empty; nobody has typed anything wrong."""
+
+    def __init__(self, argument: str, need: Need, expectation: str) -> None:
+        self.need = need
+        super().__init__(argument, "", expectation)
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,8 @@ class ColumnDeclaration:
     :param threshold: or the number above which the target counts as 1.
     :param classes: or all values of the target, separated by commas, or their number. Labels of images have only these.
     :param groups: all groups, separated by commas.
+    :param is_text: whether its type is text, so that a target needs more than its name.
+    :param note: why the column begins with its role, as shown beside it.
     """
 
     name: str
@@ -50,6 +71,8 @@ class ColumnDeclaration:
     threshold: str = ""
     classes: str = ""
     groups: str = ""
+    is_text: bool = False
+    note: str = ""
 
     def numeric(self) -> Numeric:
         """The declared range of numbers.
@@ -57,15 +80,16 @@ class ColumnDeclaration:
         :raises ArgumentError: naming the column, if it is missing or wrong.
         """
         bounds = {"lowest": number_in(self.low), "highest": number_in(self.high)}
+        for which, bound in bounds.items():
+            if bound is not None and not isinstance(bound, (int, float)):
+                raise self._error(f"the {which} value must be a number.")
         missing = [which for which, bound in bounds.items() if bound is None]
         if missing:
-            raise self._error(
+            raise self._empty(
+                " and ".join(missing),
                 f"type the {' and the '.join(missing)} value that this column can have. Use public knowledge, not these "
-                "records."
+                "records.",
             )
-        for which, bound in bounds.items():
-            if not isinstance(bound, (int, float)):
-                raise self._error(f"the {which} value must be a number.")
         try:
             return Numeric(bounds["lowest"], bounds["highest"], self.whole)  # type: ignore[arg-type]
         except _validate.ArgumentError as error:
@@ -80,7 +104,7 @@ class ColumnDeclaration:
         """
         values = _listed(self.values)
         if not values:
-            raise self._error("type all values that this column can have, separated by commas.")
+            raise self._empty("all values", "type all values that this column can have, separated by commas.")
         try:
             return Categorical(tuple(values), self.other)
         except _validate.ArgumentError as error:
@@ -105,6 +129,12 @@ class ColumnDeclaration:
         if threshold is not None:
             _validate.number("threshold", threshold)
             return {"threshold": threshold}
+        if self.is_text:
+            raise _EmptyError(
+                "positive",
+                Need("positive value, or all classes,", self.name),
+                "type the value that counts as 1, or all classes: the target's type is text.",
+            )
         return {}
 
     def class_options(self) -> dict[str, Any]:
@@ -114,7 +144,9 @@ class ColumnDeclaration:
         """
         names = _listed(self.classes)
         if not names:
-            raise _validate.ArgumentError("classes", "", "type all classes, separated by commas, or their number.")
+            raise _EmptyError(
+                "classes", Need("all classes", self.name), "type all classes, separated by commas, or their number."
+            )
         given = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
         class_names(given)
         return {"classes": given}
@@ -126,10 +158,15 @@ class ColumnDeclaration:
         """
         names = _listed(self.groups)
         if not names:
-            raise _validate.ArgumentError(
-                "groups", "", "type the names of all groups, separated by commas, with or without records."
+            raise _EmptyError(
+                "groups",
+                Need("all groups", self.name),
+                "type the names of all groups, separated by commas, with or without records.",
             )
         return list(checked_groups(names))
+
+    def _empty(self, what: str, expectation: str) -> _EmptyError:
+        return _EmptyError(column_argument(self.name), Need(what, self.name), expectation)
 
     def _error(self, expectation: str) -> _validate.ArgumentError:
         return _validate.ArgumentError(column_argument(self.name), self.role, expectation)
@@ -147,6 +184,7 @@ class TableDeclaration:
     :param unit: what one row is.
     :param evaluation_fraction: share of evaluation records, in (0, 1).
     :param evaluation_is_public: whether the evaluation records are public.
+    :param missing: what happens to rows with missing values, as in ``from_frame``: "refuse", "drop" or "middle".
     """
 
     columns: tuple[ColumnDeclaration, ...]
@@ -157,16 +195,22 @@ class TableDeclaration:
     unit: str = ""
     evaluation_fraction: str = _SHARE
     evaluation_is_public: bool = False
+    missing: str = "refuse"
 
     def problems(self) -> dict[str, str]:
         """``{argument: what is wrong with it}``. Columns are named by ``column_argument``."""
+        return {argument: error.expectation for argument, error in self._errors().items()}
+
+    def needs(self) -> dict[str, Need]:
+        """Those of ``problems()`` that are only empty fields: ``{argument: what is still needed}``."""
+        return {argument: error.need for argument, error in self._errors().items() if isinstance(error, _EmptyError)}
+
+    def _errors(self) -> dict[str, _validate.ArgumentError]:
         checks: list[Callable[[], Any]] = [self._fraction]
         if self._features:
             checks += [partial(self._declared, column) for column in self._features]
         elif not self.are_images:
-            checks.append(
-                partial(_refuse, "features", "set the role of at least one column to number, category or yes / no.")
-            )
+            checks.append(self._no_features)
         for role in ("target", "group"):
             for column in self._with_role(role)[1:]:
                 reason = f"only one column can be the {role}."
@@ -174,12 +218,15 @@ class TableDeclaration:
         checks += [column.target_options for column in self._with_role("target")]
         checks += [column.class_options for column in self._with_role(LABELS)]
         checks += [column.group_names for column in self._with_role("group")]
-        found: dict[str, str] = {}
+        if self.private_scaling and self.missing == "middle":
+            reason = "the middle needs declared bounds: leave such rows out, or do not scale by private mean and sd."
+            checks.append(partial(_refuse, "missing", reason))
+        found: dict[str, _validate.ArgumentError] = {}
         for check in checks:
             try:
                 check()
             except _validate.ArgumentError as error:
-                found.setdefault(error.argument, error.expectation)
+                found.setdefault(error.argument, error)
         return found
 
     def options(self, *, names_columns: bool) -> dict[str, Any]:
@@ -199,6 +246,8 @@ class TableDeclaration:
         for column in self._with_role("group"):
             options |= {"group": column.name} if names_columns else {}
             options["groups"] = column.group_names()
+        if self.missing != "refuse" and not self.are_images:
+            options["missing"] = self.missing
         fraction = self._fraction()
         if fraction != float(_SHARE):
             options["evaluation_fraction"] = fraction
@@ -239,6 +288,8 @@ class TableDeclaration:
     def _common(self) -> tuple[float, float]:
         try:
             numeric = ColumnDeclaration("all numbers", low=self.low, high=self.high).numeric()
+        except _EmptyError as error:
+            raise _EmptyError("bounds", error.need, error.expectation) from None
         except _validate.ArgumentError as error:
             raise _validate.ArgumentError("bounds", (self.low, self.high), error.expectation) from None
         return _plain(numeric.low), _plain(numeric.high)
@@ -261,6 +312,13 @@ class TableDeclaration:
         numeric = column.numeric()
         pair = (_plain(numeric.low), _plain(numeric.high))
         return (*pair, int) if numeric.whole else pair
+
+    def _no_features(self) -> None:
+        raise _EmptyError(
+            "features",
+            Need("at least one column to learn from"),
+            "set the role of at least one column to number, category or yes / no.",
+        )
 
     def _fraction(self) -> float:
         return _validate.probability("evaluation_fraction", number_in(self.evaluation_fraction))

@@ -13,22 +13,31 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench.widgets._kit import fields, markup
-from workbench.widgets.workbench.declarations import LABELS, ROLES, ColumnDeclaration, TableDeclaration, column_argument
+from workbench.widgets.workbench.declarations import (
+    FEATURE_ROLES,
+    LABELS,
+    ROLES,
+    ColumnDeclaration,
+    Need,
+    TableDeclaration,
+    column_argument,
+)
 
 __all__ = ["SchemaEditor"]
 
 _MOST_ROWS = 60  # columns that get a row of controls each
-_STYLE = {"description_width": "128px"}
+_LONG = 12  # rows; a longer table scrolls
+_MOST_NAMES = 6  # in a list of what is still needed
 
 # what each role declares: (attribute, label, placeholder)
 _CONTROLS = {
     "number": [
-        ("low", "lowest", "public limit"),
-        ("high", "highest", "public limit"),
+        ("low", "lowest", "lowest"),
+        ("high", "highest", "highest"),
         ("whole", "whole numbers", ""),
     ],
     "category": [
-        ("values", "all values", "all possible ones: a, b, c"),
+        ("values", "all values", "all values: a, b, c"),
         ("other", "other values allowed", ""),
     ],
     "target": [
@@ -39,6 +48,12 @@ _CONTROLS = {
     LABELS: [("classes", "all classes", "names: a, b, c; or number")],
     "group": [("groups", "all groups", "names: a, b, c")],
 }
+_UNDER_A_TITLE = ("low", "high", "values")  # the title of the table says what these are
+_MISSING = [
+    ("are refused", "refuse"),
+    ("are left out", "drop"),
+    ("get the middle of the bounds for numbers; else left out", "middle"),
+]
 _OF_ROLE = {
     "classes": "target",
     "target": "target",
@@ -47,7 +62,13 @@ _OF_ROLE = {
     "group": "group",
     "groups": "group",
 }
-_NO_PICK = ("none", "")
+_PICKERS = {"target": ("What do you want to predict?", "nothing"), "group": ("group column", "none")}
+
+
+_TITLES = (
+    '<div class="dpvi-schema-titles"><span><span>column</span><span>role</span></span>'
+    "<span>lowest and highest, or all values</span></div>"
+)
 
 
 class SchemaEditor:
@@ -57,6 +78,7 @@ class SchemaEditor:
     :param roles: the roles that each column can have, by name; all of ``ROLES`` by default.
     :param on_change: called without arguments after every change.
     :param declaration: an earlier declaration of the same columns to start with.
+    :param missing: what happens to rows with missing values at first, as in ``TableDeclaration``.
     """
 
     def __init__(
@@ -65,30 +87,41 @@ class SchemaEditor:
         roles: Mapping[str, tuple[str, ...]],
         on_change: Callable[[], None],
         declaration: TableDeclaration | None = None,
+        missing: str = "refuse",
     ) -> None:
         self._roles, self._on_change = roles, on_change
         self._wide = len(columns) > _MOST_ROWS
         if self._wide:  # columns get no rows, so the values of categories cannot be declared
             columns = tuple(replace(each, role="leave out") if each.role == "category" else each for each in columns)
-        start = TableDeclaration(columns, same_bounds=self._wide) if declaration is None else declaration
+        start = TableDeclaration(columns, same_bounds=self._wide, missing=missing) if declaration is None else declaration
         self._initial = {column.name: column for column in columns}
         self._columns = {column.name: column for column in start.columns}
         self._rows: dict[str, _Row] = {}
+        self._is_following = False  # whether rows and menus are being made to agree
         self._make_fields(start)
         self._row_box = widgets.VBox()
         self._pickers = {role: self._picker(role) for role in self._picked_roles()}
-        # display: block, because rows in a flexible box would shrink
-        scrolled = widgets.Box([self._row_box], layout={"display": "block", "max_height": "420px", "overflow": "auto"})
-        shown: list[Any] = [self.unit.view]
+        self.table = widgets.VBox([widgets.HTML(_TITLES), self._row_box])
+        self.table.add_class("dpvi-schema")
+        self.table.add_class("dpvi-schema-long" if len(columns) > _LONG else "dpvi-schema-short")
+        self._needed = fields.line()
+        self.leave_out = widgets.Button(
+            description="Leave out columns without declarations", layout={"width": "auto", "align_self": "flex-start"},
+            tooltip="Give the role “leave out” to all columns whose limits or values are not typed in",
+        )  # fmt: skip
+        self.leave_out.on_click(lambda _: self._leave_out())
+        self._offer_to_leave_out(False)
+        shown: list[Any] = []
         if columns:
-            shown += [
-                widgets.HTML(markup.quiet(*self._introduction())),
-                *(each.view for each in self._pickers.values()),
-                scrolled,
-            ]
+            introduction = widgets.HTML(markup.quiet(*self._introduction()))
+            shown += [*(each.view for each in self._pickers.values()), introduction, self.table]
+        shown += [self._needed, self.leave_out]
         if not start.are_images:
-            shown += [self.same_bounds.view, self._pair, self._pair_error, self.private_scaling.view, self._badge]
-        shown += [self.evaluation_fraction.view, self.evaluation_is_public.view]
+            shown += [
+                self.same_bounds.view, self._pair, self._pair_error, self.missing.view, self.private_scaling.view,
+                self._badge,
+            ]  # fmt: skip
+        shown += [self.unit.view, self.evaluation_fraction.view, self.evaluation_is_public.view]
         self.view = widgets.VBox(shown)
         self._arrange()
 
@@ -97,10 +130,19 @@ class SchemaEditor:
         return TableDeclaration(
             tuple(self._columns.values()), self.same_bounds.value, self.low.value, self.high.value,
             self.private_scaling.value, self.unit.value, self.evaluation_fraction.value, self.evaluation_is_public.value,
+            self.missing.value,
         )  # fmt: skip
 
     def show(self, problems: Mapping[str, str]) -> dict[str, str]:
-        """Show each problem beside its control and hide all others; return those that have no control here."""
+        """Show each problem beside its control and hide all others; return those that have no control here.
+
+        Empty fields are no problem that anybody caused: one line lists what is still needed.
+        """
+        declared = self.declaration()
+        own, needs = declared.problems(), declared.needs()
+        needed = {argument: need for argument, need in needs.items() if problems.get(argument) == own[argument]}
+        self._show_needed(needed)
+        problems = {argument: text for argument, text in problems.items() if argument not in needed}
         left: dict[str, str] = {}
         by_row: dict[str, list[str]] = {name: [] for name in self._rows}
         of_fields = {"bounds": ""} | dict.fromkeys(self._general, "")
@@ -123,6 +165,32 @@ class SchemaEditor:
         fields.say(self._pair_error, markup.problem(shown and f"bounds of all numbers: {shown}"))
         return left
 
+    def _show_needed(self, needed: Mapping[str, Need]) -> None:
+        by_kind: dict[str, list[str]] = {}
+        for need in needed.values():
+            by_kind.setdefault(need.what, []).append(need.column)
+        parts = [f"{what} of {_names(columns)}" if any(columns) else what for what, columns in by_kind.items()]
+        fields.say(self._needed, markup.quiet(f"Still needed: {'; '.join(parts)}.") if parts else "")
+        undeclared = self._undeclared(needed)
+        self._offer_to_leave_out(bool(undeclared) and len(undeclared) < len(self._features()))
+
+    def _features(self) -> list[str]:
+        return [name for name, column in self._columns.items() if column.role in FEATURE_ROLES]
+
+    def _undeclared(self, needed: Mapping[str, Need]) -> list[str]:
+        """The columns to learn from whose limits or values are still needed."""
+        return [name for name in self._features() if column_argument(name) in needed]
+
+    def _offer_to_leave_out(self, offered: bool) -> None:
+        self.leave_out.layout.display = None if offered else "none"
+
+    def _leave_out(self) -> None:
+        """Leave out all columns whose limits or values are not declared."""
+        for name in self._undeclared(self.declaration().needs()):
+            self._columns[name] = replace(self._columns[name], role="leave out")
+        self._arrange()
+        self._on_change()
+
     def row(self, column: str) -> Any:
         """The box of a column's controls.
 
@@ -139,11 +207,20 @@ class SchemaEditor:
         self.same_bounds = fields.check("same_bounds", "same bounds for all numbers", start.same_bounds)
         self.same_bounds.visible = not self._wide
         self.low, self.high = (
-            _text(label, value, "public limit", f"{label} value of all numbers")
+            _text(label, value, "public limit", f"{label} value of all numbers", {"description_width": "52px"})
             for label, value in (("lowest", start.low), ("highest", start.high))
         )
         self._pair = _side_by_side(self.low, self.high)
         self._pair_error = fields.line()
+        self.missing = fields.choice(
+            "missing",
+            "rows with missing values",
+            _MISSING,
+            start.missing,
+            help="For all columns that are used. What happens to a row depends on that row and on your declarations alone, "
+            "so it costs no privacy.",
+        )
+        self.missing.box.add_class("dpvi-schema-question")
         self.private_scaling = fields.check(
             "private_scaling",
             "scale by private mean and sd",
@@ -159,7 +236,13 @@ class SchemaEditor:
         )
         self._general = {
             field.name: field
-            for field in (self.unit, self.private_scaling, self.evaluation_fraction, self.evaluation_is_public)
+            for field in (
+                self.unit,
+                self.missing,
+                self.private_scaling,
+                self.evaluation_fraction,
+                self.evaluation_is_public,
+            )
         }
         for control in (self.same_bounds.control, self.private_scaling.control):
             control.observe(lambda _: self._arrange(), names="value")
@@ -168,31 +251,41 @@ class SchemaEditor:
 
     def _introduction(self) -> list[str]:
         if not self._wide:
-            return ["Declare what is publicly known about each column. Nothing is computed from the records."]
+            return [
+                "Declare what is publicly known about each column. Nothing is computed from the records: roles begin with "
+                "what a column's name and type suggest."
+            ]
         texts = sum(column.role == "leave out" for column in self._initial.values())
         lines = [f"{len(self._initial)} columns, with the same publicly known bounds for all numbers."]
         return lines + [f"{texts} of them do not contain numbers and are left out."] * bool(texts)
 
     def _picked_roles(self) -> list[str]:
-        """The roles for which a wide table has a menu of columns."""
+        """The roles for which there is a menu of columns: target, and in a wide table group."""
         open_roles = [role for name in self._columns for role in self._roles.get(name, ROLES)]
-        return [role for role in ("target", "group") if self._wide and open_roles.count(role) > 1]
+        return [role for role in ("target", "group") if (role == "target" or self._wide) and open_roles.count(role) > 1]
 
     def _picker(self, role: str) -> fields.Field:
-        options = [_NO_PICK, *((name, name) for name in self._columns)]
-        chosen = next((column.name for column in self._columns.values() if column.role == role), "")
-        picker = fields.choice(role, f"{role} column", options, chosen)
-        picker.control.observe(lambda change: self._picked(role, change["old"], change["new"]), names="value")
+        label, none = _PICKERS[role]
+        options = [(none, ""), *((name, name) for name in self._columns if role in self._roles.get(name, ROLES))]
+        picker = fields.choice(role, label, options, self._holder(role))
+        picker.box.add_class("dpvi-schema-question")
+        picker.control.observe(lambda change: self._picked(role, change["new"]), names="value")
         return picker
 
-    def _picked(self, role: str, old: str, new: str) -> None:
-        if old and self._columns[old].role == role:
-            self._columns[old] = replace(self._columns[old], role=self._initial[old].role)
+    def _holder(self, role: str) -> str:
+        """The first column with this role; "" for none."""
+        return next((column.name for column in self._columns.values() if column.role == role), "")
+
+    def _picked(self, role: str, new: str) -> None:
+        if self._is_following:
+            return
+        for name, column in self._columns.items():
+            if column.role == role and name != new:
+                before = self._initial[name]
+                other = before.role if before.role != role else "leave out"
+                self._columns[name] = replace(column, role=other)
         if new:
             self._columns[new] = replace(self._columns[new], role=role)
-        for other, picker in self._pickers.items():
-            if other != role and new and picker.value == new:
-                picker.value = ""
         self._arrange()
         self._on_change()
 
@@ -209,11 +302,12 @@ class SchemaEditor:
             row = gone.get(name)
             if row is not None and row.roles == roles:
                 rows[name] = gone.pop(name)
-                row.arrange(ranged)
+                row.arrange(self._columns[name], ranged)
             else:
                 rows[name] = _Row(self._columns[name], roles, ranged, self._edited)
         self._rows = rows
         self._row_box.children = [row.view for row in rows.values()]
+        self.table.layout.display = None if rows else "none"
         for row in gone.values():
             fields.close_all(row.view)
         for part, visible in (
@@ -222,61 +316,87 @@ class SchemaEditor:
         ):
             part.layout.display = None if visible else "none"
         self.same_bounds.visible = not (self._wide or self.private_scaling.value)
+        self._follow_rows()
+
+    def _follow_rows(self) -> None:
+        """Let the menus of columns show what the rows say."""
+        self._is_following = True
+        try:
+            for role, picker in self._pickers.items():
+                picker.value = self._holder(role)
+        finally:
+            self._is_following = False
 
     def _edited(self, column: ColumnDeclaration) -> None:
         self._columns[column.name] = column
+        self._follow_rows()
         self._on_change()
 
 
 class _Row:
-    """The controls of one column: its role, the fields of that role, and a line for errors."""
+    """The controls of one column: its role, the fields of that role, a note, and a line for errors."""
 
     def __init__(
         self, declared: ColumnDeclaration, roles: tuple[str, ...], ranged: bool, on_edit: Callable[[ColumnDeclaration], None]
     ) -> None:
         self.roles = roles
         self._declared, self._ranged, self._on_edit = declared, ranged, on_edit
+        self._is_following = False
         self._role = widgets.Dropdown(
             description=declared.name, options=roles, value=declared.role, tooltip=f"role of {declared.name}",
-            layout={"width": "auto"}, style=_STYLE,
+            layout={"width": "auto"},
         )  # fmt: skip
+        self._role.add_class("dpvi-schema-role")
         self._role.observe(self._role_changed, names="value")
-        self._details: list[Any] = []
-        self._error = fields.line()
-        self.view = widgets.VBox()
+        self._details = widgets.HBox()
+        self._details.add_class("dpvi-schema-details")
+        self._note, self._error = fields.line(), fields.line()
+        line = widgets.HBox([self._role, self._details, self._note])
+        line.add_class("dpvi-schema-row")
+        self.view = widgets.VBox([line, self._error])
         self._fill()
 
-    def arrange(self, ranged: bool) -> None:
-        """Show or hide the fields for bounds."""
-        if ranged != self._ranged:
-            self._ranged = ranged
-            self._fill()
+    def arrange(self, declared: ColumnDeclaration, ranged: bool) -> None:
+        """Show what is declared now, with or without the fields for bounds."""
+        if declared.role == self._declared.role and ranged == self._ranged:
+            return
+        self._declared, self._ranged = declared, ranged
+        self._is_following = True
+        try:
+            self._role.value = declared.role
+        finally:
+            self._is_following = False
+        self.show([])
+        self._fill()
 
     def show(self, texts: list[str]) -> None:
         """Show what is wrong with this column."""
         fields.say(self._error, "".join(map(markup.problem, texts)))
 
     def _fill(self) -> None:
-        old, made = self._details, {}
+        old, made = self._details.children, []
         for attribute, label, placeholder in _CONTROLS.get(self._declared.role, []):
             if attribute in ("low", "high") and not self._ranged:
                 continue
             value, tooltip = getattr(self._declared, attribute), f"{label}: {self._declared.name}"
             if isinstance(value, bool):
                 control = widgets.Checkbox(
-                    description=label, value=value, tooltip=tooltip, layout={"width": "auto"}, style=_STYLE
+                    description=label, value=value, tooltip=tooltip, indent=False, layout={"width": "auto"}
                 )
             else:
                 control = _text(label, value, placeholder, tooltip)
+                control.add_class("dpvi-schema-plain" if attribute in _UNDER_A_TITLE else "dpvi-schema-labelled")
             control.observe(partial(self._changed, attribute), names="value")
-            made[attribute] = control
-        pair = [_side_by_side(made.pop("low"), made.pop("high"))] if "low" in made else []
-        self._details = [*pair, *made.values()]
-        self.view.children = [self._role, *self._details, self._error]
+            made.append(control)
+        self._details.children = made
+        self._details.layout.display = None if made else "none"
+        fields.say(self._note, markup.quiet(self._declared.note) if self._declared.role == "leave out" else "")
         for each in old:
             fields.close_all(each)
 
     def _role_changed(self, change: Any) -> None:
+        if self._is_following:
+            return
         self._declared = replace(self._declared, role=change["new"])
         self.show([])
         self._fill()
@@ -287,15 +407,20 @@ class _Row:
         self._on_edit(self._declared)
 
 
-def _text(label: str, value: str, placeholder: str, tooltip: str) -> Any:
+def _names(columns: list[str]) -> str:
+    """The first few names, and how many there are besides."""
+    more = len(columns) - _MOST_NAMES
+    return ", ".join(columns[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _text(label: str, value: str, placeholder: str, tooltip: str, style: Mapping[str, str] | None = None) -> Any:
     return widgets.Text(
         description=label, value=value, placeholder=placeholder, tooltip=tooltip, continuous_update=False,
-        layout={"width": "auto"}, style=_STYLE,
+        layout={"width": "auto"}, style=style or {},
     )  # fmt: skip
 
 
 def _side_by_side(*controls: Any) -> Any:
     for control in controls:
         control.layout.flex, control.layout.min_width = "1 1 0", "0"
-        control.style.description_width = "52px"
     return widgets.HBox(controls)

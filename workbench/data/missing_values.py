@@ -1,0 +1,96 @@
+"""Missing values of tables: rows are left out or completed one by one, from what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from workbench import _validate
+from workbench._lazy import pd
+from workbench.data import preprocessing
+from workbench.data.schema import Boolean, Categorical, Numeric, Schema
+
+__all__ = ["WAYS", "public_values", "without_missing"]
+
+WAYS = ("refuse", "drop", "middle")
+
+
+def public_values(missing: Any, declared: Schema | None, features: list[str], names: Mapping[Any, str]) -> dict[str, Any]:
+    """``{column: value that stands for a missing one}``, from a ``missing`` of ``from_frame`` other than "refuse".
+
+    :param declared: the schema of the features; None with ``private_scaling``.
+    :param names: ``{label: text}`` of the table's columns.
+    :raises ArgumentError: naming ``missing``, for an unknown way or bounds that are not declared; or ``missing['column']``,
+        for a column that is not a feature or a value that is not declared.
+    """
+    columns = {} if declared is None else declared.columns
+    if isinstance(missing, Mapping):
+        given = {names.get(label, label): value for label, value in missing.items()}
+        return {name: _checked_value(name, value, columns.get(name), features) for name, value in given.items()}
+    if not isinstance(missing, str) or missing not in WAYS:
+        raise _validate.ArgumentError(
+            "missing", missing, f"must be one of {', '.join(map(repr, WAYS))}, or public values by column, {{'age': 50}}."
+        )
+    if missing == "drop":
+        return {}
+    if declared is None:
+        raise _validate.ArgumentError(
+            "missing", missing, "needs declared bounds or a schema; with private_scaling=True use 'drop' or {column: value}."
+        )
+    return {name: column.low / 2 + column.high / 2 for name, column in columns.items() if isinstance(column, Numeric)}
+
+
+def _checked_value(name: Any, value: Any, column: Any, features: list[str]) -> Any:
+    argument = f"missing[{name!r}]"
+    if name not in features:
+        raise preprocessing.unknown_column("missing", name, features)
+    if isinstance(column, Categorical):
+        if preprocessing.text_or_none(value) not in column.labels:
+            raise _validate.ArgumentError(
+                argument, value, f"must be one of the declared categories ({preprocessing.listed(column.labels)})."
+            )
+        return value
+    if isinstance(column, Boolean):
+        if not isinstance(value, (bool, int, float, np.bool_)) or value not in (0, 1):
+            raise _validate.ArgumentError(argument, value, "must be False or True.")
+        return value
+    number = _validate.number(argument, value)
+    if column is not None and not column.low <= number <= column.high:
+        raise _validate.ArgumentError(
+            argument, value, f"must be within the declared bounds, {column.low:g} to {column.high:g}."
+        )
+    return number
+
+
+def without_missing(
+    frame: pd.DataFrame,
+    filled: Mapping[str, Any],
+    declared: Schema | None,
+    features: list[str],
+    roles: tuple[str | None, ...],
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """(rows without missing values, bool[rows of ``frame``] of which they are).
+
+    Whether a row is left, and what it then holds, depends on that row alone. So a row that is added or removed adds or
+    removes at most one row of the result.
+
+    :param filled: as from ``public_values``.
+    :param roles: target and group, None for those that are not given. Their missing values are never replaced.
+    """
+    columns = {} if declared is None else declared.columns
+    complete, changed = np.ones(len(frame), bool), {}
+    for name in [*features, *(role for role in roles if role is not None)]:
+        column, kind = frame[name], columns.get(name)
+        absent = column.isna().to_numpy()
+        if not absent.any() or (isinstance(kind, Categorical) and kind.other and name not in filled):
+            continue
+        if name in filled and not (isinstance(kind, Categorical) or preprocessing.may_hold_numbers(column.dtype)):
+            continue  # dates would become objects; their column is refused by its type
+        if name in filled:
+            # as objects, because a column of whole numbers or of categories may not take the value
+            changed[name] = column.astype(object).where(~absent, filled[name])
+        else:
+            complete &= ~absent
+    return frame.assign(**changed)[complete], complete
