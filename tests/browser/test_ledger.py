@@ -51,6 +51,7 @@ def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook
     screen.button("Fit").click()
     screen.headline("Done")
     says(screen, "Spent on these records: epsilon 1 at delta 0.001 in 1 fit")
+    screen.tab("Guarantee")
     assert "According to the ledger, epsilon 1" in says(screen, "^Guarantee")
     looked_at(page, screen, screenshots, "ledger-panel")
     book.run(1)

@@ -27,8 +27,10 @@ def overflowing(page):
       const shown = [...screen.querySelectorAll('*')].filter(e => e.checkVisibility() && !e.closest(aside));
       const name = e => `${e.tagName}.${[...e.classList].join('.')} ${e.textContent.trim().slice(0, 40)}`;
       const out = shown.filter(e => { const box = e.getBoundingClientRect();
-        return box.width && (box.right > frame.right + 1 || box.left < frame.left - 1); }).map(e => 'sticks out: ' + name(e));
-      const cut = shown.filter(e => e.matches('button, .widget-label, h3, th, b') && getComputedStyle(e).display !== 'inline')
+        return box.width && (box.right > frame.right + 1 || box.left < frame.left - 1); })
+        .map(e => 'sticks out: ' + name(e));
+      const cut = shown.filter(e => e.matches('button, .widget-label, h3, th, b'))
+        .filter(e => getComputedStyle(e).display !== 'inline')
         .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => 'cut: ' + name(e));
       const bars = shown.filter(e => !e.matches('.dpvi-scrolls, input, textarea, select, pre')).filter(e => {
         const style = getComputedStyle(e), scrolls = way => way === 'auto' || way === 'scroll';
