@@ -232,7 +232,7 @@ class Screen:
         self.root.wait_for()
 
     def button(self, name):
-        return self.root.locator("button", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$"))
+        return self.root.locator("button:visible", has_text=re.compile(rf"^\s*{re.escape(name)}\s*$"))
 
     def field(self, label):
         """The control with this label."""

@@ -94,6 +94,7 @@ class Workbench(RunScreen):
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
+        self.data.named.on_change(self._open_own_data)
         self.tabs = Tabs(
             {
                 "Plan": self.privacy.consequences, "Model": self.model.details, "Data": self.data.details,
@@ -131,6 +132,10 @@ class Workbench(RunScreen):
         """Show a part of the screen, such as one whose field has a problem."""
         self.tabs.open = part
 
+    def _open_own_data(self) -> None:
+        if self.data.has_own_source:
+            self._open("Data")
+
     @property
     def results(self) -> list[Any]:
         """The results of this screen's fits, oldest first."""
@@ -158,7 +163,8 @@ class Workbench(RunScreen):
         return {**self.model.problems(), **self.data.problems(), **self.privacy.problems()}
 
     def _follow_problems(self) -> None:
-        self.privacy.show_unknown("Fix the highlighted fields to see what this plan implies.")
+        where = ", or the table under Data," if self.data.has_own_source else ""
+        self.privacy.show_unknown(f"Complete the highlighted fields{where} to see what this plan implies.")
         self.ledger.show_unknown()
 
     def _follow(self, settings: Settings) -> None:
