@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 
 _HOMES = {
-    "TrainingCurves": "curves",
     "calibration_figure": "utility",
     "coefficients_figure": "posterior",
     "comparison_figure": "privacy",
@@ -19,17 +18,16 @@ _HOMES = {
     "plate_figure": "plates",
     "plate_words": "plates",
     "png": "style",
-    "svg": "style",
     "points_check_figure": "checks",
     "predictive_check_figure": "checks",
     "reconstructions_figure": "images",
+    "svg": "style",
     "training_figure": "curves",
     "trend_figure": "utility",
     "utility_figure": "utility",
 }
 
 __all__ = [
-    "TrainingCurves",
     "calibration_figure",
     "coefficients_figure",
     "comparison_figure",
@@ -43,10 +41,10 @@ __all__ = [
     "plate_figure",
     "plate_words",
     "png",
-    "svg",
     "points_check_figure",
     "predictive_check_figure",
     "reconstructions_figure",
+    "svg",
     "training_figure",
     "trend_figure",
     "utility_figure",

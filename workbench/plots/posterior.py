@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from workbench._numbers import decimals, fixed
 from workbench._validate import ArgumentError
 from workbench.plots._arrays import Shapes, columns_of, interval_columns, narrowest_interval
 from workbench.plots.style import (
@@ -19,9 +20,7 @@ from workbench.plots.style import (
     QUIET,
     SHADE,
     WIDTH,
-    decimals,
     dress,
-    fixed,
     label_ticks,
     largest,
     legend_above,

@@ -22,10 +22,11 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from workbench import _validate
+from workbench._numbers import MINUS, count
 
 __all__ = [
     "BAND", "COLOURS", "DENSITY", "DIVERGING", "GRID", "INK", "LARGE_ENOUGH", "LEGEND", "LINES", "MARKERS",
-    "QUIET", "SHADE", "WIDTH", "NotebookFigure", "annotate_apart", "decimals", "dress", "fixed", "label_ticks", "largest",
+    "QUIET", "SHADE", "WIDTH", "NotebookFigure", "annotate_apart", "dress", "label_ticks", "largest",
     "legend_above", "legend_columns", "new_figure", "plain", "png", "png_tag", "short_names", "shortened", "svg", "use_line",
     "whole_ticks",
 ]  # fmt: skip
@@ -167,16 +168,6 @@ def short_names(names: Sequence[str], longest: int = _LONGEST_NAME) -> list[str]
     ]
 
 
-def fixed(value: float, digits: int) -> str:
-    """``value`` with ``digits`` decimals, without a minus sign before zero."""
-    return f"{round(float(value), digits) + 0.0:.{digits}f}"
-
-
-def decimals(spread: float) -> int:
-    """The number of decimals, 0 to 5, that shows two significant digits of ``spread``."""
-    return int(np.clip(1 - np.floor(np.log10(spread)), 0, 5)) if spread > 0 else 3
-
-
 def largest(sizes: np.ndarray, most: int = LARGE_ENOUGH) -> np.ndarray:
     """Indices of the ``most`` largest entries of ``sizes``, in increasing order."""
     if len(sizes) <= most:
@@ -194,9 +185,13 @@ def whole_ticks(axes: Axes, values: Sequence[float]) -> None:
     """Put ticks of the x axis only at ``values``, or at evenly chosen ones of many, as plain numbers."""
     chosen = list(values)[:: math.ceil(len(values) / 10)]
     axes.xaxis.set_major_locator(FixedLocator(chosen))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _tick(value: float) -> str:
+    return count(value) if value == round(value) else f"{value:.6g}".replace("-", MINUS)
 
 
 def legend_above(axes: Axes, handles: Sequence[Any] | None = None, width: float = WIDTH) -> None:
