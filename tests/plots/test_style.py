@@ -111,6 +111,19 @@ def test_long_names_are_shortened_and_keep_their_ends():
     assert style.shortened("x" * 28) == "x" * 28
 
 
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("worst fractal dimension", ["worst fractal", "dimension"]),
+        ("group_weights[group 1, x]", ["group_weights[", "group 1, x]"]),
+        ("x" * 20, ["x" * 14, "x" * 6]),
+        ("short", ["short"]),
+    ],
+)
+def test_names_are_wrapped_at_spaces_and_signs(name, lines):
+    assert style.wrapped(name, 14).split("\n") == lines
+
+
 def test_names_that_would_become_equal_end_in_their_place():
     names = [f"a long name with {number} in its middle that is lost" for number in range(100)]
     short = style.short_names([*names, "short"])

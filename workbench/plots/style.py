@@ -28,7 +28,7 @@ __all__ = [
     "BAND", "COLOURS", "DENSITY", "DIVERGING", "GRID", "INK", "LARGE_ENOUGH", "LEGEND", "LINES", "MARKERS",
     "QUIET", "SHADE", "WIDTH", "NotebookFigure", "annotate_apart", "dress", "label_ticks", "largest",
     "legend_above", "legend_columns", "new_figure", "plain", "png", "png_tag", "short_names", "shortened", "svg", "use_line",
-    "whole_ticks",
+    "whole_ticks", "wrapped",
 ]  # fmt: skip
 
 INK, QUIET, GRID, SHADE = "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
@@ -166,6 +166,19 @@ def short_names(names: Sequence[str], longest: int = _LONGEST_NAME) -> list[str]
         f"{name[: longest - 2 - len(str(place))].rstrip()}…#{place}" if shown in repeated else shown
         for place, (name, shown) in enumerate(zip(map(str, names), short, strict=True), start=1)
     ]
+
+
+def wrapped(name: str, width: int) -> str:
+    """``name`` in lines of at most ``width`` characters, broken at spaces and behind signs, and only else within words."""
+    lines = [""]
+    for part in re.findall(r"\s+|[\w…]+[^\w\s]*|[^\w\s]+", " ".join(name.split())):
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+        lines[-1] = (lines[-1] + part) if lines[-1] else part.lstrip()
+        while len(lines[-1]) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return "\n".join(line for line in lines if line)
 
 
 def largest(sizes: np.ndarray, most: int = LARGE_ENOUGH) -> np.ndarray:
