@@ -17,7 +17,7 @@ from numpyro.ops.provenance import eval_provenance
 
 from workbench._numbers import count, shown
 
-__all__ = ["Records", "distributions_of", "records_of", "relations_of"]
+__all__ = ["Records", "blank", "dependence", "distributions_of", "records_of", "relations_of", "trace_of"]
 
 Records = Sequence[tuple[tuple[int, ...], Any]]  # shape and type of one record's part in each array
 _KNOWN = ("sample", "deterministic", "param")
@@ -39,7 +39,7 @@ def relations_of(model: Any, records: Records, constants: Mapping[str, Any]) -> 
     :param records: what ``model.view`` returns has these. A plate is labelled with its size where two invented numbers of
         records leave it the same.
     """
-    few, more = (_trace(model.model, *_blank(model, records, constants, number)) for number in (2, 3))
+    few, more = (trace_of(model.model, *blank(model, records, constants, number)) for number in (2, 3))
     labels, public = {}, {}
     for name, site in few.items():
         if site["type"] == "plate":
@@ -48,7 +48,7 @@ def relations_of(model: Any, records: Records, constants: Mapping[str, Any]) -> 
             if name in more and more[name]["args"] == site["args"] and not subsampled:
                 public[name] = size
             labels[name] = "records" if subsampled else f"{name}: {count(size)}" if name in public else name
-    relations = get_model_relations(model.model, *_blank(model, records, constants, 2))
+    relations = get_model_relations(model.model, *blank(model, records, constants, 2))
     names = {name: _distribution(site["fn"]) for name, site in few.items() if site["type"] == "sample"}
     sizes = {
         name: _size(_own_shape(site))
@@ -56,7 +56,7 @@ def relations_of(model: Any, records: Records, constants: Mapping[str, Any]) -> 
         if name in more and _own_shape(site) == _own_shape(more[name])
     }
     inputs, plates = {}, {name: list(inside) for name, inside in relations["plate_sample"].items()}
-    arrays = _arrays(model, *_blank(model, records, constants, 2))
+    arrays = _arrays(model, *blank(model, records, constants, 2))
     for name, users in _users(model, records, constants, few).items():
         shape = list(arrays[name].shape)
         is_record = name not in constants
@@ -80,15 +80,15 @@ def distributions_of(model: Any, records: Records, constants: Mapping[str, Any])
     >>> distributions_of(model, records_of(data), {})["weights"]
     'Normal(loc 0, scale 5)'
     """
-    args, keywords = _blank(model, records, constants, 2)
-    abstract = _trace(model.model, args, keywords)
+    args, keywords = blank(model, records, constants, 2)
+    abstract = trace_of(model.model, args, keywords)
     with handlers.trace() as concrete:
         _started(model.model)(*args, **keywords)
     found = {}
-    dependence = _dependence(model, args, keywords, abstract)
+    depends = dependence(model, args, keywords, abstract)
     for name, site in abstract.items():
         if site["type"] == "sample":
-            parameters = dependence[name]
+            parameters = depends[name]
             values = _parameters(concrete[name]["fn"])
             used = {each: _words(parameters[each], abstract) for each in values}
             fixed = [f"{each} {_value(values[each])}" for each in values if not used[each]]
@@ -102,7 +102,7 @@ def distributions_of(model: Any, records: Records, constants: Mapping[str, Any])
 # ---- tracing ------------------------------------------------------------------------------------------------------------
 
 
-def _blank(
+def blank(
     model: Any, records: Records, constants: Mapping[str, Any], number: int
 ) -> tuple[tuple[np.ndarray, ...], dict[str, Any]]:
     """The arguments of a call with ``number`` blank records."""
@@ -119,7 +119,7 @@ def _started(model: Any) -> Any:
     return handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_sample)  # improper priors have no draws
 
 
-def _trace(model: Any, records: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+def trace_of(model: Any, records: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
     """The trace of ``model``. Nothing is computed, so its values are abstract."""
     trace: dict[str, Any] = {}
     jax.eval_shape(lambda: trace.update(handlers.trace(_started(model)).get_trace(*records, **keywords)))
@@ -149,7 +149,7 @@ class _Cut(handlers.substitute):
             super().process_message(msg)
 
 
-def _dependence(
+def dependence(
     model: Any, records: tuple[Any, ...], keywords: dict[str, Any], trace: dict[str, Any]
 ) -> dict[str, dict[str, set[str]]]:
     """What each parameter of each site depends on directly; "" stands for the site's density."""
@@ -187,12 +187,12 @@ def _dependence(
 
 def _users(model: Any, records: Records, constants: Mapping[str, Any], trace: dict[str, Any]) -> dict[str, list[str]]:
     """The sites that depend on each array that no site observes."""
-    args, keywords = _blank(model, records, constants, 2)
-    dependence = _dependence(model, args, keywords, trace)
-    observed = set().union(*(parameters.get("value", ()) for parameters in dependence.values()))
+    args, keywords = blank(model, records, constants, 2)
+    depends = dependence(model, args, keywords, trace)
+    observed = set().union(*(parameters.get("value", ()) for parameters in depends.values()))
     found = {}
     for name in _arrays(model, args, keywords):
-        users = [site for site, parameters in dependence.items() if _ARRAY + name in parameters[""]]
+        users = [site for site, parameters in depends.items() if _ARRAY + name in parameters[""]]
         if users and _ARRAY + name not in observed:
             found[name] = users
     return found
