@@ -163,10 +163,10 @@ class Guarantee:
         """The guarantee in one sentence."""
         ratio = math.exp(min(self.epsilon, 700.0))
         known, change = (words[self.relation].format(unit=self.unit) for words in (_KNOWN, _RELATIONS))
+        factor = f"{_sensible(ratio)} (epsilon = {upper(self.epsilon)})"
         return (
             f"For each {self.unit}: somebody who sees this result can hardly tell {known}, because {change} changes the "
-            f"probability of any outcome by a factor of at most {_sensible(ratio)} (epsilon = {upper(self.epsilon)}) plus at "
-            f"most {upper(self.delta)} (delta)."
+            f"probability of any outcome by a factor of at most {factor} plus at most {upper(self.delta)} (delta)."
         )
 
     def statement(self) -> str:
@@ -183,10 +183,11 @@ class Guarantee:
             f"(accountant: {self.accountant.upper()}, pessimistic; relation: {self.relation}).",
         ]
         if self.steps_taken < self.steps:
+            taken, planned = (_plain_count(steps) for steps in (self.steps_taken, self.steps))
             lines.append(
-                f"The run stopped after {_plain_count(self.steps_taken)} of {_plain_count(self.steps)} steps. The guarantee is "
-                f"still epsilon = {upper(self.epsilon)}. For the steps taken alone it is epsilon = {upper(self.epsilon_taken)} "
-                "at the same delta, if the stop was not decided by looking at the outputs."
+                f"The run stopped after {taken} of {planned} steps. The guarantee is still epsilon = {upper(self.epsilon)}. "
+                f"For the steps taken alone it is epsilon = {upper(self.epsilon_taken)} at the same delta, if the stop was "
+                "not decided by looking at the outputs."
             )
         if self.caveats:
             lines.append("Conditions: " + " ".join(self.caveats))

@@ -91,6 +91,7 @@ class FitResult:
     :param public_records: the evaluation records if they are public, else None; not saved.
     :param spend: the fit's key in the ledger; "" if it has none.
     :param ledger: that ledger; not saved.
+    :param versions: of the workbench, Python, JAX and NumPyro in the fit; empty in results of earlier versions.
     """
 
     status: str
@@ -115,6 +116,7 @@ class FitResult:
     public_records: tuple[np.ndarray, ...] | None = field(default=None, compare=False)
     spend: str = ""
     ledger: Ledger | None = field(default=None, compare=False)
+    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -242,7 +244,8 @@ class FitResult:
         return (
             f"Privacy noise moves the posterior's location by about {typical:.1f} posterior standard deviations (estimated "
             "from the settings). The intervals do not include this noise, so they are too narrow: with it, a 90 % interval "
-            f"contains the truth in about {coverage(typical, 0.9):.0%} of repetitions. Larger epsilon or more records help."
+            f"contains the truth in about {100 * coverage(typical, 0.9):.0f} % of repetitions. Larger epsilon or more "
+            "records help."
         )
 
     def label_beside(self, data: Dataset | None) -> str:
