@@ -68,7 +68,8 @@ def model(
     mixing = numpyro.sample("mixing", dist.Normal(0, mixing_scale).expand(shape).to_event(2))
     if group_scale == _LEARNT:
         group_scale = numpyro.sample("group_scale", dist.HalfNormal(1.0))
-    weights = numpyro.sample("group_weights", dist.Normal(group_features @ mixing.T, group_scale).to_event(2))
+    with numpyro.plate("groups", group_features.shape[0]):
+        weights = numpyro.sample("group_weights", dist.Normal(group_features @ mixing.T, group_scale).to_event(1))
     with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=jnp.sum(weights[group] * x, axis=-1)), obs=y)
 
@@ -96,13 +97,14 @@ def guide(
         scale = numpyro.param("group_scale_scale", jnp.array(_INITIAL_SCALE), constraint=constraints.softplus_positive)
         numpyro.sample("group_scale", dist.LogNormal(location, scale))
     if group_guide:
-        _normal("group_weights", (group_features.shape[0], num_features))
+        with numpyro.plate("groups", group_features.shape[0]):
+            _normal("group_weights", (group_features.shape[0], num_features), event_dims=1)
 
 
-def _normal(name, shape):
+def _normal(name, shape, event_dims=2):
     location = numpyro.param(f"{name}_loc", jnp.zeros(shape))
     scale = numpyro.param(f"{name}_scale", jnp.full(shape, _INITIAL_SCALE), constraint=constraints.softplus_positive)
-    numpyro.sample(name, dist.Normal(location, scale).to_event(len(shape)))
+    numpyro.sample(name, dist.Normal(location, scale).to_event(event_dims))
 
 
 def predict(values: dict[str, jax.Array], x: jax.Array, group: jax.Array) -> jax.Array:

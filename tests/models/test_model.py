@@ -1,7 +1,9 @@
 """What surrounds a NumPyro model: the arrays it takes, its diagram, its pictures."""
 
 import dataclasses
+import re
 
+import jax
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -10,6 +12,7 @@ import pytest
 import workbench as wb
 from workbench import ArgumentError
 from workbench.models import Model
+from workbench.models.relations import distributions_of, records_of
 
 FITTING_DATA = {
     "logistic": "breast_cancer", "hierarchical_logistic": "hierarchical", "gmm": "mixture", "vae": "digits",
@@ -48,7 +51,8 @@ def test_data_without_an_array_are_refused(name, data, missing):
 
 
 def texts(figure):
-    return [text.get_text() for text in figure.axes[0].texts]
+    """All text of a diagram, without the sizes of sites."""
+    return [re.sub(r" \[.*\]$", "", text.get_text()) for text in figure.axes[0].texts]
 
 
 @pytest.mark.parametrize("name", FITTING_DATA)
@@ -57,7 +61,7 @@ def test_the_plate_diagram_shows_the_sites_and_the_record_plate(name):
     observed = "x" if name in ("gmm", "vae") else "y"
     assert {observed, "records"} <= set(texts(figure))
     assert figure.get_label().endswith("observed, in the plate records.")
-    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert figure._repr_png_()[0].startswith(b"\x89PNG")
 
 
 def pooled(x, y=None, num_records=None):
@@ -78,13 +82,49 @@ def test_a_diagram_looks_at_no_record_and_hides_their_number():
     assert {"features: 30", "pairs", "records"} <= set(shown)
     assert not any(str(number) in text for text in shown for number in (data.num_train, 455, 569))
     assert seen
-    assert all(not array.any() and len(array) < 4 for records in seen for array in records)
+    given = [array for records in seen for array in records]
+    assert all(len(array) < 4 for array in given)
+    assert not any(array.any() for array in given if not isinstance(array, jax.core.Tracer))
 
 
 def test_a_diagram_names_distributions_as_people_do():
     shown = texts(wb.models.get("gmm").diagram(wb.data.load("mixture")))
     assert {"~ mixture of Normal", "~ transformed Gamma", "computed"} <= set(shown)
     assert "~ Bernoulli" in texts(wb.models.get("logistic").diagram(wb.data.load("breast_cancer")))
+
+
+def test_a_diagram_shows_inputs_groups_and_sizes():
+    figure = wb.models.get("hierarchical_logistic").diagram(wb.data.load("hierarchical"))
+    words = figure.get_label()
+    assert "x, an input, in the plate records;" in words
+    assert "group_features, an input, in the plate groups: 3;" in words
+    assert "group_weights ~ Normal, given mixing and group_features, in the plate groups: 3;" in words
+    assert "y ~ Bernoulli, given group_weights, x and group, observed" in words
+    shown = [text.get_text() for text in figure.axes[0].texts]
+    assert {"x [5]", "group_features [3]", "group_weights [5]", "mixing [5 \N{MULTIPLICATION SIGN} 3]"} <= set(shown)
+    assert {"group", "groups: 3", "input"} <= set(shown)
+
+
+def test_what_a_model_observes_is_no_input():
+    for name, data in (("gmm", "mixture"), ("vae", "digits")):
+        assert "input" not in wb.models.get(name).diagram(wb.data.load(data)).get_label()
+
+
+def test_distributions_have_their_parameters_or_what_they_depend_on():
+    def found(name, data, **options):
+        model, seen = wb.models.get(name, **options), wb.data.load(data)
+        return distributions_of(model, records_of(model.view(seen)), model.constants(model.view(seen)))
+
+    assert found("logistic", "breast_cancer", prior="student_t", prior_scale=2.5) == {
+        "weights": "StudentT(df 3, loc 0, scale 2.5)",
+        "intercept": "StudentT(df 3, loc 0, scale 2.5)",
+        "y": "Bernoulli(logits from weights, intercept and x)",
+    }
+    learnt = found("hierarchical_logistic", "hierarchical", group_scale="learnt")
+    assert learnt["group_scale"] == "HalfNormal(scale 1)"
+    assert learnt["group_weights"] == "Normal(loc from mixing and group_features, scale from group_scale)"
+    assert found("vae", "digits")["x"] == "Bernoulli(logits from decoder and code)"
+    assert found("gmm", "mixture")["x"] == "mixture of Normal, given log_masses, means and scales"
 
 
 def test_a_diagram_follows_the_options():

@@ -5,6 +5,7 @@ import pytest
 from matplotlib.patches import Ellipse
 
 from tests.plots.figures import GENERATOR, legend, outside, overlaps, small_print, texts, ticks
+from workbench._numbers import MINUS
 from workbench._validate import ArgumentError
 from workbench.plots import mixture_figure, png
 
@@ -72,7 +73,7 @@ def test_many_features_are_a_table_of_means():
     axes = mixture_figure(WEIGHTS, means, scales, "covered", names=names).axes[0]
     assert ticks(axes) == names
     assert ticks(axes, "x") == ["1\n60 %", "2\n39 %", "3\n1 %"]
-    assert np.allclose([float(text) for text in texts(axes)], means.T.ravel(), atol=0.005)
+    assert np.allclose([float(text.replace(MINUS, "-")) for text in texts(axes)], means.T.ravel(), atol=0.005)
 
 
 def test_a_table_compares_with_the_mean_of_the_points():

@@ -214,7 +214,9 @@ def test_the_diagram_is_told_in_words():
 
 
 def test_a_notebook_shows_the_figure():
-    assert plate_figure(REGRESSION)._repr_png_().startswith(b"\x89PNG")
+    picture, size = plate_figure(REGRESSION)._repr_png_()
+    assert picture.startswith(b"\x89PNG")
+    assert size["width"] == pytest.approx(4.2 * 120, abs=2)
 
 
 def test_a_model_without_sites_is_an_error():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.plots.figures import GENERATOR, legend, outside, overlaps, small_print, summary, texts, ticks
+from workbench._numbers import MINUS
 from workbench._validate import ArgumentError
 from workbench.plots import coefficients_figure, forest_figure, pair_figure, png
 from workbench.plots._arrays import narrowest_interval
@@ -95,7 +96,7 @@ def test_pairs_show_the_draws_and_their_correlation():
     x = GENERATOR.normal(size=100)
     figure = pair_figure({"a": x, "b": -2 * x}, "covered")
     assert np.allclose(figure.axes[2].lines[0].get_xydata(), np.column_stack([x, -2 * x]))
-    assert "-1.00" in texts(figure.axes[1])[0]
+    assert MINUS + "1.00" in texts(figure.axes[1])[0]
 
 
 def test_pairs_thin_many_draws_and_take_constant_ones():
@@ -151,6 +152,29 @@ def test_coefficients_can_be_a_table():
     (axes,) = coefficients_figure(None, summary(3), "covered").axes
     assert ticks(axes) == ["weights[0]", "weights[1]", "weights[2]"]
     assert ticks(coefficients_figure(["p", "q", "r"], summary(3), "covered").axes[0]) == ["p", "q", "r"]
+
+
+def test_coefficients_of_groups_keep_their_order():
+    (axes,) = coefficients_figure(["a", "b", "c"], DRAWS, "covered", largest_first=False).axes
+    assert ticks(axes) == ["a", "b", "c"]
+    figure = coefficients_figure(LONG, summary(100)[::-1], "covered", largest_first=False)
+    assert "60 of 100" in figure.get_suptitle()
+    assert [int(name.replace("\n", " ").split()[7]) for name in ticks(figure.axes[0])] == list(range(40, 100))
+
+
+def test_a_long_name_is_shown_in_full_in_its_lines():
+    name = "mean concavity of the outline of all nuclei in the picture, in units of the radius"
+    for figure in (
+        coefficients_figure(["a", name, "b"], DRAWS, "covered"), forest_figure(summary(3, ["a", name, "b"]), "covered"),
+    ):  # fmt: skip
+        (axes,) = figure.axes
+        shown = next(label for label in ticks(axes) if "concavity" in label)
+        assert shown.replace("\n", " ") == name
+        assert shown.count("\n") == 2
+        labels = [*axes.get_yticklabels(), *axes.texts]
+        assert not overlaps(figure, labels)
+        assert not outside(figure, labels)
+        assert figure.get_figheight() > forest_figure(summary(3), "covered").get_figheight()
 
 
 def test_of_many_coefficients_the_sixty_largest_are_shown():

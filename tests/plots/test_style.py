@@ -1,12 +1,15 @@
 """The style of all figures."""
 
+import io
 import itertools
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from PIL import Image
 
 import workbench.plots
 from tests.plots.figures import small_print
@@ -108,6 +111,19 @@ def test_long_names_are_shortened_and_keep_their_ends():
     assert style.shortened("x" * 28) == "x" * 28
 
 
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("worst fractal dimension", ["worst fractal", "dimension"]),
+        ("group_weights[group 1, x]", ["group_weights[", "group 1, x]"]),
+        ("x" * 20, ["x" * 14, "x" * 6]),
+        ("short", ["short"]),
+    ],
+)
+def test_names_are_wrapped_at_spaces_and_signs(name, lines):
+    assert style.wrapped(name, 14).split("\n") == lines
+
+
 def test_names_that_would_become_equal_end_in_their_place():
     names = [f"a long name with {number} in its middle that is lost" for number in range(100)]
     short = style.short_names([*names, "short"])
@@ -122,15 +138,6 @@ def test_the_largest_keep_their_order():
     assert style.largest(np.array([3.0, 1.0]), 3).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(("spread", "digits"), [(150, 0), (1.5, 1), (0.15, 2), (0.0023, 4), (0, 3)])
-def test_decimals_show_two_digits_of_the_spread(spread, digits):
-    assert style.decimals(spread) == digits
-
-
-def test_zero_has_no_sign():
-    assert style.fixed(-0.001, 2) == "0.00"
-
-
 def test_names_beside_points_do_not_cover_each_other():
     figure = style.new_figure(6, 4)
     axes = style.dress(figure.add_subplot())
@@ -141,6 +148,31 @@ def test_names_beside_points_do_not_cover_each_other():
     boxes = [note.get_window_extent() for note in notes]
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
     assert all(box.x1 <= figure.bbox.x1 for box in boxes)
+
+
+def test_a_figure_is_svg_on_a_transparent_ground():
+    figure = style.new_figure(3, 2, "title")
+    style.dress(figure.add_subplot()).plot([0, 1], [0, 1])
+    drawn = style.svg(figure)
+    assert drawn.startswith(b"<?xml")
+    assert drawn == style.svg(figure)
+    (ground,) = re.findall(rb'<g id="patch_1">\s*<path d="[^"]*" style="([^"]*)"', drawn)
+    assert b"opacity: 0" in ground or b"fill: none" in ground
+
+
+def test_a_figure_of_many_points_is_a_picture_of_pixels():
+    figure = style.new_figure(3, 2)
+    style.dress(figure.add_subplot()).plot(*np.random.default_rng(0).normal(size=(2, 20_000)), "o")
+    drawn = style.svg(figure)
+    assert drawn.startswith(b"\x89PNG")
+    assert int.from_bytes(drawn[16:20]) == 720  # twice the pixels that png has
+    assert np.asarray(Image.open(io.BytesIO(drawn)))[0, 0, 3] == 0
+
+
+def test_a_notebook_shows_a_figure_at_twice_its_resolution():
+    picture, size = style.new_figure(3, 2)._repr_png_()
+    assert size == {"width": 360, "height": 240}
+    assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (720, 480)
 
 
 def test_public_names_are_sorted_and_exist():
@@ -157,7 +189,7 @@ ones = np.ones((3, 2)) + np.arange(3)[:, None]
 table = pd.DataFrame({"mean": [1.0], "sd": [1.0], "hdi_90%_low": [0.0], "hdi_90%_high": [2.0]})
 runs = pd.DataFrame({"epsilon": [1.0], "method": ["a"], "auc": [0.5], "clip": [1.0], "coverage": [0.9]})
 for figure in (
-    plots.TrainingCurves(5, "x").figure, plots.forest_figure(table, "covered"),
+    plots.forest_figure(table, "covered"),
     plots.pair_figure({"a": ones[:, 0], "b": ones[:, 1]}, "covered"),
     plots.coefficients_figure(None, ones, "covered"), plots.group_effects_figure(ones, [1, 2], "covered"),
     plots.mixture_figure([1.0], [[0.0, 0.0]], [[1.0, 1.0]], "covered"),

@@ -63,12 +63,24 @@ def test_headline_states_epsilon_delta_and_the_unit():
     assert "epsilon = 1.5" in headline
     assert "0.001 (delta)" in headline
     assert "adding or removing any one patient" in headline
+    assert headline.startswith("For each patient: somebody who sees this result can hardly tell whether that patient was in")
+
+
+def test_bounds_in_the_statement_are_never_rounded_down():
+    exact = dataclasses.replace(STOPPED, epsilon=1.2345671, delta=1.2345671e-5, epsilon_taken=0.12345671)
+    statement = exact.statement()
+    for bound in ("(epsilon = 1.23457)", "1.23457e-05 (delta)", "it is epsilon = 0.123457 "):
+        assert bound in statement
+
+
+def test_the_statement_can_be_printed_everywhere():
+    assert dataclasses.replace(STOPPED, epsilon=12.0).statement().isascii()
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 5.0, 13.9, 14.0, 40.0])
 def test_factor_in_the_headline_is_not_understated(epsilon):
     headline = dataclasses.replace(DONE, epsilon=epsilon).headline()
-    factor = float(headline.split("factor of at most ")[1].split(" ")[0].replace(",", ""))
+    factor = float(headline.split("factor of at most ")[1].split(" (")[0].replace(" ", ""))
     assert math.exp(epsilon) <= factor <= math.exp(epsilon) * 1.02
 
 
@@ -79,7 +91,7 @@ def test_headline_survives_an_enormous_epsilon():
 def test_statement_says_how_it_was_kept_and_on_what_conditions():
     statement = DONE.statement()
     assert statement.startswith(DONE.headline())
-    for part in ("2,000 planned steps", "Poisson", "rate 0.1", "norm 0.7", "noise of 2.5 times", "PLD", "add_or_remove_one"):
+    for part in ("2 000 planned steps", "Poisson", "rate 0.1", "norm 0.7", "noise of 2.5 times", "PLD", "add_or_remove_one"):
         assert part in statement
     assert all(caveat in statement for caveat in DONE.caveats)
     assert "stopped" not in statement
@@ -97,7 +109,7 @@ def test_the_way_of_clipping_is_said():
 
 def test_statement_of_a_stopped_run_gives_both_epsilons():
     statement = STOPPED.statement()
-    assert "stopped after 300 of 2,000 steps" in statement
+    assert "stopped after 300 of 2 000 steps" in statement
     assert "is still epsilon = 1.5" in statement
     assert "epsilon = 0.625" in statement
     assert "not decided by looking at the outputs" in statement
@@ -106,12 +118,13 @@ def test_statement_of_a_stopped_run_gives_both_epsilons():
 def test_another_relation_is_said_in_its_own_words():
     headline = dataclasses.replace(DONE, relation="replace_one").headline()
     assert "replacing any one patient by another" in headline
+    assert "whether that patient or another one was in the data" in headline
 
 
 def test_a_blanked_record_is_said_in_its_own_words():
     headline = dataclasses.replace(DONE, sampler="shuffle", relation="replace_special").headline()
     assert "blanking any one patient in its place" in headline
-    assert "whether it was in the data or blanked" in headline
+    assert "whether that patient was in the data or blanked" in headline
 
 
 @pytest.mark.parametrize(

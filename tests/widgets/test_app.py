@@ -17,10 +17,10 @@ from tests import fakes
 from tests.conftest import some_of
 from tests.widget_tree import inside
 from workbench import ArgumentError
+from workbench._numbers import shown
 from workbench.fitting import fits
 from workbench.models import registry
 from workbench.widgets import Workbench
-from workbench.widgets._kit.chart import shown
 from workbench.widgets.workbench import run_screen
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")

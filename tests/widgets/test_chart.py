@@ -5,26 +5,7 @@ import re
 
 import pytest
 
-from workbench.widgets._kit.chart import Panel, chart, shown
-
-
-@pytest.mark.parametrize(
-    ("value", "spread", "up", "text"),
-    [
-        (0.9991, None, False, "0.999"), (-0.31249, None, False, "-0.312"), (12.345, None, False, "12.3"),
-        (0, None, False, "0.000"),
-        (1234.4, None, False, "1234"), (3e7, None, False, "3e+07"), (0.25, 0.1, False, "0.25"), (200, 200, False, "200"),
-        (0.3771, None, True, "0.378"), (1.0, None, True, "1.00"), (0.5, None, True, "0.500"),
-        (float("nan"), None, False, "nan"),
-    ],
-)  # fmt: skip
-def test_numbers_have_the_digits_that_matter(value, spread, up, text):
-    assert shown(value, spread, up=up) == text
-
-
-@pytest.mark.parametrize("value", [0.1234567, 0.99951, 7.00001, 123.4, 0.000123456])
-def test_bounds_are_rounded_up(value):
-    assert float(shown(value, up=True)) >= value
+from workbench.widgets._kit.chart import Panel, chart
 
 
 def corners(made, kind):
@@ -53,8 +34,8 @@ def test_each_evaluation_answers_the_mouse_with_all_values_there():
         r'<div class="strip( late)?" style="left:([\d.]+)%;width:([\d.]+)%[^>]*><span>([^<]*)', chart(panels, 100, "x")
     )
     assert [text.split("\n") for *_, text in strips] == [
-        ["step 0", "ELBO -1.00", "epsilon 0.000"], ["step 40", "ELBO -0.500", "epsilon 0.400"],
-        ["step 100", "ELBO -0.250", "epsilon 0.913"],
+        ["step 0", "ELBO \N{MINUS SIGN}1.00", "epsilon 0"], ["step 40", "ELBO \N{MINUS SIGN}0.500", "epsilon 0.400"],
+        ["step 100", "ELBO \N{MINUS SIGN}0.250", "epsilon 0.913"],
     ]  # fmt: skip
     ends = [float(left) + float(width) for _, left, width, _ in strips]
     assert [float(left) for _, left, *_ in strips] == [0, *ends[:-1]]  # no gap

@@ -7,9 +7,9 @@ import types
 import numpy as np
 import pytest
 
+from workbench._numbers import shown
 from workbench.inference.training import Snapshot
 from workbench.results import HistoryPoint
-from workbench.widgets._kit.chart import shown
 from workbench.widgets.workbench.live_panel import LivePanel, metric_texts
 from workbench.widgets.workbench.session import Progress
 
@@ -144,7 +144,7 @@ def test_a_fit_without_curves_shows_how_the_release_forms():
     panel.show(Session(), now)
     curves = html.unescape(panel.curves.value)
     assert "3 of 3 released parameters · covered" in curves
-    assert "no. 2 -2.00" in curves
+    assert "no. 2 \N{MINUS SIGN}2.00" in curves
     assert "AUC" not in curves
 
 
@@ -186,10 +186,10 @@ def test_a_partial_result_is_shown_beside_the_error(cancelled):
 @pytest.mark.parametrize(
     ("metrics", "texts"),
     [
-        ({"elbo": -0.5, "log_likelihood": -0.25, "auc": 0.75}, ["ELBO -0.500", "AUC 0.750"]),
-        ({"elbo": -4.0, "log_likelihood": -3.75}, ["ELBO -4.00", "log-likelihood -3.75"]),
-        ({"elbo": -27.5, "reconstruction_error": 0.2}, ["ELBO -27.5", "reconstruction error 0.200"]),
-        ({"elbo": -1.0, "hit_rate": 0.5}, ["ELBO -1.00", "hit rate 0.500"]),
+        ({"elbo": -0.5, "log_likelihood": -0.25, "auc": 0.75}, ["ELBO \N{MINUS SIGN}0.500", "AUC 0.750"]),
+        ({"elbo": -4.0, "log_likelihood": -3.75}, ["ELBO \N{MINUS SIGN}4.00", "log-likelihood \N{MINUS SIGN}3.75"]),
+        ({"elbo": -27.5, "reconstruction_error": 0.2}, ["ELBO \N{MINUS SIGN}27.5", "reconstruction error 0.200"]),
+        ({"elbo": -1.0, "hit_rate": 0.5}, ["ELBO \N{MINUS SIGN}1.00", "hit rate 0.500"]),
         ({}, []),
     ],
 )

@@ -102,9 +102,9 @@ def test_files_are_those_that_save_writes(panel, done):
 
 @pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<?xml"), ("PDF", b"%PDF")])
 def test_the_chosen_picture_can_be_taken_away(panel, kind, begins):
-    panel.picture.value = "forest"
+    panel.picture.value = "coefficients"
     name, content = made(panel, f"picture ({kind})")
-    assert name == f"forest.{kind.lower()}"
+    assert name == f"coefficients.{kind.lower()}"
     assert content.startswith(begins)
 
 

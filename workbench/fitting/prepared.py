@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench import _compiled, _validate
 from workbench._validate import ArgumentError
+from workbench._versions import versions
 from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, fit_digest
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
@@ -391,6 +392,7 @@ class PreparedFit:
             public_records=self.data.evaluation if self.data.evaluation_is_public else None,
             spend=next(iter(self.run_log.reservation.keys), ""),
             ledger=self.run_log.reservation.ledger,
+            versions=versions(),
         )
 
     def _data_facts(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from workbench import _validate
-from workbench.models.relations import relations_of
+from workbench.models.relations import records_of, relations_of
 from workbench.models.scoring import binary_scores
 
 __all__ = ["Model", "inputs_of", "is_numpyro_model", "parameters_of"]
@@ -115,7 +115,8 @@ class Model:
         """
         from workbench.plots import plate_figure
 
-        relations, labels = relations_of(self, self.view(dataset))
+        seen = self.view(dataset)
+        relations, labels = relations_of(self, records_of(seen), self.constants(seen))
         return plate_figure(relations, self.name, labels=labels)
 
     def new_guide(self) -> Callable:

@@ -46,7 +46,7 @@ def groups(result: Any, dataset: Any) -> Any:
     title = f"weight of {labels[place]} in each group"
     spread = np.std(features, axis=0)
     if not np.any(spread > 0):  # constant features do not distinguish groups
-        return coefficients_figure(names, weights[:, :, place], result.release_label, title=title)
+        return coefficients_figure(names, weights[:, :, place], result.release_label, title=title, largest_first=False)
     feature = int(np.argmax(np.abs(mixing.mean(axis=0)[place]) * spread))
     grid = np.linspace(features[:, feature].min(), features[:, feature].max(), 40)
     others = np.tile(features.mean(axis=0), (len(grid), 1))

@@ -6,7 +6,6 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "TrainingCurves": "curves",
     "calibration_figure": "utility",
     "coefficients_figure": "posterior",
     "comparison_figure": "privacy",
@@ -20,17 +19,16 @@ _HOMES = {
     "plate_figure": "plates",
     "plate_words": "plates",
     "png": "style",
-    "svg": "style",
     "points_check_figure": "checks",
     "predictive_check_figure": "checks",
     "reconstructions_figure": "images",
+    "svg": "style",
     "training_figure": "curves",
     "trend_figure": "utility",
     "utility_figure": "utility",
 }
 
 __all__ = [
-    "TrainingCurves",
     "calibration_figure",
     "coefficients_figure",
     "comparison_figure",

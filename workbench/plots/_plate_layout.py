@@ -27,12 +27,14 @@ _STARTS, _ROUNDS = 12, 20
 class Site:
     """A node of the diagram, or a bend of a long arrow, which has no width.
 
-    ``kind`` says how it is drawn. ``note`` is the text below its name. ``path`` lists the frames around it, the outermost
-    first. ``slot`` is the width that is kept free for it. ``row_height`` is the height of the tallest site in its row.
+    ``kind`` says how it is drawn. ``note`` is the text below its name, ``size`` is shown beside it. ``path`` lists the
+    frames around it, the outermost first. ``slot`` is the width that is kept free for it. ``row_height`` is the height of
+    the tallest site in its row.
     """
 
     kind: str
     note: str = ""
+    size: str = ""
     width: float = 0.0
     height: float = 0.0
     slot: float = 0.0

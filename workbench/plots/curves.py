@@ -1,95 +1,40 @@
-"""Training curves, drawn once and then updated in place."""
+"""Training curves: metrics over the steps of one run, or of several."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from workbench._numbers import count, upper
 from workbench.plots.metrics import limits, score_name, title_of
-from workbench.plots.style import COLOURS, INK, LINES, MARKERS, WIDTH, dress, legend_above, new_figure, plain
+from workbench.plots.style import (
+    COLOURS,
+    INK,
+    LINES,
+    MARKERS,
+    QUIET,
+    WIDTH,
+    dress,
+    legend_above,
+    new_figure,
+    plain,
+    use_line,
+)
 
-__all__ = ["TrainingCurves", "training_figure", "two_runs_figure"]
-
-
-class Point(Protocol):
-    """Metrics at one step of a run, such as a ``results.HistoryPoint``."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
-
-
-class TrainingCurves:
-    """ELBO and one score over steps, in a Figure with two panels, 7.0 x 2.85 inches.
-
-    The score is ``score_name`` of the first point that has one.
-
-    >>> curves = wb.plots.TrainingCurves(100, "public data")
-    >>> point = wb.results.HistoryPoint
-    >>> curves.draw([point(0, {"elbo": -0.7}), point(100, {"elbo": -0.2})])
-    >>> len(curves.figure.axes)
-    2
-
-    :param steps: the right end of the x axes; 0 for empty panels.
-    :param label: of the metrics, shown in the figure: "public data" or "outside the guarantee".
-    """
-
-    def __init__(self, steps: int, label: str) -> None:
-        self.figure = new_figure(WIDTH, 2.85)
-        # These margins suit every label. Computing a layout would take half of a frame's time.
-        self.figure.set_layout_engine(None)
-        self.figure.subplots_adjust(left=0.085, right=0.975, bottom=0.17, top=0.8, wspace=0.22)
-        self._heading = self.figure.suptitle("", fontsize=10, color=INK, x=0.01, ha="left")
-        self._label = label
-        self._panels = [self._panel(1, steps, COLOURS[0]), self._panel(2, steps, COLOURS[1])]
-        self._panels[0][0].set_title(title_of("elbo"), fontsize=9.5, loc="left", color=INK)
-        self._score = ""  # the metric of the second panel
-        self.draw(())
-
-    def _panel(self, place: int, steps: int, colour: str) -> tuple[Axes, Line2D, Line2D]:
-        axes = dress(self.figure.add_subplot(1, 2, place), "", "step")
-        axes.set_xlim(0, max(steps, 1))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        (line,) = axes.plot([], [], color=colour, linewidth=1.6, marker="o", markersize=2.5)
-        (tip,) = axes.plot([], [], color=colour, marker="o", markersize=5, linestyle="none")
-        axes.set_yticks([])  # until there are values
-        if not steps:
-            axes.set_xticks([])
-        return axes, line, tip
-
-    def draw(self, history: Sequence[Point], note: str = "") -> None:
-        """Show ``history``, and ``note`` beside the label above the panels."""
-        self._choose_score(history)
-        for name, (axes, line, tip) in zip(("elbo", self._score), self._panels, strict=True):
-            points = [(point.step, point.metrics[name]) for point in history if name in point.metrics]
-            steps, values = [step for step, _ in points], [value for _, value in points]
-            line.set_data(steps, values)
-            tip.set_data(steps[-1:], values[-1:])
-            values = [value for value in values if math.isfinite(value)]
-            if values:
-                axes.yaxis.set_major_locator(MaxNLocator(6))
-                axes.set_ylim(*limits(name, values))
-        self._heading.set_text(f"curves: {self._label}" + (f"   ·   {note}" if note else ""))
-
-    def _choose_score(self, history: Sequence[Point]) -> None:
-        """Choose the second panel's score from the first point that has one; until then its title is empty."""
-        for point in history if not self._score else ():
-            self._score = score_name(point.metrics)
-            if self._score:
-                self._panels[1][0].set_title(plain(title_of(self._score)), fontsize=9.5, loc="left", color=INK)
-                return
+__all__ = ["training_figure", "two_runs_figure"]
 
 
 def training_figure(result: Any) -> Figure:
-    """The training curves of a finished fit.
+    """ELBO and one score over the steps of a fit; 7.0 x 2.85 inches.
+
+    The score is ``metrics.score_name`` of the first point that has one. A line marks where the mean of the iterates takes
+    the place of the last one, if the fit averages them.
 
     >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
     >>> figure = wb.plots.training_figure(result)
@@ -97,10 +42,52 @@ def training_figure(result: Any) -> Figure:
     :param result: a ``FitResult``.
     """
     guarantee = result.guarantee
-    curves = TrainingCurves(guarantee.steps_taken, result.metrics_label)
-    stopped = "" if result.status == "done" else f", {result.status} at step {guarantee.steps_taken:,}"
-    curves.draw(result.history, f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}{stopped}")
-    return curves.figure
+    stopped = "" if result.status == "done" else f", {result.status} at step {count(guarantee.steps_taken)}"
+    title = f"epsilon {upper(guarantee.epsilon)}, delta {upper(guarantee.delta)}{stopped}"
+    figure = new_figure(WIDTH, 2.85, title, use_line(result.metrics_label))
+    score = next(filter(None, (score_name(point.metrics) for point in result.history)), "")
+    metrics = ["elbo", score] if score else ["elbo"]
+    mark = guarantee.steps // 2 if result.settings.get("average") else guarantee.steps
+    for place, (metric, colour) in enumerate(zip(metrics, COLOURS, strict=False), start=1):
+        axes = _step_axes(figure, place, len(metrics), metric)
+        axes.set_xlim(0, max(guarantee.steps_taken, 1))
+        points = [(point.step, point.metrics[metric]) for point in result.history if metric in point.metrics]
+        if not points:
+            axes.set_axis_off()
+            axes.text(0, 0.5, "No curves: the evaluation records were not used.", fontsize=9, color=INK)
+            continue
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, marker="o", markersize=2.5)
+        axes.plot(*points[-1], color=colour, marker="o", markersize=5, linestyle="none")
+        if finite := [value for _, value in points if math.isfinite(value)]:
+            axes.set_ylim(*limits(metric, finite))
+        if mark < guarantee.steps_taken:
+            _mark(axes, mark, "averaging begins")
+    return figure
+
+
+def _step_axes(figure: Figure, place: int, panels: int, metric: str, **title: Any) -> Axes:
+    """The axes of one metric over steps."""
+    axes = dress(figure.add_subplot(1, panels, place), "", "step")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.set_title(plain(title_of(metric)), fontsize=9.5, loc="left", color=INK, **title)
+    return axes
+
+
+def _mark(axes: Axes, step: int, words: str) -> None:
+    """A vertical line at ``step``, with its meaning beside its lower end."""
+    axes.axvline(step, color=QUIET, linewidth=1, linestyle=LINES[1])
+    note = axes.annotate(
+        words,
+        (step, 0),
+        xycoords=axes.get_xaxis_transform(),
+        xytext=(3, 4),
+        textcoords="offset points",
+        fontsize=8,
+        color=INK,
+    )
+    note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 
 
 def two_runs_figure(results: Mapping[str, Any]) -> Figure:
@@ -114,9 +101,9 @@ def two_runs_figure(results: Mapping[str, Any]) -> Figure:
     label = "outside the guarantee" if "outside the guarantee" in labels else "public data"
     figure = new_figure(WIDTH, 3.0, use=f"curves: {label}")
     scores = {score_name(result.metrics) for result in results.values()}
-    shown = ["elbo", *(scores if len(scores) == 1 else ())]
-    for place, metric in enumerate(name for name in shown if name):
-        axes = dress(figure.add_subplot(1, len(shown), place + 1), "", "step")
+    shown = ["elbo", *(filter(None, scores) if len(scores) == 1 else ())]
+    for place, metric in enumerate(shown, start=1):
+        axes = _step_axes(figure, place, len(shown), metric, pad=20)
         drawn = []
         for number, (name, result) in enumerate(results.items()):
             points = [(point.step, point.metrics[metric]) for point in result.history if metric in point.metrics]
@@ -125,10 +112,7 @@ def two_runs_figure(results: Mapping[str, Any]) -> Figure:
                 *(zip(*points, strict=True) if points else ([], [])), color=COLOURS[number], linestyle=LINES[number],
                 linewidth=1.6, label=name, marker=MARKERS[number], markersize=4, markevery=max(1, len(points) // 8),
             )  # fmt: skip
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.xaxis.set_major_locator(MaxNLocator(5))
         if drawn:
             axes.set_ylim(*limits(metric, drawn))
-        axes.set_title(plain(title_of(metric)), fontsize=9.5, loc="left", color=INK, pad=20)
         legend_above(axes, width=WIDTH / 2)
     return figure

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
+from workbench._numbers import decimals, fixed
 from workbench._validate import ArgumentError
 from workbench.plots._arrays import Shapes
 from workbench.plots.style import (
@@ -23,9 +24,7 @@ from workbench.plots.style import (
     QUIET,
     WIDTH,
     annotate_apart,
-    decimals,
     dress,
-    fixed,
     label_ticks,
     largest,
     legend_above,

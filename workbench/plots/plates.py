@@ -28,21 +28,23 @@ _NAME_SIZE, _SMALL_SIZE, _LINE = 9.5, 8.0, 11.0
 _ROUND, _UPRIGHT = 1.25, 1.64  # width and height of an ellipse relative to the text in it: 1 / a^2 + 1 / b^2 = 1
 _LONGEST_NAME, _FEW_PARAMETERS = 20, 2
 _STEEP, _CORNER = 0.65, 0.7  # arrows meet an outline at most this far from its middle, clear of neighbours
-_LATENT, _OBSERVED, _COMPUTED, _PARAMETER = "latent", "observed", "computed", "parameter"
-_SIGNS = {_OBSERVED: "shaded: observed", _COMPUTED: "dashed: computed", _PARAMETER: "box: parameter"}
+_LATENT, _OBSERVED, _COMPUTED, _PARAMETER, _INPUT = "latent", "observed", "computed", "parameter", "input"
+_SIGNS = {_OBSERVED: "shaded: observed", _COMPUTED: "dashed: computed", _PARAMETER: "box: parameter"}  # inputs say so
 
 
 def plate_figure(relations: Mapping[str, Any], title: str = "", *, labels: Mapping[str, str] | None = None) -> Figure:
     """The plate diagram of a model: sites with their distributions, arrows between them, and frames for plates.
 
-    Ellipses are latent variables; shaded ellipses are observed; dashed ellipses are computed from other sites. Boxes are
+    Ellipses are latent variables; shaded ellipses are observed, or inputs
+    that the model does not describe; dashed ellipses are computed from other sites. Boxes are
     parameters; many parameters with the same first word and the same use share one box. Each site is below the sites that it
     depends on. The figure is 4.2 inches wide (wider only if a single row of nested plates needs it) and as high as its rows.
     ``get_label()`` of the figure is ``plate_words``, a description for screen readers.
 
     >>> figure = wb.models.get("logistic").diagram(wb.data.load("breast_cancer"))
 
-    :param relations: as ``numpyro.infer.inspect.get_model_relations`` returns them.
+    :param relations: as ``numpyro.infer.inspect.get_model_relations`` returns them. Besides, "inputs" may have
+        ``{input: sites that depend on it}`` and "sizes" ``{site or input: text}``, such as "5 × 3".
     :param title: above the diagram, such as the model's name.
     :param labels: ``{plate: text}`` for the frames, such as "groups: 3"; by default the plates' names.
     :raises ArgumentError: naming ``relations``, if there is no site to draw.
@@ -91,7 +93,7 @@ def plate_words(relations: Mapping[str, Any], *, labels: Mapping[str, str] | Non
     for name, site in sites.items():
         given = [before for before, after in arrows if after == name]
         inside = [frames[frame].label for frame in site.path]
-        clause = f"{name} {site.note}"
+        clause = f"{name}{', an' if site.kind == _INPUT else ''} {site.note}"
         clause += f", given {_enumerated(given)}" if given else ""
         clause += ", observed" if site.kind == _OBSERVED else ""
         clause += f", in the plate{'s' if len(inside) > 1 else ''} {_enumerated(inside)}" if inside else ""
@@ -117,7 +119,8 @@ def _graph(relations: Mapping[str, Any]) -> tuple[dict[str, Site], list[tuple[st
     for parameter in relations["param_constraint"]:
         if parameter in used:
             alike.setdefault((_first_word(parameter), tuple(used[parameter])), []).append(parameter)
-    sites: dict[str, Site] = {}
+    inputs = relations.get("inputs", {})
+    sites = {name: Site(_INPUT, "input") for name in inputs}
     arrows: list[tuple[str, str]] = []
     for (word, targets), parameters in alike.items():
         together = len(parameters) > _FEW_PARAMETERS and word not in {*sites, *distributions, *relations["plate_sample"]}
@@ -131,6 +134,10 @@ def _graph(relations: Mapping[str, Any]) -> tuple[dict[str, Site], list[tuple[st
         else:
             sites[name] = Site(_OBSERVED if name in observed else _LATENT, f"~ {distribution}")
     arrows += [(before, after) for after, several in relations["sample_sample"].items() for before in several]
+    arrows += [(name, user) for name, users in inputs.items() for user in users]
+    for name, size in relations.get("sizes", {}).items():
+        if name in sites:
+            sites[name].size = size
     return sites, arrows
 
 
@@ -161,7 +168,7 @@ def _measure(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
         return renderer.get_text_width_height_descent(text, FontProperties(size=size), False)[0]
 
     for name, site in sites.items():
-        text = max(width(_shown(name), _NAME_SIZE), width(site.note, _SMALL_SIZE))
+        text = max(width(_shown(name, site), _NAME_SIZE), width(site.note, _SMALL_SIZE))
         if site.is_box:
             site.width, site.height = text + 12, 2 * _LINE + 6
         else:
@@ -172,8 +179,8 @@ def _measure(sites: Mapping[str, Site], frames: Mapping[str, Frame]) -> None:
         site.slot = max([site.width, *(frames[name].label_width for name in site.path)])
 
 
-def _shown(name: str) -> str:
-    return shortened(name, _LONGEST_NAME)
+def _shown(name: str, site: Site) -> str:
+    return shortened(name, _LONGEST_NAME) + (f" [{site.size}]" if site.size else "")
 
 
 # ---- drawing ------------------------------------------------------------------------------------------------------------
@@ -196,7 +203,7 @@ def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
         if site.kind == BEND:
             continue
         x, y = site.x, site.y
-        face = {_OBSERVED: GRID, _PARAMETER: SHADE}.get(site.kind, "white")
+        face = {_OBSERVED: GRID, _INPUT: GRID, _PARAMETER: SHADE}.get(site.kind, "white")
         if site.is_box:
             outline: Patch = Rectangle((x - site.width / 2, y - site.height / 2), site.width, site.height)
         else:
@@ -204,7 +211,7 @@ def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
         dashes: Any = (0, (4, 2)) if site.kind == _COMPUTED else "-"
         outline.set(facecolor=face, edgecolor=INK, linewidth=1.1, linestyle=dashes, zorder=4, label=name)
         axes.add_patch(outline)
-        for text, size, place in ((_shown(name), _NAME_SIZE, 0.5), (site.note, _SMALL_SIZE, -0.5)):
+        for text, size, place in ((_shown(name, site), _NAME_SIZE, 0.5), (site.note, _SMALL_SIZE, -0.5)):
             line = axes.text(x, y + place * _LINE, text, fontsize=size, color=INK, ha="center", va="center", zorder=5)
             line.set_parse_math(False)
 

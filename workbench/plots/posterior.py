@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from workbench._numbers import decimals, fixed
 from workbench._validate import ArgumentError
 from workbench.plots._arrays import Shapes, columns_of, interval_columns, narrowest_interval
 from workbench.plots.style import (
@@ -19,9 +19,7 @@ from workbench.plots.style import (
     QUIET,
     SHADE,
     WIDTH,
-    decimals,
     dress,
-    fixed,
     label_ticks,
     largest,
     legend_above,
@@ -29,6 +27,7 @@ from workbench.plots.style import (
     plain,
     short_names,
     use_line,
+    wrapped,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -39,10 +38,13 @@ __all__ = ["coefficients_figure", "forest_figure", "pair_figure"]
 _MOST_PAIRED = 6
 _MOST_POINTS = 1000  # in a scatter plot
 _ROW = 0.21  # inches
+_LINE = 0.65  # height of each further line of a name, in rows
+_WIDE, _MOST_LINES = 30, 4  # characters and lines of a row's name
 
 
 def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> Figure:
-    """Mean and interval of every quantity, in the order of ``table``; 7.0 inches wide, 1.1 + 0.21 per row high.
+    """Mean and interval of every quantity, in the order of ``table``; 7.0 inches wide, 1.1 + 0.21 per row high
+    (more for names of several lines).
 
     >>> table = pd.DataFrame(
     ...     {"mean": [1.2], "sd": [0.3], "hdi_90%_low": [0.7], "hdi_90%_high": [1.7]},
@@ -58,15 +60,17 @@ def forest_figure(table: pd.DataFrame, label: str, title: str = "posterior") -> 
     low, high, words = interval_columns("table", table)
     columns_of("table", table, ("mean", "sd", low, high))
     rows = largest(np.abs(table["mean"].to_numpy(float)))
-    shown, known = table.iloc[rows], short_names(list(map(str, table.index)))
-    figure = new_figure(WIDTH, 1.1 + _ROW * len(rows), title + _left_out(len(table), "quantities"), use_line(label))
-    axes = _rows(figure, [known[row] for row in rows], f"posterior mean and {words}")
-    means, places = shown["mean"].to_numpy(float), np.arange(len(shown))
+    shown, known = table.iloc[rows], _row_names(list(map(str, table.index)))
+    names = [known[row] for row in rows]
+    heading = title + _left_out(len(table), "quantities")
+    figure = new_figure(WIDTH, 1.1 + _ROW * _heights(names).sum(), heading, use_line(label))
+    axes, places = _rows(figure, names, f"posterior mean and {words}")
+    means = shown["mean"].to_numpy(float)
     axes.hlines(places, shown[low].to_numpy(float), shown[high].to_numpy(float), color=COLOURS[0], linewidth=2)
     axes.plot(means, places, linestyle="none", marker="o", markersize=5, color=COLOURS[0])
     deviations = shown["sd"].to_numpy(float)
     texts = [f"{fixed(mean, decimals(sd))} ± {fixed(sd, decimals(sd))}" for mean, sd in zip(means, deviations, strict=True)]
-    _numbers(axes, texts, "mean ± sd")
+    _numbers(axes, places, texts, "mean ± sd")
     _zero_line(axes)
     return figure
 
@@ -90,7 +94,7 @@ def pair_figure(draws: Mapping[str, Any], label: str, title: str = "posterior dr
     shapes = Shapes()
     columns = [shapes.array(f"draws[{name!r}]", value, "draws") for name, value in draws.items()]
     wide = 22 if len(columns) < 5 else 13  # characters beside a panel
-    names = [plain(textwrap.fill(name, wide)) for name in short_names(list(draws), 2 * wide)]
+    names = [plain(wrapped(name, wide)) for name in short_names(list(draws), 4 * wide)]
     side = min(max(1.4 * len(columns), 4.2), 7.0)
     figure = new_figure(side, side + 0.4, title, use_line(label))
     grid: Any = figure.subplots(len(columns), len(columns), squeeze=False)
@@ -132,8 +136,9 @@ def coefficients_figure(
     title: str = "coefficients",
     xlabel: str = "logits per unit of the scaled feature",
     probability: float = 0.9,
+    largest_first: bool = True,
 ) -> Figure:
-    """Coefficients with intervals, the largest absolute mean first; 7.0 inches wide, 1.4 + 0.21 per row high.
+    """Coefficients with intervals; 7.0 inches wide, 1.4 + 0.21 per row high (more for names of several lines).
 
     Markers are filled where the interval excludes zero and hollow where it contains zero. Only the 60 largest coefficients
     are shown.
@@ -144,6 +149,7 @@ def coefficients_figure(
     :param names: of the features; None to use the table's index, or numbers.
     :param coefficients: a table as for ``forest_figure``, or draws, float[draws, features].
     :param probability: of the intervals of draws, which are the narrowest ones.
+    :param largest_first: True sorts by absolute mean; False keeps the given order, such as that of groups.
     :raises ArgumentError: if lengths disagree or a value is not finite.
     """
     shapes = Shapes()
@@ -157,14 +163,13 @@ def coefficients_figure(
         draws = shapes.array("coefficients", coefficients, "draws", "features")
         means, (low, high) = draws.mean(axis=0), narrowest_interval(draws, probability)
         words = f"{100 * probability:g} % highest-density interval"
-    known = short_names(shapes.names("names", names, "features", "feature "))
-    order = np.argsort(-np.abs(means), kind="stable")[:LARGE_ENOUGH]
-    heading = title + _left_out(len(means), "coefficients")
-    figure = new_figure(WIDTH, 1.4 + _ROW * len(order), heading, use_line(label))
-    axes = _rows(figure, [known[place] for place in order], f"{xlabel}: mean and {words}")
+    known = _row_names(shapes.names("names", names, "features", "feature "))
+    order = np.argsort(-np.abs(means), kind="stable")[:LARGE_ENOUGH] if largest_first else largest(np.abs(means))
+    heading, rows = title + _left_out(len(means), "coefficients"), [known[place] for place in order]
+    figure = new_figure(WIDTH, 1.4 + _ROW * _heights(rows).sum(), heading, use_line(label))
+    axes, places = _rows(figure, rows, f"{xlabel}: mean and {words}")
     axes.axvline(0, color=INK, linewidth=1)
     excludes = (low[order] > 0) | (high[order] < 0)
-    places = np.arange(len(order))
     axes.hlines(places, low[order], high[order], color=COLOURS[0], linewidth=1.8)
     for kind, face, meaning in (
         (excludes, COLOURS[0], "interval excludes zero"),
@@ -177,27 +182,43 @@ def coefficients_figure(
     digits = decimals(float(np.median(high - low)) / 10)
     ends = zip(means[order], low[order], high[order], strict=True)
     _numbers(
-        axes, [f"{fixed(mean, digits)}  [{fixed(a, digits)}, {fixed(b, digits)}]" for mean, a, b in ends], "mean [interval]"
+        axes,
+        places,
+        [f"{fixed(mean, digits)}  [{fixed(a, digits)}, {fixed(b, digits)}]" for mean, a, b in ends],
+        "mean [interval]",
     )
     legend_above(axes)
     return figure
 
 
-def _rows(figure: Figure, names: Sequence[str], xlabel: str) -> Axes:
-    """Axes with a row for each name, the first at the top. Every other row is shaded."""
+def _row_names(names: Sequence[str]) -> list[str]:
+    """Names of rows in full, in several lines if they are long; what fills even those is shortened."""
+    return [wrapped(name, _WIDE) for name in short_names(names, _MOST_LINES * _WIDE)]
+
+
+def _heights(names: Sequence[str]) -> np.ndarray:
+    """Heights of the rows, in rows of one line."""
+    return np.array([1 + _LINE * name.count("\n") for name in names])
+
+
+def _rows(figure: Figure, names: Sequence[str], xlabel: str) -> tuple[Axes, np.ndarray]:
+    """Axes with a row for each name, the first at the top, and the rows' places. Every other row is shaded."""
     axes = dress(figure.add_subplot(), "", xlabel)
     axes.grid(visible=False, axis="y")
-    for place in range(0, len(names), 2):
-        axes.axhspan(place - 0.5, place + 0.5, color=SHADE, zorder=0, linewidth=0)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    heights = _heights(names)
+    ends = np.cumsum(heights) - 0.5
+    for end, height in zip(ends[::2], heights[::2], strict=True):
+        axes.axhspan(end - height, end, color=SHADE, zorder=0, linewidth=0)
+    axes.set_ylim(ends[-1], -0.5)
     axes.spines["left"].set_visible(False)
-    label_ticks(axes, range(len(names)), names)
-    return axes
+    places = ends - heights / 2
+    label_ticks(axes, places.tolist(), names)
+    return axes, places
 
 
-def _numbers(axes: Axes, texts: Sequence[str], heading: str = "") -> None:
+def _numbers(axes: Axes, places: np.ndarray, texts: Sequence[str], heading: str = "") -> None:
     """Write a text for each row at the right of the axes."""
-    for place, text in enumerate(texts):
+    for place, text in zip(places, texts, strict=True):
         axes.text(1.015, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
     if heading:
         axes.annotate(heading, (1.015, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", fontsize=8,
@@ -218,4 +239,4 @@ def _left_out(count: int, words: str) -> str:
 def _correlation(x: np.ndarray, y: np.ndarray) -> str:
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return "correlation\nunknown"
-    return f"correlation\n{np.corrcoef(x, y)[0, 1]:+.2f}"
+    return f"correlation\n{fixed(np.corrcoef(x, y)[0, 1], 2)}"

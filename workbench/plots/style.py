@@ -24,12 +24,13 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from workbench import _validate
+from workbench._numbers import MINUS, count
 
 __all__ = [
     "BAND", "COLOURS", "DENSITY", "DIVERGING", "GRID", "INK", "LARGE_ENOUGH", "LEGEND", "LINES", "MARKERS",
-    "QUIET", "SHADE", "WIDTH", "NotebookFigure", "annotate_apart", "decimals", "dress", "fixed", "label_ticks", "largest",
+    "QUIET", "SHADE", "WIDTH", "NotebookFigure", "annotate_apart", "dress", "label_ticks", "largest",
     "legend_above", "legend_columns", "new_figure", "plain", "png", "png_tag", "short_names", "shortened", "svg", "use_line",
-    "whole_ticks",
+    "whole_ticks", "wrapped",
 ]  # fmt: skip
 
 INK, QUIET, GRID, SHADE = "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
@@ -175,14 +176,17 @@ def short_names(names: Sequence[str], longest: int = _LONGEST_NAME) -> list[str]
     ]
 
 
-def fixed(value: float, digits: int) -> str:
-    """``value`` with ``digits`` decimals, without a minus sign before zero."""
-    return f"{round(float(value), digits) + 0.0:.{digits}f}"
-
-
-def decimals(spread: float) -> int:
-    """The number of decimals, 0 to 5, that shows two significant digits of ``spread``."""
-    return int(np.clip(1 - np.floor(np.log10(spread)), 0, 5)) if spread > 0 else 3
+def wrapped(name: str, width: int) -> str:
+    """``name`` in lines of at most ``width`` characters, broken at spaces and behind signs, and only else within words."""
+    lines = [""]
+    for part in re.findall(r"\s+|[\w…]+[^\w\s]*|[^\w\s]+", " ".join(name.split())):
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+        lines[-1] = (lines[-1] + part) if lines[-1] else part.lstrip()
+        while len(lines[-1]) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return "\n".join(line for line in lines if line)
 
 
 def largest(sizes: np.ndarray, most: int = LARGE_ENOUGH) -> np.ndarray:
@@ -202,9 +206,13 @@ def whole_ticks(axes: Axes, values: Sequence[float]) -> None:
     """Put ticks of the x axis only at ``values``, or at evenly chosen ones of many, as plain numbers."""
     chosen = list(values)[:: math.ceil(len(values) / 10)]
     axes.xaxis.set_major_locator(FixedLocator(chosen))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _tick(value: float) -> str:
+    return count(value) if value == round(value) else f"{value:.6g}".replace("-", MINUS)
 
 
 def legend_above(axes: Axes, handles: Sequence[Any] | None = None, width: float = WIDTH) -> None:

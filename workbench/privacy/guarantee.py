@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 
 from workbench import _html
 from workbench._former_names import with_present_names
+from workbench._numbers import count, upper
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import Steps
@@ -24,9 +26,9 @@ _RELATIONS = {
     "replace_special": "blanking any one {unit} in its place",
 }
 _KNOWN = {
-    "add_or_remove_one": "whether it was in the data",
-    "replace_one": "whether it or another one was in the data",
-    "replace_special": "whether it was in the data or blanked",
+    "add_or_remove_one": "whether that {unit} was in the data",
+    "replace_one": "whether that {unit} or another one was in the data",
+    "replace_special": "whether that {unit} was in the data or blanked",
 }
 _MINIBATCHES = {
     "poisson": "Poisson minibatches at sampling rate {rate:g}",
@@ -114,7 +116,7 @@ class Guarantee:
             return read
         if epsilon <= read.epsilon * (1 + _SLACK):
             return dataclasses.replace(read, epsilon=epsilon, epsilon_taken=taken)
-        caveat = f"The fit was planned for epsilon = {read.epsilon:g}, but the accountant of its version was in error."
+        caveat = f"The fit was planned for epsilon = {upper(read.epsilon)}, but the accountant of its version was in error."
         return dataclasses.replace(read, epsilon=epsilon, epsilon_taken=taken, caveats=(caveat, *read.caveats))
 
     def attack_bounds(self) -> dict[str, float]:
@@ -161,11 +163,11 @@ class Guarantee:
     def headline(self) -> str:
         """The guarantee in one sentence."""
         ratio = math.exp(min(self.epsilon, 700.0))
-        change = _RELATIONS[self.relation].format(unit=self.unit)
+        known, change = (words[self.relation].format(unit=self.unit) for words in (_KNOWN, _RELATIONS))
+        factor = f"{_sensible(ratio)} (epsilon = {upper(self.epsilon)})"
         return (
-            f"For each {self.unit}: somebody who sees this result can hardly tell {_KNOWN[self.relation]}, because {change} "
-            f"changes the probability of any outcome by a factor of at most {_sensible(ratio)} (epsilon = {self.epsilon:g}) "
-            f"plus at most {self.delta:g} (delta)."
+            f"For each {self.unit}: somebody who sees this result can hardly tell {known}, because {change} changes the "
+            f"probability of any outcome by a factor of at most {factor} plus at most {upper(self.delta)} (delta)."
         )
 
     def _repr_html_(self) -> str:
@@ -181,15 +183,16 @@ class Guarantee:
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
-            f"It was kept by {self.steps:,} planned steps of DP-VI: {minibatches}, per-record gradients "
+            f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, per-record gradients "
             f"{_CLIPPED[self.clipping].format(clip=self.clip)}, Gaussian noise of {self.noise_multiplier:g} times that norm "
             f"(accountant: {self.accountant.upper()}, pessimistic; relation: {self.relation}).",
         ]
         if self.steps_taken < self.steps:
+            taken, planned = (_plain_count(steps) for steps in (self.steps_taken, self.steps))
             lines.append(
-                f"The run stopped after {self.steps_taken:,} of {self.steps:,} steps. The guarantee is still epsilon = "
-                f"{self.epsilon:g}. For the steps taken alone it is epsilon = {self.epsilon_taken:g} at the same delta, if "
-                "the stop was not decided by looking at the outputs."
+                f"The run stopped after {taken} of {planned} steps. The guarantee is still epsilon = {upper(self.epsilon)}. "
+                f"For the steps taken alone it is epsilon = {upper(self.epsilon_taken)} at the same delta, if the stop was "
+                "not decided by looking at the outputs."
             )
         if self.caveats:
             lines.append("Conditions: " + " ".join(self.caveats))
@@ -212,4 +215,7 @@ def _sensible(ratio: float) -> str:
     if exponent >= 6:
         return f"{round_up(ratio / 10.0**exponent, 2):.2f}e{exponent}"
     digits = max(0, 2 - exponent)
-    return f"{round_up(ratio, digits):,.{digits}f}"
+    return f"{round_up(ratio, digits):,.{digits}f}".replace(",", " ")
+
+
+_plain_count = functools.partial(count, space=" ")  # statements are also printed where there is nothing but ASCII

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
+from workbench._numbers import count
 from workbench.noise.integers import delta_cost
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
@@ -197,8 +198,8 @@ class PrivacyPlan:
             size = self.sampler.num_records
             lines.append(f"Under {self._relation} the number of records is not hidden.")
         lines.append(
-            f"The number of records (N = {size}), the sampling rate and any bounds declared for scaling are treated as "
-            "public constants; a record that is left out leaves its place empty."
+            f"The number of records (N = {count(size, ' ')}), the sampling rate and any bounds declared for scaling are "
+            "treated as public constants; a record that is left out leaves its place empty."
         )
         if isinstance(self.sampler, ShuffleSampler) and self.sampler.left_out:
             lines.append(

@@ -67,7 +67,7 @@ class FitResult:
     >>> result.labels["posterior"], result.labels["metrics"]
     ('covered', 'public data')
     >>> sorted(result.pictures)
-    ['check', 'coefficients', 'curves', 'forest', 'pairs']
+    ['check', 'coefficients', 'curves']
 
     :param status: "done", "cancelled" or "failed".
     :param message: what went wrong, else "".
@@ -91,6 +91,7 @@ class FitResult:
     :param public_records: the evaluation records if they are public, else None; not saved.
     :param spend: the fit's key in the ledger; "" if it has none.
     :param ledger: that ledger; not saved.
+    :param versions: of the workbench, Python, JAX and NumPyro in the fit; empty in results of earlier versions.
     """
 
     status: str
@@ -115,6 +116,7 @@ class FitResult:
     public_records: tuple[np.ndarray, ...] | None = field(default=None, compare=False)
     spend: str = ""
     ledger: Ledger | None = field(default=None, compare=False)
+    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -154,6 +156,13 @@ class FitResult:
         from workbench.models import names
 
         return self.definition is not None or self.model in names()
+
+    @functools.cached_property
+    def quantities_are_independent(self) -> bool:
+        """Whether the guide makes all quantities independent, as a mean-field guide does; False where this is unknown."""
+        from workbench.results import description
+
+        return description.quantities_are_independent(self)
 
     @functools.cached_property
     def predictor(self) -> Predictor:
@@ -235,7 +244,8 @@ class FitResult:
         return (
             f"Privacy noise moves the posterior's location by about {typical:.1f} posterior standard deviations (estimated "
             "from the settings). The intervals do not include this noise, so they are too narrow: with it, a 90 % interval "
-            f"contains the truth in about {coverage(typical, 0.9):.0%} of repetitions. Larger epsilon or more records help."
+            f"contains the truth in about {100 * coverage(typical, 0.9):.0f} % of repetitions. Larger epsilon or more "
+            "records help."
         )
 
     def label_beside(self, data: Dataset | None) -> str:
@@ -302,13 +312,19 @@ class FitResult:
     def plot(self, picture: str = "curves", data: Dataset | None = None) -> Figure:
         """Draw a picture as a matplotlib Figure that is labelled "covered", "public data" or "outside the guarantee".
 
-        :param picture: "curves" (metrics over steps), "forest", "pairs", "check" (posterior predictive check), or one of the
-            model's own, such as "coefficients". ``pictures`` has all of them.
+        :param picture: "curves" (metrics over steps), "check" (posterior predictive check), or one of the model's own, such
+            as "coefficients". "forest" shows all quantities of a model without "coefficients"; "pairs" shows correlations,
+            if the guide has any. ``pictures`` has all of them.
         :param data: a data set whose evaluation records are drawn beside the release; by default the fit's own, if they are
             public. Private records make the picture "outside the guarantee".
         :raises ArgumentError: for an unknown picture, suggesting similar names, or for one that needs ``data``.
         """
         known = self.pictures
+        if picture == "pairs" and self.quantities_are_independent:
+            raise _validate.ArgumentError(
+                "picture", picture, "would show no more than noise: the guide makes all quantities independent, so that "
+                "their correlations are zero by construction. A guide such as AutoMultivariateNormal has correlations."
+            )  # fmt: skip
         return known[_validate.choice("picture", picture, known)](data)
 
     def report(self) -> str:

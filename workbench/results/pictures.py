@@ -25,8 +25,11 @@ _PAIRS = 6  # most scalars in the pairs picture
 def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
     """``{name: picture(dataset or None) -> Figure}``."""
     found: dict[str, Callable[..., Figure]] = {"curves": functools.partial(_curves, result)}
-    if result.draws:
-        found |= {"forest": functools.partial(_forest, result), "pairs": functools.partial(_pairs, result)}
+    own = result.predictor.model.pictures if result.model_is_known else {}
+    if result.draws and "coefficients" not in own:  # which are a forest of their own
+        found["forest"] = functools.partial(_forest, result)
+    if result.draws and not result.quantities_are_independent:
+        found["pairs"] = functools.partial(_pairs, result)
     if result.model_is_known:
         model = result.predictor.model
         if model.predict is not None and len(result.data["arrays"]) > 1 and len(result.data["classes"]) == 2:

@@ -4,52 +4,214 @@ from __future__ import annotations
 
 import base64
 import importlib.resources
+import re
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
+import numpy as np
+
+from workbench._numbers import MINUS, NARROW_SPACE, count, decimals, fixed, shown, upper
+from workbench.plots.metrics import words_of
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from workbench.results.fit_result import FitResult
 
 __all__ = ["render"]
+
+_GROUPS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")  # between digits of one number
+_FEW_CATEGORIES, _LARGEST_WHOLE = 30, 1e15
 
 
 def render(result: FitResult) -> str:
     """Render the report of ``result`` as HTML. Names and values from the user's data are escaped."""
     from workbench.results.arviz_adapter import INTERVAL
+    from workbench.results.code import code_of
 
     source = importlib.resources.files("workbench.results").joinpath("report.html").read_text("utf-8")
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True).from_string(source)
-    table = result.summary_table()
-    return template.render(
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"count": count, "upper": upper, "unbroken": _unbroken}
+    return environment.from_string(source).render(
         result=result,
         guarantee=result.guarantee,
         statement=result.guarantee.statement().split("\n\n"),
-        bounds=result.guarantee.attack_bounds(),
-        interval=f"{INTERVAL:.0%}",
-        summary=[(name, *row) for name, row in zip(table.index, table.to_numpy(), strict=True)],
-        picture=_picture(result, "curves"),
+        interval=f"{100 * INTERVAL:g} %",
+        duration=_duration(result.seconds),
+        metrics=[(*words_of(name), shown(value)) for name, value in result.metrics.items()],
+        summary=_summary(result),
+        curves=_picture(result, "curves") if result.metrics else None,
+        diagram=_diagram(result),
+        distributions=_distributions(result),
         own_picture=_own_picture(result),
+        columns=_columns(result),
+        outcome=_outcome(result),
+        versions=" · ".join(f"{name} {version}" for name, version in result.versions.items()),
+        code=code_of(result),
+        settings=_settings(result),
     )
 
 
-def _picture(result: FitResult, name: str) -> str:
-    """A picture of ``result`` as base64 text; "" with a warning if it cannot be drawn, so that the report is still made."""
-    from workbench.plots import png
+def _unbroken(text: str) -> str:
+    """``text`` with spaces inside of numbers, and before their %, at which no line is broken."""
+    return _GROUPS.sub(NARROW_SPACE, text).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+# ---- pictures -----------------------------------------------------------------------------------------------------------
+
+
+class _Image(NamedTuple):
+    """A figure in the page: the address of its data, its style and its own description.
+
+    Dark pages invert figures, but not the pixels of images: those stand on white paper.
+    """
+
+    address: str
+    kind: str
+    words: str
+
+
+def _image(name: str, draw: Callable[[], Figure]) -> _Image | None:
+    """A figure for the page; None with a warning if it cannot be drawn."""
+    from workbench.plots import svg
 
     try:
-        return base64.b64encode(png(result.plot(name))).decode()
+        figure = draw()
+        drawn = svg(figure)
     except Exception as error:  # names from the data and pictures of users' models can fail in any way
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         warnings.warn(f"the report lacks the picture {name!r}, which could not be drawn ({reason}).", stacklevel=2)
-        return ""
+        return None
+    kind = "png" if drawn.startswith(b"\x89PNG") else "svg+xml"
+    style = "dpvi-paper" if any(axes.get_images() for axes in figure.axes) else "dpvi-figure"
+    return _Image(f"data:image/{kind};base64,{base64.b64encode(drawn).decode()}", style, str(figure.get_label()))
 
 
-def _own_picture(result: FitResult) -> str:
-    """The first of the model's own pictures, made from the release and public records; "" if it has none."""
+def _picture(result: FitResult, name: str) -> _Image | None:
+    return _image(name, lambda: result.plot(name))
+
+
+def _own_picture(result: FitResult) -> _Image | None:
+    """The first of the model's own pictures, made from the release and public records."""
     if not result.model_is_known:
-        return ""
+        return None
     for name in result.predictor.model.pictures:
         return _picture(result, name)
-    return ""
+    return None
+
+
+def _diagram(result: FitResult) -> _Image | None:
+    from workbench.results import description
+
+    return _image("diagram", lambda: description.diagram(result)) if result.model_is_known else None
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------------
+
+
+def _distributions(result: FitResult) -> list[tuple[str, str]]:
+    """(site, its distribution) for each site of the model; none if the model is unknown or cannot run on blank records."""
+    from workbench.results import description
+
+    if not result.model_is_known:
+        return []
+    try:
+        return list(description.distributions(result).items())
+    except Exception as error:  # users' models can fail in any way
+        warnings.warn(f"the report lacks the priors ({type(error).__name__}: {error}).", stacklevel=2)
+        return []
+
+
+def _summary(result: FitResult) -> list[list[str]]:
+    """Rows of the posterior's table; all have the same decimals, or more where a standard deviation needs them."""
+    table = result.summary_table()
+    deviations = table["sd"].to_numpy(float)
+    usual = decimals(float(np.median(deviations))) if len(deviations) else 0
+    places = [max(usual, decimals(sd, 1)) if sd > 0 else usual for sd in deviations]
+    rows = zip(table.index, table.to_numpy(float), places, strict=True)
+    return [[str(name), *(fixed(value, digits) for value in values)] for name, values, digits in rows]
+
+
+def _columns(result: FitResult) -> list[tuple[str, str]]:
+    """(column, what is declared about its values) for a table; otherwise names of features and groups."""
+    data = result.data
+    if data["schema"]:
+        return [(name, _declared(column)) for name, column in data["schema"].items()]
+    found = [("features", ", ".join(data["feature_names"])), ("groups", ", ".join(data["groups"]))]
+    if data["image_shape"]:
+        found.append(("images", f"{' by '.join(map(str, data['image_shape']))} pixels, from 0 to 1"))
+    if data["vocabulary_size"]:
+        found.append(("vocabulary", f"{count(data['vocabulary_size'])} tokens"))
+    return [(name, words) for name, words in found if words]
+
+
+def _declared(column: dict[str, Any]) -> str:
+    """A declaration in words."""
+    if column["kind"] == "boolean":
+        return "yes or no"
+    if column["kind"] == "numeric":
+        return f"{'whole numbers ' if column['whole'] else ''}from {_plain(column['low'])} to {_plain(column['high'])}"
+    levels = [str(each) for each in column["categories"]]
+    more = f" and {count(len(levels) - _FEW_CATEGORIES)} more" if len(levels) > _FEW_CATEGORIES else ""
+    words = ", ".join(levels[:_FEW_CATEGORIES]) + more + (", or any other" if column.get("other") else "")
+    return words + (f"; reference: {column['reference']}" if column.get("reference") is not None else "")
+
+
+def _outcome(result: FitResult) -> str:
+    """What is predicted, with the positive class if there are two."""
+    data = result.data
+    target, classes = data["target"], [str(each) for each in data["classes"]]
+    if not target or not classes or len(data["arrays"]) < 2:
+        return ""
+    if len(classes) == 2:
+        positive = f"Positive is {classes[1]}: predictions are its probability. The other class is {classes[0]}."
+        return f"The target is {target}. {positive}"
+    return f"The target is {target}, one of {', '.join(classes)}."
+
+
+def _settings(result: FitResult) -> list[tuple[str, str]]:
+    """(name, value) of everything that was set or chosen."""
+    guarantee = result.guarantee
+    named = {**result.settings, **{f"{result.model}: {name}": value for name, value in result.model_options.items()}}
+    seed = result.settings.get("seed")
+    own = {
+        "epsilon": upper(guarantee.epsilon),
+        "delta": upper(guarantee.delta),
+        "seed": "none: secret randomness" if seed is None else str(seed),
+    }
+    return [
+        *((name, own.get(name) or _plain(value)) for name, value in named.items()),
+        ("noise multiplier (sigma)", str(guarantee.noise_multiplier)),
+        ("share of delta for minibatch overflow and rounding", upper(guarantee.overflow_delta, 2)),
+        ("share of delta for noise that is not exactly Gaussian", upper(guarantee.noise_delta, 2)),
+        ("sum and noise were added in", guarantee.arithmetic),
+    ]
+
+
+def _plain(value: Any) -> str:
+    """A value in words, not in Python."""
+    if value is None:
+        return "automatic"
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        is_whole = isinstance(value, int) or (value.is_integer() and abs(value) < _LARGEST_WHOLE)
+        return count(value) if is_whole else f"{value:.6g}".replace("-", MINUS, 1) if value < 0 else f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_plain(each) for each in value) or "none"
+    return str(value)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{shown(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"

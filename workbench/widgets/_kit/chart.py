@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from workbench._numbers import shown
+
 __all__ = ["Panel", "chart", "shown"]
 
 Points = Sequence[tuple[float, float]]
@@ -66,22 +68,6 @@ def chart(
         f'<div class="dpvi-chart" role="img" aria-label="{label}">{body}<div class="x">{axis}</div>'
         f'<div class="strips">{_strips(panels, max(steps, 1))}</div></div>'
     )
-
-
-def shown(value: float, spread: float | None = None, *, up: bool = False) -> str:
-    """A number with the digits that matter: three, or one of ``spread``.
-
-    :param up: round up, as for bounds.
-    """
-    if not math.isfinite(value):
-        return str(value)
-    size = abs(value) if spread is None else spread
-    if value and (abs(value) >= 1e6 or size < 1e-6):
-        return f"{value:.3g}"
-    digits = 3 if size == 0 else min(6, max(0, (2 if spread is None else 1) - math.floor(math.log10(size))))
-    if up:
-        value = math.ceil(value * 10**digits * (1 - 1e-12)) / 10**digits
-    return f"{value:.{digits}f}"
 
 
 def _panel(panel: Panel, steps: int, empty: str, mark: tuple[float, str] | None) -> str:

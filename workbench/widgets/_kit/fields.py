@@ -8,6 +8,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from workbench._numbers import MINUS
 from workbench.widgets._kit import markup
 
 __all__ = ["Field", "Fold", "check", "choice", "close_all", "in_words", "line", "number_in", "row", "say", "section", "text"]
@@ -132,7 +133,7 @@ def number_in(text: str, *, whole: bool = False) -> float | int | str | None:
 
     :param whole: whether a whole number is expected. Only then is "50,000" one: elsewhere the comma may mean a fraction.
     """
-    text = text.strip()
+    text = text.strip().replace(MINUS, "-")
     if not text:
         return None
     if _GROUPED.fullmatch(text) or (whole and _BY_COMMAS.fullmatch(text)):

@@ -12,9 +12,10 @@ from typing import Any
 import ipywidgets as widgets
 import numpy as np
 
+from workbench._numbers import shown
 from workbench.plots.metrics import limits, score_name, words_of
 from workbench.widgets._kit import markup
-from workbench.widgets._kit.chart import Panel, chart, shown
+from workbench.widgets._kit.chart import Panel, chart
 from workbench.widgets.workbench.session import Progress, Session, clock
 
 __all__ = ["LivePanel", "metric_texts", "traceback_fold"]

@@ -11,11 +11,11 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from workbench._numbers import shown
 from workbench._validate import ArgumentError
 from workbench.plots import svg
 from workbench.plots.metrics import score_name, words_of
 from workbench.widgets._kit import fields, markup
-from workbench.widgets._kit.chart import shown
 from workbench.widgets._kit.latest import Latest
 
 __all__ = ["PICTURES", "ResultPanel", "drawn", "guarantee_card", "posterior_table"]

@@ -1,0 +1,79 @@
+"""Numbers as people read them, the same in figures, tables, reports and on screens."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+__all__ = ["MINUS", "NARROW_SPACE", "count", "decimals", "fixed", "shown", "upper"]
+
+MINUS, _DASH, _INFINITE = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{INFINITY}"
+NARROW_SPACE = "\u202f"  # between groups of digits, where no line is broken; fields accept it when it is typed back
+_MOST_DECIMALS = 6
+_LARGE, _SMALL = 1e6, 1e-6  # beyond, a power of ten is shown
+
+
+def decimals(size: float, digits: int = 2) -> int:
+    """The number of decimals, 0 to 6, that shows ``digits`` significant digits of a number of this size."""
+    if not (size > 0 and math.isfinite(size)):
+        return 3
+    return min(_MOST_DECIMALS, max(0, digits - 1 - math.floor(math.log10(size))))
+
+
+def fixed(value: float, places: int, *, up: bool = False) -> str:
+    """``value`` with ``places`` decimals, and no minus sign before zero.
+
+    :param up: never below ``value``, as for bounds.
+    """
+    if not math.isfinite(value):
+        return _not_finite(value)
+    text = f"{value:.{places}f}"
+    if up and float(text) < value:
+        text = str(Decimal(text) + Decimal(1).scaleb(-places))
+    return _with_minus(text.removeprefix("-") if float(text) == 0 else text)
+
+
+def shown(value: float, spread: float | None = None, *, up: bool = False) -> str:
+    """``value`` with the digits that matter: three significant ones, or those down to the second one of ``spread``.
+
+    :param spread: of the numbers beside it, such as a standard deviation or the distance of ticks, so that all of them have
+        the same decimals.
+    :param up: never below ``value``, as for bounds.
+    """
+    if not math.isfinite(value):
+        return _not_finite(value)
+    if value == 0 and spread is None:
+        return "0"
+    size = abs(value) if spread is None else spread
+    if value and (abs(value) >= _LARGE or size < _SMALL):
+        return _significant(value, 3, up)
+    return fixed(value, decimals(size, 3 if spread is None else 2), up=up)
+
+
+def upper(bound: float, digits: int = 6) -> str:
+    """An upper bound such as epsilon: at most ``digits`` significant digits, never below ``bound``. Python reads it back."""
+    return _significant(bound, digits, up=True)
+
+
+def count(number: float, space: str = NARROW_SPACE) -> str:
+    """A whole number with its digits in groups of three: 800, 12 000."""
+    return f"{number:,.0f}".replace(",", space).replace("-", MINUS)
+
+
+def _significant(value: float, digits: int, up: bool) -> str:
+    if not math.isfinite(value):
+        return _not_finite(value)
+    text = f"{value:.{digits}g}"
+    if up and float(text) < value:
+        nearest = Decimal(text)
+        text = f"{float(nearest + Decimal(1).scaleb(nearest.adjusted() + 1 - digits)):.{digits}g}"
+    return _with_minus(text)
+
+
+def _not_finite(value: float) -> str:
+    return _DASH if math.isnan(value) else _INFINITE if value > 0 else MINUS + _INFINITE
+
+
+def _with_minus(text: str) -> str:
+    """With a true minus sign, which is as wide as a digit; an exponent keeps its hyphen, so that it can be typed back."""
+    return MINUS + text[1:] if text.startswith("-") else text

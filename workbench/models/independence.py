@@ -1,0 +1,61 @@
+"""Whether a guide makes all quantities independent, so that correlations of its draws are noise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpyro.distributions as dist
+from numpyro import handlers
+
+from workbench.models import relations
+
+__all__ = ["are_independent"]
+
+
+def are_independent(model: Any, records: relations.Records, constants: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Whether every two scalars among the latents ``names`` are independent under the guide, whatever its parameters.
+
+    False where this cannot be seen, as for draws that the model sorts or transforms.
+
+    :param model: ``Model``. :param records: as for ``relations_of``. :param constants: of the data set, public.
+    """
+    if model.sort is not None:
+        return False
+    guide = SimpleNamespace(model=model.new_guide(), options=model.options)
+    args, keywords = relations.blank(model, records, constants, 2)
+    handlers.seed(guide.model, 0)(*args, **keywords)  # an automatic guide looks at its first records
+    trace = relations.trace_of(guide.model, args, keywords)
+    if not all(name in trace and _is_elementwise(trace[name]["fn"]) for name in names):
+        return False
+    dependence = relations.dependence(guide, args, keywords, trace)
+    seen: set[str] = set()
+    for name in names:
+        sources = _sources(name, trace, dependence)
+        if sources & seen:
+            return False
+        seen |= sources
+    return True
+
+
+def _is_elementwise(fn: Any) -> bool:
+    """Whether the entries of a draw are independent. A Delta stands for a function of other draws."""
+    while isinstance(fn, (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)):
+        fn = fn.base_dist
+    if isinstance(fn, dist.TransformedDistribution):
+        return all(each.domain.event_dim == 0 for each in fn.transforms) and _is_elementwise(fn.base_dist)
+    if isinstance(fn, dist.Delta):
+        return not fn.shape()
+    return not fn.event_shape
+
+
+def _sources(name: str, trace: Mapping[str, Any], dependence: Mapping[str, Any]) -> set[str]:
+    """The site and all random sites that it depends on."""
+    found, new = set(), [name]
+    while new:
+        site = new.pop()
+        found.add(site)
+        used = dependence[site][""].union(*dependence[site].values())
+        new += [other for other in used - found if trace.get(other, {}).get("type") in ("sample", "deterministic")]
+    return found

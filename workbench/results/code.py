@@ -1,0 +1,61 @@
+"""The Python code that repeats a fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["code_of"]
+
+# settings that decide about the result, with the default of those that are left out where they have it
+_SETTINGS = (
+    "epsilon", "delta", "iterations", "sampling_rate", "sampler", "relation", "clip", "clipping", "num_records", "estimator",
+    "learning_rate", "average", "draws", "seed", "evaluate_private",
+)  # fmt: skip
+_DEFAULTS = {
+    "sampler": "poisson", "clipping": "flat", "estimator": "aligned", "draws": 1000, "seed": None, "evaluate_private": False,
+    "learning_rate": None,
+}  # fmt: skip
+
+
+def code_of(result: FitResult) -> str:
+    """Code that repeats the fit of ``result``: on the same records with fresh noise, or with the same if it had a seed.
+
+    What a result does not know, such as a table of the user's own, is left for the reader to fill in.
+    """
+    settings = result.settings
+    given = {name: settings[name] for name in _SETTINGS if name in settings}
+    given = {name: value for name, value in given.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+    arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
+    if settings.get("learning_rate") is None:
+        arguments += "    optimizer=...,  # the optimiser of this fit was not Adam with a learning rate\n"
+    lines = ["import workbench as wb", "", *_data(result), *_model(result)]
+    return "\n".join(lines) + f"\nresult = wb.fit(\n    model,\n    data,\n{arguments})"
+
+
+def _data(result: FitResult) -> list[str]:
+    from workbench.data import info, names
+
+    name, source = result.data["name"], result.data["source"]
+    if name in names() and info(name).source == source:
+        return [f"data = wb.data.load({name!r})"]
+    return [f"data = ...  # the data set {name!r}, with the bounds and categories declared above"]
+
+
+def _model(result: FitResult) -> list[str]:
+    from workbench import models
+
+    if result.model not in models.names():
+        return [f"model = ...  # the model {result.model!r}, which is not in the gallery"]
+    defaults = models.get(result.model).options
+    changed = {name: value for name, value in result.model_options.items() if defaults.get(name, _MISSING) != value}
+    return [f"model = wb.models.get({', '.join([repr(result.model), *_keywords(changed)])})"]
+
+
+def _keywords(values: dict[str, Any]) -> list[str]:
+    return [f"{name}={value!r}" for name, value in values.items()]
+
+
+_MISSING = object()

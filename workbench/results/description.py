@@ -1,0 +1,45 @@
+"""The model of a result in pictures and words, made of public facts alone; it works for loaded results too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench._numbers import count
+from workbench.models import independence, relations
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["diagram", "distributions", "quantities_are_independent"]
+
+
+def diagram(result: FitResult) -> Figure:
+    """The plate diagram of the fitted model, with the public number of records."""
+    from workbench.plots import plate_figure
+
+    found, labels = relations.relations_of(result.predictor.model, _records(result), result.constants)
+    records = f"records: {count(result.guarantee.num_records)}"
+    return plate_figure(found, labels={name: records if label == "records" else label for name, label in labels.items()})
+
+
+def distributions(result: FitResult) -> dict[str, str]:
+    """The distribution of each site, as ``relations.distributions_of`` says it."""
+    return relations.distributions_of(result.predictor.model, _records(result), result.constants)
+
+
+def quantities_are_independent(result: FitResult) -> bool:
+    """Whether the guide makes all quantities independent, so that their correlations are zero by construction."""
+    if not result.model_is_known or not result.draws:
+        return False
+    try:
+        return independence.are_independent(result.predictor.model, _records(result), result.constants, list(result.draws))
+    except Exception:  # users' guides can fail in any way on blank records; the fit is done, so this may not fail
+        return False
+
+
+def _records(result: FitResult) -> relations.Records:
+    return [
+        (tuple(shape), kind) for shape, kind in zip(result.data["record_shapes"], result.data["record_types"], strict=True)
+    ]
