@@ -175,7 +175,8 @@ def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
     result = wb.load(tmp_path / "run")
     assert result.labels["params"] == result.posterior.posterior.attrs["label"] == "outside the guarantee"
     assert (
-        '<h2>What was learnt <span class="label">outside the guarantee</span></h2>' in (tmp_path / "run/report.html").read_text()
+        '<h2>What was learnt <span class="label">outside the guarantee</span></h2>'
+        in (tmp_path / "run/report.html").read_text()
     )
 
 
