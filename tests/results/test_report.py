@@ -106,7 +106,8 @@ def test_declared_bounds_categories_and_the_positive_class_are_listed(page, priv
     for name, column in done.data["schema"].items():
         low, high = (f"{column[end]:,.10g}".replace(",", " ") for end in ("low", "high"))
         assert f"{name} from {low} to {high}" in page.text
-    assert "Positive is malignant: predictions are its probability. The other class is benign." in page.text
+    positive = '"malignant" counts as positive, and predictions are its probability. The other class is "benign".'
+    assert f'The target is "diagnosis": {positive}' in page.text
     assert "dose from 0 to 200" in private_page.text
 
 

@@ -166,9 +166,11 @@ def _outcome(result: FitResult) -> str:
     if not target or not classes or len(data["arrays"]) < 2:
         return ""
     if len(classes) == 2:
-        positive = f"Positive is {classes[1]}: predictions are its probability. The other class is {classes[0]}."
-        return f"The target is {target}. {positive}"
-    return f"The target is {target}, one of {', '.join(classes)}."
+        positive = (
+            f'"{classes[1]}" counts as positive, and predictions are its probability. The other class is "{classes[0]}".'
+        )
+        return f'The target is "{target}": {positive}'
+    return f'The target is "{target}", one of {", ".join(classes)}.'
 
 
 def _settings(result: FitResult) -> list[tuple[str, str]]:
