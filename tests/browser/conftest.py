@@ -307,4 +307,4 @@ class Screen:
 
     def pictures(self):
         """Addresses of the visible pictures."""
-        return [image.get_attribute("src") for image in self.root.locator("img.dpvi-figure:visible").all()]
+        return [image.get_attribute("src") for image in self.root.locator("img:is(.dpvi-figure, .dpvi-paper):visible").all()]

@@ -136,8 +136,10 @@ def image(content: bytes, description: str, width: int | None = None) -> str:
     """A picture (SVG or PNG) with a description for screen readers."""
     size = "" if width is None else f' width="{width}"'
     kind = "svg+xml" if content.startswith(b"<") else "png"
+    # on a dark page figures are inverted, but images of records keep their meaning only on white
+    style = "dpvi-figure" if kind == "svg+xml" and b"<image" not in content else "dpvi-paper"
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-    return f'<img class="dpvi-figure" alt="{escape(description)}"{size} src="{source}" style="max-width:100%">'
+    return f'<img class="{style}" alt="{escape(description)}"{size} src="{source}" style="max-width:100%">'
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", numbers: bool = True) -> str:
