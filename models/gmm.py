@@ -163,7 +163,8 @@ def _no_scores(x: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
 
 
 def _check(dataset: Any, num_components: int) -> None:
-    if len(dataset.train) != 1 or dataset.train[0].ndim != 2:
+    numeric = len(dataset.train) == 1 and np.issubdtype(dataset.train[0].dtype, np.floating)  # tokens are whole numbers
+    if not numeric or dataset.train[0].ndim != 2:
         raise ArgumentError("data", dataset.name, "must be a table of numeric features for the Gaussian mixture.")
     if num_components > dataset.num_train:
         raise ArgumentError("num_components", num_components, "must be at most the number of records.")

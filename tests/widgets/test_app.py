@@ -21,6 +21,7 @@ from workbench._numbers import shown
 from workbench.fitting import fits
 from workbench.models import registry
 from workbench.widgets import Workbench
+from workbench.widgets._kit import notebook
 from workbench.widgets.workbench import run_screen
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")
@@ -188,6 +189,23 @@ def test_a_model_that_does_not_fit_the_data_is_explained_beside_the_data(screens
     assert screen.wait(PATIENCE)
     assert screen.result is None
     assert "Failed." in screen.live.status.value
+
+
+def test_a_model_brings_data_that_it_can_fit_and_marks_what_it_cannot(screens, private_data):
+    screen = screens(iterations=20)
+    screen.model.model.value = "vae"
+    assert screen._suits.wait(PATIENCE)
+    assert screen.data.named.value == "digits"
+    labels = [label for label, _ in screen.data.named.control.options]
+    assert "breast_cancer (not for this model)" in labels
+    assert "digits" in labels
+    screen.model.model.value = "logistic"
+    assert screen._suits.wait(PATIENCE)
+    assert screen.data.named.value == "breast_cancer"
+    own = screens(data=private_data, iterations=20)
+    own.model.model.value = "vae"
+    assert own._suits.wait(PATIENCE)
+    assert own.data.named.value == private_data.name  # one's own data are never exchanged
 
 
 BAD = [
@@ -480,6 +498,57 @@ def test_a_fit_without_privacy_is_shown_as_outside_the_guarantee(screens):
     assert screen.result.status == "done"
     assert "auc" in screen._session.baseline
     assert not hasattr(screen.result, "baseline")
+
+
+def in_cell(monkeypatch, cell, execution):
+    monkeypatch.setattr(notebook, "running_cell", lambda: (cell, execution))
+
+
+def test_a_cell_that_runs_again_keeps_its_run_and_its_results(screens, private_data, monkeypatch):
+    monkeypatch.setattr(run_screen, "display", Output())
+    first = screens(data=private_data, iterations=40_000)
+    in_cell(monkeypatch, "a", 1)
+    first._ipython_display_()
+    first.fit()
+    fitting_at_last(first)
+    session = first._session
+    second = screens(data=private_data, iterations=40_000)
+    in_cell(monkeypatch, "a", 2)
+    second._ipython_display_()
+    assert first._closed
+    assert second._session is session
+    assert not session.stopping
+    assert not second.run.stop.disabled
+    second.run.stop.click()
+    assert second.wait(PATIENCE)
+    assert second.result.status == "cancelled"
+    assert second.results == [second.result]
+    third = screens(data=private_data, iterations=20)
+    in_cell(monkeypatch, "a", 3)
+    third._ipython_display_()
+    assert second._closed
+    assert third.results == [second.result]
+
+
+def test_screens_of_one_execution_and_of_other_cells_stay(screens, monkeypatch):
+    monkeypatch.setattr(run_screen, "display", Output())
+    pair = screens(), screens()
+    in_cell(monkeypatch, "a", 1)
+    for screen in (*pair, pair[0]):
+        screen._ipython_display_()
+    in_cell(monkeypatch, "b", 2)
+    pair[0]._ipython_display_()
+    in_cell(monkeypatch, "b", 3)
+    pair[0]._ipython_display_()
+    in_cell(monkeypatch, "", 4)
+    screens()._ipython_display_()
+    assert not any(screen._closed for screen in pair)
+    after = screens(), screens()
+    in_cell(monkeypatch, "a", 5)
+    for screen in after:
+        screen._ipython_display_()
+    assert all(screen._closed for screen in pair)
+    assert not any(screen._closed for screen in after)
 
 
 # ---- what may be shown ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from IPython.display import HTML
 
 from workbench.widgets._kit import markup
 
-__all__ = ["NotebookOutput", "complete_for_voila", "namespace"]
+__all__ = ["NotebookOutput", "Successions", "complete_for_voila", "namespace"]
 
 _VOILA_SECONDS = 30.0
 
@@ -20,6 +21,37 @@ def namespace() -> Mapping[str, Any]:
     """The notebook's variables; none outside a notebook."""
     shell = get_ipython()
     return {} if shell is None else shell.user_ns
+
+
+def running_cell() -> tuple[str, int]:
+    """The identity of the notebook cell that is running, "" if it is not known, and the number of its execution."""
+    shell = get_ipython()
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    return str(parent.get("metadata", {}).get("cellId", "")), getattr(shell, "execution_count", 0)
+
+
+class Successions:
+    """Which screen of a cell's earlier execution a new screen of that cell replaces. Screens are not kept alive."""
+
+    def __init__(self) -> None:
+        self._cells: dict[str, tuple[int, list[weakref.ref[Any]], list[weakref.ref[Any]]]] = {}
+
+    def predecessor(self, screen: Any) -> Any:
+        """The screen that ``screen``, displayed now, replaces; None if there is none. The first replaces the first."""
+        cell, execution = running_cell()
+        if not cell:
+            return None
+        number, before, now = self._cells.get(cell, (execution, [], []))
+        if number != execution:
+            before, now = now, []
+        shown = [reference() for reference in before]
+        found = next((old for old in shown if type(old) is type(screen)), None)
+        if screen in shown:  # the same screen again
+            found = None
+        elif found is not None:
+            before = [weakref.ref(old) for old in shown if old is not None and old is not found]
+        self._cells[cell] = execution, before, [*now, weakref.ref(screen)]
+        return found
 
 
 def complete_for_voila(wait: Callable[[float], object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import keyword
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ __all__ = ["DataPanel", "DataSource"]
 
 # the entries of the menu that are not names of data sets
 VARIABLE, FILE = "a table of this notebook…", "a file of your own…"
+_UNSUITABLE = "(not for this model)"
 _NONE_FOUND = ("none found", "")
 _ROWS = 5  # evaluation records in the preview
 _MOST_COLUMNS = 40
@@ -60,6 +61,8 @@ class DataPanel:
         elif not isinstance(start, Dataset):
             raise _validate.ArgumentError("data", type(start).__name__, "must be a name or a workbench.data.Dataset.")
         self._start, self._namespace = start, namespace
+        self._names: list[str] = []
+        self._unsuitable: frozenset[str] = frozenset()
         self._on_change: Callable[[], None] = lambda: None  # until the panel is complete
         self._kept: dict[Hashable, TableDeclaration] = {}
         self._editor: SchemaEditor | None = None
@@ -147,13 +150,27 @@ class DataPanel:
                 named = [own, *(name for name in named if name != own)]
             elif self._start not in named:
                 named = [self._start, *named]
-            self.named.offer([*((name, name) for name in named), (VARIABLE, VARIABLE), (FILE, FILE)], self.named.value)
+            self._names = named
+            self._offer()
             tables, targets = self._variables()
             self.variable.offer(tables or [_NONE_FOUND], self.variable.value)
             self.target.offer([("none", ""), *targets], self.target.value)
         finally:
             self._refreshing = False
         self._source_changed()
+
+    def mark(self, unsuitable: Collection[str]) -> None:
+        """Mark the named sets that the chosen model cannot fit, and leave such a set for the first that it can fit."""
+        own = self._start.name if isinstance(self._start, Dataset) else ""
+        self._unsuitable = frozenset(unsuitable) - {own}
+        suitable = [name for name in self._names if name not in self._unsuitable and name != own]
+        self._offer(suitable[0] if suitable and self.named.value in self._unsuitable else None)
+
+    def _offer(self, chosen: str | None = None) -> None:
+        entries = [(f"{name} {_UNSUITABLE}" if name in self._unsuitable else name, name) for name in self._names]
+        options = [*entries, (VARIABLE, VARIABLE), (FILE, FILE)]
+        if list(self.named.control.options) != options or chosen is not None:
+            self.named.offer(options, self.named.value if chosen is None else chosen)
 
     def close(self) -> None:
         """Close the panel's widgets, in the browser too."""

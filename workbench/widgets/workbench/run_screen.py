@@ -18,7 +18,7 @@ from workbench.widgets._kit import fields
 from workbench.widgets._kit.base import Screen, framed
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.memory import give_back
-from workbench.widgets._kit.notebook import NotebookOutput, complete_for_voila, namespace
+from workbench.widgets._kit.notebook import NotebookOutput, Successions, complete_for_voila, namespace
 from workbench.widgets._kit.threads import background
 from workbench.widgets.workbench import session as sessions
 from workbench.widgets.workbench.data_panel import DataPanel
@@ -29,6 +29,7 @@ from workbench.widgets.workbench.run_panel import RunPanel
 __all__ = ["FRAME_SECONDS", "RunScreen"]
 
 FRAME_SECONDS = 0.4
+_SUCCESSIONS = Successions()
 
 
 class RunScreen(Screen):
@@ -131,6 +132,9 @@ class RunScreen(Screen):
             self._show_problems({"model": str(error)})
 
     def _ipython_display_(self) -> None:
+        before = _SUCCESSIONS.predecessor(self)
+        if before is not None:
+            self._succeed(before)
         self.model.refresh()
         self.data.refresh()
         complete_for_voila(self._ahead.wait)
@@ -153,8 +157,11 @@ class RunScreen(Screen):
         return may
 
     def _begin(self, session: Any, *, resumed: bool) -> None:
-        self._session = session
         session.start()
+        self._follow_run(session, resumed=resumed)
+
+    def _follow_run(self, session: Any, *, resumed: bool) -> None:
+        self._session = session
         self._show_begun()
         self._presenter = background(functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop)
 
@@ -199,14 +206,31 @@ class RunScreen(Screen):
         give_back()
         self._show_ended(session)
 
+    def _succeed(self, before: Any) -> None:
+        """Take over the run of a screen whose cell was run again and made this one, and close that screen."""
+        session = before.release()
+        if session is not None and self._takes_over():
+            self._follow_run(session, resumed=False)
+
+    def release(self) -> Any:
+        """Close this screen without stopping its run; return the run's session, None if none is active."""
+        with self._lock:
+            session = self._session if self._is_running else None
+        self.close(stop=session is None)
+        return session
+
     # ---- the end --------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Stop the run, remove the view and forget data and runs; ``result`` stays."""
+    def close(self, *, stop: bool = True) -> None:
+        """Stop the run, remove the view and forget data and runs; ``result`` stays.
+
+        :param stop: False to let the run go on without this screen.
+        """
         with self._lock:
             self._closed = True
             running = self._is_running
-        self.stop()
+        if stop:
+            self.stop()
         super().close()
         if not running:  # otherwise the presenter forgets them when the run has ended
             self._forget()

@@ -30,6 +30,7 @@ from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Session
 from workbench.widgets.workbench.settings import Settings, ledger_in_code, problems_of
+from workbench.widgets.workbench.suitability import unsuitable
 
 __all__ = ["Workbench"]
 
@@ -83,7 +84,8 @@ class Workbench(RunScreen):
         for name, problem in problems_of(start).items():
             raise ArgumentError(name, start[name], problem)
         self._outlooks, self._compilations = Latest("dpvi-outlook"), Latest("dpvi-ahead")
-        super().__init__(model, data, options or {}, self._outlooks, self._compilations)
+        self._suits = Latest("dpvi-suits", pause=0.0)
+        super().__init__(model, data, options or {}, self._outlooks, self._compilations, self._suits)
         self._book = ledger_in_code(ledger)
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
         self.privacy = PrivacyPanel(
@@ -95,6 +97,7 @@ class Workbench(RunScreen):
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
         self.data.named.on_change(self._open_own_data)
+        self.model.model.on_change(self._mark_data)
         self.tabs = Tabs(
             {
                 "Plan": self.privacy.consequences, "Model": self.model.details, "Data": self.data.details,
@@ -135,6 +138,16 @@ class Workbench(RunScreen):
     def _open_own_data(self) -> None:
         if self.data.has_own_source:
             self._open("Data")
+
+    def _mark_data(self) -> None:
+        """Mark the data sets that the model cannot fit, once this is known."""
+        model = self.model.name
+        self._suits.ask(lambda: unsuitable(model), self._show_marks)
+
+    def _show_marks(self, found: frozenset[str] | Exception) -> None:
+        with self._showing:
+            if not self._closed:
+                self.data.mark(() if isinstance(found, Exception) else found)
 
     @property
     def results(self) -> list[Any]:
@@ -295,6 +308,11 @@ class Workbench(RunScreen):
         if self._takes_over():
             prepare = lambda: prepare_saved(run, self._loader.load(settings.data), settings.over_cap)  # noqa: E731
             self._begin(Session(prepare, baseline=settings.baseline, records=settings.data.key), resumed=False)
+
+    def _succeed(self, before: Any) -> None:
+        for result in before.results:
+            self.history.add(result)
+        super()._succeed(before)
 
     def _begin(self, session: Session, *, resumed: bool) -> None:
         self.result = None
