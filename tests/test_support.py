@@ -16,6 +16,7 @@ def test_made_up_fits_repeat_and_go_on_as_real_ones_do(private_data, monkeypatch
         assert result.status == "done"
         return result.params["weights_loc"]
 
+    list(prepared(3).run())  # what checks the model and what shows parameters is compiled, and kept
     monkeypatch.setattr("jax.stages.Lowered.compile", lambda *_, **__: pytest.fail("compiled"))
     whole, again, other, paused = prepared(1), prepared(1), prepared(2), prepared(1)
     for fit in (whole, again, other):

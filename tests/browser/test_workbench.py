@@ -305,6 +305,6 @@ def test_voila_serves_the_screen_and_fits(voila, page, screenshots):
     screen.is_ready()
     screen.button("Fit").click()
     assert "300 of 300 steps" in screen.headline("Done")
-    for width in (1280, 900):
+    for width in (1280, 900, 400):
         full_page(page, screenshots / f"voila-{width}.png", width)
         assert overflowing(page) == []

@@ -323,6 +323,11 @@ class PrivacyPanel:
         average = {None: "", True: " Automatic: yes.", False: " Automatic: no."}[known.get("average")]
         self.average.show_help(_AVERAGE_HELP + (average if self.average.value == _AUTOMATIC else ""))
 
+    def close(self) -> None:
+        """Remove what the screen does not show, and so does not close."""
+        for field in (self.epsilon, self.delta, self.iterations):
+            fields.close_all(field.view)
+
 
 def _relations(sampler: str) -> list[tuple[str, str]]:
     return [(_RELATIONS[name][0], name) for name in SAMPLERS[sampler]]
