@@ -86,7 +86,7 @@ ALLOWED = {
     Use("models/neural_classifier.py", "_starting_value", "jax.random.normal"): "starting values, which depend on no record",
     Use("models/vae.py", "_parameters", "jax.random.normal"): "starting values, which depend on no record",
     Use("workbench/models/relations.py", "_started", "numpyro.handlers.seed"): "reads the structure off blank records",
-    Use("workbench/models/relations.py", "dependence.parts", "numpyro.handlers.seed"): "reads the structure off blank records",
+    Use("workbench/models/relations.py", "dependence.parts", "numpyro.handlers.seed"): "the same, of blank records",
     Use("workbench/models/relations.py", "dependence.parts", "rng_seed"): "reads the structure off blank records",
     Use("workbench/models/independence.py", "are_independent", "numpyro.handlers.seed"): "reads the structure of the guide",
     Use("workbench/models/pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",

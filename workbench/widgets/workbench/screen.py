@@ -87,6 +87,7 @@ class Workbench(RunScreen):
         self._suits = Latest("dpvi-suits", pause=0.0)
         super().__init__(model, data, options or {}, self._outlooks, self._compilations, self._suits)
         self._book = ledger_in_code(ledger)
+        self._fitted: Any = None  # key of the settings of the last fit
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
         self.privacy = PrivacyPanel(
             epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed,
@@ -246,8 +247,7 @@ class Workbench(RunScreen):
             "learning_rate": prepared.settings.learning_rate, "average": prepared.settings.average,
         }  # fmt: skip
         self.data.show_dataset(prepared.data)
-        last = self._last_ready
-        is_shown = bool(self.outcome.sentences.value) and last is not None and last.settings.key == ready.settings.key
+        is_shown = bool(self.outcome.sentences.value) and self._fitted == ready.settings.key
         self.privacy.show_outlook(ready.outlook, automatic, "" if is_shown else ready.promise)
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:  # a running fit needs the processor more
@@ -283,6 +283,7 @@ class Workbench(RunScreen):
         settings = self.settings()
         if not self._takes_over():
             return
+        self._fitted = settings.key
         ready, self._ready = self._ready, None
         if ready is not None and ready.fits(settings):
             self._last_ready = ready
