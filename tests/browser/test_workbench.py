@@ -131,7 +131,7 @@ def test_each_model_is_fitted_from_the_menus(notebook, page, screenshots):
             in screen.root.locator(".widget-html-content", has_text=re.compile("^Guarantee")).first.inner_text()
         )
         screen.tab("Pictures")
-        wait_for(lambda: len(screen.pictures()) >= 4, 60, f"the picture of {model}")
+        wait_for(lambda: len(screen.pictures()) >= 1, 60, f"the picture of {model}")
         for width in (1280, 900):
             full_page(page, screenshots / f"{model}-{width}.png", width)
             assert overflowing(page) == []
