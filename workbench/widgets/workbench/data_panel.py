@@ -129,8 +129,11 @@ class DataPanel:
         here = {argument: left.pop(argument, "") for argument in self._places.get(self.named.value, ())}
         if self._editor is not None:
             left = self._editor.show(left)
+        nothing_yet = self.named.value == FILE and self._uploaded is None and not self.path.value.strip()
         for argument, line in self._lines.items():
-            fields.say(line, markup.problem(here.get(argument, "")))
+            text = here.get(argument, "")
+            said = markup.quiet(f"{text[0].upper()}{text[1:]}") if text and nothing_yet else markup.problem(text)
+            fields.say(line, said)
         fields.say(
             self._problem, "".join(markup.problem(f"{argument}: {expectation}") for argument, expectation in left.items())
         )
