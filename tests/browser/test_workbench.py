@@ -43,10 +43,14 @@ def overflowing(page):
         if (!node.textContent.trim() || !holder.checkVisibility() || holder.closest(aside + ', style, select')) continue;
         if (holder.getBoundingClientRect().width <= 2) continue;  // for screen readers alone
         const range = document.createRange(); range.selectNodeContents(node);
-        for (const box of range.getClientRects()) texts.push([box, node.textContent.trim().slice(0, 30)]);
+        const hidden = getComputedStyle(holder).overflowX !== 'visible', own = holder.getBoundingClientRect();
+        for (const {left, right, top, bottom} of range.getClientRects()) texts.push([{top, bottom,
+          left: hidden ? Math.max(left, own.left) : left, right: hidden ? Math.min(right, own.right) : right},
+          node.textContent.trim().slice(0, 30), node]);
       }
       const over = [];
-      texts.forEach(([one, first], place) => texts.slice(place + 1).forEach(([other, second]) => {
+      texts.forEach(([one, first, node], place) => texts.slice(place + 1).forEach(([other, second, next]) => {
+        if (node === next) return;
         const wide = Math.min(one.right, other.right) - Math.max(one.left, other.left);
         const tall = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
         if (wide > 2 && tall > 5) over.push(`overlap: ${first} | ${second}`); }));
