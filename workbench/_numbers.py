@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-__all__ = ["MINUS", "NARROW_SPACE", "count", "decimals", "fixed", "shown", "upper"]
+__all__ = ["MINUS", "NARROW_SPACE", "count", "decimals", "duration", "fixed", "shown", "upper"]
 
 MINUS, _DASH, _INFINITE = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{INFINITY}"
 NARROW_SPACE = "\u202f"  # between groups of digits, where no line is broken; fields accept it when it is typed back
@@ -58,6 +58,21 @@ def upper(bound: float, digits: int = 6) -> str:
 def count(number: float, space: str = NARROW_SPACE) -> str:
     """A whole number with its digits in groups of three: 800, 12 000."""
     return f"{number:,.0f}".replace(",", space).replace("-", MINUS)
+
+
+def duration(seconds: float, *, tenths: bool = True) -> str:
+    """A time such as "0.3 s", "12 s", "2 min 05 s" or "1 h 03 min".
+
+    :param tenths: whether times below ten seconds have a decimal.
+    """
+    if tenths and seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def _significant(value: float, digits: int, up: bool) -> str:

@@ -8,9 +8,10 @@ import types
 import pytest
 
 from workbench import ArgumentError
+from workbench._numbers import duration
 from workbench.fitting import baseline
 from workbench.inference.training import Snapshot
-from workbench.widgets.workbench.session import Session, clock
+from workbench.widgets.workbench.session import Session
 
 PATIENCE = 120
 
@@ -224,4 +225,4 @@ def test_a_stop_reaches_the_fit():
     ],
 )
 def test_times_are_written_as_on_a_clock(seconds, text):
-    assert clock(seconds) == text
+    assert duration(seconds) == text

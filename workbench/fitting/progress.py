@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench import _html
+from workbench._numbers import duration
 from workbench.inference.training import Snapshot
 
 __all__ = ["ProgressLine", "in_notebook"]
@@ -69,7 +70,7 @@ class ProgressLine:
             parts.append("compiling")
         elif self._from is not None and snapshot.step > self._from[0]:
             pace = (snapshot.seconds - self._from[1]) / (snapshot.step - self._from[0])
-            parts.append(f"{_clock(pace * (steps - snapshot.step))} left")
+            parts.append(f"{duration(pace * (steps - snapshot.step), tenths=False)} left")
         if snapshot.epsilon_so_far is not None:
             # all its digits: it is rounded up already, and must not be rounded down
             parts.append(f"epsilon spent: at most {snapshot.epsilon_so_far:.10g} of {self._prepared.privacy.epsilon:g}")
@@ -77,7 +78,7 @@ class ProgressLine:
 
     def _ended(self, result: Any) -> list[str]:
         guarantee = result.guarantee
-        taken = f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {_clock(result.seconds)}"
+        taken = f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {duration(result.seconds, tenths=False)}"
         promise = f"epsilon = {guarantee.epsilon:g}, delta = {guarantee.delta:g}"
         return [self._name(), result.status, taken, promise, *self._metrics(result.metrics)]
 
@@ -112,13 +113,3 @@ _WORDS = {"elbo": "ELBO", "auc": "AUC", "log_likelihood": "log-likelihood"}
 
 def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
-
-
-def _clock(seconds: float) -> str:
-    """A duration such as "8 s", "2 min 05 s" or "1 h 03 min"."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -33,7 +33,7 @@ _LAST_BITS = 1 + 2e-6  # for the rounding of g itself
 
 
 def _level(numbers: Any, deviation: Any) -> Any:
-    """The finest level whose standard deviation is at most so many spacings. :param numbers: numpy or jax.numpy."""
+    """The finest level whose standard deviation is at most ``deviation`` spacings. :param numbers: numpy or jax.numpy."""
     return numbers.clip(numbers.floor(numbers.log2(deviation)) - _COARSEST, 0, integers.FINEST)
 
 

@@ -13,7 +13,7 @@ from html import escape
 
 from workbench._numbers import shown
 
-__all__ = ["Panel", "chart", "shown"]
+__all__ = ["Panel", "chart"]
 
 Points = Sequence[tuple[float, float]]
 

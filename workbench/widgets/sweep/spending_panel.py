@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import ipywidgets as widgets
 
+from workbench._numbers import duration
 from workbench.sweeps.request import DP
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
 from workbench.widgets.sweep.session import iterations_of, pace_of
-from workbench.widgets.workbench.session import clock
 
 __all__ = ["SpendingPanel"]
 
@@ -84,7 +84,7 @@ def _plan_words(prepared: PreparedSweep) -> tuple[str, str]:
         time = "The time will be known after the first steps."
     else:
         seconds = pace * sum(iterations_of(prepared.runs).values())
-        time = f"About {clock(max(1, seconds))} of steps at the speed of earlier fits, plus compilation."
+        time = f"About {duration(max(1, seconds))} of steps at the speed of earlier fits, plus compilation."
     return f"{planned} fits{missing}.", time
 
 

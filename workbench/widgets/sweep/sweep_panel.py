@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import ipywidgets as widgets
 
 from workbench._lazy import pd
+from workbench._numbers import duration
 from workbench._validate import ArgumentError
 from workbench.plots import svg
 from workbench.plots.metrics import words_of
@@ -22,7 +23,6 @@ from workbench.widgets._kit.latest import Latest
 from workbench.widgets.sweep.session import Moment, SweepSession
 from workbench.widgets.workbench.live_panel import traceback_fold
 from workbench.widgets.workbench.result_panel import PICTURES, drawn
-from workbench.widgets.workbench.session import clock
 
 __all__ = ["SweepPanel", "table_html"]
 
@@ -116,7 +116,7 @@ class SweepPanel:
         statuses = result.table["status"].value_counts()
         others = [f"{count} {status}" for status, count in statuses.items() if status != "done"]
         remedy = "" if now.fits == now.planned else "Resume runs the others"
-        words = [f"{now.fits} of {now.planned} fits in {clock(now.seconds)}", *others, *([remedy] if remedy else [])]
+        words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *others, *([remedy] if remedy else [])]
         self.status.value = (
             markup.note(first, " · ".join(words)) + markup.problem(session.problem) + traceback_fold(session.details)
         )
@@ -207,8 +207,8 @@ def _facts(now: Moment) -> list[str]:
     facts = [f"{now.fits} of {now.planned} fits"]
     if now.step < now.steps:
         facts.append(f"step {now.step:,} of {now.steps:,}")
-    facts.append(f"{clock(now.seconds)} so far")
-    facts.append("time left not known yet" if now.seconds_left is None else f"about {clock(now.seconds_left)} left")
+    facts.append(f"{duration(now.seconds)} so far")
+    facts.append("time left not known yet" if now.seconds_left is None else f"about {duration(now.seconds_left)} left")
     return facts
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from workbench._numbers import duration
 from workbench._validate import ArgumentError
 from workbench.plots import png
 from workbench.plots.curves import two_runs_figure
 from workbench.plots.metrics import score_name, words_of
 from workbench.widgets._kit import fields, markup
-from workbench.widgets.workbench.session import clock
 
 __all__ = ["HistoryPanel"]
 
@@ -143,7 +143,7 @@ def _row(number: int, result: Any, is_opened: bool) -> list[str]:
         taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {guarantee.steps:,}",
         _shown(metrics.get("elbo")),
         f"{words_of(score)[0]} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
-        clock(result.seconds), f"{result.status}, opened" if is_opened else result.status,
+        duration(result.seconds), f"{result.status}, opened" if is_opened else result.status,
     ]  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
                 **{name: value for name, value in result.settings.items() if name not in _NOT_COMPARED},
                 "delta": result.guarantee.delta, "noise multiplier sigma": result.guarantee.noise_multiplier,
                 "attacker finds at most, at 1 % false alarms": _found(result),
-                "steps taken": result.guarantee.steps_taken, "status": result.status, "time": clock(result.seconds),
+                "steps taken": result.guarantee.steps_taken, "status": result.status, "time": duration(result.seconds),
             }
         )  # fmt: skip
     names = list(dict.fromkeys(name for own in facts for name in own))

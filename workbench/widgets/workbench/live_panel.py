@@ -12,11 +12,11 @@ from typing import Any
 import ipywidgets as widgets
 import numpy as np
 
-from workbench._numbers import shown
+from workbench._numbers import duration, shown
 from workbench.plots.metrics import limits, score_name, words_of
 from workbench.widgets._kit import markup
 from workbench.widgets._kit.chart import Panel, chart
-from workbench.widgets.workbench.session import Progress, Session, clock
+from workbench.widgets.workbench.session import Progress, Session
 
 __all__ = ["LivePanel", "metric_texts", "traceback_fold"]
 
@@ -79,7 +79,7 @@ class LivePanel:
             if now.steps_per_second is not None:
                 facts.append(f"{now.steps_per_second:,.0f} steps/s")
             if now.seconds_left is not None:
-                facts.append(f"{clock(now.seconds_left)} left")
+                facts.append(f"{duration(now.seconds_left)} left")
         if snapshot.epsilon_so_far is not None:
             facts.append(f"epsilon spent: at most {shown(snapshot.epsilon_so_far, up=True)} of {prepared.privacy.epsilon:g}")
         self._say(markup.note(headline, " · ".join(facts)), snapshot.step / total)
@@ -152,7 +152,7 @@ class LivePanel:
     def _show_end(self, result: Any, problem: str, folded: str) -> None:
         guarantee = result.guarantee
         facts = [
-            f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {clock(result.seconds)}",
+            f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {duration(result.seconds)}",
             *metric_texts(result.metrics),
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)

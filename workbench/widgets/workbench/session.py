@@ -20,7 +20,7 @@ from workbench.results import FitResult, HistoryPoint
 from workbench.widgets._kit.threads import Stoppable, background
 from workbench.widgets.ledger.words import REMEDIES
 
-__all__ = ["Progress", "Session", "clock", "warm_up"]
+__all__ = ["Progress", "Session", "warm_up"]
 
 _MOST_FOLLOWED = 5000  # coordinates
 _MOST_POINTS = 200
@@ -187,15 +187,3 @@ def warm_up() -> threading.Thread:
         from workbench.fitting import fits  # noqa: F401
 
     return background(load, "dpvi-warm-up")
-
-
-def clock(seconds: float) -> str:
-    """A duration such as "0.3 s", "12 s", "2 min 05 s" or "1 h 03 min"."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
