@@ -109,6 +109,8 @@ def test_given_evaluation_records_are_treated_alike():
     assert (data.num_train, data.num_evaluation) == (59, 9)
     with pytest.raises(ArgumentError, match=r"^missing='drop'"):
         made(table(), "drop", evaluation=table(4, age=range(4)))
+    with pytest.raises(ArgumentError, match=r"^missing='drop'"):  # and not the share of evaluation records
+        made(table(age=range(58)), "drop")
 
 
 @pytest.mark.parametrize("column", ["age", "sex", "smoker"])

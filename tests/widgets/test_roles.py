@@ -55,7 +55,7 @@ def test_names_and_types_suggest_roles(name, kind, role):
         (["True", "", "False"], "yes / no"),
         (["True", "maybe"], "category"),
         (["a", "b"], "category"),
-        (["", ""], "number"),  # pandas makes numbers of nothing
+        (["", ""], "leave out"),  # pandas makes numbers of nothing, and every row would be left out
     ],
 )
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

@@ -106,7 +106,7 @@ def from_frame(
     if not (isinstance(missing, str) and missing == "refuse"):
         filled = missing_values.public_values(missing, declared, chosen, names)
         frame, complete = missing_values.without_missing(frame, filled, declared, chosen, (target, group))
-        held_out = None if held_out is None else _left(held_out[complete], missing)
+        held_out = _left(len(frame), None if held_out is None else held_out[complete], missing)
     arrays: dict[str, np.ndarray] = {}
     if group is not None:
         all_groups = checked_groups(groups, group_features)
@@ -157,9 +157,9 @@ def _remedy_for_missing() -> Iterator[None]:
         ) from None
 
 
-def _left(held_out: np.ndarray, missing: Any) -> np.ndarray:
-    """``held_out`` of the rows that are left, checked to have both sides."""
-    if np.sum(~held_out) < 2 or np.sum(held_out) < 1:
+def _left(rows: int, held_out: np.ndarray | None, missing: Any) -> np.ndarray | None:
+    """``held_out`` of the rows that are left, checked to have both sides, or that there can be two."""
+    if rows < 3 or (held_out is not None and (np.sum(~held_out) < 2 or np.sum(held_out) < 1)):
         raise _validate.ArgumentError("missing", missing, "leaves fewer than 2 training records or no evaluation record.")
     return held_out
 

@@ -28,10 +28,13 @@ _DATE = re.compile(
 _AN_ID = "Left out: its name is that of an id."
 _A_DATE = "Left out: dates. To use them, count days since a public date, for example."
 _A_TEXT = "Left out: its name is that of free text."
+_UNKNOWN = "Left out: it is empty in the first rows, which show the types of columns."
 
 
 def suggested(name: str, kind: Any) -> tuple[str, str]:
     """(role, note) of a column of a table: why it is left out, or ""."""
+    if kind is None:
+        return "leave out", _UNKNOWN
     words = [word.lower() for word in _WORDS.findall(name)]
     if pd.api.types.is_datetime64_any_dtype(kind):
         return "leave out", _A_DATE
@@ -62,12 +65,17 @@ def is_text(kind: Any) -> bool:
 
 
 def typed(column: pd.Series) -> Any:
-    """The type of a column that was read from text: missing values do not hide truth values, and dates are dates."""
+    """The type of a column that was read from text: missing values do not hide truth values, and dates are dates.
+
+    It is None for a column without values.
+    """
+    cells = column.dropna().tolist()
+    if not cells:
+        return None
     if not is_text(column.dtype):
         return column.dtype
-    cells = column.dropna().tolist()
-    if cells and all(isinstance(cell, bool) for cell in cells):
+    if all(isinstance(cell, bool) for cell in cells):
         return pd.api.types.pandas_dtype(bool)
-    if cells and all(isinstance(cell, str) and _DATE.fullmatch(cell) for cell in cells):
+    if all(isinstance(cell, str) and _DATE.fullmatch(cell) for cell in cells):
         return pd.api.types.pandas_dtype("datetime64[ns]")
     return column.dtype
