@@ -83,7 +83,8 @@ def test_a_folder_is_no_file(tmp_path):
     [
         ("empty.csv", b""),
         ("ragged.csv", b"a,b\n1,2\n1,2,3,4\n"),
-        ("binary.csv", b"\xff\xfe\x00abc"),
+        ("binary.csv", b"PK\x03\x04\x00\x00,\xff\x00"),
+        ("utf16.csv", "a,b\n1,2\n".encode("utf-16-le")),  # without the mark that says so
         ("plain.csv.gz", b"a,b\n"),
     ],
 )
@@ -181,7 +182,7 @@ def test_decimal_commas_of_files_with_semicolons():
     assert np.isnan(table["f"][2])
     points = read_csv(io.BytesIO(content), decimal=".")
     assert points["a"].tolist() == ["1,5", ",5", "1e2"]
-    assert read_csv(io.BytesIO(content), text=("a", "c")).iloc[0].tolist()[:3] == ["1,5", 2.5, "1"]
+    assert read_csv(io.BytesIO(content), text={"a": (), "c": ()}).iloc[0].tolist()[:3] == ["1,5", 2.5, "1"]
 
 
 def test_types_of_columns_in_files_with_semicolons():
@@ -256,6 +257,46 @@ def test_declared_categories_and_groups_are_read_as_text(tmp_path):
     dataset = wb.data.from_csv(file, target="ill", schema={"code": ["01", "02"]}, group="ward", groups=["1", 2])
     assert np.array_equal(dataset.train[0][:, 0], dataset.train[2])
     assert np.array_equal(dataset.train[1], dataset.train[2])
+
+
+def test_a_declared_word_is_a_value_and_not_missing():
+    words = ["None", "NA", "nan", "Light"]
+    rows = "".join(f"{word},{number % 2},{number}\n" for number in range(10) for word in words)
+    text = f"smokes,ill,age\n{rows}"
+
+    def read(separator, **options):
+        file = io.BytesIO(text.replace(",", separator).encode())
+        return wb.data.from_csv(file, missing="drop", evaluation_fraction=0.3, **options)
+
+    for separator in ",;":
+        data = read(separator, schema={"smokes": words})
+        assert data.num_train + data.num_evaluation == 40
+        assert len(np.unique(data.train[0], axis=0)) == 4
+        assert sum(map(len, read(separator, schema={"smokes": ["Light", "NA"]}).train)) < 20
+        classes = read(separator, target="smokes", classes=words, features=["age"], bounds=(0, 9))
+        assert set(classes.train[1]) == {0, 1, 2, 3}
+        none = read(separator, target="smokes", positive="None", features=["age"], bounds=(0, 9))
+        assert none.num_train + none.num_evaluation == 20  # "NA" and "nan" are missing still
+        grouped = read(separator, target="ill", group="smokes", groups=words, features=["age"], bounds=(0, 9))
+        assert set(grouped.train[1]) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_text_of_windows_is_read(tmp_path, encoding, pack):
+    content = pack(("größe;stadt\n" + "1,5;München\n2,5;Köln €\n" * 20).encode(encoding))
+    name = "table.csv" if pack is bytes else "table.csv.gz"
+    (tmp_path / name).write_bytes(content)
+    data = wb.data.from_csv(tmp_path / name, schema={"größe": (0, 3), "stadt": ["München", "Köln €"]})
+    assert data.num_train + data.num_evaluation == 40
+    assert set(data.train[0][:, 1]) == {0, 1}
+
+
+def test_each_byte_that_is_not_utf_8_is_read_by_itself():
+    """No record changes how another is read: the encoding is not chosen for a whole file by its records."""
+    rows = ["Köln".encode(), "München".encode("cp1252"), b"\x81", "Ł".encode()]
+    table = read_csv(io.BytesIO(b"a,stadt\n" + b"".join(b"1," + row + b"\n" for row in rows)))
+    assert table["stadt"].tolist() == ["Köln", "München", "\x81", "Ł"]
 
 
 def test_a_file_without_a_target_is_a_table_without_one(frame, tmp_path):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import collections
 import csv
 import gzip
 import importlib
 import lzma
 import re
+import types
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,6 +42,22 @@ _NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
 _WHOLE = re.compile(r"\s*[-+]?\d{1,15}\s*")  # float64 has them all
 _TRUTH = {"true": True, "false": False}
 _QUOTED = re.compile(r'"[^"]*"')
+_MISSING = {
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL",
+    "NaN", "None", "n/a", "nan", "null",
+}  # fmt: skip
+_UTF_16 = ("ÿþ", "þÿ")  # how such a file begins, read as Windows' text
+
+
+def _as_windows_text(error: UnicodeError) -> tuple[str, int]:
+    """Characters of the bytes that are not UTF-8. A byte counts for itself, so no record changes how another is read."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    bad = error.object[error.start : error.end]
+    return "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in bad), error.end
+
+
+codecs.register_error("workbench.windows", _as_windows_text)
 
 
 class UnreadableFileError(_validate.ArgumentError):
@@ -80,8 +98,10 @@ def from_csv(
     The separator is found in the first line, whose names are public, and never in the records below it.
 
     Columns that are declared categorical, the column of groups, and a target with ``positive`` or ``classes`` are read as
-    text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells, "NA" and the like are missing.
-    The first line names the columns, each once. A row with more fields than names is an error.
+    text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells are missing, and so are "NA",
+    "None" and the like, unless they are declared: as a category, a class, ``positive`` or a group. The first line names the
+    columns, each once. A row with more fields than names is an error. The text is UTF-8, or UTF-16 with a mark at its
+    beginning; whatever is not UTF-8 is read as the text of Windows in Western Europe (cp1252).
 
     >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
     >>> frame.to_csv("patients.csv", index=False)
@@ -168,14 +188,15 @@ _READERS: dict[str, Callable[..., Dataset]] = {
 
 def read_csv(
     path: str | Path | BinaryIO,
-    text: tuple[str, ...] = (),
+    text: Mapping[str, Collection[str]] = types.MappingProxyType({}),
     rows: int | None = None,
     *,
     separator: str | None = None,
     decimal: str | None = None,
 ) -> pd.DataFrame:
-    """The table of a CSV file or of an open binary file, with the columns ``text`` as text.
+    """The table of a CSV file or of an open binary file.
 
+    :param text: the columns to read as text, each with words that are values in it although they mean missing elsewhere.
     :param rows: number of rows to read, from the first; None for all.
     :param separator: as in ``from_csv``.
     :param decimal: as in ``from_csv``.
@@ -194,12 +215,14 @@ def read_csv(
             if commas and between == ",":
                 raise _validate.ArgumentError("decimal", decimal, "is already the separator of the columns.")
             # pandas would rename columns with the same name, or without one
-            labels = pd.read_csv(file, sep=between, header=None, nrows=1, dtype=str, keep_default_na=False, index_col=False)
+            how: Any = {"sep": between, "index_col": False, "keep_default_na": False, **_encoding_of(file)}
+            labels = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0].tolist()
             _rewind(file)
-            _check_names(shown, labels.iloc[0].tolist())
+            _check_names(shown, labels)
             # without index_col, additional fields of a row would become an index and shift the others
             kinds: Any = str if commas else dict.fromkeys(text, str)
-            table = pd.read_csv(file, sep=between, dtype=kinds, nrows=rows, index_col=False)
+            absent: Any = {label: _MISSING.difference(text.get(label, ())) for label in labels}
+            table = pd.read_csv(file, dtype=kinds, nrows=rows, na_values=absent, **how)
             if commas:
                 table = table.assign(**{label: _typed(table[label]) for label in table.columns if label not in text})
             _check_header(shown, table)
@@ -220,11 +243,22 @@ def csv_separator(path: str | Path | BinaryIO) -> str:
 
 def _separator_of(file: Path | BinaryIO) -> str:
     """The separator that occurs most often in the first line, outside quotation marks; a comma if there is none."""
-    # a separator that no text has, so that the whole line is one cell
-    line = pd.read_csv(file, sep="\x1f", header=None, nrows=1, dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
-    _rewind(file)
-    names = _QUOTED.sub("", str(line.iloc[0, 0]))
+    names = _QUOTED.sub("", _first_line(file, **_encoding_of(file)))
     return max(SEPARATORS, key=names.count)
+
+
+def _encoding_of(file: Path | BinaryIO) -> dict[str, str]:
+    """How pandas is to decode a file, by its first bytes alone."""
+    is_utf_16 = _first_line(file, encoding="latin-1").startswith(_UTF_16)
+    return {"encoding": "utf-16" if is_utf_16 else "utf-8", "encoding_errors": "workbench.windows"}
+
+
+def _first_line(file: Path | BinaryIO, **encoding: str) -> str:
+    # a separator that no text has, so that the whole line is one cell
+    how: Any = {"sep": "\x1f", "header": None, "nrows": 1, "dtype": str, "quoting": csv.QUOTE_NONE, **encoding}
+    line = pd.read_csv(file, keep_default_na=False, **how)
+    _rewind(file)
+    return str(line.iloc[0, 0])
 
 
 def _rewind(file: Path | BinaryIO) -> None:
@@ -268,6 +302,8 @@ def _typed(column: pd.Series) -> pd.Series:
 
 
 def _check_names(path: str | Path, labels: list[str]) -> None:
+    if any("\0" in label for label in labels):
+        raise UnreadableFileError(path, "CSV", "it is not text")
     unnamed = [place for place, label in enumerate(labels, 1) if not label.strip()]
     if unnamed:
         raise _validate.ArgumentError(
@@ -346,8 +382,8 @@ def _read(path: str | Path, kind: str, read: Callable[[], Any]) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, UnicodeError):
-        return "its text is not in UTF-8"
+    if isinstance(error, UnicodeError):  # of UTF-16, as anything else can be read
+        return "its text is cut short"
     if isinstance(error, pd.errors.EmptyDataError):
         return "it is empty"
     if isinstance(error, (pd.errors.ParserError, pd.errors.ParserWarning)):
@@ -359,15 +395,24 @@ def _reason(error: Exception) -> str:
     return "it is damaged or in another format, or contains objects"
 
 
-def _text_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
-    columns = [] if options.get("group") is None else [str(options["group"])]
-    declares_classes = any(options.get(each) is not None for each in ("positive", "classes"))
-    if declares_classes and options.get("target") is not None:
-        columns.append(str(options["target"]))
-    if options.get("schema") is not None:
-        declared = Schema.from_declaration(options["schema"]).columns
-        columns += [name for name, column in declared.items() if isinstance(column, Categorical)]
-    return tuple(columns)
+def _text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The columns that are read as text, each with the values that are declared in it."""
+    given = {name: value for name, value in options.items() if value is not None}
+    columns: dict[str, set[str]] = {}
+    if "group" in given:
+        groups = given.get("groups", getattr(given.get("group_features"), "index", given.get("group_features", ())))
+        columns[str(given["group"])] = _as_text(groups)
+    if "target" in given and {"positive", "classes"} & given.keys():
+        columns[str(given["target"])] = _as_text(given.get("classes", ())) | _as_text([given.get("positive")])
+    if "schema" in given:
+        declared = Schema.from_declaration(given["schema"]).columns
+        columns |= {name: set(each.labels) for name, each in declared.items() if isinstance(each, Categorical)}
+    return columns
+
+
+def _as_text(values: Any) -> set[str]:
+    """Those of ``values`` that are text; none for a number of classes, or what is refused later."""
+    return {value for value in values if isinstance(value, str)} if isinstance(values, Iterable) else set()
 
 
 def _existing(path: str | Path) -> Path:

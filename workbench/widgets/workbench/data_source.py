@@ -349,6 +349,10 @@ _BY_ROLE = {
 }
 # said of every column, whatever its rows hold
 _REMEDY = " All rows with missing values can be left out at once: choose so under the columns."
+_KINDS = {
+    "CSV": ": it must be text, with the names of the columns in its first line, in no row more fields than names, and "
+    "a second quotation mark after each first one",
+}
 _BY_ARGUMENT = {
     "target": _BY_ROLE["target"],
     "positive": "type the value of the target that counts as 1, as it is written in the table, or list all its classes.",
@@ -383,7 +387,7 @@ def _public_error(
     argument = error.argument
     role = "" if declaration is None else declaration.role_of(argument)
     if isinstance(error, UnreadableFileError):  # its reason depends on the records
-        return _validate.ArgumentError("path", error.value, f"cannot be read as {error.kind}.")
+        return _validate.ArgumentError("path", error.value, f"cannot be read as {error.kind}{_KINDS.get(error.kind, '')}.")
     if is_array and argument in _OF_ARRAYS:
         return _validate.ArgumentError(argument, "", _OF_ARRAYS[argument])
     remedy = _REMEDY if declaration is not None and declaration.missing == "refuse" else ""
