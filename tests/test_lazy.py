@@ -22,6 +22,12 @@ def test_a_fit_can_be_asked_for_without_them():
     assert SLOW & set(loaded) == set()
 
 
+def test_the_screen_is_there_without_figures():
+    script = "import sys; from workbench.widgets.workbench import screen; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert {"matplotlib", "pandas", "arviz", "sklearn"} & set(loaded) == set()
+
+
 def test_a_package_is_passed_on():
     assert _lazy.pd.DataFrame is pd.DataFrame
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 
+from workbench import plots
 from workbench._lazy import pd
 from workbench._numbers import duration
 from workbench._validate import ArgumentError
-from workbench.plots import svg
 from workbench.plots.metrics import words_of
 from workbench.sweeps.request import DP
 from workbench.sweeps.result import SweepResult
@@ -195,7 +195,7 @@ def _pictured(result: SweepResult, metric: str, with_files: bool) -> _Pictured:
             for words, (form, media) in PICTURES.items()
         ]
         files = "<br>".join([_table_link(result), *links])
-    return _Pictured(metric, svg(figure), "", files)
+    return _Pictured(metric, plots.svg(figure), "", files)
 
 
 def _table_link(result: SweepResult) -> str:

@@ -7,10 +7,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from workbench import plots
 from workbench._numbers import duration
 from workbench._validate import ArgumentError
-from workbench.plots import png
-from workbench.plots.curves import two_runs_figure
 from workbench.plots.metrics import score_name, words_of
 from workbench.widgets._kit import fields, markup
 
@@ -117,7 +116,9 @@ class HistoryPanel:
         same = markup.quiet("Settings and metrics are the same.")
         inner = markup.table(["", *chosen], rows, numbers=False) if rows else same
         if all(result.history for result in chosen.values()):
-            inner += markup.image(png(two_runs_figure(chosen)), "curves of both fits over steps", 700)
+            from workbench.plots.curves import two_runs_figure
+
+            inner += markup.image(plots.png(two_runs_figure(chosen)), "curves of both fits over steps", 700)
         self.comparison.value = inner
 
     def close(self) -> None:

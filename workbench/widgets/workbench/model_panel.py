@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import data as data_room
-from workbench import models
+from workbench import models, plots
 from workbench._validate import ArgumentError
 from workbench.models import Option
 from workbench.widgets._kit import fields, markup
@@ -187,12 +187,10 @@ class _Card:
 
     def draw(self) -> None:
         """Draw the diagram for the first data set that suits the model, if there is one."""
-        from workbench.plots import svg
-
         for data in _TRIED:
             try:
                 figure = models.get(self.name).diagram(data_room.load(data))
-                shown = markup.image(svg(figure), f"Plate diagram. {figure.get_label()}", 300)
+                shown = markup.image(plots.svg(figure), f"Plate diagram. {figure.get_label()}", 300)
             except Exception:  # a user's model may fail in any way on data that it was not made for
                 continue
             self._picture.value = shown + markup.quiet(_GALLERY_CAPTION.format(data))

@@ -10,8 +10,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from workbench.plots import svg
-from workbench.plots.privacy import outlook_figure
+from workbench import plots
 from workbench.privacy.outlook import Outlook
 from workbench.privacy.steps import SAMPLERS
 from workbench.widgets._kit import fields, markup
@@ -285,6 +284,8 @@ class PrivacyPanel:
             ignored.
         :param promise: the first sentence of the plan's guarantee.
         """
+        from workbench.plots.privacy import outlook_figure
+
         plan = outlook.settings
         given = {name for name, value in self.values().items() if value is not None}
         if given & set(_SIZES):
@@ -297,7 +298,7 @@ class PrivacyPanel:
         self._words.value = "".join(
             f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
         )
-        self._picture.value = svg(outlook_figure(outlook))
+        self._picture.value = plots.svg(outlook_figure(outlook))
         self._picture.layout.visibility = None
         self._headline.value = markup.note("What this plan means:", facts)
         self.promise.value = f"<p><b>If you press Fit.</b> {markup.escape(promise)}</p>" if promise else ""

@@ -11,9 +11,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from workbench import plots
 from workbench._numbers import shown
 from workbench._validate import ArgumentError
-from workbench.plots import svg
 from workbench.plots.metrics import score_name, words_of
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
@@ -135,7 +135,7 @@ class ResultPanel:
             else:
                 self.drawing.value, self.image.value = "", markup.image(drawn, f"picture: {name}", _PICTURE_WIDTH)
 
-        self._latest.ask(lambda: svg(result.plot(name, dataset)), done)
+        self._latest.ask(lambda: plots.svg(result.plot(name, dataset)), done)
 
     def _make_file(self) -> None:
         kind, result = self.kind.value, self._result

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import ipywidgets as widgets
 
 from workbench import data as data_room
-from workbench import models
+from workbench import models, plots
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
-from workbench.plots import png, svg
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.base import framed
 from workbench.widgets._kit.latest import Latest
@@ -215,7 +214,7 @@ class Workbench(RunScreen):
         prepared = settings.prepare(self._loader.load(settings.data))
         try:
             figure = prepared.model.diagram(prepared.data)
-            diagram = svg(figure), figure.get_label()
+            diagram = plots.svg(figure), figure.get_label()
         except Exception:  # a model can be fitted even if its diagram cannot be drawn
             diagram = b"", ""
         promise = prepared.guarantee(prepared.privacy.iterations).headline()
@@ -394,5 +393,7 @@ class Workbench(RunScreen):
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
         run = f"{result.model} on {result.data['name']}, {result.status}, epsilon {result.guarantee.epsilon:g}"
-        picture = markup.image(png(result.plot("curves")), "ELBO and a score over steps", 700) if result.history else ""
+        picture = ""
+        if result.history:
+            picture = markup.image(plots.png(result.plot("curves")), "ELBO and a score over steps", 700)
         self._output.write(run, picture + guarantee_card(result, cautions, spent) + posterior_table(result))
