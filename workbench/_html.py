@@ -1,34 +1,54 @@
-"""HTML that objects show themselves with in a notebook: in the page's own colours, light or dark, with all text escaped."""
+"""HTML for notebooks, screens and objects that show themselves: in the colours of the page, with all text escaped here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["bold", "box", "code", "label", "paragraph", "quiet", "table"]
+__all__ = [
+    "ACCENT",
+    "ALERT",
+    "BORDER",
+    "INK",
+    "QUIET",
+    "badge",
+    "box",
+    "code",
+    "escape",
+    "note",
+    "quiet",
+    "sentence",
+    "table",
+]
+
+# Outside a screen the second colour counts: readable on light and on dark.
+INK, QUIET = "var(--dpvi-ink, inherit)", "var(--dpvi-quiet, inherit)"
+ALERT, ACCENT = "var(--dpvi-alert, #d1242f)", "var(--dpvi-accent, #0969da)"
+BORDER = "var(--dpvi-border, #8c959f)"
 
 
-def paragraph(text: str) -> str:
+def sentence(text: str) -> str:
     """Plain text."""
-    return f'<div style="line-height:1.45">{escape(text)}</div>'
+    return f'<div style="color:{INK};line-height:1.4">{escape(text)}</div>'
 
 
-def bold(first: str, rest: str = "", after: str = "") -> str:
+def quiet(*texts: str) -> str:
+    """Small print, with a line for each text."""
+    return f'<div style="color:{QUIET};line-height:1.35">{"<br>".join(map(escape, texts))}</div>'
+
+
+def note(first: str, rest: str = "", after: str = "") -> str:
     """A line with a bold beginning. :param after: HTML at its end."""
-    return f'<div style="line-height:1.45"><b>{escape(first)}</b> {escape(rest)}{after}</div>'
+    return f'<div style="color:{INK};line-height:1.4"><b>{escape(first)}</b> {escape(rest)}{after}</div>'
 
 
-def quiet(text: str) -> str:
-    """Small print."""
-    return f'<div style="opacity:.75;line-height:1.4">{escape(text)}</div>'
-
-
-def label(text: str) -> str:
+def badge(label: str) -> str:
     """The label "covered", "public data" or "outside the guarantee" in a frame."""
-    sign = "⚠ " if text == "outside the guarantee" else ""
+    outside = label == "outside the guarantee"
+    colour, sign = (ALERT, "⚠ ") if outside else (ACCENT, "")
     return (
-        ' <span style="border:1px solid currentColor;border-radius:10px;padding:0 .6em;font-size:.9em;white-space:nowrap">'
-        f"{sign}{escape(text)}</span>"
+        f' <span style="border:1px solid {colour};border-radius:10px;padding:0 .6em;color:{colour};font-size:.9em">'
+        f"{sign}{escape(label)}</span>"
     )
 
 
@@ -37,28 +57,26 @@ def code(text: str) -> str:
     return f'<code style="background:transparent;color:inherit">{escape(text)}</code>'
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is aligned left, and the others right."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", numbers: bool = True) -> str:
+    """A table whose first column is aligned left, and the others right if they are ``numbers``."""
+    sides = ["left", *["right" if numbers else "left"] * (len(columns) - 1)]
 
     def line(cells: Sequence[str], tag: str) -> str:
-        style = "padding:1px 12px 1px 0;background:transparent;color:inherit"
-        sides = ["left", *["right"] * (len(cells) - 1)]
+        style = "padding:1px 10px 1px 0;vertical-align:top;background:transparent"
         return "".join(
-            f'<{tag} style="text-align:{side};{style}">{escape(cell)}</{tag}>'
+            f"<{tag} style='text-align:{side};{style}'>{escape(cell)}</{tag}>"
             for side, cell in zip(sides, cells, strict=True)
         )
 
-    body = "".join(f'<tr style="background:transparent">{line(cells, "td")}</tr>' for cells in rows)
+    above = f"<caption style='text-align:left;color:{QUIET}'>{escape(caption)}</caption>" if caption else ""
+    body = "".join(f"<tr style='background:transparent'>{line(cells, 'td')}</tr>" for cells in rows)
     return (
-        '<table style="border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0">'
-        f'<thead><tr style="background:transparent">{line(columns, "th")}</tr></thead><tbody>{body}</tbody></table>'
+        f"<table style='font-variant-numeric:tabular-nums;border-collapse:collapse;color:{INK}'>{above}"
+        f"<thead><tr>{line(columns, 'th')}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 
 def box(*parts: str) -> str:
-    """``parts`` (HTML) beside a line, in the colours of the page."""
-    inner = "".join(parts)
-    return (
-        '<div style="color:inherit;background:transparent;border-left:4px solid #8c959f;padding:.1em 1em;margin:.4em 0;'
-        f'max-width:72em">{inner}</div>'
-    )
+    """``parts`` (HTML) beside a line."""
+    style = f"border-left:4px solid {BORDER};padding:.1em 1em;margin:.4em 0;max-width:72em;color:{INK}"
+    return f'<div style="{style}">{"".join(parts)}</div>'

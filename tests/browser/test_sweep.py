@@ -68,7 +68,7 @@ def test_a_sweep_fills_its_figure_and_a_fit_of_it_opens(notebook, page, screensh
     looked_at(page, screenshots, "sweep-opening")
     screen.button("Open in the Workbench").click()
     opened = Screen(page, place=1).is_ready()
-    assert "20,000 of 20,000 steps" in opened.headline("Done")
+    assert "20\u202f000 of 20\u202f000 steps" in opened.headline("Done")
     assert opened.field("epsilon").input_value() == "2"
     for width in (1280, 900):
         full_page(page, screenshots / f"sweep-opened-{width}.png", width, 3000)

@@ -1,5 +1,6 @@
 """The line in a notebook: when it is shown, what it says, and that it never disturbs a fit."""
 
+import re
 import sys
 import types
 
@@ -9,6 +10,8 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench._html import INK
+from workbench._numbers import MINUS, shown
 from workbench.fitting import fits, progress
 from workbench.inference.training import Snapshot
 
@@ -91,7 +94,7 @@ def test_in_a_notebook_one_line_follows_the_fit(in_a_kernel):
     auc = result.metrics["auc"]
     assert last.startswith("logistic on breast_cancer · done · 100 of 100 steps in ")
     assert " s · epsilon = 1, delta = 0.001 · ELBO " in last
-    assert f"AUC {auc:.4g}" in last
+    assert f"AUC {shown(auc)}" in last
     assert last.endswith(" (public data)")
 
 
@@ -130,13 +133,13 @@ def test_a_running_fit_says_how_far_it_is(prepared, notebook):
         now[0] = float(place)
         line.update(snapshot)
     assert notebook.lines[1:] == [
-        "logistic on breast_cancer · step 0 of 800 · epsilon spent: at most 0.7071 of 1",
-        "logistic on breast_cancer · step 400 of 800 · 2 s left · epsilon spent: at most 0.7071 of 1 · "
-        "ELBO -0.3123 (public data)",
+        "logistic on breast_cancer · step 0 of 800 · epsilon spent: at most 0.708 of 1",
+        "logistic on breast_cancer · step 400 of 800 · 2 s left · epsilon spent: at most 0.708 of 1 · "
+        f"ELBO {MINUS}0.312 (public data)",
     ]
     html = notebook.shown[-1]["text/html"]
     assert html.count("<div") == 1
-    assert "color:" not in html
+    assert set(re.findall("color:([^;]+)", html)) == {INK}
 
 
 def test_it_is_written_at_most_four_times_a_second(prepared, notebook):
@@ -184,7 +187,7 @@ def test_epsilon_is_not_rounded_down(prepared, notebook):
     line, now = line_of(prepared)
     now[0] = 1.0
     line.update(Snapshot("running", 1, {}, 123.4564, compile_seconds=1.0))
-    assert "at most 123.4564 of" in notebook.lines[-1]
+    assert "at most 124 of" in notebook.lines[-1]
 
 
 @pytest.mark.parametrize("value", ["no", 1, 0])
@@ -217,6 +220,6 @@ def test_names_and_metrics_of_the_user_are_escaped(notebook):
     line.end(types.SimpleNamespace(status="done", guarantee=guarantee, seconds=3700.0, metrics=metrics))
     assert len(notebook.shown) == 3
     assert "in 1 h 01 min" in notebook.lines[-1]
-    for shown in notebook.shown:
-        assert "<img" not in shown["text/html"]
-        assert "&lt;img" in shown["text/html"]
+    for each in notebook.shown:
+        assert "<img" not in each["text/html"]
+        assert "&lt;img" in each["text/html"]

@@ -10,9 +10,11 @@ import pytest
 
 import workbench as wb
 from tests.conftest import PLANTED, PRIVATE_BOUNDS
+from workbench import _html, _numbers
 
 HOSTILE = "</b><script>alert(1)</script>&\"'"
 VOID = {"img", "br"}
+COLOURS = ("inherit", _html.INK, _html.QUIET, _html.ALERT, _html.ACCENT)  # all readable: tests/widgets/test_html.py
 
 
 class Reader(HTMLParser):
@@ -48,7 +50,7 @@ def shown(thing):
     assert read.tags <= {"div", "b", "i", "span", "code", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
     for style in read.styles:  # light or dark, the page decides
         for name, value in re.findall(r"(background|(?<!-)color):([^;]+)", style):
-            assert value in {"background": ("transparent",), "color": ("inherit",)}[name]
+            assert value in {"background": ("transparent",), "color": COLOURS}[name]
     return read.text
 
 
@@ -71,7 +73,7 @@ def test_a_result_says_what_was_promised_how_well_it_did_and_how_to_go_on(done):
     text = shown(done)
     assert text.startswith("logistic on breast_cancer · done · 300 of 300 steps")
     assert done.guarantee.headline() in text
-    assert f"elbo {done.metrics['elbo']:.4g}, log_likelihood" in text
+    assert f"ELBO {_numbers.shown(done.metrics['elbo'])}, log-likelihood" in text
     assert re.search(r"Metrics: .* public data Posterior: 5 of 31 quantities covered", text)
     assert "result.summary()" in text
     assert 'result.save("folder")' in text
@@ -81,7 +83,7 @@ def test_the_first_rows_are_those_of_the_summary(done):
     table = done.summary_table().head(5)
     text = shown(done)
     for name, row in table.iterrows():
-        assert f"{name} {row['mean']:.4g}"[:-1] in text
+        assert f"{name} {_numbers.shown(row['mean'], row['sd'])} {_numbers.shown(row['sd'], row['sd'])}" in text
 
 
 def test_matrices_and_sites_without_labels_are_numbered_or_named(done):

@@ -6,6 +6,7 @@ import html
 import pytest
 
 from workbench.widgets.workbench.history_panel import HistoryPanel
+from workbench.widgets.workbench.result_panel import guarantee_card
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_each_fit_is_a_row(done, cancelled):
     assert not panel.first.visible
     panel.add(cancelled)
     shown = html.unescape(panel.table.value)
-    assert shown.count("<tr>") == 3
+    assert shown.count("<tr") == 3
     for text in (
         ">300<",
         f"{cancelled.guarantee.steps_taken} of 300",
@@ -57,12 +58,25 @@ def test_a_saved_fit_is_opened_and_compared_like_any_other(done, other, tmp_path
     panel.add(done)
     panel.folder.value = f" {folder} "
     shown = html.unescape(panel.table.value)
-    assert shown.count("<tr>") == 3
+    assert shown.count("<tr") == 3
     assert "done, opened" in shown
     assert (panel.folder.value, panel.folder.error) == ("", "")
     assert panel.results[1].guarantee == other.guarantee
     assert "0.875" in panel.comparison.value
     assert (panel.first.value, panel.second.value) == (0, 1)
+
+
+def test_epsilon_is_never_shown_below_what_was_promised(done, other):
+    guarantee = dataclasses.replace(done.guarantee, epsilon=1.23456749)  # which %g rounds down
+    result = dataclasses.replace(done, guarantee=guarantee, settings={**done.settings, "epsilon": 1.23456749})
+    panel = HistoryPanel()
+    panel.add(result)
+    panel.add(other)
+    shown = [panel.table.value, panel.comparison.value, str(panel.first.control.options), repr(result)]
+    shown.append(guarantee_card(result, ()))
+    for text in shown:
+        assert "1.23457" in text
+        assert "1.23456" not in text.replace(guarantee.headline(), "")
 
 
 def test_a_folder_without_a_fit_is_refused_beside_its_field(done, tmp_path):
@@ -118,7 +132,7 @@ def test_two_fits_are_compared_by_what_differs(done, other):
     panel.add(other)
     assert (panel.first.value, panel.second.value) == (0, 1)
     shown = html.unescape(panel.comparison.value)
-    rows = {row.split("<")[0]: row for row in shown.split("vertical-align:top'>") if row}
+    rows = {row.split("<")[0]: row for row in shown.split("background:transparent'>") if row}
     assert "clip" in rows
     assert "sampler" not in rows
     for text in ("fit 1", "fit 2", "0.25", "AUC (public data)", "0.875", "data:image/png"):

@@ -14,6 +14,7 @@ import workbench as wb
 from tests.conftest import rewrite, some_of
 from tests.widget_tree import inside
 from workbench import ArgumentError
+from workbench._numbers import count
 from workbench.fitting import fits, resuming
 from workbench.ledger import ledger as books
 from workbench.ledger.reservation import id_of
@@ -205,7 +206,7 @@ def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(book, p
     assert looked(prepared(split))[0].runs == ()
     seen, panel = looked(prepared(private_data))
     assert [run.path for run in seen.runs] == [fit.run_log.folder]
-    assert f"stopped at step {seen.runs[0].step:,} of 4,000" in text(panel.runs)
+    assert f"stopped at step {count(seen.runs[0].step)} of 4\u202f000" in text(panel.runs)
     assert looked(prepared(private_data), own=fit.run_log.folder)[0].runs == ()
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench._numbers import upper
 from workbench._validate import ArgumentError
 from workbench.cli import ledger as ledger_commands
 from workbench.cli.shell import (
@@ -346,7 +347,7 @@ def _show_progress(prepared: Any, stop: Callable[[], bool], *, quiet: bool) -> N
             values = {
                 name: f"{value:.4g}" for name, value in snapshot.metrics.items() if name in ("elbo", "auc", "accuracy")
             }
-            bar.set_postfix({"epsilon": f"{snapshot.epsilon_so_far:.3g}", **values}, refresh=False)
+            bar.set_postfix({"epsilon": upper(snapshot.epsilon_so_far, 3), **values}, refresh=False)
             bar.update(snapshot.step - bar.n)
 
 
@@ -355,8 +356,8 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     if result.status == "cancelled":
         print(
             f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The promise stays epsilon = "
-            f"{guarantee.epsilon:g}. The steps taken spend epsilon = {guarantee.epsilon_taken:g}, if the outputs did not "
-            "decide when to stop.\n"
+            f"{upper(guarantee.epsilon)}. The steps taken spend epsilon = {upper(guarantee.epsilon_taken)}, if the outputs "
+            "did not decide when to stop.\n"
         )
     if run is not None:
         print(f"To continue within the same promise: workbench resume {shlex.quote(str(run))}\n")

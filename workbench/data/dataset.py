@@ -118,10 +118,10 @@ class Dataset:
 
     def _repr_html_(self) -> str:
         """Public facts only, as ``__repr__``: what is declared, and no value of a record."""
-        facts = "".join(f"<li>{_html.paragraph(line)}</li>" for line in self.declarations())
+        facts = "".join(f"<li>{_html.sentence(line)}</li>" for line in self.declarations())
         return _html.box(
-            _html.bold(repr(self)),
-            _html.paragraph(self.description),
+            _html.note(repr(self)),
+            _html.sentence(self.description),
             _html.quiet(f"Privacy unit: {self.unit}."),
             f'<ul style="margin:.2em 0">{facts}</ul>',
         )

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench import _html
-from workbench._numbers import duration
+from workbench._numbers import count, duration, shown, upper
 from workbench.inference.training import Snapshot
+from workbench.plots.metrics import in_words
 
 __all__ = ["ProgressLine", "in_notebook"]
 
@@ -65,28 +66,28 @@ class ProgressLine:
 
     def _running(self, snapshot: Snapshot) -> list[str]:
         steps = self._prepared.privacy.iterations
-        parts = [self._name(), f"step {snapshot.step:,} of {steps:,}"]
+        parts = [self._name(), f"step {count(snapshot.step)} of {count(steps)}"]
         if snapshot.compile_seconds is None:
             parts.append("compiling")
         elif self._from is not None and snapshot.step > self._from[0]:
             pace = (snapshot.seconds - self._from[1]) / (snapshot.step - self._from[0])
             parts.append(f"{duration(pace * (steps - snapshot.step), tenths=False)} left")
         if snapshot.epsilon_so_far is not None:
-            # all its digits: it is rounded up already, and must not be rounded down
-            parts.append(f"epsilon spent: at most {snapshot.epsilon_so_far:.10g} of {self._prepared.privacy.epsilon:g}")
+            spent = shown(snapshot.epsilon_so_far, up=True)
+            parts.append(f"epsilon spent: at most {spent} of {upper(self._prepared.privacy.epsilon)}")
         return parts + self._metrics({name: snapshot.metrics[name] for name in ("elbo",) if name in snapshot.metrics})
 
     def _ended(self, result: Any) -> list[str]:
         guarantee = result.guarantee
-        taken = f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {duration(result.seconds, tenths=False)}"
-        promise = f"epsilon = {guarantee.epsilon:g}, delta = {guarantee.delta:g}"
+        steps = f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
+        taken = f"{steps} in {duration(result.seconds, tenths=False)}"
+        promise = f"epsilon = {upper(guarantee.epsilon)}, delta = {upper(guarantee.delta)}"
         return [self._name(), result.status, taken, promise, *self._metrics(result.metrics)]
 
     def _metrics(self, metrics: dict[str, Any]) -> list[str]:
         if not metrics or not self._prepared.shows_metrics:
             return []
-        shown = ", ".join(f"{_WORDS.get(name, name)} {_number(value)}" for name, value in metrics.items())
-        return [f"{shown} ({self._prepared.data.evaluation_label})"]
+        return [f"{', '.join(in_words(metrics))} ({self._prepared.data.evaluation_label})"]
 
     def _show(self, parts: Callable[[], list[str]], *, last: bool = False) -> None:
         if not self._is_on:
@@ -96,20 +97,13 @@ class ProgressLine:
 
             name, *others = parts()
             rest = "".join(f" · {part}" for part in others)
-            shown = {"text/html": _html.bold(name, rest.lstrip()), "text/plain": name + rest}
+            words = {"text/html": _html.note(name, rest.lstrip()), "text/plain": name + rest}
             if self._handle is None:
-                self._handle = display(shown, raw=True, display_id=True)
+                self._handle = display(words, raw=True, display_id=True)
             else:
-                self._handle.update(shown, raw=True)
+                self._handle.update(words, raw=True)
             self._shown = self._clock()
         except Exception:  # a frontend that is gone, or a user's model with odd metrics
             self._is_on = False
         if last:
             self._is_on = False
-
-
-_WORDS = {"elbo": "ELBO", "auc": "AUC", "log_likelihood": "log-likelihood"}
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)

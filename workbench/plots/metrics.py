@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-__all__ = ["limits", "score_name", "title_of", "words_of"]
+from workbench._numbers import shown
+
+__all__ = ["in_words", "limits", "score_name", "title_of", "words_of"]
 
 # the first of these that a run has is shown beside the ELBO: (name, unit)
 _WORDS = {
@@ -28,6 +31,15 @@ def score_name(metrics: Mapping[str, float]) -> str:
 def words_of(metric: str) -> tuple[str, str]:
     """The usual spelling of a metric's name, and its unit."""
     return _ELBO if metric == "elbo" else _WORDS.get(metric, (metric.replace("_", " "), ""))
+
+
+def in_words(metrics: Mapping[str, Any], names: Iterable[str] | None = None) -> list[str]:
+    """Name and value of each metric, or of ``names``; a value that is not a number, as a user's own may be, as it is."""
+    return [f"{words_of(name)[0]} {_value(metrics[name])}" for name in names or metrics if name in metrics]
+
+
+def _value(value: Any) -> str:
+    return shown(value) if isinstance(value, (int, float)) else str(value)
 
 
 def title_of(metric: str) -> str:

@@ -172,7 +172,7 @@ class Guarantee:
 
     def _repr_html_(self) -> str:
         headline, *others = self.statement().split("\n\n")
-        return _html.box(_html.bold(headline), *map(_html.paragraph, others))
+        return _html.box(_html.note(headline), *map(_html.sentence, others))
 
     def statement(self) -> str:
         """The guarantee in plain words: headline, meaning for an attacker, how it was kept, and conditions."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import _html
+from workbench._numbers import count, shown
+from workbench.plots.metrics import in_words
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
@@ -22,23 +24,21 @@ _NEXT = ("result.summary()", "result.plot()", "result.guarantee", 'result.save("
 def card(result: FitResult) -> str:
     """HTML in the page's colours. Each part has its label; it shows no record."""
     guarantee = result.guarantee
-    steps = f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps"
+    steps = f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
     parts = [
-        _html.bold(f"{result.model} on {result.data['name']}", f"· {result.status} · {steps}"),
+        _html.note(f"{result.model} on {result.data['name']}", f"· {result.status} · {steps}"),
         _html.quiet(result.message) if result.message else "",
-        _html.paragraph(guarantee.headline()),
+        _html.sentence(guarantee.headline()),
     ]
     if result.metrics:
-        shown = ", ".join(f"{name} {_number(value)}" for name, value in result.metrics.items())
-        parts.append(_html.bold("Metrics:", shown, _html.label(result.metrics_label)))
+        parts.append(_html.note("Metrics:", ", ".join(in_words(result.metrics)), _html.badge(result.metrics_label)))
     quantities = list(itertools.islice(_quantities(result), _ROWS))
     if quantities:
         total = sum(int(np.prod(draws.shape[1:])) for draws in result.sorted_draws.values())
         parts.append(
-            _html.bold("Posterior:", f"{len(quantities)} of {total:,} quantities", _html.label(result.release_label))
+            _html.note("Posterior:", f"{len(quantities)} of {count(total)} quantities", _html.badge(result.release_label))
         )
-        rows = [[name, _number(float(np.mean(draws))), _number(float(np.std(draws, ddof=1)))] for name, draws in quantities]
-        parts.append(_html.table(["", "mean", "sd"], rows))
+        parts.append(_html.table(["", "mean", "sd"], [[name, *_mean_and_sd(draws)] for name, draws in quantities]))
     steps_on = " · ".join(map(_html.code, _NEXT))
     parts.append(f'<div style="opacity:.85">To go on: {steps_on}, where <i>result</i> is this object.</div>')
     return _html.box(*parts)
@@ -56,5 +56,6 @@ def _quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:
             yield f"{site}[{', '.join(map(str, words))}]" if shape else site, draws[(slice(None), *place)]
 
 
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
+def _mean_and_sd(draws: np.ndarray) -> tuple[str, str]:
+    spread = float(np.std(draws, ddof=1))
+    return shown(float(np.mean(draws)), spread), shown(spread, spread)

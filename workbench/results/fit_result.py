@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import _validate
+from workbench._numbers import upper
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.privacy.guarantee import Guarantee
 
@@ -345,7 +346,10 @@ class FitResult:
         return card(self)
 
     def __repr__(self) -> str:
-        metrics = ", ".join(f"{name}={value:.4g}" for name, value in self.metrics.items())
-        return (
-            f"FitResult({self.status}, {self.model} on {self.data['name']}, epsilon={self.guarantee.epsilon:g}, {metrics})"
-        )
+        metrics = ", ".join(f"{name}={_short(value)}" for name, value in self.metrics.items())
+        epsilon = upper(self.guarantee.epsilon)
+        return f"FitResult({self.status}, {self.model} on {self.data['name']}, epsilon={epsilon}, {metrics})"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from workbench import _numbers
 from workbench._numbers import shown
 
 __all__ = ["Panel", "chart"]
@@ -134,7 +135,7 @@ def _strips(panels: Sequence[Panel], steps: int) -> str:
     for number, step in enumerate(places):
         left = 0.0 if number == 0 else (places[number - 1] + step) / 2
         right = steps if number + 1 == len(places) else (step + places[number + 1]) / 2
-        facts = [f"step {step:,.0f}".replace(",", " ")]
+        facts = [f"step {_numbers.count(step)}"]
         for panel in panels:
             value = _value_at(drawn[panel.title], step, panel.stairs)
             if value is not None:

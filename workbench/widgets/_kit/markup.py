@@ -1,26 +1,24 @@
-"""HTML for the widgets, in the colours of the page's theme. All text is escaped here."""
+"""HTML for the screens: that of ``workbench._html`` and what only screens show. All text is escaped."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib import resources
+
+from workbench._html import ACCENT, ALERT, BORDER, INK, QUIET, badge, escape, note, quiet, sentence, table
 
 __all__ = [
     "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "bar", "card", "code_box", "download", "escape", "fold",
     "heading", "help_mark", "image", "note", "problem", "quiet", "sentence", "table",
 ]  # fmt: skip
 
-# Outside a screen, in output that stays in a notebook, the second colour counts: readable on light and on dark.
-INK, QUIET = "var(--dpvi-ink, inherit)", "var(--dpvi-quiet, inherit)"
-ALERT, ACCENT = "var(--dpvi-alert, #d1242f)", "var(--dpvi-accent, #0969da)"
-_GROUND, _BORDER = "var(--dpvi-ground, transparent)", "var(--dpvi-border, #8c959f)"
+_GROUND = "var(--dpvi-ground, transparent)"
 
 STYLE_SHEET = f"<style>{resources.files(__package__).joinpath('screen.css').read_text('utf-8')}</style>"
 
 _CARD = (
-    f"border:1px solid {_BORDER};border-left:6px solid {{}};border-radius:4px;padding:.4em 1em;margin:.6em 0;"
+    f"border:1px solid {BORDER};border-left:6px solid {{}};border-radius:4px;padding:.4em 1em;margin:.6em 0;"
     f"line-height:1.45;max-width:72em;color:{INK}"
 )
 _FILLS = {
@@ -30,16 +28,6 @@ _COPY = (
     "navigator.clipboard.writeText(this.parentNode.querySelector('pre').textContent);"
     "this.textContent='Copied';setTimeout(()=>this.textContent='Copy',1500)"
 )
-
-
-def sentence(text: str) -> str:
-    """Plain text."""
-    return f'<div style="color:{INK};line-height:1.4">{escape(text)}</div>'
-
-
-def quiet(*texts: str) -> str:
-    """Small print, with a line for each text."""
-    return f'<div style="color:{QUIET};line-height:1.35">{"<br>".join(map(escape, texts))}</div>'
 
 
 def problem(text: str) -> str:
@@ -52,26 +40,11 @@ def heading(text: str) -> str:
     return f"<h3>{escape(text)}</h3>"
 
 
-def note(first: str, rest: str = "") -> str:
-    """A line with a bold beginning."""
-    return f'<div style="color:{INK};line-height:1.4"><b>{escape(first)}</b> {escape(rest)}</div>'
-
-
 def help_mark(text: str) -> str:
     """A question mark that shows ``text`` while the mouse is over it or it has the focus; "" for an empty text."""
     if not text:
         return ""
     return f'<span class="dpvi-help" tabindex="0">?<span role="tooltip">{escape(text)}</span></span>'
-
-
-def badge(label: str) -> str:
-    """The label "covered", "public data" or "outside the guarantee" in a frame."""
-    outside = label == "outside the guarantee"
-    colour, sign = (ALERT, "⚠ ") if outside else (ACCENT, "")
-    return (
-        f'<span style="border:1px solid {colour};border-radius:10px;padding:0 .6em;color:{colour};font-size:.9em">'
-        f"{sign}{escape(label)}</span>"
-    )
 
 
 def fold(summary: str, inner: str, *, is_open: bool = False) -> str:
@@ -140,21 +113,3 @@ def image(content: bytes, description: str, width: int | None = None) -> str:
     style = "dpvi-figure" if kind == "svg+xml" and b"<image" not in content else "dpvi-paper"
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return f'<img class="{style}" alt="{escape(description)}"{size} src="{source}" style="max-width:100%">'
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", numbers: bool = True) -> str:
-    """A table whose first column is aligned left, and the others right if they are ``numbers``."""
-    sides = ["left", *["right" if numbers else "left"] * (len(columns) - 1)]
-
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "".join(
-            f"<{tag} style='text-align:{side};padding:1px 10px 1px 0;vertical-align:top'>{escape(cell)}</{tag}>"
-            for side, cell in zip(sides, cells, strict=True)
-        )
-
-    above = f"<caption style='text-align:left;color:{QUIET}'>{escape(caption)}</caption>" if caption else ""
-    body = "".join(f"<tr>{line(cells, 'td')}</tr>" for cells in rows)
-    return (
-        f"<table style='font-variant-numeric:tabular-nums;border-collapse:collapse;color:{INK}'>{above}"
-        f"<thead><tr>{line(columns, 'th')}</tr></thead><tbody>{body}</tbody></table>"
-    )

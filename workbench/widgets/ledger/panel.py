@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ipywidgets as widgets
 
+from workbench import _numbers
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.ledger.budget import NOT_COMPARED, BudgetStatus, CapError
@@ -226,14 +227,15 @@ class LedgerPanel:
 
     def _row(self, run: SavedRun, refused: Sequence[SavedRun]) -> Any:
         text = (
-            f"A fit of these records stopped at step {run.step:,} of {run.steps:,} ({run.model}, epsilon {run.epsilon:g}, "
+            f"A fit of these records stopped at step {_numbers.count(run.step)} of {_numbers.count(run.steps)} "
+            f"({run.model}, epsilon {_numbers.upper(run.epsilon)}, "
             f"{run.written[:16]})."
         )
         if run in refused:
             text += " Its remaining steps would now exceed the cap."
         button = widgets.Button(
             description="Resume this fit", icon="forward", disabled=not self._enabled,
-            tooltip=f"Continue from step {run.step:,}; it spends no more than was reserved for it",
+            tooltip=f"Continue from step {_numbers.count(run.step)}; it spends no more than was reserved for it",
             layout=widgets.Layout(width="152px", flex="0 0 auto"),
         )  # fmt: skip
         button.on_click(lambda _: self._on_resume(run))
@@ -297,7 +299,7 @@ def _left(budget: BudgetStatus, fit: Guarantee, is_refused: bool) -> str:
     if is_refused:
         return f"{text}."
     more = budget.how_many_more(fit) or 0
-    many = f"more than {_MANY:,} more fits" if more > _MANY else words.count(more, "more fit")
+    many = f"more than {_numbers.count(_MANY)} more fits" if more > _MANY else words.count(more, "more fit")
     return f"{text}: {many} like this."
 
 

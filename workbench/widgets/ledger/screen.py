@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 
-from workbench import _validate
+from workbench import _numbers, _validate
 from workbench.data import Dataset
 from workbench.ledger import ledger as books
 from workbench.ledger.budget import BudgetStatus
@@ -275,7 +275,7 @@ class Ledger(Screen):
                 if isinstance(made, Exception):
                     self._say_problems(_problems(made))
                 else:
-                    size = f"{max(1, len(made) // 1024):,} KiB"
+                    size = f"{_numbers.count(max(1, len(made) // 1024))} KiB"
                     self.link.value = markup.download(
                         f"Download ledger.json ({size})", "ledger.json", made, "application/json"
                     )

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from workbench import _numbers
 from workbench._validate import ArgumentError
 from workbench.ledger.budget import BudgetStatus, Entry, Spend
 from workbench.ledger.composition import TotalPrivacy
@@ -26,7 +27,7 @@ _COLUMNS = ["fit", "model", "epsilon", "steps", "status", "rule", "began", "by",
 
 def count(number: int, noun: str) -> str:
     """ "1 fit", "2 fits"."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{_numbers.count(number)} {noun}{'s' * (number != 1)}"
 
 
 def number(epsilon: float) -> str:
@@ -110,10 +111,11 @@ def _entries(budget: BudgetStatus) -> list[Entry]:
 
 
 def _row(spend: Spend, budget: BudgetStatus) -> list[str]:
-    taken = f"at most {spend.reached:,}" if spend.taken is None else f"{spend.taken:,}"
+    taken = f"at most {_numbers.count(spend.reached)}" if spend.taken is None else _numbers.count(spend.taken)
     part = spend.part
     return [
-        str(spend.number), spend.model, "0" if part is None else number(part.epsilon), f"{taken} of {spend.planned:,}",
+        str(spend.number), spend.model, "0" if part is None else number(part.epsilon),
+        f"{taken} of {_numbers.count(spend.planned)}",
         budget.status_of(spend), spend.allowed_by, when(spend.began), spend.who, spend.result or "-",
     ]  # fmt: skip
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import ipywidgets as widgets
 
-from workbench._numbers import duration
+from workbench._numbers import duration, upper
 from workbench.sweeps.request import DP
 from workbench.sweeps.sweeping import PreparedSweep
 from workbench.widgets._kit import fields, markup
@@ -65,11 +65,11 @@ class SpendingPanel:
         if total is None:
             fields.say(self._spent, markup.quiet(statement))
             return
-        first = f"epsilon = {total.epsilon:g} and delta = {total.delta:g} for {total.fits} fits in total"
+        first = f"epsilon = {upper(total.epsilon)} and delta = {upper(total.delta)} for {total.fits} fits in total"
         others = total.fits - sum(run.method == DP for run in prepared.runs)
         cautions = [f"{others} of these fits have already been made."] if others else []
         fields.say(self._spent, markup.card("What this sweep spends", [first, statement, *cautions], warns=True))
-        self.accept.control.description = f"I accept that these fits together spend epsilon {total.epsilon:g}"
+        self.accept.control.description = f"I accept that these fits together spend epsilon {upper(total.epsilon)}"
         self.accept.visible = bool(prepared.runs) and math.isfinite(total.epsilon)
 
 

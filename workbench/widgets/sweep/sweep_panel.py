@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 
-from workbench import plots
+from workbench import _numbers, plots
 from workbench._lazy import pd
 from workbench._numbers import duration
 from workbench._validate import ArgumentError
@@ -206,7 +206,7 @@ def _table_link(result: SweepResult) -> str:
 def _facts(now: Moment) -> list[str]:
     facts = [f"{now.fits} of {now.planned} fits"]
     if now.step < now.steps:
-        facts.append(f"step {now.step:,} of {now.steps:,}")
+        facts.append(f"step {_numbers.count(now.step)} of {_numbers.count(now.steps)}")
     facts.append(f"{duration(now.seconds)} so far")
     facts.append("time left not known yet" if now.seconds_left is None else f"about {duration(now.seconds_left)} left")
     return facts

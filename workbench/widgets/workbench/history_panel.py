@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import plots
-from workbench._numbers import duration
+from workbench._numbers import count, duration, upper
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import score_name, words_of
 from workbench.widgets._kit import fields, markup
@@ -132,16 +132,16 @@ def _is_in(result: Any, results: list[Any]) -> bool:
 
 
 def _name(result: Any) -> str:
-    return f"{result.model} on {result.data['name']}, epsilon {result.guarantee.epsilon:g}"
+    return f"{result.model} on {result.data['name']}, epsilon {upper(result.guarantee.epsilon)}"
 
 
 def _row(number: int, result: Any, is_opened: bool) -> list[str]:
     guarantee, metrics = result.guarantee, result.metrics
     score = score_name(metrics)
-    taken = f"{guarantee.steps_taken:,}"
+    taken = count(guarantee.steps_taken)
     return [
-        str(number), result.model, result.data["name"], f"{guarantee.epsilon:g}",
-        taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {guarantee.steps:,}",
+        str(number), result.model, result.data["name"], upper(guarantee.epsilon),
+        taken if guarantee.steps_taken == guarantee.steps else f"{taken} of {count(guarantee.steps)}",
         _shown(metrics.get("elbo")),
         f"{words_of(score)[0]} {_shown(metrics[score])}" if score else "-", result.metrics_label if metrics else "-",
         duration(result.seconds), f"{result.status}, opened" if is_opened else result.status,
@@ -160,7 +160,8 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
             {
                 "model": result.model, "data": result.data["name"], **result.model_options,
                 **{name: value for name, value in result.settings.items() if name not in _NOT_COMPARED},
-                "delta": result.guarantee.delta, "noise multiplier sigma": result.guarantee.noise_multiplier,
+                "epsilon": upper(result.guarantee.epsilon), "delta": upper(result.guarantee.delta),
+                "noise multiplier sigma": result.guarantee.noise_multiplier,
                 "attacker finds at most, at 1 % false alarms": _found(result),
                 "steps taken": result.guarantee.steps_taken, "status": result.status, "time": duration(result.seconds),
             }

@@ -12,13 +12,13 @@ from typing import Any
 import ipywidgets as widgets
 import numpy as np
 
-from workbench._numbers import duration, shown
-from workbench.plots.metrics import limits, score_name, words_of
+from workbench._numbers import count, duration, shown, upper
+from workbench.plots.metrics import in_words, limits, score_name, words_of
 from workbench.widgets._kit import markup
 from workbench.widgets._kit.chart import Panel, chart
 from workbench.widgets.workbench.session import Progress, Session
 
-__all__ = ["LivePanel", "metric_texts", "traceback_fold"]
+__all__ = ["LivePanel", "traceback_fold"]
 
 _STAGES = {
     "preparing": "Preparing…", "compiling": "Compiling…", "fitting": "Fitting…",
@@ -72,16 +72,17 @@ class LivePanel:
             self._say(markup.note(headline, words), 0.0)
             return
         total = prepared.privacy.iterations
-        facts = [f"step {snapshot.step:,} of {total:,}"]
+        facts = [f"step {count(snapshot.step)} of {count(total)}"]
         if now.stage == "comparing":
             facts.append(f"{now.stage_seconds:.0f} s so far")
         elif now.stage == "fitting":
             if now.steps_per_second is not None:
-                facts.append(f"{now.steps_per_second:,.0f} steps/s")
+                facts.append(f"{count(now.steps_per_second)} steps/s")
             if now.seconds_left is not None:
                 facts.append(f"{duration(now.seconds_left)} left")
         if snapshot.epsilon_so_far is not None:
-            facts.append(f"epsilon spent: at most {shown(snapshot.epsilon_so_far, up=True)} of {prepared.privacy.epsilon:g}")
+            spent = shown(snapshot.epsilon_so_far, up=True)
+            facts.append(f"epsilon spent: at most {spent} of {upper(prepared.privacy.epsilon)}")
         self._say(markup.note(headline, " · ".join(facts)), snapshot.step / total)
         self._draw(session, now)
 
@@ -152,8 +153,8 @@ class LivePanel:
     def _show_end(self, result: Any, problem: str, folded: str) -> None:
         guarantee = result.guarantee
         facts = [
-            f"{guarantee.steps_taken:,} of {guarantee.steps:,} steps in {duration(result.seconds)}",
-            *metric_texts(result.metrics),
+            f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps in {duration(result.seconds)}",
+            *in_words(result.metrics, ("elbo", score_name(result.metrics))),
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self._say(
@@ -187,7 +188,7 @@ def _formed(followed: Sequence[tuple[int, Any]]) -> Panel:
     lines = {f"no. {place + 1}": list(zip(steps, path[:, place].tolist(), strict=True)) for place in chosen}
     low, high = float(path[:, chosen].min()), float(path[:, chosen].max())
     margin = 0.06 * (high - low) or 1.0
-    unit = f"{len(chosen)} of {path.shape[1]:,} released parameters · covered"
+    unit = f"{len(chosen)} of {count(path.shape[1])} released parameters · covered"
     return Panel("posterior forming", unit, limits=(low - margin, high + margin), names=lines, height=2 * _TALL + 22)
 
 
@@ -205,7 +206,7 @@ def _spent(prepared: Any, points: Sequence[tuple[int, float]], end: tuple[int, f
 
 def _described(panels: Sequence[Panel], steps: int) -> str:
     last = [f"{panel.title} {shown(panel.points[-1][1])}" for panel in panels if panel.points]
-    return f"Curves over {steps:,} steps. Newest values: " + ", ".join(last)
+    return f"Curves over {count(steps)} steps. Newest values: " + ", ".join(last)
 
 
 def _is_number(value: Any) -> bool:
@@ -215,13 +216,3 @@ def _is_number(value: Any) -> bool:
 def traceback_fold(details: str) -> str:
     """A folded traceback; "" for an empty one."""
     return markup.fold("traceback", f"<pre style='white-space:pre-wrap'>{markup.escape(details)}</pre>") if details else ""
-
-
-def metric_texts(metrics: dict[str, float]) -> list[str]:
-    """The last numbers of the two curves."""
-    return [f"{words_of(name)[0]} {_number(metrics[name])}" for name in ("elbo", score_name(metrics)) if name in metrics]
-
-
-def _number(value: Any) -> str:
-    """``value`` with the digits that matter; unchanged if it is not a number, as a user's own score may be."""
-    return shown(value) if _is_number(value) else str(value)

@@ -11,6 +11,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import plots
+from workbench._numbers import count
 from workbench.privacy.outlook import Outlook
 from workbench.privacy.steps import SAMPLERS
 from workbench.widgets._kit import fields, markup
@@ -294,7 +295,7 @@ class PrivacyPanel:
         self._automatic = {name: value for name, value in known.items() if name not in given}
         self._show_automatic()
         fields.say(self._caution, "".join(map(markup.problem, plan.cautions())))
-        facts = f"epsilon {_plain(plan.epsilon)}, delta {_plain(plan.delta)}, {plan.iterations:,} steps."
+        facts = f"epsilon {_plain(plan.epsilon)}, delta {_plain(plan.delta)}, {count(plan.iterations)} steps."
         self._words.value = "".join(
             f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
         )

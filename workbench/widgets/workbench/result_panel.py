@@ -12,7 +12,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import plots
-from workbench._numbers import shown
+from workbench._numbers import count, shown, upper
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import score_name, words_of
 from workbench.widgets._kit import fields, markup
@@ -162,7 +162,7 @@ class ResultPanel:
                 )
             else:
                 name, content, media = made
-                size = f"{max(1, len(content) // 1024):,} KiB"
+                size = f"{count(max(1, len(content) // 1024))} KiB"
                 self.link.value = markup.download(f"Download {name} ({size})", name, content, media)
 
         self._files.ask(build, done)
@@ -210,7 +210,7 @@ def _file_of(result: Any, name: str) -> bytes:
 def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", number: int = 0) -> str:
     """The guarantee's statement, what the ledger says after the fit, and cautions about the settings."""
     which = f"fit {number}: " if number else ""
-    title = f"Guarantee of {which}{result.model} on {result.data['name']}, epsilon {result.guarantee.epsilon:g}"
+    title = f"Guarantee of {which}{result.model} on {result.data['name']}, epsilon {upper(result.guarantee.epsilon)}"
     return markup.card(title, [*result.guarantee.statement().split("\n\n"), *filter(None, [spent])], cautions)
 
 

@@ -13,6 +13,7 @@ import ipywidgets as widgets
 
 from workbench import data as data_room
 from workbench import models, plots
+from workbench._numbers import upper
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.widgets._kit import fields, markup
@@ -392,7 +393,7 @@ class Workbench(RunScreen):
 
     def _write_output(self, result: Any, cautions: tuple[str, ...], spent: str) -> None:
         """Write folded static output under the widget, which stays when the notebook is closed."""
-        run = f"{result.model} on {result.data['name']}, {result.status}, epsilon {result.guarantee.epsilon:g}"
+        run = f"{result.model} on {result.data['name']}, {result.status}, epsilon {upper(result.guarantee.epsilon)}"
         picture = ""
         if result.history:
             picture = markup.image(plots.png(result.plot("curves")), "ELBO and a score over steps", 700)

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from workbench import _validate
+from workbench._numbers import upper
 from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.training import Snapshot
 from workbench.ledger.ledger import LedgerError
@@ -137,7 +138,7 @@ class Session(Stoppable):
         except Exception as error:  # a thread has no caller to raise to, so the screen shows the error
             self.problem = f"The fit ended with an error ({type(error).__name__}: {error})."
             if self._snapshot is not None and self._snapshot.step:
-                self.problem += f" Count epsilon = {self.prepared.privacy.epsilon:g} as spent."
+                self.problem += f" Count epsilon = {upper(self.prepared.privacy.epsilon)} as spent."
                 self.result = self.prepared.result()
             self.details = traceback.format_exc()
 
