@@ -66,6 +66,13 @@ def test_headline_states_epsilon_delta_and_the_unit():
     assert headline.startswith("For each patient: somebody who sees this result can hardly tell whether that patient was in")
 
 
+@pytest.mark.parametrize(("epsilon", "hardly"), [(0.1, True), (2.0, True), (2.1, False), (30.0, False)])
+def test_only_a_small_epsilon_hides_well(epsilon, hardly):
+    headline = dataclasses.replace(DONE, epsilon=epsilon).headline()
+    assert ("can hardly tell whether that patient was in" in headline) == hardly
+    assert ("can tell whether that patient was in the data is limited" in headline) == (not hardly)
+
+
 def test_bounds_in_the_statement_are_never_rounded_down():
     exact = dataclasses.replace(STOPPED, epsilon=1.2345671, delta=1.2345671e-5, epsilon_taken=0.12345671)
     statement = exact.statement()

@@ -25,6 +25,7 @@ _RELATIONS = {
     "replace_one": "replacing any one {unit} by another",
     "replace_special": "blanking any one {unit} in its place",
 }
+_HARDLY = 2.0  # epsilon: a positive answer raises a suspicion of 50 % to at most 88 %
 _KNOWN = {
     "add_or_remove_one": "whether that {unit} was in the data",
     "replace_one": "whether that {unit} or another one was in the data",
@@ -165,9 +166,14 @@ class Guarantee:
         ratio = math.exp(min(self.epsilon, 700.0))
         known, change = (words[self.relation].format(unit=self.unit) for words in (_KNOWN, _RELATIONS))
         factor = f"{_sensible(ratio)} (epsilon = {upper(self.epsilon)})"
+        told = (
+            f"somebody who sees this result can hardly tell {known}"
+            if self.epsilon <= _HARDLY
+            else f"how surely somebody who sees this result can tell {known} is limited"
+        )
         return (
-            f"For each {self.unit}: somebody who sees this result can hardly tell {known}, because {change} changes the "
-            f"probability of any outcome by a factor of at most {factor} plus at most {upper(self.delta)} (delta)."
+            f"For each {self.unit}: {told}, because {change} changes the probability of any outcome by a factor of at most "
+            f"{factor} plus at most {upper(self.delta)} (delta)."
         )
 
     def _repr_html_(self) -> str:
