@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import workbench as wb
+from workbench.fitting.settings import default_of, names
+from workbench.results import code as code_module
 from workbench.results.code import code_of
 
 
@@ -32,6 +34,13 @@ def test_only_what_differs_from_the_defaults_is_written(done):
     assert "optimizer=...," in code
     assert "wb.models.get('logistic', prior='laplace')" in code
     compile(code, "code", "exec")
+
+
+def test_settings_and_defaults_are_those_of_the_table():
+    assert {name: default_of(name) for name in code_module._DEFAULTS} == code_module._DEFAULTS
+    # the sampling rate says what the batch size does; a comment stands for the optimiser; the others change speed and memory
+    left_out = {"batch_size", "optimizer", "strategy", "microbatch_size", "device"}
+    assert set(names()) - set(code_module._SETTINGS) == left_out
 
 
 @pytest.mark.parametrize("change", [{"name": "clinic"}, {"source": "somewhere else"}])

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 __all__ = ["code_of"]
 
-# settings that decide about the result, with the default of those that are left out where they have it
+# settings that decide about the result, with the default of those that are left out where they have it: those of the table
+# in fitting/settings.py, which stands above this room, so a test compares them
 _SETTINGS = (
     "epsilon", "delta", "iterations", "sampling_rate", "sampler", "relation", "clip", "clipping", "num_records", "estimator",
     "learning_rate", "average", "draws", "seed", "evaluate_private",
