@@ -182,6 +182,21 @@ def test_private_evaluation_records_leave_no_metrics_and_no_curves(private_page)
     assert alternatives(private_page)[1:] == ["logistic: the fitted model"]  # after the diagram
 
 
+def test_private_scaling_is_said_before_the_promise(done):
+    scaled = dataclasses.replace(done, release_label="outside the guarantee")
+    first = "The release is outside the guarantee: the records were scaled by their own mean and standard deviation"
+    for page in (scaled.report(), scaled._repr_html_(), scaled.posterior["posterior"].attrs["guarantee"]):
+        text = Page(page).text
+        assert text.index(first) < text.index(done.guarantee.headline())
+    assert first not in Page(done.report()).text
+
+
+def test_public_evaluation_records_without_metrics_are_not_called_private(done):
+    text = Page(dataclasses.replace(done, metrics={}, history=()).report()).text
+    assert "No metrics were computed." in text
+    assert "records are private and were not used" not in text
+
+
 def test_too_narrow_intervals_are_said_to_be(done, page):
     assert done.interval_warning
     assert "The intervals are too narrow." in page.text

@@ -1,6 +1,7 @@
 """Guarantee, posterior, pictures and files of a result."""
 
 import base64
+import dataclasses
 import html
 import io
 import json
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import workbench as wb
+from workbench.results.card import promise
+from workbench.results.report import summary_rows
 from workbench.widgets.workbench import result_panel
 from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card, posterior_table
 
@@ -47,10 +50,16 @@ def test_the_guarantee_is_shown_in_full_with_its_cautions(done):
 def test_the_posterior_is_shown_with_its_label_and_warning(done):
     shown = html.unescape(posterior_table(done))
     assert "covered by the guarantee" in shown
-    for name, row in done.summary_table().iterrows():
-        assert name in shown
-        assert f"{row['mean']:.3f}" in shown
+    for row in summary_rows(done):
+        assert all(f">{cell}</td>" in shown for cell in row)
     assert not done.interval_warning or done.interval_warning in shown
+
+
+def test_a_release_that_is_not_covered_is_said_to_be_so_before_the_promise(done):
+    scaled = dataclasses.replace(done, release_label="outside the guarantee")
+    for text in (guarantee_card(scaled, ()), promise(scaled.guarantee, scaled.release_label)):
+        said = html.unescape(text)
+        assert said.index("The release is outside the guarantee") < said.index(done.guarantee.headline())
 
 
 def test_the_models_own_picture_comes_first_and_every_other_can_be_chosen(panel, done):

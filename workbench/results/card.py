@@ -13,9 +13,10 @@ from workbench._numbers import count, shown
 from workbench.plots.metrics import in_words
 
 if TYPE_CHECKING:
+    from workbench.privacy.guarantee import Guarantee
     from workbench.results.fit_result import FitResult
 
-__all__ = ["card"]
+__all__ = ["card", "promise", "statement"]
 
 _ROWS = 5  # of the summary
 _NEXT = ("result.summary()", "result.plot()", "result.guarantee", 'result.save("folder")')
@@ -28,7 +29,7 @@ def card(result: FitResult) -> str:
     parts = [
         _html.note(f"{result.model} on {result.data['name']}", f"· {result.status} · {steps}"),
         _html.quiet(result.message) if result.message else "",
-        _html.sentence(guarantee.headline()),
+        _html.sentence(promise(guarantee, result.release_label)),
     ]
     if result.metrics:
         parts.append(_html.note("Metrics:", ", ".join(in_words(result.metrics)), _html.badge(result.metrics_label)))
@@ -42,6 +43,24 @@ def card(result: FitResult) -> str:
     steps_on = " · ".join(map(_html.code, _NEXT))
     parts.append(f'<div style="opacity:.85">To go on: {steps_on}, where <i>result</i> is this object.</div>')
     return _html.box(*parts)
+
+
+def promise(guarantee: Guarantee, release_label: str) -> str:
+    """The guarantee in a sentence, and before it what it does not cover.
+
+    :param release_label: as of ``Dataset``.
+    """
+    if release_label == "covered":
+        return guarantee.headline()
+    return (
+        f"The release is {release_label}: the records were scaled by their own mean and standard deviation, which no noise "
+        f"hides. If these were public, this would hold. {guarantee.headline()}"
+    )
+
+
+def statement(result: FitResult) -> list[str]:
+    """The paragraphs of ``Guarantee.statement``, the first one as ``promise`` words it."""
+    return [promise(result.guarantee, result.release_label), *result.guarantee.statement().split("\n\n")[1:]]
 
 
 def _quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:

@@ -137,9 +137,10 @@ class FitResult:
     def posterior_of(self, draws: dict[str, np.ndarray]) -> Any:
         """``draws`` as an ArviZ object with this result's coordinates, guarantee and label."""
         from workbench.results import arviz_adapter
+        from workbench.results.card import promise
 
         attributes = {
-            "guarantee": self.guarantee.headline(),
+            "guarantee": promise(self.guarantee, self.release_label),
             "label": self.release_label,
             "inference": "independent draws from a variational posterior (DP-VI)",
         }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 import numpy as np
 
-from workbench._numbers import MINUS, NARROW_SPACE, count, decimals, fixed, shown, upper
+from workbench._numbers import MINUS, NARROW_SPACE, count, decimals, duration, fixed, shown, upper
 from workbench.plots.metrics import words_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from workbench.results.fit_result import FitResult
 
-__all__ = ["render"]
+__all__ = ["render", "summary_rows"]
 
 _GROUPS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")  # between digits of one number
 _FEW_CATEGORIES, _LARGEST_WHOLE = 30, 1e15
@@ -29,6 +29,7 @@ _FEW_CATEGORIES, _LARGEST_WHOLE = 30, 1e15
 def render(result: FitResult) -> str:
     """Render the report of ``result`` as HTML. Names and values from the user's data are escaped."""
     from workbench.results.arviz_adapter import INTERVAL
+    from workbench.results.card import statement
     from workbench.results.code import code_of
 
     source = importlib.resources.files("workbench.results").joinpath("report.html").read_text("utf-8")
@@ -37,11 +38,11 @@ def render(result: FitResult) -> str:
     return environment.from_string(source).render(
         result=result,
         guarantee=result.guarantee,
-        statement=result.guarantee.statement().split("\n\n"),
+        statement=statement(result),
         interval=f"{100 * INTERVAL:g} %",
-        duration=_duration(result.seconds),
+        duration=duration(result.seconds),
         metrics=[(*words_of(name), shown(value)) for name, value in result.metrics.items()],
-        summary=_summary(result),
+        summary=summary_rows(result),
         curves=_picture(result, "curves") if result.metrics else None,
         diagram=_diagram(result),
         distributions=_distributions(result),
@@ -124,7 +125,7 @@ def _distributions(result: FitResult) -> list[tuple[str, str]]:
         return []
 
 
-def _summary(result: FitResult) -> list[list[str]]:
+def summary_rows(result: FitResult) -> list[list[str]]:
     """Rows of the posterior's table; all have the same decimals, or more where a standard deviation needs them."""
     table = result.summary_table()
     deviations = table["sd"].to_numpy(float)
@@ -210,10 +211,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_plain(each) for each in value) or "none"
     return str(value)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{shown(seconds)} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"

@@ -15,6 +15,7 @@ from workbench import plots
 from workbench._numbers import count, shown, upper
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import score_name, words_of
+from workbench.results.card import promise, statement
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
 
@@ -108,7 +109,8 @@ class ResultPanel:
         :param number: of the fit on this screen. :param compared: whether it was compared with one without privacy.
         """
         self._result, self._dataset = result, dataset
-        told = {"What was learnt.": learnt(result), "What is promised.": promised(result),
+        promised = promise(result.guarantee, result.release_label)
+        told = {"What was learnt.": learnt(result), "What is promised.": promised,
                 "What to try next.": next_step(result, compared)}  # fmt: skip
         self.sentences.value = "".join(f"<p><b>{title}</b> {markup.escape(text)}</p>" for title, text in told.items())
         self.guarantee.value = guarantee_card(result, cautions, spent, number)
@@ -211,7 +213,7 @@ def guarantee_card(result: Any, cautions: tuple[str, ...], spent: str = "", numb
     """The guarantee's statement, what the ledger says after the fit, and cautions about the settings."""
     which = f"fit {number}: " if number else ""
     title = f"Guarantee of {which}{result.model} on {result.data['name']}, epsilon {upper(result.guarantee.epsilon)}"
-    return markup.card(title, [*result.guarantee.statement().split("\n\n"), *filter(None, [spent])], cautions)
+    return markup.card(title, [*statement(result), *filter(None, [spent])], cautions)
 
 
 def learnt(result: Any) -> str:
@@ -219,19 +221,13 @@ def learnt(result: Any) -> str:
     metrics = result.metrics
     score = score_name(metrics) or ("elbo" if "elbo" in metrics else "")
     if not score or not isinstance(metrics[score], (int, float)):
-        return "The posterior below. The evaluation records are private, so no score is shown."
+        why = "" if result.metrics_label == "public data" else " The evaluation records are private, so no score is shown."
+        return f"The posterior below.{why}"
     name, unit = words_of(score)
     scale = f" ({_SCALES[score]})" if score in _SCALES else f" {unit}" if unit else ""
     return (
         f"{name[0].upper()}{name[1:]} is {shown(metrics[score])}{scale} on the evaluation records: {result.metrics_label}."
     )
-
-
-def promised(result: Any) -> str:
-    """The guarantee's first sentence, unless the release as a whole has none."""
-    if result.release_label != "covered":
-        return f"The release is {result.release_label}: the records were scaled by their own mean and spread."
-    return str(result.guarantee.headline())
 
 
 def next_step(result: Any, compared: bool) -> str:
@@ -250,6 +246,7 @@ def next_step(result: Any, compared: bool) -> str:
 def posterior_table(result: Any) -> str:
     """A summary of the posterior with its label and, if intervals are too narrow, a warning."""
     from workbench.results.arviz_adapter import INTERVAL
+    from workbench.results.report import summary_rows
 
     label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
     if not result.draws:
@@ -257,17 +254,12 @@ def posterior_table(result: Any) -> str:
             "This model has no global latent variables to summarise. It learnt the parameters of its networks, which are in "
             "the files. Its pictures show what they do."
         )
-    table = result.summary_table()
-    rows = [
-        [str(name), *(f"{value:.3f}" if value == value else "-" for value in values)]
-        for name, values in zip(table.index, table.to_numpy(), strict=True)
-    ]
     caption = (
-        f"Posterior mean, sd and {INTERVAL:.0%} highest-density interval. The interval does not include the privacy noise "
-        "on its location; the last column estimates its size."
+        f"Posterior mean, sd and {100 * INTERVAL:g} % highest-density interval. The interval does not include the privacy "
+        "noise on its location; the last column estimates its size."
     )
     return (
         f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}"
         "<div class='dpvi-scrolls' style='max-height:360px;overflow:auto;max-width:46em'>"
-        f"{markup.table(['quantity', 'mean', 'sd', 'low', 'high', 'noise sd'], rows, caption=caption)}</div>"
+        f"{markup.table(['quantity', 'mean', 'sd', 'low', 'high', 'noise sd'], summary_rows(result), caption=caption)}</div>"
     )

@@ -16,6 +16,7 @@ from workbench import models, plots
 from workbench._numbers import upper
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
+from workbench.results.card import promise
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.base import framed
 from workbench.widgets._kit.latest import Latest
@@ -218,8 +219,8 @@ class Workbench(RunScreen):
             diagram = plots.svg(figure), figure.get_label()
         except Exception:  # a model can be fitted even if its diagram cannot be drawn
             diagram = b"", ""
-        promise = prepared.guarantee(prepared.privacy.iterations).headline()
-        return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promise)
+        promised = promise(prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label)
+        return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised)
 
     def _show_outlook(self, settings: Settings, found: _Ready | Exception) -> None:
         with self._showing:
