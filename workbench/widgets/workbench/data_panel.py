@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import keyword
 from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import partial
 from typing import Any
@@ -14,6 +12,7 @@ import numpy as np
 from workbench import _validate
 from workbench import data as data_room
 from workbench._lazy import pd
+from workbench._numbers import count
 from workbench.data import Dataset, files
 from workbench.widgets._kit import fields, markup
 from workbench.widgets.workbench.data_source import (
@@ -23,10 +22,13 @@ from workbench.widgets.workbench.data_source import (
     array_table,
     file_table,
     frame_table,
+    is_table,
     stamp,
+    tables_in,
     upload_table,
-)
+)  # fmt: skip
 from workbench.widgets.workbench.declarations import TableDeclaration
+from workbench.widgets.workbench.preview import ROWS, first_records
 from workbench.widgets.workbench.schema_editor import SchemaEditor
 
 __all__ = ["DataPanel", "DataSource"]
@@ -35,8 +37,6 @@ __all__ = ["DataPanel", "DataSource"]
 VARIABLE, FILE = "a table of this notebook…", "a file of your own…"
 _UNSUITABLE = "(not for this model)"
 _NONE_FOUND = ("none found", "")
-_ROWS = 5  # evaluation records in the preview
-_MOST_COLUMNS = 40
 _PRIVATE = "The rows of this data set are private, so none are shown."
 
 
@@ -155,7 +155,7 @@ class DataPanel:
                 named = [self._start, *named]
             self._names = named
             self._offer()
-            tables, targets = self._variables()
+            tables, targets = tables_in(self._namespace())
             self.variable.offer(tables or [_NONE_FOUND], self.variable.value)
             self.target.offer([("none", ""), *targets], self.target.value)
         finally:
@@ -302,16 +302,13 @@ class DataPanel:
         """Show the number of rows, which the user asked for."""
         try:
             table = self._table()
-            number = None if table is None or table.count is None else table.count()
-        except _validate.ArgumentError:
-            return  # shown beside its control
-        if table is None or number is None:
+            number = table.count() if table is not None and table.count is not None else None
+        except _validate.ArgumentError:  # shown beside its control
             return
-        size = f"{number:,}".replace(",", "\u202f") + f" rows x {len(table.columns)} columns"
-        fields.say(
-            self._counted, markup.sentence(size) + markup.badge("outside the guarantee") + markup.quiet("For you: "
-            "the number of training records is treated as public by a fit, unless you declare another one.")
-        )  # fmt: skip
+        if table is not None and number is not None:
+            size = markup.sentence(f"{count(number)} rows x {len(table.columns)} columns")
+            known = "For you: the number of training records is treated as public by a fit, unless you declare another one."
+            fields.say(self._counted, size + markup.badge("outside the guarantee") + markup.quiet(known))
 
     # ---- the chosen object ------------------------------------------------------------------------------------------
 
@@ -338,7 +335,7 @@ class DataPanel:
             return None
         if isinstance(found, pd.DataFrame):
             return frame_table(name, found)
-        if _is_array(found):
+        if is_table(found):
             target = self.target.value
             y = self._namespace().get(target) if target else None
             return array_table(name, found, "" if y is None else target, y)
@@ -360,32 +357,13 @@ class DataPanel:
         return found
 
     def _read_file(self, path: str, separator: str | None) -> Table | _validate.ArgumentError:
-        if self._uploaded is None:
-            try:
-                return file_table(path, separator)
-            except _validate.ArgumentError as error:
-                return error
-        name, content = self._uploaded
+        uploaded = self._uploaded
         try:
-            return upload_table(name, content, separator)
+            return file_table(path, separator) if uploaded is None else upload_table(*uploaded, separator)
         except _validate.ArgumentError as error:
-            return _validate.ArgumentError("path", name, f"{name} {error.expectation}")
-
-    def _variables(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-        """Menus of tables and data sets, and of arrays that may be targets. Numbers of rows are private."""
-        tables, targets = [], []
-        for name, value in sorted(list(self._namespace().items())):
-            if name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name):
-                continue
-            if isinstance(value, Dataset):
-                tables.append((f"{name} (data set)", name))
-            elif isinstance(value, pd.DataFrame) and len(value.columns):
-                tables.append((f"{name} (table, {len(value.columns)} columns)", name))
-            elif _is_array(value):
-                tables.append((f"{name} (array, {value.shape[1]} columns)", name))
-            elif isinstance(value, (np.ndarray, pd.Series)) and value.ndim == 1:
-                targets.append((name, name))
-        return tables, targets
+            if uploaded is None:
+                return error
+            return _validate.ArgumentError("path", uploaded[0], f"{uploaded[0]} {error.expectation}")
 
     def _variable_of(self, dataset: Dataset) -> tuple[str, str]:
         """The name to show and the Python name of a ``Dataset`` object."""
@@ -417,44 +395,5 @@ class DataPanel:
         if private and not self.private_rows.value:
             self._preview.value = markup.quiet(_PRIVATE)
             return
-        shown = f"{markup.badge(dataset.evaluation_label)}{_records(dataset)}"
-        self._preview.value = markup.fold(f"The first {_ROWS} evaluation records", shown, is_open=private)
-
-
-def _records(dataset: Dataset) -> str:
-    """HTML of the first evaluation records, in the table's own units if a schema can decode them."""
-    arrays = {name: array[:_ROWS] for name, array in zip(dataset.arrays, dataset.evaluation, strict=True)}
-    if dataset.image_shape:
-        return _pictures(dataset, arrays)
-    x = arrays["x"]
-    table = pd.DataFrame(x, columns=list(dataset.feature_names)) if dataset.schema is None else dataset.schema.decode(x)
-    rows = [[str(name), *map(_text_of, table[name])] for name in table.columns[:_MOST_COLUMNS]]
-    for array, name, labels in (("group", dataset.group_name, dataset.groups), ("y", dataset.target_name, dataset.classes)):
-        if array in arrays:
-            rows.append([name or array, *(labels[int(code)] if labels else str(code) for code in arrays[array])])
-    hidden = len(table.columns) - _MOST_COLUMNS
-    shown = markup.table(["", *map(str, range(1, len(x) + 1))], rows)
-    note = "" if dataset.schema is not None else markup.quiet("Features as the model sees them.")
-    more = markup.quiet(f"and {hidden} more columns") if hidden > 0 else ""
-    # numbers must not be broken across lines, as words elsewhere on the screen are
-    return f'{note}<div class="dpvi-scrolls" style="overflow:auto;overflow-wrap:normal;max-height:260px">{shown}</div>{more}'
-
-
-def _pictures(dataset: Dataset, arrays: Mapping[str, np.ndarray]) -> str:
-    from matplotlib import image
-
-    shown = [markup.quiet(f"{' x '.join(map(str, dataset.image_shape))} pixels, between 0 and 1")]
-    for number, pixels in enumerate(arrays["x"]):
-        label = f", {dataset.classes[int(arrays['y'][number])]}" if "y" in arrays and dataset.classes else ""
-        buffer = io.BytesIO()
-        image.imsave(buffer, pixels.squeeze(), vmin=0, vmax=1, cmap="gray", format="png")
-        shown.append(markup.image(buffer.getvalue(), f"evaluation image {number + 1}{label}", 52))
-    return " ".join(shown)
-
-
-def _text_of(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim == 2 and value.shape[1] > 0
+        shown = f"{markup.badge(dataset.evaluation_label)}{first_records(dataset)}"
+        self._preview.value = markup.fold(f"The first {ROWS} evaluation records", shown, is_open=private)

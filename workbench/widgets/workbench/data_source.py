@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import keyword
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +27,10 @@ from workbench.widgets.workbench.declarations import (
     column_argument,
 )
 
-__all__ = ["DataSource", "Loader", "Same", "Table", "array_table", "file_table", "frame_table", "stamp", "upload_table"]
+__all__ = [
+    "DataSource", "Loader", "Same", "Table", "array_table", "file_table", "frame_table", "is_table", "stamp", "tables_in",
+    "upload_table",
+]  # fmt: skip
 
 _ARRAY_ROLES = (*FEATURE_ROLES, "leave out")  # an array's target and groups are separate arrays
 _SAMPLE_ROWS = 200  # rows of a CSV file from which the types of its columns are guessed
@@ -137,6 +141,28 @@ class Table:
             raise reason
 
         return DataSource(self.name, code, load, (code, self.content()), declaration.evaluation_is_public, self.note)
+
+
+def tables_in(variables: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Menus of a notebook's tables and data sets, and of arrays that may be targets. Numbers of rows are private."""
+    tables, targets = [], []
+    for name, value in sorted(list(variables.items())):
+        if name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name):
+            continue
+        if isinstance(value, Dataset):
+            tables.append((f"{name} (data set)", name))
+        elif isinstance(value, pd.DataFrame) and len(value.columns):
+            tables.append((f"{name} (table, {len(value.columns)} columns)", name))
+        elif is_table(value):
+            tables.append((f"{name} (array, {value.shape[1]} columns)", name))
+        elif isinstance(value, (np.ndarray, pd.Series)) and value.ndim == 1:
+            targets.append((name, name))
+    return tables, targets
+
+
+def is_table(value: Any) -> bool:
+    """Whether ``value`` is an array of rows and columns."""
+    return isinstance(value, np.ndarray) and value.ndim == 2 and value.shape[1] > 0
 
 
 class Same:
