@@ -650,6 +650,11 @@ def test_a_fit_that_breaks_is_told_and_can_be_repeated(screens, monkeypatch):
     assert screen.result is None
     assert (screen.run.fit.disabled, screen.run.stop.disabled) == (False, True)
     monkeypatch.setattr(fits, "prepare", prepare)
+    settle(screen)
+    assert "Failed." in screen.live.status.value
+    screen.privacy.epsilon.value = "3"  # the error does not outlive its cause
+    settle(screen)
+    assert "Ready." in screen.live.status.value
     screen.fit()
     assert screen.wait(PATIENCE)
     assert screen.result.status == "done"

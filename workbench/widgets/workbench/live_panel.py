@@ -43,8 +43,12 @@ class LivePanel:
         self._drawn: Any = None
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
-        self._say(markup.note("Ready.", "Press Fit."), 0.0)
+        self.ready()
         self._clear()
+
+    def ready(self) -> None:
+        """Show that a fit can begin."""
+        self._say(markup.note("Ready.", "Press Fit."), 0.0)
 
     def begin(self, resumed: bool) -> None:
         """Show that a fit begins. A resumed fit keeps its curves."""

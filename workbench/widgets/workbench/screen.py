@@ -184,6 +184,9 @@ class Workbench(RunScreen):
 
     def _follow(self, settings: Settings) -> None:
         self.outcome.show_code(settings.as_code(), settings.as_cells())
+        session = self._session
+        if session is not None and session.ended and session.result is None and settings.key != self._fitted:
+            self.live.ready()  # an error does not outlive its cause
         self.ledger.computing(settings.data.key)
         if self._ready is not None and self._ready.fits(settings):
             self._show_ready(self._ready)
