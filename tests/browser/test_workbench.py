@@ -219,14 +219,14 @@ app'''
 
 @pytest.mark.integration
 def test_a_newcomers_own_file_becomes_a_posterior(notebook, page, screenshots, tmp_path):
-    """Semicolons, decimal commas, ids, dates, remarks and missing values; nothing is red before a mistake is made."""
+    """Semicolons, decimal commas, ids, dates, remarks in cp1252, missing values, an empty column; nothing is red at once."""
     file = tmp_path / "patients.csv"
     rows = [
         f"{1000 + i};2024-0{1 + i % 9}-1{i % 10};{'' if i % 17 == 0 else 20 + i % 60};{i % 7},5;{'fm'[i % 2]};"
-        f"came {i} times;{int(i % 60 > 30)}"
+        f"für {i};;{int(i % 60 > 30)}"
         for i in range(400)
     ]
-    file.write_text("patient_id;visit;age;dose;sex;remark;ill\n" + "\n".join(rows) + "\n")
+    file.write_bytes(("patient_id;visit;age;dose;sex;remark;später;ill\n" + "\n".join(rows) + "\n").encode("cp1252"))
     book = notebook(SHOW.format(200), name="own")
     book.run(0)
     screen = Screen(page).is_ready()

@@ -297,7 +297,9 @@ def test_a_fit_of_another_program_is_told_and_does_not_lock_the_screen(book, scr
 def test_a_fit_is_entered_and_the_guarantee_says_what_the_ledger_counts(book, screens, private_data):
     screen = screens(data=private_data, iterations=40)
     assert "Spent on these records: nothing." in text(screen.ledger.view)
-    fitted(screen)
+    screen.fit()
+    assert "Spent on these records: nothing." not in text(screen.ledger.view)  # from now on it would be false
+    settled(screen)
     assert "Spent on these records: epsilon 1 at delta 0.001 in 1 fit." in text(screen.ledger.view)
     words = result_words(screen.result)
     assert words == "According to the ledger, epsilon 1 at delta 0.001 was spent on these records in 1 fit."

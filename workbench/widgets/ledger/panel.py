@@ -191,6 +191,10 @@ class LedgerPanel:
             self._clear("reading the ledger…")
             self.forget_reason()
 
+    def outdated(self) -> None:
+        """Show that a fit begins, which changes what was spent."""
+        self._clear("What was spent on these records is read again when the fit has ended.")
+
     def show_unknown(self) -> None:
         """Show that there is no plan, so it is unknown what it would add."""
         self._clear("What was spent on these records is shown together with the consequences of the plan.")

@@ -311,6 +311,7 @@ class Workbench(RunScreen):
             return
         settings = self.settings()
         if self._takes_over():
+            self._fitted = settings.key
             prepare = lambda: prepare_saved(run, self._loader.load(settings.data), settings.over_cap)  # noqa: E731
             self._begin(Session(prepare, baseline=settings.baseline, records=settings.data.key), resumed=False)
 
@@ -324,6 +325,7 @@ class Workbench(RunScreen):
         super()._begin(session, resumed=resumed)
 
     def _show_begun(self) -> None:
+        self.ledger.outdated()
         self._show_running(True)
 
     def _show_running(self, running: bool, *, can_resume: bool = False) -> None:
