@@ -290,15 +290,18 @@ def _typed(column: pd.Series) -> pd.Series:
     pandas takes either the comma or the point, and rounds numbers in text differently from those in columns of numbers. Here
     each cell becomes the same number whatever is in the others.
     """
-    cells = set(column.dropna())
+    is_given = column.notna().to_numpy()
+    given = column.to_numpy(object)[is_given]
+    cells = set(given)
     if all(cell.lower() in _TRUTH for cell in cells) and cells:
         truth = column.map({cell: _TRUTH[cell.lower()] for cell in cells})
-        return truth.astype(object if column.isna().any() else bool)
+        return truth.astype(bool if is_given.all() else object)
     if not all(_NUMBER.fullmatch(cell) for cell in cells):
         return column
-    numbers = column.map({cell: float(cell.replace(",", ".")) for cell in cells}).astype(np.float64)
-    is_whole = cells and not column.isna().any() and all(_WHOLE.fullmatch(cell) for cell in cells)
-    return numbers.astype(np.int64) if is_whole else numbers
+    numbers = np.full(len(column), np.nan)
+    numbers[is_given] = [float(cell.replace(",", ".")) for cell in given]
+    is_whole = cells and is_given.all() and all(_WHOLE.fullmatch(cell) for cell in cells)
+    return pd.Series(numbers.astype(np.int64) if is_whole else numbers, column.index)
 
 
 def _check_names(path: str | Path, labels: list[str]) -> None:
