@@ -17,6 +17,11 @@ def test_decimals_show_two_digits_of_a_size(size, places):
     assert _numbers.decimals(size) == places
 
 
+def test_rows_of_a_table_have_the_same_decimals_or_more_where_a_spread_needs_them():
+    assert _numbers.places_for([0.2, 0.3, 0.001, 0.0, 20.0]) == [2, 2, 3, 2, 2]
+    assert _numbers.places_for([]) == []
+
+
 @pytest.mark.parametrize(
     ("value", "places", "text"),
     [

@@ -5,25 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = [
-    "ACCENT",
-    "ALERT",
-    "BORDER",
-    "INK",
-    "QUIET",
-    "badge",
-    "box",
-    "code",
-    "escape",
-    "note",
-    "quiet",
-    "sentence",
-    "table",
-]
+__all__ = ["BORDER", "INK", "QUIET", "badge", "box", "code", "escape", "note", "quiet", "sentence", "table"]
 
-# Outside a screen the second colour counts: readable on light and on dark.
+# Outside a screen the second colour counts.
 INK, QUIET = "var(--dpvi-ink, inherit)", "var(--dpvi-quiet, inherit)"
-ALERT, ACCENT = "var(--dpvi-alert, #d1242f)", "var(--dpvi-accent, #0969da)"
 BORDER = "var(--dpvi-border, #8c959f)"
 
 
@@ -45,7 +30,8 @@ def note(first: str, rest: str = "", after: str = "") -> str:
 def badge(label: str) -> str:
     """The label "covered", "public data" or "outside the guarantee" in a frame."""
     outside = label == "outside the guarantee"
-    colour, sign = (ALERT, "⚠ ") if outside else (ACCENT, "")
+    # outside a screen in the colour of the text, because small letters need the contrast
+    colour, sign = ("var(--dpvi-alert, currentColor)", "⚠ ") if outside else ("var(--dpvi-accent, currentColor)", "")
     return (
         f' <span style="border:1px solid {colour};border-radius:10px;padding:0 .6em;color:{colour};font-size:.9em">'
         f"{sign}{escape(label)}</span>"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from decimal import Decimal
 
-__all__ = ["MINUS", "NARROW_SPACE", "count", "decimals", "duration", "fixed", "shown", "upper"]
+__all__ = ["MINUS", "NARROW_SPACE", "count", "decimals", "duration", "fixed", "places_for", "shown", "upper"]
 
 MINUS, _DASH, _INFINITE = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{INFINITY}"
 NARROW_SPACE = "\u202f"  # between groups of digits, where no line is broken; fields accept it when it is typed back
@@ -18,6 +20,15 @@ def decimals(size: float, digits: int = 2) -> int:
     if not (size > 0 and math.isfinite(size)):
         return 3
     return min(_MOST_DECIMALS, max(0, digits - 1 - math.floor(math.log10(size))))
+
+
+def places_for(spreads: Sequence[float]) -> list[int]:
+    """The number of decimals for each row of a table with a spread, such as a standard deviation, in each row.
+
+    All are the same, or more where a small spread needs them.
+    """
+    usual = decimals(statistics.median(spreads)) if spreads else 0
+    return [max(usual, decimals(spread, 1)) if spread > 0 else usual for spread in spreads]
 
 
 def fixed(value: float, places: int, *, up: bool = False) -> str:

@@ -14,7 +14,7 @@ from workbench import _html, _numbers
 
 HOSTILE = "</b><script>alert(1)</script>&\"'"
 VOID = {"img", "br"}
-COLOURS = ("inherit", _html.INK, _html.QUIET, _html.ALERT, _html.ACCENT)  # all readable: tests/widgets/test_html.py
+COLOURS = ("inherit", _html.INK, _html.QUIET, "var(--dpvi-alert, currentColor)", "var(--dpvi-accent, currentColor)")
 
 
 class Reader(HTMLParser):
@@ -82,8 +82,8 @@ def test_a_result_says_what_was_promised_how_well_it_did_and_how_to_go_on(done):
 def test_the_first_rows_are_those_of_the_summary(done):
     table = done.summary_table().head(5)
     text = shown(done)
-    for name, row in table.iterrows():
-        assert f"{name} {_numbers.shown(row['mean'], row['sd'])} {_numbers.shown(row['sd'], row['sd'])}" in text
+    for digits, (name, row) in zip(_numbers.places_for(table["sd"].tolist()), table.iterrows(), strict=True):
+        assert f"{name} {_numbers.fixed(row['mean'], digits)} {_numbers.fixed(row['sd'], digits)}" in text
 
 
 def test_matrices_and_sites_without_labels_are_numbered_or_named(done):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import _html
-from workbench._numbers import count, shown
+from workbench._numbers import count, fixed, places_for
 from workbench.plots.metrics import in_words
 
 if TYPE_CHECKING:
@@ -39,7 +39,11 @@ def card(result: FitResult) -> str:
         parts.append(
             _html.note("Posterior:", f"{len(quantities)} of {count(total)} quantities", _html.badge(result.release_label))
         )
-        parts.append(_html.table(["", "mean", "sd"], [[name, *_mean_and_sd(draws)] for name, draws in quantities]))
+        facts = [(float(np.mean(draws)), float(np.std(draws, ddof=1))) for _, draws in quantities]
+        places = places_for([spread for _, spread in facts])
+        numbers = [[fixed(value, digits) for value in row] for row, digits in zip(facts, places, strict=True)]
+        rows = [[name, *row] for (name, _), row in zip(quantities, numbers, strict=True)]
+        parts.append(_html.table(["", "mean", "sd"], rows))
     steps_on = " · ".join(map(_html.code, _NEXT))
     parts.append(f'<div style="opacity:.85">To go on: {steps_on}, where <i>result</i> is this object.</div>')
     return _html.box(*parts)
@@ -73,8 +77,3 @@ def _quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:
             named = len(axes) == len(shape) and all(fits)
             words = [axis[entry] for axis, entry in zip(axes, place, strict=True)] if named else map(str, place)
             yield f"{site}[{', '.join(map(str, words))}]" if shape else site, draws[(slice(None), *place)]
-
-
-def _mean_and_sd(draws: np.ndarray) -> tuple[str, str]:
-    spread = float(np.std(draws, ddof=1))
-    return shown(float(np.mean(draws)), spread), shown(spread, spread)

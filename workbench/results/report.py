@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 import numpy as np
 
-from workbench._numbers import MINUS, NARROW_SPACE, count, decimals, duration, fixed, shown, upper
+from workbench._numbers import MINUS, NARROW_SPACE, count, duration, fixed, places_for, shown, upper
 from workbench.plots.metrics import words_of
 
 if TYPE_CHECKING:
@@ -128,10 +128,7 @@ def _distributions(result: FitResult) -> list[tuple[str, str]]:
 def summary_rows(result: FitResult) -> list[list[str]]:
     """Rows of the posterior's table; all have the same decimals, or more where a standard deviation needs them."""
     table = result.summary_table()
-    deviations = table["sd"].to_numpy(float)
-    usual = decimals(float(np.median(deviations))) if len(deviations) else 0
-    places = [max(usual, decimals(sd, 1)) if sd > 0 else usual for sd in deviations]
-    rows = zip(table.index, table.to_numpy(float), places, strict=True)
+    rows = zip(table.index, table.to_numpy(float), places_for(table["sd"].tolist()), strict=True)
     return [[str(name), *(fixed(value, digits) for value in values)] for name, values, digits in rows]
 
 

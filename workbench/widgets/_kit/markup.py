@@ -6,13 +6,15 @@ import base64
 from collections.abc import Iterable, Sequence
 from importlib import resources
 
-from workbench._html import ACCENT, ALERT, BORDER, INK, QUIET, badge, escape, note, quiet, sentence, table
+from workbench._html import BORDER, INK, QUIET, badge, escape, note, quiet, sentence, table
 
 __all__ = [
     "ACCENT", "ALERT", "INK", "QUIET", "STYLE_SHEET", "badge", "bar", "card", "code_box", "download", "escape", "fold",
     "heading", "help_mark", "image", "note", "problem", "quiet", "sentence", "table",
 ]  # fmt: skip
 
+# The second colour counts in output that stays in a notebook: readable on light and on dark.
+ALERT, ACCENT = "var(--dpvi-alert, #d1242f)", "var(--dpvi-accent, #0969da)"
 _GROUND = "var(--dpvi-ground, transparent)"
 
 STYLE_SHEET = f"<style>{resources.files(__package__).joinpath('screen.css').read_text('utf-8')}</style>"
