@@ -17,6 +17,7 @@ from workbench.privacy import accounting
 from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.steps import SENSITIVITY, Phase, Steps
+from workbench.widgets.ledger.words import spent_words
 
 RELATIONS = {"poisson": "add_or_remove_one", "without_replacement": "replace_one", "shuffle": "replace_one"}
 
@@ -248,6 +249,11 @@ def test_statement_says_what_holds_for_all():
         "All 60 fits together, on the same records, satisfy (epsilon = 12.3456, delta = 1e-05)-differential privacy under "
         "adding or removing any one tumour. Somebody who looks at several of them learns from all."
     )
+    # bounds are never rounded down
+    exact = TotalPrivacy(1.0, 1.23456741e-5, "add_or_remove_one", 1, "pld")
+    assert "delta = 1.23457e-05)" in exact.statement("house")
+    assert spent_words(exact) == "epsilon 1 at delta 1.23457e-05"
+    assert "1.23457e-05)" in TotalPrivacy(1.0, 1.23456141e-5, "replace_one", 1, "pld").statement("house")
     assert TotalPrivacy(1.0, 1e-5, "replace_one", 1, "pld").statement("house") == (
         "The one fit satisfies (epsilon = 1, delta = 1e-05)-differential privacy under replacing any one house by another."
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench._csv import inert
+from workbench._numbers import upper
 from workbench._validate import ArgumentError, printable
 from workbench.cli.shell import DONE, Parser, add_json, check_out, number, written
 
@@ -336,7 +337,7 @@ def _fit_facts(spend: Spend) -> dict[str, Any]:
 
 def _row(spend: Spend, status: BudgetStatus) -> tuple[object, ...]:
     part = spend.part
-    numbers = ("0", "0") if part is None else (f"{part.epsilon:g}", f"{part.delta:g}")
+    numbers = ("0", "0") if part is None else (upper(part.epsilon), upper(part.delta))
     return (
         spend.number, spend.dataset, spend.model, *numbers, f"{spend.counted:,} of {spend.planned:,}",
         status.status_of(spend), spend.allowed_by, spend.began, spend.who, spend.result or "-",
@@ -362,7 +363,7 @@ def _called(facts: Mapping[str, Any]) -> str:
 def _promised(epsilon: float | None, delta: float) -> str:
     if epsilon is None:
         return "promise nothing"
-    return f"epsilon = {epsilon:g} at delta = {delta:g}" if delta else "nothing"
+    return f"epsilon = {upper(epsilon)} at delta = {upper(delta)}" if delta else "nothing"
 
 
 def _used(facts: Mapping[str, Any]) -> str:

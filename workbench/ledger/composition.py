@@ -32,6 +32,7 @@ from scipy.special import ndtr
 
 from workbench import _validate
 from workbench._limits import MOST_RECORDS
+from workbench._numbers import upper
 from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
@@ -75,9 +76,9 @@ class TotalPrivacy:
         change = _RELATIONS[self.relation].format(unit=unit)
         if not math.isfinite(self.epsilon):
             have = "has" if self.fits == 1 else "have"
-            return f"{who} {have} no finite epsilon at delta = {self.delta:g} under {change}, so there is no guarantee."
+            return f"{who} {have} no finite epsilon at delta = {upper(self.delta)} under {change}, so there is no guarantee."
         shown = f"{self.epsilon:.4f}".rstrip("0").rstrip(".")
-        promise = f"(epsilon = {shown}, delta = {self.delta:g})-differential privacy under {change}."
+        promise = f"(epsilon = {shown}, delta = {upper(self.delta)})-differential privacy under {change}."
         if self.fits == 1:
             return f"{who} satisfies {promise}"
         return f"{who} satisfy {promise} Somebody who looks at several of them learns from all."

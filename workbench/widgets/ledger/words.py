@@ -53,7 +53,7 @@ def spent_words(total: TotalPrivacy | None) -> str:
         return "nothing"
     if not math.isfinite(total.epsilon):
         return "more than any finite epsilon"
-    return f"epsilon {number(total.epsilon)} at delta {total.delta:g}"
+    return f"epsilon {number(total.epsilon)} at delta {_numbers.upper(total.delta)}"
 
 
 def counted(total: TotalPrivacy | None) -> str:
