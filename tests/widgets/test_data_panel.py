@@ -623,7 +623,7 @@ def test_missing_declarations_are_told_in_one_line(screen):
     shown.declare(dose={"lowest": "many"})
     shown.panel.show(shown.panel.problems())
     assert shown.texts().count('role="alert"') == 1
-    assert "dose: the lowest value must be a number." in shown.texts()
+    assert "dose: the lowest value must be a number, without commas: 0.5 or 50000." in shown.texts()
     assert "Still needed: all values of animal, tank; lowest and highest of ill." in shown.texts()
 
 

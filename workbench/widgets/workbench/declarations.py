@@ -82,7 +82,7 @@ class ColumnDeclaration:
         bounds = {"lowest": number_in(self.low), "highest": number_in(self.high)}
         for which, bound in bounds.items():
             if bound is not None and not isinstance(bound, (int, float)):
-                raise self._error(f"the {which} value must be a number.")
+                raise self._error(f"the {which} value must be a number, without commas: 0.5 or 50000.")
         missing = [which for which, bound in bounds.items() if bound is None]
         if missing:
             raise self._empty(
