@@ -124,7 +124,7 @@ def test_words_name_the_numbers_rounded_to_the_safe_side(seen):
 
 
 @pytest.mark.parametrize(
-    ("dimension", "once", "mean"), [(1, "46", "1,300"), (10**4, "0.46", "13"), (10**8, "0.0046", "0.13")]
+    ("dimension", "once", "mean"), [(1, "46", "1 300"), (10**4, "0.46", "13"), (10**8, "0.0046", "0.13")]
 )
 def test_ratios_of_any_size_are_readable(seen, dimension, once, mean):
     words = dataclasses.replace(seen, noise_multiplier=1.0, dimension=dimension).words()[-1]

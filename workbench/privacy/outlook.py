@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench import _validate
+from workbench._numbers import count
 from workbench.privacy.accounting import round_up
 from workbench.privacy.guarantee import percent
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
@@ -64,10 +65,10 @@ class Outlook:
         """What sigma means, what an attacker can learn and how strong the signal can be, in plain words."""
         sigma = f"{self.noise_multiplier:g}"
         found, belief = self.attack_bounds["true_positive_rate_at_1_percent"], self.attack_bounds["belief_from_half"]
-        steps = f"{self.settings.iterations:,}"
+        steps, coordinates = count(self.settings.iterations, " "), count(self.dimension, " ")
         verdict = " Below 1, the noise is larger than any signal." if self.mean_signal_to_noise < 1 else ""
         return [
-            f"sigma = {sigma}: every step adds random noise to {self.dimension:,} coordinates. In each of them it is "
+            f"sigma = {sigma}: every step adds random noise to {coordinates} coordinates. In each of them it is "
             f"{sigma} times as large as the most that one record may contribute.",
             f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(found)} of those who took part, and "
             f"raises a suspicion of 50 % to at most {percent(belief)}.",
@@ -106,5 +107,5 @@ def _rounded_up(value: float) -> str:
     """``value`` > 0 rounded up to two digits."""
     exponent = math.floor(math.log10(value)) - 1
     if exponent >= 0:
-        return f"{math.ceil(value / 10**exponent) * 10**exponent:,}"
-    return f"{round_up(value, -exponent):,.{-exponent}f}"
+        return count(math.ceil(value / 10**exponent) * 10**exponent, " ")
+    return f"{round_up(value, -exponent):.{-exponent}f}"
