@@ -193,7 +193,7 @@ class LedgerPanel:
 
     def outdated(self) -> None:
         """Show that a fit begins, which changes what was spent."""
-        self._clear("What was spent on these records is read again when the fit has ended.")
+        self._said.value = markup.quiet("What was spent on these records is read again when the fit has ended.")
 
     def show_unknown(self) -> None:
         """Show that there is no plan, so it is unknown what it would add."""
