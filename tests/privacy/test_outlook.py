@@ -89,6 +89,44 @@ def test_more_coordinates_mean_more_noise_and_the_same_privacy(seen):
     assert wide.epsilon_curve == seen.epsilon_curve
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("shared", [0.3, 0.6])
+def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
+    """Of logistic models of made-up records: how many directions of the parameters the mean of the steps determines."""
+    random, (records, features, clip, sigma, rate, steps) = np.random.default_rng(seed), (300, 20, 0.4, 17.0, 0.1, 400)
+    x = (1 - shared) * random.uniform(-1, 1, (records, features)) + shared * random.uniform(-1, 1, (records, 1))
+    probability = 1 / (1 + np.exp(-x @ random.normal(size=features)))
+    gradients = ((random.random(records) < probability) - probability)[:, None] * x
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    gradients *= np.minimum(1, clip / norms)
+    curvatures = np.linalg.eigvalsh(gradients.T @ gradients)
+    deviations = sigma * clip / rate / math.sqrt(steps) / curvatures
+    settings = dataclasses.replace(SETTINGS, num_records=records, iterations=steps, sampling_rate=rate, clip=clip)
+    told = Outlook(settings, features, sigma, rate * records, (), {}, ())
+    assert 0 < np.sum(deviations <= 0.5 / clip) <= told.room < features
+    # one direction may take it all: the limit is reached
+    together = clip * np.ones((records, 1))
+    (all_of_it,) = np.linalg.eigvalsh(together.T @ together)
+    assert sigma * clip / rate / math.sqrt(steps) / all_of_it == pytest.approx(0.5 / clip / told.room)
+
+
+def test_the_verdict_names_what_would_leave_room_for_all():
+    assert outlook(plan_of(), 31).verdict.startswith("The noise leaves room for all 31 quantities")
+    little = outlook(plan_of(epsilon=0.1), 31)
+    assert f"at most {math.floor(little.room)} of the model's 31" in little.verdict
+    least, records = re.search(r"at least epsilon ([\d.]+) or ([\d ,]+) records", little.verdict).groups()
+    assert outlook(plan_of(epsilon=float(least)), 31).room == pytest.approx(31, rel=0.1)
+    assert float(records.replace(" ", "").replace(",", "")) == pytest.approx(455 * 31 / little.room, rel=0.1)
+    assert outlook(plan_of(), 456).verdict == ""
+    assert len(outlook(plan_of(), 456).words()) == 3
+
+
+def test_no_epsilon_is_named_where_none_would_do():
+    tiny = outlook(plan_of(iterations=1, epsilon=0.01), 455)
+    assert tiny.epsilon_for_all is None
+    assert re.search(r"it takes at least [\d ,]+ records\.$", tiny.verdict)
+
+
 def test_the_trade_off_rises_from_guessing_to_one(seen):
     rates, found = map(np.array, zip(*seen.trade_off, strict=True))
     assert (rates[0], rates[-1]) == (0.0, 1.0)
@@ -109,7 +147,8 @@ def test_the_trade_off_is_rounded_up():
 
 
 def test_words_name_the_numbers_rounded_to_the_safe_side(seen):
-    noise, attacker, signal = seen.words()
+    noise, attacker, signal, room = seen.words()
+    assert room == seen.verdict
     assert f"sigma = {seen.noise_multiplier:g}" in noise
     assert "31 coordinates" in noise
     found, belief = (float(text) for text in re.findall(r"at most ([\d.]+) %", attacker))
@@ -127,7 +166,7 @@ def test_words_name_the_numbers_rounded_to_the_safe_side(seen):
     ("dimension", "once", "mean"), [(1, "46", "1 300"), (10**4, "0.46", "13"), (10**8, "0.0046", "0.13")]
 )
 def test_ratios_of_any_size_are_readable(seen, dimension, once, mean):
-    words = dataclasses.replace(seen, noise_multiplier=1.0, dimension=dimension).words()[-1]
+    words = dataclasses.replace(seen, noise_multiplier=1.0, dimension=dimension).words()[2]
     assert f"at most {once} times the noise" in words
     assert f"at most {mean} times in the mean of 800 steps." in words
     assert ("larger than any signal" in words) == (dimension == 10**8)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench import _validate
+from workbench._limits import MAX_EPSILON
 from workbench._numbers import count
-from workbench.privacy.accounting import round_up
+from workbench._validate import ArgumentError
+from workbench.privacy.accounting import epsilon, round_up
 from workbench.privacy.guarantee import percent
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 
@@ -36,6 +38,8 @@ class Outlook:
     :param attack_bounds: ``Guarantee.attack_bounds`` of the whole plan.
     :param trade_off: (false-positive rate, upper bound on the true-positive rate) of any test for one record's presence,
         from 0 to 1: ``Guarantee.trade_off``.
+    :param epsilon_for_all: epsilon at which ``room`` would be ``dimension``, all else equal; None where it is that already,
+        or where epsilon would be too large to account for.
     """
 
     settings: PrivacySettings
@@ -45,6 +49,7 @@ class Outlook:
     epsilon_curve: tuple[tuple[int, float], ...]
     attack_bounds: Mapping[str, float]
     trade_off: tuple[tuple[float, float], ...]
+    epsilon_for_all: float | None = None
 
     @property
     def signal_to_noise(self) -> float:
@@ -61,6 +66,36 @@ class Outlook:
         """The same limit for the mean of T steps: sqrt(T) times that of one step, because independent noise averages out."""
         return self.signal_to_noise * math.sqrt(self.settings.iterations)
 
+    @property
+    def room(self) -> float:
+        """An upper limit on how many quantities the release can tell apart from nothing: N q sqrt(T) / (2 sigma).
+
+        A quantity counts if the mean of T noised gradients leaves it a standard deviation of at most half of 1 / C, the
+        change by which a record's log-likelihood changes by at most 1. With curvature h that deviation is
+        sigma C / (q sqrt(T) h), and over orthogonal directions the curvatures, which are mean squares of gradients, add up
+        to at most N C^2. Columns that resemble each other share theirs, so of such data fewer quantities can be told.
+        """
+        settings = self.settings
+        return self.minibatch_size * math.sqrt(settings.iterations) / (2 * self.noise_multiplier)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the signal can suffice for the model, in a sentence; "" for a model of more quantities than records."""
+        quantities, settings = self.dimension, self.settings
+        if quantities > settings.num_records:
+            return ""
+        if self.room >= quantities:
+            every = "the model's quantity" if quantities == 1 else f"all {count(quantities)} quantities of the model"
+            return f"The noise leaves room for {every}, unless columns resemble each other closely."
+        more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
+        if self.epsilon_for_all is not None:
+            more.insert(0, f"epsilon {_rounded_up(self.epsilon_for_all)}")
+        most = count(math.floor(self.room))
+        return (
+            f"The noise leaves room for at most {most} of the model's {count(quantities)} quantities, and for "
+            f"fewer where columns resemble each other. For all of them it takes at least {' or '.join(more)}."
+        )
+
     def words(self) -> list[str]:
         """What sigma means, what an attacker can learn and how strong the signal can be, in plain words."""
         sigma = f"{self.noise_multiplier:g}"
@@ -75,6 +110,7 @@ class Outlook:
             f"Even if all records pulled in the same direction, the signal would be at most "
             f"{_rounded_up(self.signal_to_noise)} times the noise in one step, and at most "
             f"{_rounded_up(self.mean_signal_to_noise)} times in the mean of {steps} steps.{verdict}",
+            *([self.verdict] if self.verdict else ()),
         ]
 
 
@@ -92,7 +128,7 @@ def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
     # under add_or_remove_one the number of records that the sampler draws from is private
     records = settings.num_records if guarantee.relation == "add_or_remove_one" else plan.sampler.num_records
     rates = guarantee.trade_off(_FALSE_POSITIVE_RATES)
-    return Outlook(
+    found = Outlook(
         settings=settings,
         dimension=dimension,
         noise_multiplier=guarantee.noise_multiplier,
@@ -101,6 +137,26 @@ def outlook(plan: PrivacyPlan, dimension: int) -> Outlook:
         attack_bounds=guarantee.attack_bounds(),
         trade_off=tuple(zip(_FALSE_POSITIVE_RATES, map(float, rates), strict=True)),
     )
+    return replace(found, epsilon_for_all=_epsilon_for_all(found, guarantee.relation))
+
+
+def _epsilon_for_all(seen: Outlook, relation: str) -> float | None:
+    """Epsilon of the plan with so much less noise that ``room`` is d."""
+    settings = seen.settings
+    if seen.room >= seen.dimension or seen.dimension > settings.num_records:
+        return None
+    try:
+        value = epsilon(
+            sampler=settings.sampler,
+            relation=relation,
+            sampling_rate=settings.sampling_rate,
+            noise_multiplier=seen.noise_multiplier * seen.room / seen.dimension,
+            steps=settings.iterations,
+            delta=settings.delta,
+        )
+    except ArgumentError:  # too little noise to account for
+        return None
+    return value if value <= MAX_EPSILON else None
 
 
 def _rounded_up(value: float) -> str:

@@ -302,7 +302,8 @@ class PrivacyPanel:
         self._picture.value = plots.svg(outlook_figure(outlook))
         self._picture.layout.visibility = None
         self._headline.value = markup.note("What this plan means:", facts)
-        self.promise.value = f"<p><b>If you press Fit.</b> {markup.escape(promise)}</p>" if promise else ""
+        ahead = f"<p><b>If you press Fit.</b> {markup.escape(promise)}</p>" if promise else ""
+        self.promise.value = ahead + (markup.sentence(outlook.verdict) if ahead else "")
 
     def show_unknown(self, reason: str) -> None:
         """Show why the consequences cannot be computed."""
