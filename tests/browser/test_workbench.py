@@ -22,6 +22,7 @@ def full_page(page, path, width, height=1900):
 def overflowing(page):
     """What no user should see on a screen: parts that stick out, text cut off, scrollbars, one text over another."""
     return page.evaluate("""() => [...document.querySelectorAll('.dpvi-workbench')].flatMap(screen => {
+      if (!screen.checkVisibility()) return [];
       const frame = screen.getBoundingClientRect();
       const aside = '.strips, .dpvi-help > span, svg, option, .dpvi-scrolls *, details:not([open]) > :not(summary)';
       const shown = [...screen.querySelectorAll('*')].filter(e => e.checkVisibility() && !e.closest(aside));
@@ -109,6 +110,31 @@ def test_all_that_matters_is_in_one_view_in_every_width_and_theme(notebook, page
                     full_page(page, screenshots / f"view-{theme[11:].lower()}-{width}-{part.lower()}.png", width, 1100)
             page.set_viewport_size({"width": width, "height": 900})
     assert sorted(found) == []
+
+
+@pytest.mark.integration
+def test_a_screen_has_a_tab_of_its_own(notebook, page, screenshots):
+    opening = "import workbench as wb\napp = wb.widgets.Workbench(iterations=200)\napp.open({})"
+    book = notebook(opening.format(""), opening.format("'right'"), "app.close()", name="places", where="lab/tree")
+    tabs = page.locator("#jp-main-dock-panel .lm-TabBar-tabLabel", has_text="DP-VI workbench")
+    for cell, place in ((0, "tab"), (1, "right")):
+        book.run(cell)
+        tabs.nth(cell).wait_for()
+        tabs.nth(cell).click()
+        screen = Screen(page, cell).is_ready()
+        screen.button("Fit").click()
+        assert "200 of 200 steps" in screen.headline("Done")
+        screen.comes_to_rest()
+        page.screenshot(path=screenshots / f"place-{place}.png")
+        assert overflowing(page) == []
+        holder = page.locator(".jupyterlab-sidecar:visible").bounding_box()
+        seen = screen.root.bounding_box()
+        assert seen["width"] > 0.9 * holder["width"]
+        assert screen.root.evaluate("root => root.parentElement.scrollHeight <= root.parentElement.clientHeight + 1")
+        if place == "tab":
+            page.locator(".lm-TabBar-tabLabel", has_text="places").click()
+    book.run(2)
+    wait_for(lambda: tabs.count() == 1, 20, "the closed screen's tab to go")
 
 
 @pytest.mark.integration

@@ -9,11 +9,14 @@ from typing import Any
 import ipywidgets as widgets
 from IPython.display import display
 
+from workbench import _validate
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.latest import Latest
 from workbench.widgets._kit.notebook import complete_for_voila
 
 __all__ = ["Screen", "framed"]
+
+_PLACES = {"tab": "tab-after", "right": "split-right", "below": "split-bottom"}  # sidecar's names for them
 
 
 def framed(*parts: Any, max_width: str = "1500px", **layout: str) -> Any:
@@ -38,10 +41,31 @@ class Screen:
         self._workers = workers
         self._showing = threading.RLock()  # only one thread at a time reads controls or shows consequences
         self._closed = False
+        self._place: Any = None  # of its own in JupyterLab
 
     def _ipython_display_(self) -> None:
         complete_for_voila(self.wait)
         display(self.view)
+
+    def open(self, where: str = "tab") -> None:
+        """Show the screen in a place of its own in JupyterLab, beside the notebook, where it stays when the notebook scrolls.
+
+        Notebook 7 and Voilà have no such places: there the last line of a cell shows the screen.
+
+        :param where: "tab" beside the notebook's own, "right" for the right half of the window, "below" for the lower half.
+        """
+        from sidecar import Sidecar
+
+        anchor = _PLACES[_validate.choice("where", where, _PLACES)]
+        self._leave_place()
+        self._place = Sidecar(title=f"DP-VI {type(self).__name__.lower()}", anchor=anchor)
+        with self._place:
+            display(self)
+
+    def _leave_place(self) -> None:
+        if self._place is not None:
+            self._place.close()
+            self._place = None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all requests are done and shown; return False after ``timeout`` seconds."""
@@ -56,6 +80,7 @@ class Screen:
             for panel in self._panels():
                 panel.close()
             fields.close_all(self.view)
+            self._leave_place()
 
     def _panels(self) -> Sequence[Any]:
         """Parts of the screen that must be closed with it, besides widgets."""
