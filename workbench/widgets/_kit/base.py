@@ -48,7 +48,7 @@ class Screen:
         display(self.view)
 
     def open(self, where: str = "tab") -> None:
-        """Show the screen in a place of its own in JupyterLab, beside the notebook, where it stays when the notebook scrolls.
+        """Show the screen in a place of its own in JupyterLab, where it stays when the notebook scrolls.
 
         Notebook 7 and Voilà have no such places: there the last line of a cell shows the screen.
 
