@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.fitting import prepared
 from workbench.fitting.evaluation import evaluation_of
+from workbench.inference import _moments
 from workbench.inference.batched import BatchedProgram
 from workbench.inference.compiling import Compilation, Compiling, interval_of
 from workbench.inference.step import DPVIState
@@ -100,9 +101,11 @@ def chunk_of_lanes(state, records, limit, hyper):
 
 def starting_states(step, keys, hyper):
     """All lanes begin where the model was split."""
-    start = step.optimizer.init(step.model.initial), None if hyper.average_from is None else step.model.initial
-    optim_state, average = of_lanes([jax.tree.map(np.asarray, start)] * len(keys))
-    return DPVIState(*jax.device_put((optim_state, np.int32(0))), jnp.stack(list(keys)), jax.device_put(average))
+    moments = None if hyper.moments_from is None else _moments.empty(step.noise_size)
+    start = step.optimizer.init(step.model.initial), None if hyper.average_from is None else step.model.initial, moments
+    optim_state, average, moments = of_lanes([jax.tree.map(np.asarray, start)] * len(keys))
+    number, key = jax.device_put(np.int32(0)), jnp.stack(list(keys))
+    return DPVIState(jax.device_put(optim_state), number, key, *jax.device_put((average, moments)))
 
 
 def is_float(leaf):

@@ -138,7 +138,8 @@ def times(factor, noise):
 
 def test_state_is_optimiser_state_step_and_key():
     state = USUAL.init(key_from_seed(3), *RECORDS)
-    assert state._fields == ("optim_state", "step", "key", "average")
+    assert state._fields == ("optim_state", "step", "key", "average", "moments")
+    assert state.average is state.moments is None
     assert state.step == 0
     assert_same(jax.random.key_data(state.key), jax.random.key_data(key_from_seed(3)))
 

@@ -31,7 +31,7 @@ _CHUNK_SECONDS = 0.5  # how long a request to stop may have to wait
 _FIRST_CHUNK_STEPS = 20  # until steps have been timed
 _POLL_SECONDS = 0.05
 _STEPS_AHEAD = 1000  # more than memory ever allows
-_AXES = DPVIState(0, None, 0, 0)  # type: ignore[arg-type]  # all lanes are at the same step
+_AXES = DPVIState(0, None, 0, 0, 0)  # type: ignore[arg-type]  # all lanes are at the same step
 
 
 class LanesResult(NamedTuple):
@@ -67,7 +67,9 @@ def bytes_per_lane(private_step: PrivateStep, state: DPVIState, records: Sequenc
 
     :param records: of one fit. :param shared: whether all lanes read the same copy of them.
     """
-    kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((state.optim_state, state.average)))
+    kept = sum(
+        leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((state.optim_state, state.average, state.moments))
+    )
     own = 0 if shared else sum(array.size * array.dtype.itemsize for array in records)
     size, sampler, noise_size = private_step.performance.microbatch_size, private_step.sampler, private_step.noise_size
     # gradients of a minibatch's records, in the worst case one by one, and what is drawn ahead
@@ -156,7 +158,8 @@ class BatchedProgram:
                 raise
             ends = [future.result() for future in running]
         of_lanes = jax.tree.map(
-            lambda *leaves: jnp.concatenate(leaves)[:lanes], *((end.optim_state, end.key, end.average) for end in ends)
+            lambda *leaves: jnp.concatenate(leaves)[:lanes],
+            *((end.optim_state, end.key, end.average, end.moments) for end in ends),
         )
         end = DPVIState(of_lanes[0], jnp.int32(min(taken)), *of_lanes[1:])
         on_step(min(taken))
@@ -181,7 +184,7 @@ class BatchedProgram:
         def chosen(tree: Any) -> Any:
             return jax.device_put(jax.tree.map(lambda leaf: leaf[places], tree), self._device)
 
-        of_lanes = chosen((state.optim_state, state.key, state.average))
+        of_lanes = chosen((state.optim_state, state.key, state.average, state.moments))
         own = DPVIState(of_lanes[0], jax.device_put(jnp.array(state.step, copy=True), self._device), *of_lanes[1:])
         return own, jax.device_put(records, self._device) if self._shared else chosen(records), chosen(hyper)
 

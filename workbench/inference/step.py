@@ -21,7 +21,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._limits import SMALLEST_CLIP
-from workbench.inference import _factors
+from workbench.inference import _factors, _moments
 from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer
 from workbench.inference.clipping import clipped_sum_in_parts
@@ -57,6 +57,7 @@ class Purpose(enum.IntEnum):
     LOSS = 2
     METRICS = 101
     POSTERIOR = 102
+    INTERVALS = 103
 
 
 class DPVIState(NamedTuple):
@@ -75,12 +76,14 @@ class DPVIState(NamedTuple):
     :param key: the run's secret key.
     :param average: mean of the unconstrained iterates from ``average_from`` on, before that the last iterate; None where
         none is kept.
+    :param moments: of the release from ``moments_from`` on; None where none are kept.
     """
 
     optim_state: Any
     step: jax.Array
     key: jax.Array
     average: Any = None
+    moments: _moments.Moments | None = None
 
 
 class Draws(NamedTuple):
@@ -103,6 +106,7 @@ class Hyperparameters(NamedTuple):
     :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
     :param learning_rate: float32 scalar; None where the optimiser has its own.
     :param average_from: step from which on iterates are averaged, int32 scalar; None where no average is kept.
+    :param moments_from: step from which on moments of the release are kept, int32 scalar; None where none are kept.
     :param constants: arrays that the model takes by keyword, instead of those it was split with.
     """
 
@@ -110,11 +114,16 @@ class Hyperparameters(NamedTuple):
     standard_deviation: Any
     learning_rate: Any = None
     average_from: Any = None
+    moments_from: Any = None
     constants: Any = {}  # noqa: RUF012 - a NamedTuple's default, which nothing writes to
 
     @classmethod
     def of(
-        cls, mechanism: GaussianMechanism, learning_rate: float | None = None, average_from: int | None = None
+        cls,
+        mechanism: GaussianMechanism,
+        learning_rate: float | None = None,
+        average_from: int | None = None,
+        moments_from: int | None = None,
     ) -> Hyperparameters:
         """Those of one fit, as arrays."""
         return cls(
@@ -122,6 +131,7 @@ class Hyperparameters(NamedTuple):
             jnp.float32(mechanism.standard_deviation),
             None if learning_rate is None else jnp.float32(learning_rate),
             None if average_from is None else jnp.int32(average_from),
+            None if moments_from is None else jnp.int32(moments_from),
         )
 
 
@@ -196,7 +206,9 @@ class PrivateStep:
             params = self.model.starting_values(fast_child(key, Purpose.STARTING_VALUES), hyper.constants)
         optim_state, start = jax.jit(self._start)(params)
         _key_use.begin_run(key)  # last: a run that was refused above may begin with this key later
-        return DPVIState(optim_state, jnp.int32(0), key, None if hyper.average_from is None else start)
+        average = None if hyper.average_from is None else start
+        moments = None if hyper.moments_from is None else _moments.empty(self.noise_size)
+        return DPVIState(optim_state, jnp.int32(0), key, average, moments)
 
     def _start(self, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         copies = [jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params) for _ in range(2)]
@@ -237,6 +249,8 @@ class PrivateStep:
             rows = tuple(array[minibatch.indices[places]] for array in records)
             return rows, places if own_noise else None
 
+        released: list[tuple[Any, Any]] = []  # (u, G)
+
         # the only place where records meet the parameters: the sum of clipped gradients of the minibatch, plus noise
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
             def of_record(u: Any, drawn: Any) -> jax.Array:
@@ -250,6 +264,7 @@ class PrivateStep:
                 of_record, u, rows_at, minibatch.mask, clip, strategy, size, clipping, rules, spacing_for
             )
             noised = self.mechanism.add(total, noise)
+            released.append((u, noised))
             return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), noised, u)
 
         # the estimator takes the noised sum, divides it by q, and adds what depends on no record: prior and entropy
@@ -258,7 +273,8 @@ class PrivateStep:
         mean = jax.tree.map(lambda leaf: leaf / model.num_records, gradient)
         optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
         average = self._average(state, self.optimizer.get_params(optim_state), hyper.average_from)
-        return DPVIState(optim_state, state.step + 1, state.key, average)
+        moments = self._moments(state, *released[0], hyper.moments_from)
+        return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
     def _spacing(self, sigma: jax.Array, clip: jax.Array, level: jax.Array, slack: float, units: float) -> jax.Array:
         """As ``GaussianMechanism.spacing``. :raises ArgumentError: naming ``noise_multiplier``, without room for noise."""
@@ -297,6 +313,12 @@ class PrivateStep:
             return jnp.where(count <= 1, new, mean + weight * (new - mean))
 
         return jax.tree.map(averaged, state.average, newest)
+
+    def _moments(self, state: DPVIState, point: Any, noised: Any, moments_from: Any) -> _moments.Moments | None:
+        if moments_from is None or state.moments is None:
+            return None
+        gradient = jax.tree.map(lambda leaf: -leaf / self.sampler.sampling_rate, noised)
+        return _moments.with_release(state.moments, point, gradient, state.step >= moments_from)
 
     def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates once there is one.

@@ -1,0 +1,77 @@
+"""Running moments of what a private run releases: the points u and the noised gradients there.
+
+They are functions of the release, so the guarantee covers them and they cost no privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["Moments", "arrays_of", "empty", "moments_in", "with_release"]
+
+_PREFIX = "moments of the release/"  # no name of a parameter: their sites' names hold no blanks before a slash
+
+
+class Moments(NamedTuple):
+    """Sums over steps of z = (1, u - origin, g), where g is the noised gradient of the log-likelihood of all records at u.
+
+    Sums of squares of u itself would lose their digits in float32, so u is counted from the first one.
+
+    :param origin: float32[d]. :param sums: of (1, u - origin) z', float32[1 + d, 1 + 2 d].
+    """
+
+    origin: jax.Array
+    sums: jax.Array
+
+    @property
+    def steps(self) -> float:
+        """How many counted."""
+        return float(self.sums[0, 0])
+
+    def centred(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Means of u and g, float[d], sums of (u - mean) (u - mean)' and of (u - mean) (g - mean)', float[d, d].
+
+        Without steps they are NaN.
+        """
+        sums, size = np.asarray(self.sums, float), len(self.origin)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = sums[0, 1:] / sums[0, 0]
+        products = sums[1:, 1:] - sums[0, 0] * np.outer(means[:size], means)
+        return np.asarray(self.origin, float) + means[:size], means[size:], products[:, :size], products[:, size:]
+
+
+def empty(size: int) -> Moments:
+    """Those of no step, with d = ``size``."""
+    return Moments(jnp.zeros(size, jnp.float32), jnp.zeros((1 + size, 1 + 2 * size), jnp.float32))
+
+
+def with_release(moments: Moments, point: Any, gradient: Any, counts: jax.Array) -> Moments:
+    """``moments`` with one more step.
+
+    :param point: u, a pytree of arrays. :param gradient: g, like it.
+    :param counts: whether the step counts, bool scalar.
+    """
+    point, gradient = (jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (point, gradient))
+    point = point.astype(jnp.float32)
+    origin = jnp.where(moments.sums[0, 0] > 0, moments.origin, point)
+    share = counts.astype(jnp.float32)[None]
+    # a barrier: else the draw of u would be computed anew for each entry of the product
+    row = jax.lax.optimization_barrier(jnp.concatenate([jnp.ones(1), point - origin, gradient.astype(jnp.float32)]))
+    return Moments(origin, moments.sums + jnp.outer(share * row[: 1 + len(point)], row))
+
+
+def arrays_of(moments: Moments | None) -> dict[str, np.ndarray]:
+    """``moments`` as arrays by name, to be kept beside parameters."""
+    return {} if moments is None else {_PREFIX + name: np.asarray(leaf) for name, leaf in moments._asdict().items()}
+
+
+def moments_in(arrays: Mapping[str, np.ndarray]) -> tuple[Moments | None, dict[str, np.ndarray]]:
+    """The inverse of ``arrays_of``, and the other arrays."""
+    mine: dict[str, Any] = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
+    others = {name: array for name, array in arrays.items() if not name.startswith(_PREFIX)}
+    return (Moments(**mine) if set(mine) == set(Moments._fields) else None), others
