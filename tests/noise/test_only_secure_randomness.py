@@ -90,6 +90,20 @@ ALLOWED = {
     Use("workbench/models/relations.py", "dependence.parts", "rng_seed"): "reads the structure off blank records",
     Use("workbench/models/independence.py", "are_independent", "numpyro.handlers.seed"): "reads the structure of the guide",
     Use("workbench/models/pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",
+    Use("workbench/inference/noise_aware.py", "prior_of", "jax.random.key"): "two traces of a prior, to be compared",
+    Use("workbench/fitting/posterior.py", "noise_aware_draws", "numpy.random.default_rng"): _RELEASED,
+    **{
+        Use("workbench/inference/noise_aware.py", within, "numpy.random.Generator"): _RELEASED
+        for within in (
+            "draw",
+            "_chosen",
+            "_Diagonal.starting",
+            "_Diagonal.choose",
+            "_Diagonal.draw",
+            "_Correlations.draw",
+            "_locations",
+        )
+    },
     Use("workbench/results/prediction.py", "Predictor.split", FAST_KEY): "starting values that are not used",
     Use("workbench/results/prediction.py", "Predictor._held_out", FAST_KEY): _RELEASED,
     Use("workbench/results/prediction.py", "Predictor.sample", "jax.random.randint"): _RELEASED,
