@@ -1,5 +1,6 @@
 """Fits and tables that several test files look at; each is made once a session."""
 
+import dataclasses
 import functools
 import gc
 import itertools
@@ -113,6 +114,14 @@ def planted():
 @pytest.fixture(scope="session")
 def done():
     return wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1)
+
+
+@pytest.fixture(scope="session")
+def guided(done):
+    """``done`` with the guide's own posterior, as models have for which there is no noise-aware one."""
+    return dataclasses.replace(
+        done, draws=done.guide_draws, variational_draws={}, posterior_kind="variational", posterior_note="a test"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,16 @@
-"""Are the posterior's intervals right? Coverage against clip and epsilon, for a conjugate model and for logistic regression.
+"""Are the posterior's intervals right? Coverage, width and score, beside an oracle that knows the curvature.
 
-The true parameters are drawn from the prior, so the exact posterior's 90 % intervals cover them in 90 % of repeats. All
-repeats of a setting differ in records and keys only and run as one vmapped loop over the library's own steps.
+The truth is drawn from the prior, so exact intervals of 90 % hold it in 90 % of repeats. All repeats of a setting differ in
+records and keys only, and are stepped together by the library's own lanes. Columns:
+
+- guide: the variational posterior, averaged iterates;
+- widened: the same with the noise that ``_location_noise`` estimates from the settings;
+- aware: the library's noise-aware posterior;
+- oracle: the same with the true curvature, known to nobody.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -11,130 +19,187 @@ import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 from fits import OUT
-from numpyro.infer import MCMC, NUTS
 from numpyro.optim import Adam
-from scipy.stats import norm
-from together import keys_of, train
 
-from workbench.inference import DPVI
-from workbench.models import get
+from workbench.inference import DPVI, noise_aware
+from workbench.inference._moments import Moments
+from workbench.inference.batched import BatchedProgram, starting_states
 from workbench.noise.chacha20 import key_from_seed
-from workbench.plots import calibration_figure, png
-from workbench.results._location_noise import coverage, location_noise
+from workbench.results._location_noise import location_noise
 
-N, D, STEPS, RATE = 1000, 5, 1000, 0.1
-NOMINAL = 0.9
-PRIOR = 1.0  # of the weights
-
-
-def conjugate(x, num_records=None):
-    """x ~ Normal(mean, 1) with mean ~ Normal(0, 1): the posterior is known."""
-    mean = numpyro.sample("mean", dist.Normal(0, PRIOR).expand([D]).to_event(1))
-    with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
-        numpyro.sample("x", dist.Normal(mean, 1).to_event(1), obs=x)
+STEPS = 1000
+LEVELS = (0.5, 0.9, 0.95)
+DRAWS = 1000
 
 
-def conjugate_guide(x, num_records=None):
-    """Mean field, which holds the exact posterior."""
-    location = numpyro.param("mean_loc", jnp.zeros(D))
-    scale = numpyro.param("mean_scale", jnp.full(D, 0.1), constraint=dist.constraints.softplus_positive)
-    numpyro.sample("mean", dist.Normal(location, scale).to_event(1))
+@dataclass(frozen=True)
+class World:
+    """A model of one vector ``theta`` with prior Normal(0, prior), and records of it.
+
+    :param records: (random, truth [R, d], N) -> arrays [R, N, ...]. :param likelihood: of records given theta.
+    :param largest: the largest norm of a record's gradient, or what few exceed. :param share: C as a share of it.
+    """
+
+    name: str
+    size: int
+    num_records: int
+    rate: float
+    prior: float
+    records: Callable
+    likelihood: Callable
+    largest: float
+    share: float = 0.6
+
+    def model(self, *record, num_records=None):
+        """The NumPyro model."""
+        theta = numpyro.sample("theta", dist.Normal(0, self.prior).expand([self.size]).to_event(1))
+        with numpyro.plate("records", num_records, subsample_size=record[0].shape[0]):
+            numpyro.sample("y", self.likelihood(theta, *record[:-1]), obs=record[-1])
+
+    def guide(self, *record, num_records=None):
+        """Mean field."""
+        location = numpyro.param("loc", jnp.zeros(self.size))
+        scale = numpyro.param("scale", jnp.full(self.size, 0.1), constraint=dist.constraints.softplus_positive)
+        numpyro.sample("theta", dist.Normal(location, scale).to_event(1))
 
 
-def means_and_records(repeats, seed):
-    """(truth [repeats, D], records of each)."""
-    rng = np.random.default_rng(seed)
-    truth = PRIOR * rng.normal(size=(repeats, D))
-    return truth, (jnp.asarray(truth[:, None] + rng.normal(size=(repeats, N, D)), jnp.float32),)
+def features(shared=0.0):
+    """Uniform in [-1, 1] with a column of ones; ``shared`` is the part that all columns have in common."""
+
+    def draw(random, truth, count):
+        repeats, size = truth.shape
+        x = (1 - shared) * random.uniform(-1, 1, (repeats, count, size - 1))
+        x = x + shared * random.uniform(-1, 1, (repeats, count, 1))
+        return np.concatenate([x, np.ones((repeats, count, 1))], axis=2)
+
+    return draw
 
 
-def weights_and_records(repeats, seed):
-    """(truth [repeats, D + 1], intercept last; records of each), features uniform in [-1, 1]."""
-    rng = np.random.default_rng(seed)
-    truth = PRIOR * rng.normal(size=(repeats, D + 1))
-    x = rng.uniform(-1, 1, (repeats, N, D))
-    logits = np.einsum("rnd,rd->rn", x, truth[:, :-1]) + truth[:, -1:]
-    y = rng.random((repeats, N)) < 1 / (1 + np.exp(-logits))
-    return truth, (jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.int32))
+def regression(outcome, shared=0.0):
+    """Records (x, y) with y drawn by ``outcome(random, predictor)``."""
+
+    def draw(random, truth, count):
+        x = features(shared)(random, truth, count)
+        return x, outcome(random, np.einsum("rnd,rd->rn", x, truth))
+
+    return draw
 
 
-def private_fits(model, guide, static, records, epsilon, clip):
-    """(parameters averaged over the second half, [repeats, ...]; noise of a step)."""
-    repeats = len(records[0])
+def coin(random, predictor):
+    """Logistic."""
+    return (random.random(predictor.shape) < 1 / (1 + np.exp(-predictor))).astype(np.int32)
+
+
+def logistic(size, count, rate, shared=0.0):
+    """Logistic regression."""
+    name = f"logistic, N = {count}, d = {size}" + (", columns alike" if shared else "")
+    return World(
+        name, size, count, rate, 1.0, regression(coin, shared),
+        lambda theta, x: dist.Bernoulli(logits=x @ theta), size**0.5,
+    )  # fmt: skip
+
+
+WORLDS = (
+    World(
+        "mean of a normal", 5, 1000, 0.1, 1.0,
+        lambda random, truth, count: (truth[:, None] + random.normal(size=(len(truth), count, truth.shape[1])),),
+        lambda theta: dist.Normal(theta, 1).to_event(1), 4.0, 0.9,
+    ),
+    World(
+        "linear", 6, 1000, 0.1, 1.0, regression(lambda random, mean: mean + random.normal(size=mean.shape)),
+        lambda theta, x: dist.Normal(x @ theta, 1), 4.9, 0.6,
+    ),
+    logistic(6, 1000, 0.1),
+    logistic(6, 1000, 0.1, 0.7),
+    logistic(21, 5000, 0.05),
+    World(
+        "Poisson", 6, 1000, 0.1, 0.5, regression(lambda random, logs: random.poisson(np.exp(logs)).astype(np.int32)),
+        lambda theta, x: dist.Poisson(jnp.exp(x @ theta)), 8.0, 0.6,
+    ),
+)  # fmt: skip
+
+
+def private_fits(world, records, epsilon):
+    """(averaged parameters, moments, noise of a step) of all repeats."""
     dpvi = DPVI(
-        model, guide, Adam(STEPS**-0.5), epsilon=epsilon, delta=1e-4, iterations=STEPS, sampling_rate=RATE, clip=clip,
-        average_from=STEPS // 2, **static,
+        world.model, world.guide, Adam(STEPS**-0.5), epsilon=epsilon, delta=1e-4, iterations=STEPS,
+        sampling_rate=world.rate, clip=world.share * world.largest, average_from=STEPS // 2,
     )  # fmt: skip
-    state = dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=N)
-    params = train(dpvi, state, keys_of(range(1, repeats + 1)), records, STEPS)["average"]
-    fitted = jax.vmap(dpvi.private_step.model.constrain)(params)
-    return jax.tree.map(np.asarray, fitted), dpvi.private_step.mechanism.noise_multiplier * clip / RATE
+    dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
+    step, repeats = dpvi.private_step, len(records[0])
+    one = dpvi.hyper._replace(moments_from=jnp.int32(int(0.3 * STEPS)))
+    hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats,)), one)
+    state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
+    lanes = BatchedProgram(step, repeats, shared=False, device=jax.devices()[0])
+    end = lanes.run(state, records, hyper, STEPS).state
+    params = jax.vmap(step.model.constrain)(end.average)
+    return jax.device_get(params), jax.device_get(end.moments), float(one.standard_deviation) / world.rate
 
 
-def exact_conjugate(records):
-    """(means, standard deviations) of the posterior, [repeats, D]."""
-    total = np.asarray(records[0], float).sum(1)
-    precision = N + PRIOR**-2
-    return total / precision, np.full(total.shape, precision**-0.5)
+def curvatures(world, records, location):
+    """The true curvature of the log-likelihood at ``location`` [R, d], float[R, d, d]."""
+
+    def likelihood(theta, own):
+        return world.likelihood(theta, *own[:-1]).log_prob(own[-1]).sum()
+
+    return -np.asarray(jax.lax.map(lambda each: jax.hessian(likelihood)(*each), (jnp.float32(location), records)), float)
 
 
-def exact_logistic(records, repeats):
-    """(means, standard deviations) by NUTS without privacy, of the first ``repeats``."""
-    sampler = MCMC(NUTS(get("logistic").model), num_warmup=300, num_samples=500, progress_bar=False)
-    found = []
-    for repeat in range(repeats):
-        own = tuple(array[repeat] for array in records)
-        sampler.run(jax.random.key(repeat), *own, num_records=N, prior_scale=PRIOR)
-        draws = sampler.get_samples()
-        found.append(np.concatenate([draws["weights"], draws["intercept"][:, None]], axis=1))
-    return np.mean(found, axis=1), np.std(found, axis=1)
-
-
-def rows(name, truth, means, scales, exact, step_noise, epsilon, clip):
-    """Coverage, and how the private posterior stands to the exact one."""
-    half = norm.ppf(0.5 + NOMINAL / 2)
-    inside = np.abs(truth - means) < half * scales
-    some = slice(0, len(exact[0]))
-    noise = location_noise(
-        scales, step_noise=step_noise, learning_rate=STEPS**-0.5, iterations=STEPS, averaged=True
-    )  # fmt: skip
+def posteriors(world, truth, records, epsilon, random):
+    """{method: draws [R, draws, d]}."""
+    params, moments, noise = private_fits(world, records, epsilon)
+    location, scale = (np.asarray(params[name], float) for name in ("loc", "scale"))
+    moved = location_noise(scale, step_noise=noise, learning_rate=STEPS**-0.5, iterations=STEPS, averaged=True)
+    standard = np.swapaxes(random.normal(size=(DRAWS, *location.shape)), 0, 1)
+    prior = noise_aware.Prior(np.zeros(world.size), np.full(world.size, world.prior**-2.0))
+    aware, oracle = [], []
+    for place, curvature in enumerate(curvatures(world, records, truth)):
+        own = Moments(*(leaf[place] for leaf in moments))
+        aware.append(
+            noise_aware.draw(
+                own, prior, scale[place], step_noise=noise, sampling_rate=world.rate, count=DRAWS, generator=random
+            )
+        )
+        center, gradient, _, _ = own.centred()
+        level = noise**2 + (1 - world.rate) / world.rate * np.diag(curvature).mean()
+        known = np.broadcast_to(curvature, (DRAWS, *curvature.shape))
+        oracle.append(noise_aware._locations(known, prior, center, gradient, level / own.steps, random))
     return {
-        "model": name,
-        "epsilon": epsilon,
-        "clip": round(clip, 2),
-        "coverage": inside.mean(),
-        "standard_error": inside.mean(1).std() / np.sqrt(len(inside)),  # coordinates of a repeat are not independent
-        "foreseen": coverage(float(np.median(noise / scales)), NOMINAL),
-        "sd / exact sd": float(np.mean(scales[some] / exact[1])),
-        "mean off, exact sds": float(np.sqrt(np.mean(((means[some] - exact[0]) / exact[1]) ** 2))),
-        "noise sd / sd": float(np.median(noise / scales)),
+        "guide": location[:, None] + scale[:, None] * standard,
+        "widened": location[:, None] + np.hypot(scale, moved)[:, None] * standard,
+        "aware": np.stack(aware),
+        "oracle": np.stack(oracle),
     }
 
 
+def row(world, epsilon, method, draws, truth):
+    """Coverage at each level, and of 90 % intervals width, Winkler's score, and error of the mean."""
+    found = {"world": world.name, "epsilon": epsilon, "method": method}
+    for level in LEVELS:
+        low, high = np.quantile(draws, [0.5 - level / 2, 0.5 + level / 2], axis=1)
+        inside = (low <= truth) & (truth <= high)
+        found[f"{level:.0%}"] = inside.mean()
+        if level == 0.9:
+            beyond = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
+            found |= {"width": np.mean(high - low), "score": np.mean(high - low + 2 / (1 - level) * beyond)}
+            found["standard_error"] = inside.mean(1).std() / np.sqrt(len(inside))
+    return found | {"rms": np.sqrt(np.mean((draws.mean(1) - truth) ** 2))}
+
+
 def main(full):
-    """Print coverage for both models, and draw it."""
-    repeats = 50
-    print(f"\nCalibration: {repeats} repeats, N = {N}, T = {STEPS}, q = {RATE}, averaged, 90 % intervals", flush=True)
+    """Print the table."""
+    repeats = 400 if full else 60
+    print(f"\nCalibration: {repeats} repeats, T = {STEPS}, averaged", flush=True)
     table = []
-    truth, records = means_and_records(repeats, 1)
-    largest = float(np.linalg.norm(np.asarray(records[0]) - truth[:, None], axis=-1).max())
-    for epsilon in (1.0, 8.0):
-        for clip in (0.3, 1.0, 2.0, largest):
-            params, noise = private_fits(conjugate, conjugate_guide, {}, records, epsilon, clip)
-            exact = exact_conjugate(records)
-            table.append(rows("conjugate", truth, params["mean_loc"], params["mean_scale"], exact, noise, epsilon, clip))
-    logistic = get("logistic", prior_scale=PRIOR)
-    truth, records = weights_and_records(repeats, 2)
-    exact = exact_logistic(records, 20 if full else 5)
-    for epsilon in (1.0, 8.0):
-        for clip in (0.3, 0.6, 1.0, 1.5, (D + 1) ** 0.5):
-            params, noise = private_fits(logistic.model, logistic.guide, dict(logistic.options), records, epsilon, clip)
-            means = np.concatenate([params["weights_loc"], params["intercept_loc"][:, None]], axis=1)
-            scales = np.concatenate([params["weights_scale"], params["intercept_scale"][:, None]], axis=1)
-            table.append(rows("logistic", truth, means, scales, exact, noise, epsilon, clip))
-    table = pd.DataFrame(table)
-    print(table.round(3).to_string(index=False), flush=True)
-    table.to_csv(OUT / "calibration.csv", index=False)
-    for name, own in table.groupby("model"):
-        figure = calibration_figure(own, "public data", title=f"coverage of 90 % intervals, {name} model, N = {N}")
-        (OUT / f"calibration_{name}.png").write_bytes(png(figure))
+    for number, world in enumerate(WORLDS):
+        random = np.random.default_rng(number)
+        truth = world.prior * random.normal(size=(repeats, world.size))
+        records = tuple(
+            jnp.asarray(array, jnp.int32 if array.dtype == np.int32 else jnp.float32)
+            for array in world.records(random, truth, world.num_records)
+        )
+        for epsilon in (0.25, 0.5, 1.0, 2.0, 8.0):
+            found = posteriors(world, truth, records, epsilon, random)
+            table += [row(world, epsilon, method, draws, truth) for method, draws in found.items()]
+        print(pd.DataFrame(table[-20:]).round(3).to_string(index=False), flush=True)
+    pd.DataFrame(table).to_csv(OUT / "calibration.csv", index=False)

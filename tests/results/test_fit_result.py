@@ -17,12 +17,24 @@ def test_parameters_are_named_finite_arrays(done):
 
 
 def test_draws_come_from_the_fitted_guide(done):
-    draws = done.draws["weights"]
+    draws = done.guide_draws["weights"]
     assert draws.shape == (1000, 30)
     # thirty means and thirty spreads at five standard errors: false alarms below 1e-4, and the seed is fixed
     error = done.params["weights_scale"] / np.sqrt(1000)
     assert np.all(np.abs(draws.mean(0) - done.params["weights_loc"]) < 5 * error)
     assert draws.std(0) == pytest.approx(done.params["weights_scale"], rel=5 / np.sqrt(2000))
+
+
+def test_intervals_count_the_noise_and_predictions_are_the_guides(done, guided):
+    assert (done.posterior_kind, done.posterior_note, done.interval_warning) == ("noise-aware", "", "")
+    assert "counts the privacy noise" in done.posterior["posterior"].attrs["inference"]
+    assert "variational" in done.variational_posterior["posterior"].attrs["inference"]
+    assert done.draws["weights"].shape == done.guide_draws["weights"].shape == (1000, 30)
+    wide, narrow = (np.median(draws["weights"].std(0)) for draws in (done.draws, done.guide_draws))
+    assert wide > 3 * narrow  # most of what is known of 30 columns that are alike comes from the prior
+    assert np.array_equal(done.predict(), guided.predict())
+    assert "intervals count the privacy noise" in done.interval_words
+    assert "the guide's own (a test)" in guided.interval_words
 
 
 def test_posterior_says_what_it_is_covered_by(done):
@@ -36,16 +48,16 @@ def test_summary_has_a_row_for_each_quantity(done):
     assert sorted(done.summary_table().index) == sorted([*labels, "intercept"])
 
 
-def test_summary_warns_where_noise_makes_intervals_too_narrow(done):
+def test_summary_warns_where_noise_makes_intervals_too_narrow(guided):
     with pytest.warns(IntervalWarning, match="they are too narrow") as caught:
-        table = done.summary()
-    assert str(caught[0].message) == done.interval_warning
-    assert table.equals(done.summary_table())
+        table = guided.summary()
+    assert str(caught[0].message) == guided.interval_warning
+    assert table.equals(guided.summary_table())
     assert "noise_sd" in table
 
 
-def test_noise_is_not_estimated_for_an_optimiser_that_nobody_knows(done):
-    other = dataclasses.replace(done, settings={**done.settings, "learning_rate": None})
+def test_noise_is_not_estimated_for_an_optimiser_that_nobody_knows(guided):
+    other = dataclasses.replace(guided, settings={**guided.settings, "learning_rate": None})
     assert other.interval_warning == ""
     assert other.summary()["noise_sd"].isna().all()
 
@@ -53,7 +65,7 @@ def test_noise_is_not_estimated_for_an_optimiser_that_nobody_knows(done):
 @pytest.mark.parametrize("kind", ["hdi", "eti"])
 def test_interval_and_its_kind_may_be_chosen(done, kind):
     wide, narrow = done.summary_table(0.9, kind), done.summary_table(0.5, kind)
-    assert list(narrow.columns) == ["mean", "sd", f"{kind}_50%_low", f"{kind}_50%_high", "noise_sd"]
+    assert list(narrow.columns) == ["mean", "sd", f"{kind}_50%_low", f"{kind}_50%_high"]
     assert np.all(narrow[f"{kind}_50%_low"] > wide[f"{kind}_90%_low"])
 
 

@@ -42,7 +42,7 @@ def test_every_picture_is_a_figure_with_its_label(fitted):
     expected = {"curves", *own}
     if result.draws and "coefficients" not in own:  # the coefficients are a forest
         expected.add("forest")
-    if result.model == "gmm":  # whose components are sorted
+    if result.model == "gmm" or result.posterior_kind == "noise-aware":  # sorted components, unknown curvature
         expected.add("pairs")
     assert set(result.pictures) == expected
     for name in result.pictures:
@@ -85,10 +85,10 @@ def test_an_unknown_picture_is_named_with_the_nearest(fitted):
         result.plot("curve")
 
 
-def test_correlations_that_are_zero_by_construction_are_not_drawn(done):
-    assert done.quantities_are_independent
+def test_correlations_that_are_zero_by_construction_are_not_drawn(guided):
+    assert guided.quantities_are_independent
     with pytest.raises(ArgumentError, match=r"^picture='pairs': .*independent, .* zero by construction") as caught:
-        done.plot("pairs")
+        guided.plot("pairs")
     assert caught.value.argument == "picture"
 
 

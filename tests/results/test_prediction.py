@@ -56,7 +56,8 @@ def test_a_table_in_its_own_units_is_encoded_by_the_declared_schema(fitted, tabl
 
 def test_predictions_are_means_over_posterior_draws(fitted, table):
     x = table.evaluation[0][:5]
-    logits = fitted.draws["weights"] @ x.T + fitted.draws["intercept"][:, None]
+    drawn = fitted.guide_draws
+    logits = drawn["weights"] @ x.T + drawn["intercept"][:, None]
     exact = (1 / (1 + np.exp(-logits))).mean(axis=0)
     assert fitted.predict(x) == pytest.approx(exact, abs=0.02)  # 200 of 1000 draws
 

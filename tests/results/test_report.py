@@ -80,7 +80,8 @@ def test_posterior_is_labelled_covered_and_complete(done, page):
     section = page.text[page.text.index("What was learnt covered") :]
     table = done.summary_table()
     for name, row in table.iterrows():
-        assert f"{name} {' '.join(fixed(value, 2) for value in row)}" in section  # whose sd are about 0.2
+        assert f"{name} {' '.join(fixed(value, 1) for value in row)}" in section  # whose sd are some units
+    assert "The intervals count the privacy noise as well as what the data leave open." in section
 
 
 def test_page_needs_no_other_file(page):
@@ -197,14 +198,16 @@ def test_public_evaluation_records_without_metrics_are_not_called_private(done):
     assert "records are private and were not used" not in text
 
 
-def test_too_narrow_intervals_are_said_to_be(done, page):
-    assert done.interval_warning
+def test_too_narrow_intervals_are_said_to_be(guided):
+    page = Page(guided.report())
+    assert guided.interval_warning
     assert "The intervals are too narrow." in page.text
-    assert done.interval_warning in page.text
+    assert guided.interval_warning in page.text
+    assert "privacy noise (sd)" in page.text
 
 
-def test_intervals_that_noise_hardly_touches_come_without_a_warning(done):
-    quiet = dataclasses.replace(done, guarantee=dataclasses.replace(done.guarantee, noise_multiplier=0.1))
+def test_intervals_that_noise_hardly_touches_come_without_a_warning(guided):
+    quiet = dataclasses.replace(guided, guarantee=dataclasses.replace(guided.guarantee, noise_multiplier=0.1))
     assert quiet.interval_warning == ""
     assert "too narrow" not in Page(quiet.report()).text
 

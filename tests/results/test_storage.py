@@ -51,7 +51,7 @@ def test_a_loaded_result_equals_the_saved_one(done, saved):
     loaded = wb.load(saved)
     for field in dataclasses.fields(FitResult):
         before, after = getattr(done, field.name), getattr(loaded, field.name)
-        if field.name in ("params", "draws"):
+        if field.name in ("params", "draws", "variational_draws"):
             assert set(before) == set(after)
             for name in before:
                 assert np.array_equal(before[name], after[name])

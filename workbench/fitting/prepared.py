@@ -20,9 +20,11 @@ from workbench._versions import versions
 from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, fit_digest
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
+from workbench.fitting.posterior import FEWEST_DRAWS, noise_aware_draws
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
+from workbench.inference._moments import Moments, arrays_of, moments_in
 from workbench.inference.checkpoint import state_of
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of, jit_seldom_called, lower
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep, Purpose, fast_child
@@ -85,6 +87,7 @@ class PreparedFit:
     _functions: CompiledFunctions
     _last: Snapshot | None = None
     _end: DPVIState | None = None
+    _moments: Moments | None = None
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -133,7 +136,7 @@ class PreparedFit:
     @functools.cached_property
     def hyper(self) -> Hyperparameters:
         """What the step takes as arguments besides state, records and draws."""
-        return self.spec.hyper(self.plan)
+        return self.spec.hyper(self.plan, self.step.model)
 
     @functools.cached_property
     def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
@@ -178,7 +181,15 @@ class PreparedFit:
         key = self.spec.new_key()
         step, state = self.spec.begin(self.plan, key)  # anew: an automatic guide keeps its starting values
         other = dataclasses.replace(
-            self, step=step, state=state, key=key, run_log=self.run_log.again(), _last=None, _end=None, _history=[]
+            self,
+            step=step,
+            state=state,
+            key=key,
+            run_log=self.run_log.again(),
+            _last=None,
+            _end=None,
+            _moments=None,
+            _history=[],
         )
         vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
         return other
@@ -236,6 +247,7 @@ class PreparedFit:
                     # an interrupt within a chunk takes the state with it
                     whole = not any(leaf.is_deleted() for leaf in jax.tree.leaves(ended.value))
                     self._end = ended.value if whole else None
+                    self._moments = jax.device_get(ended.value.moments) if whole else None
                     break
                 except BaseException as error:  # a partial result is kept whatever went wrong
                     taken = None
@@ -288,7 +300,7 @@ class PreparedFit:
         last = self._last
         found: dict[str, Any] = {}
         if last is not None and last.status == "done":
-            found["params"] = by_name(last.params)
+            found["params"] = by_name(last.params) | arrays_of(self._moments)
         elif last is not None and last.status == "cancelled":
             found["state"] = self._end
         problem = self.run_log.end(taken, self._progress(), **found)
@@ -312,6 +324,7 @@ class PreparedFit:
             return
         state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
         self.key, self.state, self._end = state.key, state, jax.device_put(state, self.device)
+        self._moments = jax.device_get(state.moments)
         vars(self).pop("on_device", None)
         params = jax.tree.map(np.asarray, self.step.get_params(state, averaged=self.spec.averages))
         step, metrics = int(state.step), history[-1].metrics if history else {}
@@ -324,13 +337,14 @@ class PreparedFit:
     def adopt(self, params: Mapping[str, np.ndarray], metrics: Mapping[str, float], seconds: float) -> None:
         """Take the release of a run of this plan elsewhere as the end of the run here, so that ``result`` can be called.
 
-        :param params: constrained parameters, named as by ``by_name``.
+        :param params: constrained parameters, named as by ``by_name``, and moments of the release if some were kept.
         :param metrics: of the evaluation records.
         :param seconds: the time that the run took.
         :raises ArgumentError: if the parameters do not belong to this model.
         """
         if self.has_begun:
             raise RuntimeError("this fit has run already: prepare another one.")
+        self._moments, params = moments_in(params)
         like = self.step.get_params(self.state)
         shapes = {name: array.shape for name, array in by_name(like).items()}
         given = {name: np.shape(array) for name, array in params.items()}
@@ -364,7 +378,14 @@ class PreparedFit:
                 params=jax.tree.map(np.asarray, self.step.get_params(self._end)),
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
-        latents = self._functions.draw(last.params, self.key, self.settings.draws)
+        count = self.settings.draws
+        guide = jax.device_get(self._functions.draw(last.params, self.key, max(count, FEWEST_DRAWS)))
+        rate = self.step.sampler.sampling_rate
+        posterior, note = noise_aware_draws(
+            self.spec, self.step.model, self._moments, guide, key=fast_child(self.key, Purpose.INTERVALS),
+            step_noise=float(self.hyper.standard_deviation) / rate, sampling_rate=rate,
+        )  # fmt: skip
+        guide = {name: values[:count] for name, values in guide.items()}
         return FitResult(
             status=last.status,
             message=last.message,
@@ -378,7 +399,10 @@ class PreparedFit:
                 **self.spec.run_settings(),
             },
             params=by_name(last.params),
-            draws={name: np.asarray(value) for name, value in latents.items()},
+            draws=guide if posterior is None else posterior,
+            variational_draws={} if posterior is None else guide,
+            posterior_kind="variational" if posterior is None else "noise-aware",
+            posterior_note=note,
             coordinates=self.model.coordinates(self.data),
             history=tuple(self._history),
             metrics=dict(last.metrics),

@@ -22,6 +22,8 @@ from workbench.fitting.devices import device_named
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference.assemble import assemble
 from workbench.inference.clipping import check_clipping
+from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
+from workbench.inference.record_model import RecordModel
 from workbench.inference.step import DPVIState, Hyperparameters, Performance, PrivateStep
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
@@ -34,6 +36,7 @@ __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "model_named", "re
 
 # settings that differ between fits of one compiled program: numbers that its steps take, or used after the steps
 _NOT_COMPILED = ("learning_rate", "draws")
+_SETTLED = 0.3  # share of the steps after which a run is taken to be near the posterior
 
 
 def model_named(model: Any) -> Model:
@@ -114,15 +117,28 @@ class FitSpec:
             static={**self.model.options, **self.constants},
         )
 
-    def hyper(self, plan: PrivacyPlan) -> Hyperparameters:
-        """What the step takes as arguments besides state, records and draws."""
+    def prior(self, model: RecordModel) -> Prior:
+        """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be none."""
+        if self.settings.estimator != "aligned":
+            raise NoNoiseAwarePosterior("the vanilla estimator does not release the gradient of the likelihood")
+        if self.privacy.clipping != "flat":
+            raise NoNoiseAwarePosterior(f'clipping "{self.privacy.clipping}" changes every gradient')
+        return prior_of(model)
+
+    def hyper(self, plan: PrivacyPlan, model: RecordModel) -> Hyperparameters:
+        """What the step takes as arguments besides state, records and draws. :param model: of the step."""
         average_from = self.privacy.iterations // 2 if self.averages else None
-        return Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from)
+        try:
+            self.prior(model)
+            moments_from = int(_SETTLED * self.privacy.iterations)
+        except NoNoiseAwarePosterior:
+            moments_from = None
+        return Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from, moments_from)
 
     def begin(self, plan: PrivacyPlan, key: jax.Array) -> tuple[PrivateStep, DPVIState]:
         """The fit's step, and the state of the run with ``key`` before the first one."""
         step = self.private_step(plan, key)
-        return step, step.init(key, self.hyper(plan), step.model.initial)
+        return step, step.init(key, self.hyper(plan, step.model), step.model.initial)
 
     def run_settings(self) -> dict[str, Any]:
         """The settings that do not change the guarantee, ready for JSON."""

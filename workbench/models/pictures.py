@@ -32,7 +32,7 @@ def coefficients(result: Any, dataset: Any) -> Any:
     names = list(result.coordinates["weights"])
     if "intercept" in result.draws:
         draws, names = np.column_stack([draws, result.draws["intercept"]]), [*names, "intercept"]
-    return coefficients_figure(names, draws, result.release_label)
+    return coefficients_figure(names, draws, result.release_label, verdict=not result.interval_warning)
 
 
 def groups(result: Any, dataset: Any) -> Any:
@@ -46,7 +46,14 @@ def groups(result: Any, dataset: Any) -> Any:
     title = f"weight of {labels[place]} in each group"
     spread = np.std(features, axis=0)
     if not np.any(spread > 0):  # constant features do not distinguish groups
-        return coefficients_figure(names, weights[:, :, place], result.release_label, title=title, largest_first=False)
+        return coefficients_figure(
+            names,
+            weights[:, :, place],
+            result.release_label,
+            title=title,
+            largest_first=False,
+            verdict=not result.interval_warning,
+        )
     feature = int(np.argmax(np.abs(mixing.mean(axis=0)[place]) * spread))
     grid = np.linspace(features[:, feature].min(), features[:, feature].max(), 40)
     others = np.tile(features.mean(axis=0), (len(grid), 1))

@@ -137,6 +137,7 @@ def coefficients_figure(
     xlabel: str = "logits per unit of the scaled feature",
     probability: float = 0.9,
     largest_first: bool = True,
+    verdict: bool = True,
 ) -> Figure:
     """Coefficients with intervals; 7.0 inches wide, 1.4 + 0.21 per row high (more for names of several lines).
 
@@ -150,6 +151,7 @@ def coefficients_figure(
     :param coefficients: a table as for ``forest_figure``, or draws, float[draws, features].
     :param probability: of the intervals of draws, which are the narrowest ones.
     :param largest_first: True sorts by absolute mean; False keeps the given order, such as that of groups.
+    :param verdict: False says of no interval whether it excludes zero, because the intervals are known to be too narrow.
     :raises ArgumentError: if lengths disagree or a value is not finite.
     """
     shapes = Shapes()
@@ -171,10 +173,10 @@ def coefficients_figure(
     axes.axvline(0, color=INK, linewidth=1)
     excludes = (low[order] > 0) | (high[order] < 0)
     axes.hlines(places, low[order], high[order], color=COLOURS[0], linewidth=1.8)
-    for kind, face, meaning in (
-        (excludes, COLOURS[0], "interval excludes zero"),
-        (~excludes, "white", "interval contains zero"),
-    ):
+    kinds = [(excludes, COLOURS[0], "interval excludes zero"), (~excludes, "white", "interval contains zero")]
+    if not verdict:
+        kinds = [(np.ones_like(excludes), COLOURS[0], "the interval does not include the privacy noise")]
+    for kind, face, meaning in kinds:
         axes.plot(
             means[order][kind], places[kind], linestyle="none", marker="o", markersize=6, markerfacecolor=face,
             markeredgecolor=COLOURS[0], markeredgewidth=1.4, label=f"{meaning} ({kind.sum()})",

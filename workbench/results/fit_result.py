@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning", "Scores"]
 
+_INFERENCE = {
+    "noise-aware": "independent draws from a posterior that counts the privacy noise (DP-VI, regression on the release)",
+    "variational": "independent draws from a variational posterior (DP-VI)",
+}
 _NOTABLE = 0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
 
 
@@ -78,7 +82,7 @@ class FitResult:
     :param data: public facts about the data set.
     :param settings: all settings of the run.
     :param params: constrained parameters of guide and model, ``{name: array}``.
-    :param draws: independent draws from the guide, ``{site: array[draws, ...]}``.
+    :param draws: independent draws from the posterior, ``{site: array[draws, ...]}``.
     :param coordinates: labels for the entries of vector-valued sites.
     :param history: metrics over steps.
     :param metrics: the last ones: "elbo" (nats per evaluation record) and the model's own, such as "auc".
@@ -93,6 +97,9 @@ class FitResult:
     :param spend: the fit's key in the ledger; "" if it has none.
     :param ledger: that ledger; not saved.
     :param versions: of the workbench, Python, JAX and NumPyro in the fit; empty in results of earlier versions.
+    :param posterior_kind: "noise-aware" if ``draws`` count the privacy noise, or "variational" if they are the guide's.
+    :param posterior_note: why they are the guide's.
+    :param variational_draws: draws from the guide, where ``draws`` are noise-aware.
     """
 
     status: str
@@ -118,6 +125,9 @@ class FitResult:
     spend: str = ""
     ledger: Ledger | None = field(default=None, compare=False)
     versions: dict[str, str] = field(default_factory=dict)
+    posterior_kind: str = "variational"
+    posterior_note: str = "the version that made this result had no other"
+    variational_draws: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -131,26 +141,56 @@ class FitResult:
 
     @functools.cached_property
     def posterior(self) -> Any:
-        """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x)."""
+        """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x).
+
+        Where ``posterior_kind`` is "noise-aware", they count the privacy noise beside what the data leave open
+        (``inference.noise_aware``). Else they are the guide's, and ``interval_warning`` says how far too narrow they may be.
+        """
         return self.posterior_of(self.sorted_draws)
 
-    def posterior_of(self, draws: dict[str, np.ndarray]) -> Any:
-        """``draws`` as an ArviZ object with this result's coordinates, guarantee and label."""
+    @functools.cached_property
+    def variational_posterior(self) -> Any:
+        """Draws from the guide alone, which predictions and synthetic records use; its intervals do not count the noise."""
+        return self.posterior_of(self._sorted(self.guide_draws), "variational")
+
+    @property
+    def interval_words(self) -> str:
+        """What the posterior's intervals count, in a sentence."""
+        if self.posterior_kind == "noise-aware":
+            return "The intervals count the privacy noise as well as what the data leave open."
+        return (
+            f"The intervals are the guide's own ({self.posterior_note}). They do not include the privacy noise on their "
+            "location; the last column estimates its size."
+        )
+
+    @property
+    def guide_draws(self) -> dict[str, np.ndarray]:
+        """Independent draws from the guide, ``{site: array[draws, ...]}``."""
+        return self.variational_draws or self.draws
+
+    def posterior_of(self, draws: dict[str, np.ndarray], kind: str = "") -> Any:
+        """``draws`` as an ArviZ object with this result's coordinates, guarantee and label.
+
+        :param kind: of posterior; the result's own by default.
+        """
         from workbench.results import arviz_adapter
         from workbench.results.card import promise
 
         attributes = {
             "guarantee": promise(self.guarantee, self.release_label),
             "label": self.release_label,
-            "inference": "independent draws from a variational posterior (DP-VI)",
+            "inference": _INFERENCE[kind or self.posterior_kind],
         }
         return arviz_adapter.to_posterior(draws, self.coordinates, attributes)
 
     @functools.cached_property
     def sorted_draws(self) -> dict[str, np.ndarray]:
         """The draws with interchangeable parts, such as a mixture's components, in the order that the model chooses."""
+        return self._sorted(self.draws)
+
+    def _sorted(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         sort = self.predictor.model.sort if self.model_is_known else None
-        return self.draws if sort is None else sort(self.draws, self.params)
+        return draws if sort is None else sort(draws, self.params)
 
     @property
     def model_is_known(self) -> bool:
@@ -161,7 +201,9 @@ class FitResult:
 
     @functools.cached_property
     def quantities_are_independent(self) -> bool:
-        """Whether the guide makes all quantities independent, as a mean-field guide does; False where this is unknown."""
+        """Whether the posterior makes all quantities independent, as a mean-field guide does; False where unknown."""
+        if self.posterior_kind == "noise-aware":
+            return False
         from workbench.results import description
 
         return description.quantities_are_independent(self)
@@ -179,8 +221,9 @@ class FitResult:
     def summary(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
         """Posterior mean, sd and interval of each quantity. ``labels`` says whether it is covered.
 
-        ``noise_sd`` estimates how far privacy noise moved the mean, which sd and interval do not include; it is NaN where
-        there is no estimate. Much too narrow intervals cause an ``IntervalWarning``.
+        A noise-aware posterior counts the privacy noise. Of a guide's posterior, ``noise_sd`` estimates how far privacy
+        noise moved the mean, which sd and interval do not include (NaN where there is no estimate), and much too narrow
+        intervals cause an ``IntervalWarning``.
 
         :param interval: probability of the interval, in (0, 1).
         :param kind: "hdi" (highest density) or "eti" (equal tails). The column names say which.
@@ -195,7 +238,8 @@ class FitResult:
         from workbench.results import arviz_adapter
 
         table = arviz_adapter.summary(self.posterior, interval, kind)
-        table["noise_sd"] = [self._noise_of(str(name), sd) for name, sd in table["sd"].items()]
+        if self.posterior_kind == "variational":
+            table["noise_sd"] = [self._noise_of(str(name), sd) for name, sd in table["sd"].items()]
         return table
 
     @property
@@ -236,6 +280,8 @@ class FitResult:
         """A warning if privacy noise makes the intervals too narrow, estimated from public settings; else ""."""
         from workbench.results._location_noise import coverage
 
+        if self.posterior_kind == "noise-aware":
+            return ""
         ratios = []
         for name in self.released:
             for sd in np.ravel(np.std(self.draws[name], axis=0)) if name in self.draws else ():

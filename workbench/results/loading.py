@@ -16,7 +16,7 @@ from workbench._former_names import with_present_names
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import _atomic, arviz_adapter
 from workbench.results.fit_result import FitResult, HistoryPoint
-from workbench.results.storage import FORMAT, MADE, NUMBERS, digest_of
+from workbench.results.storage import FORMAT, GUIDE_DRAWS, MADE, NUMBERS, digest_of
 
 __all__ = ["load"]
 
@@ -122,7 +122,8 @@ def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[s
         for point in values["history"]
     )
     values["metrics"] = {name: number(value) for name, value in values["metrics"].items()}
-    return FitResult(params=params, draws=draws, **values)
+    of_guide = {name.removeprefix(GUIDE_DRAWS): params.pop(name) for name in list(params) if name.startswith(GUIDE_DRAWS)}
+    return FitResult(params=params, draws=draws, variational_draws=of_guide, **values)
 
 
 def _decoded_array(entry: dict[str, Any]) -> np.ndarray:

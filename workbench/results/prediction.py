@@ -82,11 +82,11 @@ class Predictor:
 
     def _values(self, places: np.ndarray) -> dict[str, Any]:
         """Global latents and deterministic sites of the draws at ``places``. The first axis is draws."""
-        return {name: jnp.asarray(value[places]) for name, value in self.result.draws.items()}
+        return {name: jnp.asarray(value[places]) for name, value in self.result.guide_draws.items()}
 
     def _places(self, count: int) -> np.ndarray:
         """Up to ``count`` evenly spaced indices of draws; one index if the model has no global latents."""
-        kept = min((len(value) for value in self.result.draws.values()), default=1)
+        kept = min((len(value) for value in self.result.guide_draws.values()), default=1)
         return np.unique(np.linspace(0, kept - 1, min(count, kept)).round().astype(int))
 
     # ---- records that the caller passes -----------------------------------------------------------------------------

@@ -25,12 +25,20 @@ from workbench.results._atomic import SaveWarning
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
-__all__ = ["FORMAT", "MADE", "NUMBERS", "SaveWarning", "check_folder", "digest_of", "save"]
+__all__ = ["FORMAT", "GUIDE_DRAWS", "MADE", "NUMBERS", "SaveWarning", "check_folder", "digest_of", "save"]
 
 FORMAT = 2
 NUMBERS = ("params.npz", "posterior.nc")
+GUIDE_DRAWS = "draws of the guide/"  # before the names of sites, in params.npz
 MADE = ("curves.png", "report.html")  # made from the numbers, for people
-_APART = ("draws", "params", "definition", "public_records", "ledger")  # fields in their own files, or not saved
+_APART = (
+    "draws",
+    "variational_draws",
+    "params",
+    "definition",
+    "public_records",
+    "ledger",
+)  # fields in their own files, or not saved
 
 
 def check_folder(folder: str | Path) -> Path:
@@ -93,9 +101,10 @@ def save(result: FitResult, folder: str | Path) -> Path:
     path = check_folder(folder)
     path.mkdir(parents=True, exist_ok=True)
     values = _encode(result)
+    of_guide = {GUIDE_DRAWS + name: value for name, value in result.variational_draws.items()}
     draws = functools.partial(arviz_adapter.save_draws, result.posterior_of(result.draws))
     numbers: dict[str, Callable[[Path], object]] = {
-        "params.npz": lambda file: _write_arrays(file, result.params),
+        "params.npz": lambda file: _write_arrays(file, {**result.params, **of_guide}),
         # in the guide's order, as predictions use them: sorted draws would be sorted again after loading
         "posterior.nc": draws,
     }

@@ -21,6 +21,7 @@ from workbench import _compiled
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
 from workbench.fitting.spec import FitSpec, is_array
+from workbench.inference._moments import arrays_of
 from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
 from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.step import DPVIState, Hyperparameters
@@ -217,7 +218,7 @@ class _Group:
             return None
         params = unconstrained(self.step, ended.state, spec.averages)
         constrained = self._constrained(params)
-        found = jax.device_get(params)
+        found, moments = jax.device_get(params), arrays_of(jax.device_get(ended.state.moments))
         finite = [all_finite(jax.tree.map(lambda leaf, lane=lane: leaf[lane], found)) for lane in range(len(runs))]
         metrics = self._scores(runs, evaluate(params), finite) if spec.shows_metrics else None
         outcomes = []
@@ -234,7 +235,7 @@ class _Group:
                     "done",
                     message,
                     scores,
-                    {name: np.array(array[place]) for name, array in constrained.items()} if kept else None,
+                    {name: np.array(array[place]) for name, array in (constrained | moments).items()} if kept else None,
                     ended.seconds / len(runs),
                 )
             )
@@ -243,7 +244,7 @@ class _Group:
     def _hyper(self, run: Run) -> Hyperparameters:
         """What this run's steps take as arguments besides state, records and draws."""
         assert run.plan is not None
-        hyper = run.spec.hyper(run.plan)
+        hyper = run.spec.hyper(run.plan, self.step.model)
         if run.method == NON_PRIVATE:
             hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=jnp.float32(0.0))
         return hyper._replace(constants={name: jnp.asarray(run.spec.constants[name]) for name in self._differing})

@@ -254,12 +254,10 @@ def posterior_table(result: Any) -> str:
             "This model has no global latent variables to summarise. It learnt the parameters of its networks, which are in "
             "the files. Its pictures show what they do."
         )
-    caption = (
-        f"Posterior mean, sd and {100 * INTERVAL:g} % highest-density interval. The interval does not include the privacy "
-        "noise on its location; the last column estimates its size."
-    )
+    caption = f"Posterior mean, sd and {100 * INTERVAL:g} % highest-density interval. {result.interval_words}"
+    columns = ["quantity", "mean", "sd", "low", "high", *(["noise sd"] if result.posterior_kind == "variational" else ())]
     return (
         f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}"
         "<div class='dpvi-scrolls' style='max-height:360px;overflow:auto;max-width:46em'>"
-        f"{markup.table(['quantity', 'mean', 'sd', 'low', 'high', 'noise sd'], summary_rows(result), caption=caption)}</div>"
+        f"{markup.table(columns, summary_rows(result), caption=caption)}</div>"
     )

@@ -1,0 +1,59 @@
+"""The posterior of a fit: draws that count the privacy noise, where there are such, or the guide's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from workbench.fitting.spec import FitSpec
+from workbench.inference import noise_aware
+from workbench.inference._moments import Moments
+from workbench.inference.noise_aware import NoNoiseAwarePosterior
+from workbench.inference.record_model import RecordModel
+
+__all__ = ["FEWEST_DRAWS", "noise_aware_draws"]
+
+FEWEST_DRAWS = 200  # from the guide, whose spread is needed
+
+Draws = dict[str, np.ndarray]
+
+
+def noise_aware_draws(
+    spec: FitSpec,
+    model: RecordModel,
+    moments: Moments | None,
+    guide: Mapping[str, np.ndarray],
+    *,
+    step_noise: float,
+    sampling_rate: float,
+    key: jax.Array,
+) -> tuple[Draws | None, str]:
+    """Draws of the noise-aware posterior, by site, and ""; or None and why there are none.
+
+    :param moments: of the run. :param guide: at least ``FEWEST_DRAWS`` draws from the guide.
+    :param step_noise: sigma C / q. :param key: for these draws alone, of a fast generator: they protect nobody.
+    """
+    try:
+        prior = spec.prior(model)
+        if moments is None:
+            raise NoNoiseAwarePosterior("no moments of the release were kept")
+        flat = [np.reshape(guide[name], (len(guide[name]), -1)) for name in model.shared]
+        drawn = noise_aware.draw(
+            moments,
+            prior,
+            np.concatenate(flat, axis=1).std(axis=0),
+            step_noise=step_noise,
+            sampling_rate=sampling_rate,
+            count=spec.settings.draws,
+            generator=np.random.default_rng(np.asarray(jax.random.key_data(key))),
+        )
+    except NoNoiseAwarePosterior as reason:
+        return None, str(reason)
+    parts = np.split(drawn, np.cumsum([part.shape[1] for part in flat])[:-1], axis=1)
+    found = {}
+    for name, part in zip(model.shared, parts, strict=True):
+        like = guide[name]
+        found[name] = part.reshape(len(drawn), *like.shape[1:]).astype(like.dtype)
+    return found, ""
