@@ -288,3 +288,12 @@ def test_a_run_without_moments_has_none():
     state = dpvi.init(key_from_seed(3), *RECORDS)
     assert state.moments is None
     assert dpvi.update(state, *RECORDS)[0].moments is None
+
+
+@pytest.mark.parametrize("kind", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
+def test_moments_are_of_single_precision_whatever_is_released(kind):
+    """A loop of steps needs one type; with x64 the ones would be of another."""
+    with jax.enable_x64(True):
+        release = {"a": jnp.ones(2, kind), "b": jnp.ones((), kind)}
+        found = _moments.with_release(_moments.empty(3), release, release, jnp.bool_(True))
+        assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}

@@ -61,7 +61,9 @@ def with_release(moments: Moments, point: Any, gradient: Any, counts: jax.Array)
     origin = jnp.where(moments.sums[0, 0] > 0, moments.origin, point)
     share = counts.astype(jnp.float32)[None]
     # a barrier: else the draw of u would be computed anew for each entry of the product
-    row = jax.lax.optimization_barrier(jnp.concatenate([jnp.ones(1), point - origin, gradient.astype(jnp.float32)]))
+    row = jax.lax.optimization_barrier(
+        jnp.concatenate([jnp.ones(1, jnp.float32), point - origin, gradient.astype(jnp.float32)])
+    )
     return Moments(origin, moments.sums + jnp.outer(share * row[: 1 + len(point)], row))
 
 
