@@ -451,6 +451,7 @@ def test_a_kernel_converted_to_half_precision_has_the_gradient_of_its_factors(ha
     np.testing.assert_allclose(total["w"], expected, atol=5e-6 * np.max(np.abs(expected)))
 
 
+@pytest.mark.thorough  # compiles for 10 s
 def test_half_precision_networks_are_tapped():
     """A look-up, a dense layer and a convolution with float32 parameters, as flax computes with dtype=bfloat16."""
 
