@@ -33,7 +33,11 @@ def test_a_regression_has_intervals_that_count_the_noise(fitted):
 @pytest.mark.parametrize(
     ("changes", "note"),
     [
-        ({"estimator": "vanilla"}, "the vanilla estimator does not release the gradient of the likelihood"),
+        pytest.param(
+            {"estimator": "vanilla"},
+            "the vanilla estimator does not release the gradient of the likelihood",
+            marks=pytest.mark.thorough,
+        ),
         ({"clipping": "automatic"}, 'clipping "automatic" changes every gradient'),
         ({"iterations": 12}, "it takes 10 steps after the first third of the run"),
         ({"model": wb.models.get("logistic", prior="laplace")}, "is not a normal distribution with fixed mean and scale"),
@@ -79,6 +83,7 @@ def test_a_repetition_begins_without_moments():
     assert other.state.moments.steps == 0
 
 
+@pytest.mark.thorough
 def test_another_guide_and_a_model_of_ones_own_have_it_too():
     from numpyro.infer.autoguide import AutoMultivariateNormal
 

@@ -249,12 +249,17 @@ def steps_of(dpvi, key, count, moments_from):
     """The state after ``count`` steps, and the points and parameters that they saw."""
     dpvi.init(key_from_seed(99), *RECORDS)
     step, hyper = dpvi.private_step, dpvi.hyper._replace(moments_from=jnp.int32(moments_from))
-    state, points = step.init(key, hyper), []
-    for number in range(count):
-        draws = step.draw(key, jnp.int32(number), hyper)
+
+    @jax.jit
+    def taken(state):
+        draws = step.draw(key, state.step, hyper)
         params = step.optimizer.get_params(state.optim_state)
-        points.append(step.model.release_point(params, draws.base_noise)[0])
-        state = step.step(state, RECORDS, draws, hyper)
+        return step.step(state, RECORDS, draws, hyper), step.model.release_point(params, draws.base_noise)[0]
+
+    state, points = step.init(key, hyper), []
+    for _ in range(count):
+        state, point = taken(state)
+        points.append(point)
     return step, state, points
 
 
