@@ -299,11 +299,11 @@ class PrivacyPanel:
         self._words.value = "".join(
             f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>" for text in outlook.words()
         )
+        ahead = f"<p><b>If you press Fit.</b> {markup.escape(promise)}</p>" if promise else ""
+        self.promise.value = ahead + (markup.sentence(outlook.verdict) if ahead else "")
         self._picture.value = plots.svg(outlook_figure(outlook))
         self._picture.layout.visibility = None
         self._headline.value = markup.note("What this plan means:", facts)
-        ahead = f"<p><b>If you press Fit.</b> {markup.escape(promise)}</p>" if promise else ""
-        self.promise.value = ahead + (markup.sentence(outlook.verdict) if ahead else "")
 
     def show_unknown(self, reason: str) -> None:
         """Show why the consequences cannot be computed."""

@@ -50,6 +50,15 @@ class _Ready(NamedTuple):
         return self.settings.key == settings.key and not self.prepared.has_begun
 
 
+def _diagram(prepared: Any) -> tuple[bytes, str]:
+    """The model's diagram with its description; nothing if it cannot be drawn: the model can be fitted even so."""
+    try:
+        figure = prepared.model.diagram(prepared.data)
+        return plots.svg(figure), figure.get_label()
+    except Exception:
+        return b"", ""
+
+
 class Workbench(RunScreen):
     """The interactive workbench; display it in a notebook cell.
 
@@ -217,11 +226,8 @@ class Workbench(RunScreen):
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
             return last._replace(prepared=last.prepared.again())
         prepared = settings.prepare(self._loader.load(settings.data))
-        try:
-            figure = prepared.model.diagram(prepared.data)
-            diagram = plots.svg(figure), figure.get_label()
-        except Exception:  # a model can be fitted even if its diagram cannot be drawn
-            diagram = b"", ""
+        is_drawn = last is not None and last.settings.model_key == settings.model_key
+        diagram = last.diagram if last is not None and is_drawn else _diagram(prepared)
         promised = promise(prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label)
         return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised)
 

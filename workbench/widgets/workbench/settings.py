@@ -91,11 +91,13 @@ class Settings:
     def key(self) -> Hashable:
         """Equal for settings that prepare the same fit."""
         plan = tuple((name, self.privacy.get(name)) for name in PRIVACY_FIELDS)
+        return *self.model_key, plan, self.device, self.evaluate_private, self.ledger, self.over_cap
+
+    @property
+    def model_key(self) -> tuple[Hashable, ...]:
+        """Equal for settings of the same model on the same records."""
         options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
-        return (
-            self.model, self._definition, options, self.data.key, plan, self.device, self.evaluate_private, self.ledger,
-            self.over_cap,
-        )  # fmt: skip
+        return self.model, self._definition, options, self.data.key
 
     def prepare(self, dataset: Dataset) -> Any:
         """Prepare the fit.
