@@ -98,7 +98,7 @@ def test_all_that_matters_is_in_one_view_in_every_width_and_theme(notebook, page
     assert re.search(r"step \d+\nELBO .*\nAUC .*\nepsilon ", screen.root.locator(".strip > span:visible").inner_text())
     page.screenshot(path=screenshots / "view-after.png")
     found = {}
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+    for theme in ("JupyterLab Dark High Contrast", "JupyterLab Dark", "JupyterLab Light"):
         page.set_viewport_size({"width": 1280, "height": 800})
         switch_theme(page, theme)
         for width in (1280, 900):
@@ -107,7 +107,8 @@ def test_all_that_matters_is_in_one_view_in_every_width_and_theme(notebook, page
                 screen.comes_to_rest()
                 found |= {f"{theme}, {width}, {part}, {what}": 1 for what in overflowing(page)}
                 if part in ("Plan", "Pictures", "Settings"):
-                    full_page(page, screenshots / f"view-{theme[11:].lower()}-{width}-{part.lower()}.png", width, 1100)
+                    name = f"view-{theme[11:].lower().replace(' ', '-')}-{width}-{part.lower()}.png"
+                    full_page(page, screenshots / name, width, 1100)
             page.set_viewport_size({"width": width, "height": 900})
     assert sorted(found) == []
 
