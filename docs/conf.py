@@ -45,7 +45,7 @@ nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
         "fitting.checkpoints.Checkpoint", "fitting.prepared.CompiledFunctions", "fitting.run_log.RunLog",
-        "fitting.spec.FitSpec", "inference._optimizers.Optimizer", "inference.compiling.Compiling",
+        "fitting.spec.FitSpec", "inference._moments.Moments", "inference._optimizers.Optimizer", "inference.compiling.Compiling",
         "inference.record_model.RecordModel", "plots.curves.Point", "results.fit_result.Scores", "sweeps.grid.Cell",
         "sweeps.grid.Grid", "sweeps.store.Store", "widgets.sweep.settings.SweepSettings",
         "widgets.workbench.settings.Settings",
@@ -53,7 +53,7 @@ nitpick_ignore = [
             "accounts.PrivacyScreen", "accounts.CompositionScreen", "steps.ClippingScreen", "steps.SamplersScreen",
         )),
     )
-] + [("py:class", name) for name in ("Params", "RecordModel")]  # fmt: skip  # of Estimator's fields, as they are written
+] + [("py:class", name) for name in ("Params", "RecordModel", "_moments.Moments")]  # fmt: skip  # of fields, as they are written
 
 # ---- the pages ------------------------------------------------------------------------------------------------------------
 
