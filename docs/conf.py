@@ -45,15 +45,15 @@ nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
         "fitting.checkpoints.Checkpoint", "fitting.prepared.CompiledFunctions", "fitting.run_log.RunLog",
-        "fitting.spec.FitSpec", "inference._moments.Moments", "inference._optimizers.Optimizer", "inference.compiling.Compiling",
-        "inference.record_model.RecordModel", "plots.curves.Point", "results.fit_result.Scores", "sweeps.grid.Cell",
+        "fitting.spec.FitSpec", "inference._moments.Moments", "inference._optimizers.Optimizer",
+        "inference.compiling.Compiling", "inference.record_model.RecordModel", "plots.curves.Point", "results.fit_result.Scores", "sweeps.grid.Cell",
         "sweeps.grid.Grid", "sweeps.store.Store", "widgets.sweep.settings.SweepSettings",
         "widgets.workbench.settings.Settings",
         *(f"teaching.{name}" for name in (
             "accounts.PrivacyScreen", "accounts.CompositionScreen", "steps.ClippingScreen", "steps.SamplersScreen",
         )),
     )
-] + [("py:class", name) for name in ("Params", "RecordModel", "_moments.Moments")]  # fmt: skip  # of fields, as they are written
+] + [("py:class", name) for name in ("Params", "RecordModel", "_moments.Moments")]  # fmt: skip  # as fields have them
 
 # ---- the pages ------------------------------------------------------------------------------------------------------------
 
