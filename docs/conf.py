@@ -46,9 +46,9 @@ nitpick_ignore = [
     for name in (
         "fitting.checkpoints.Checkpoint", "fitting.prepared.CompiledFunctions", "fitting.run_log.RunLog",
         "fitting.spec.FitSpec", "inference._moments.Moments", "inference._optimizers.Optimizer",
-        "inference.compiling.Compiling", "inference.record_model.RecordModel", "plots.curves.Point", "results.fit_result.Scores", "sweeps.grid.Cell",
-        "sweeps.grid.Grid", "sweeps.store.Store", "widgets.sweep.settings.SweepSettings",
-        "widgets.workbench.settings.Settings",
+        "inference.compiling.Compiling", "inference.record_model.RecordModel", "plots.curves.Point",
+        "results.fit_result.Scores", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",
+        "widgets.sweep.settings.SweepSettings", "widgets.workbench.settings.Settings",
         *(f"teaching.{name}" for name in (
             "accounts.PrivacyScreen", "accounts.CompositionScreen", "steps.ClippingScreen", "steps.SamplersScreen",
         )),
