@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
@@ -10,44 +9,30 @@ import pytest
 
 import workbench as wb
 from tests.conftest import PLANTED, PRIVATE_BOUNDS
+from tests.pages import Page
 from workbench import _html, _numbers
 
 HOSTILE = "</b><script>alert(1)</script>&\"'"
-VOID = {"img", "br"}
+TAGS = {"div", "b", "i", "span", "code", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
 COLOURS = ("inherit", _html.INK, _html.QUIET, "var(--dpvi-alert, currentColor)", "var(--dpvi-accent, currentColor)")
 
 
-class Reader(HTMLParser):
-    """Text and tags of well-formed HTML."""
+class Reader(Page):
+    """What an object shows of itself, which has no attributes but styles."""
 
-    def __init__(self, html):
-        super().__init__()
-        self.open, self.tags, self.words, self.styles = [], set(), [], []
-        self.feed(html)
-        self.close()
-        assert self.open == []
+    def __init__(self, source):
+        self.styles = []
+        super().__init__(source)
 
     def handle_starttag(self, tag, attributes):
-        self.tags.add(tag)
         self.styles += [value for name, value in attributes if name == "style"]
         assert {name for name, _ in attributes} <= {"style"}
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.words).split())
+        super().handle_starttag(tag, attributes)
 
 
 def shown(thing):
     read = Reader(thing._repr_html_())
-    assert read.tags <= {"div", "b", "i", "span", "code", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    assert {tag for tag, _ in read.tags} <= TAGS
     for style in read.styles:  # light or dark, the page decides
         for name, value in re.findall(r"(background|(?<!-)color):([^;]+)", style):
             assert value in {"background": ("transparent",), "color": COLOURS}[name]

@@ -3,7 +3,6 @@
 import dataclasses
 import platform
 import re
-from html.parser import HTMLParser
 
 import jax
 import numpy as np
@@ -11,38 +10,12 @@ import numpyro
 import pytest
 
 import workbench as wb
+from tests.pages import Page
 from workbench._numbers import fixed, shown
 from workbench.plots import image_grid_figure
 from workbench.results.code import code_of
 
 HOSTILE = '<script>alert("x")</script>'
-VOID = {"meta", "img", "br", "hr", "link", "input"}
-
-
-class Page(HTMLParser):
-    """Collects text and tags, and fails on tags that do not match."""
-
-    def __init__(self, source):
-        super().__init__(convert_charrefs=True)
-        self.open, self.tags, self.texts = [], [], []
-        self.feed(source)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, text):
-        self.texts.append(text)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.texts).split())
 
 
 def alternatives(page):
