@@ -226,8 +226,9 @@ class Workbench(RunScreen):
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
             return last._replace(prepared=last.prepared.again())
         prepared = settings.prepare(self._loader.load(settings.data))
-        is_drawn = last is not None and last.settings.model_key == settings.model_key
-        diagram = last.diagram if last is not None and is_drawn else _diagram(prepared)
+        known = self._ready or last
+        is_drawn = known is not None and known.settings.model_key == settings.model_key
+        diagram = known.diagram if known is not None and is_drawn else _diagram(prepared)
         promised = promise(prepared.guarantee(prepared.privacy.iterations), prepared.data.release_label)
         return _Ready(settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised)
 
