@@ -17,8 +17,6 @@ __all__ = ["FEWEST_DRAWS", "noise_aware_draws"]
 
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 
-Draws = dict[str, np.ndarray]
-
 
 def noise_aware_draws(
     spec: FitSpec,
@@ -29,7 +27,7 @@ def noise_aware_draws(
     step_noise: float,
     sampling_rate: float,
     key: jax.Array,
-) -> tuple[Draws | None, str]:
+) -> tuple[dict[str, np.ndarray] | None, str]:
     """Draws of the noise-aware posterior, by site, and ""; or None and why there are none.
 
     :param moments: of the run. :param guide: at least ``FEWEST_DRAWS`` draws from the guide.

@@ -87,7 +87,7 @@ class PreparedFit:
     _functions: CompiledFunctions
     _last: Snapshot | None = None
     _end: DPVIState | None = None
-    _moments: Moments | None = None
+    _adopted: Moments | None = None
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -181,16 +181,9 @@ class PreparedFit:
         key = self.spec.new_key()
         step, state = self.spec.begin(self.plan, key)  # anew: an automatic guide keeps its starting values
         other = dataclasses.replace(
-            self,
-            step=step,
-            state=state,
-            key=key,
-            run_log=self.run_log.again(),
-            _last=None,
-            _end=None,
-            _moments=None,
-            _history=[],
-        )
+            self, step=step, state=state, key=key, run_log=self.run_log.again(),
+            _last=None, _end=None, _adopted=None, _history=[],
+        )  # fmt: skip
         vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
         return other
 
@@ -198,6 +191,11 @@ class PreparedFit:
     def has_begun(self) -> bool:
         """Whether ``run`` has been called: the noise belongs to that run."""
         return self._last is not None
+
+    @property
+    def _moments(self) -> Moments | None:
+        """Of the release so far; None where none were kept."""
+        return self._adopted if self._end is None else self._end.moments
 
     @property
     def can_resume(self) -> bool:
@@ -247,7 +245,6 @@ class PreparedFit:
                     # an interrupt within a chunk takes the state with it
                     whole = not any(leaf.is_deleted() for leaf in jax.tree.leaves(ended.value))
                     self._end = ended.value if whole else None
-                    self._moments = jax.device_get(ended.value.moments) if whole else None
                     break
                 except BaseException as error:  # a partial result is kept whatever went wrong
                     taken = None
@@ -324,7 +321,6 @@ class PreparedFit:
             return
         state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
         self.key, self.state, self._end = state.key, state, jax.device_put(state, self.device)
-        self._moments = jax.device_get(state.moments)
         vars(self).pop("on_device", None)
         params = jax.tree.map(np.asarray, self.step.get_params(state, averaged=self.spec.averages))
         step, metrics = int(state.step), history[-1].metrics if history else {}
@@ -344,7 +340,7 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run already: prepare another one.")
-        self._moments, params = moments_in(params)
+        self._adopted, params = moments_in(params)
         like = self.step.get_params(self.state)
         shapes = {name: array.shape for name, array in by_name(like).items()}
         given = {name: np.shape(array) for name, array in params.items()}

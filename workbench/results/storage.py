@@ -31,14 +31,8 @@ FORMAT = 2
 NUMBERS = ("params.npz", "posterior.nc")
 GUIDE_DRAWS = "draws of the guide/"  # before the names of sites, in params.npz
 MADE = ("curves.png", "report.html")  # made from the numbers, for people
-_APART = (
-    "draws",
-    "variational_draws",
-    "params",
-    "definition",
-    "public_records",
-    "ledger",
-)  # fields in their own files, or not saved
+# fields in their own files, or not saved
+_APART = ("draws", "variational_draws", "params", "definition", "public_records", "ledger")
 
 
 def check_folder(folder: str | Path) -> Path:
