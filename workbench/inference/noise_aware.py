@@ -110,7 +110,7 @@ def draw(
     :param step_noise: sigma C / q, the noise's standard deviation in one g_t.
     :raises NoNoiseAwarePosterior: if there were too few steps, or if they are not finite or do not vary.
     """
-    steps, size = moments.steps, len(prior.mean)
+    steps = moments.steps
     center, gradient, points, products = moments.centred()
     points = (points + points.T) / 2
     if steps < _FEWEST_STEPS:
@@ -121,18 +121,17 @@ def draw(
     level = np.exp(np.mean(np.log(np.maximum(precision - prior.precision, 0.1 * precision))))
     noise = step_noise**2 + (1 - sampling_rate) / sampling_rate * level
     diagonal = _Diagonal(np.diag(points), gradient, center - prior.mean, prior.precision, level, noise, steps)
-    nothing = np.broadcast_to(np.diag(products), (_BLOCK, size))
-    typical = np.exp(np.log(diagonal.draw(nothing, diagonal.starting(nothing[:1], _BLOCK, generator), generator)).mean(0))
-    correlations = _Correlations(points, products, typical, noise)
+    alone = np.diag(products)
+    first = diagonal.draw(alone, diagonal.starting(alone, _BLOCK, generator), generator)
+    correlations = _Correlations(points, products, np.exp(np.log(first).mean(0)), noise)
     found = []
     for start in range(0, count, _BLOCK):
-        left = np.broadcast_to(np.diag(products), (min(_BLOCK, count - start), size))
-        chosen = diagonal.starting(left[:1], len(left), generator)
+        left, chosen = alone, diagonal.starting(alone, min(_BLOCK, count - start), generator)
         for _ in range(_SWEEPS):
             entries = diagonal.draw(left, chosen, generator)
             chosen = diagonal.choose(entries, generator)
             off = correlations.draw(entries, generator)
-            left = np.diag(products) + np.einsum("jk,skj->sj", points, off)
+            left = alone + np.einsum("jk,skj->sj", points, off)
         curvature = _possible(off, diagonal.draw(left, chosen, generator))
         found.append(_locations(curvature, prior, center, gradient, noise / steps, generator))
     return np.concatenate(found)
@@ -171,13 +170,13 @@ class _Diagonal:
         return (logs - (self._levels - 0.5 * self._spreads**2).reshape(shape)) / self._spreads.reshape(shape)
 
     def _log_likelihood(self, left: np.ndarray) -> np.ndarray:
-        """float[draws, d, grid]. :param left: what the correlations leave of the sums of (u - m) g, float[draws, d]."""
+        """float[..., d, grid]. :param left: what the correlations leave of the sums of (u - m) g, float[..., d]."""
         slopes = -(left / self._points)[..., None]
         return self._of_gradient - 0.5 * (self._values - slopes) ** 2 * self._known
 
     def starting(self, left: np.ndarray, count: int, generator: Generator) -> np.ndarray:
         """Pairs of spread and level, int[count], drawn with the entries summed out, given which they are independent."""
-        of_entries = logsumexp(self._log_prior[:, None] + self._log_likelihood(left)[0], axis=2).sum(1)
+        of_entries = logsumexp(self._log_prior[:, None] + self._log_likelihood(left), axis=2).sum(1)
         return _chosen(np.broadcast_to(of_entries + self._of_pairs, (count, len(self._of_pairs))), generator)
 
     def choose(self, entries: np.ndarray, generator: Generator) -> np.ndarray:
