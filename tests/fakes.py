@@ -101,7 +101,9 @@ def chunk_of_lanes(state, records, limit, hyper):
 
 def starting_states(step, keys, hyper):
     """All lanes begin where the model was split."""
-    moments = None if hyper.moments_from is None else _moments.empty(step.noise_size)
+    moments = None
+    if hyper.moments_from is not None:
+        moments = _moments.empty(step.noise_size if step.keeps_moments else None, step.counts_norms)
     start = step.optimizer.init(step.model.initial), None if hyper.average_from is None else step.model.initial, moments
     optim_state, average, moments = of_lanes([jax.tree.map(np.asarray, start)] * len(keys))
     number, key = jax.device_put(np.int32(0)), jnp.stack(list(keys))

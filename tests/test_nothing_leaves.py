@@ -26,7 +26,7 @@ from tests import zoo
 from tests.conftest import examples, quick_jit, training_rows
 from tests.widget_tree import inside
 from workbench.fitting import spec as fit_spec
-from workbench.inference import DPVI
+from workbench.inference import DPVI, _moments
 from workbench.inference.step import Draws
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise
@@ -61,14 +61,17 @@ class Watched(GaussianMechanism):
     seen: dict = dataclasses.field(default_factory=dict)
 
     def add(self, total, noise):
-        self.seen["total"], _ = ravel_pytree(total.units)
+        self.seen["totals"].append(ravel_pytree(total.units)[0])
         heard = jax.tree.map(lambda leaf: jnp.where(self.seen["deaf"], jnp.zeros_like(leaf), leaf), total.units)
         return GaussianMechanism.add(total._replace(units=heard), noise)
 
 
 @functools.cache
 def step_of(name, gradient):
-    """(``step(records, noise, deaf)`` -> (flat next state, sum before noise in whole numbers), coordinates of the noise)."""
+    """(``step(records, noise, deaf)`` -> (flat next state, what gets noise in whole numbers), coordinates of the noise).
+
+    Norms are counted too, and moments of the release are kept.
+    """
     case, seen, mechanism = zoo.ZOO[name], zoo.split_case(name), Watched(1.0, 1.0)
     trainer = DPVI(
         seen.model,
@@ -79,14 +82,17 @@ def step_of(name, gradient):
         **case.static,
     )
     start = trainer.init(key_from_seed(0), *case.records())
+    private_step = dataclasses.replace(trainer.private_step, counts_norms=True)
+    hyper = trainer.hyper._replace(moments_from=jnp.int32(0))
+    start = start._replace(moments=_moments.empty(private_step.noise_size, True))
 
     @quick_jit
     def step(records, noise, deaf):
-        mechanism.seen["deaf"] = deaf
-        state = trainer.step(start, records, Draws(MINIBATCH, Noise(noise, LEVEL), jax.random.key(1)))
-        return ravel_pytree(state._replace(key=None))[0], mechanism.seen["total"]
+        mechanism.seen.update(deaf=deaf, totals=[])
+        state = private_step.step(start, records, Draws(MINIBATCH, Noise(noise, LEVEL), jax.random.key(1)), hyper)
+        return ravel_pytree(state._replace(key=None))[0], jnp.concatenate(mechanism.seen["totals"])
 
-    return step, trainer.private_step.noise_size
+    return step, private_step.noised_coordinates
 
 
 def with_record(records, record):
@@ -254,9 +260,9 @@ def test_evaluation_records_show_where_the_user_asked_for_that(private_frame, tm
 
 
 def test_training_records_show_in_the_parameters_of_a_fit_that_hears(deaf_fit, private_frame, tmp_path):
-    """In these alone: all else that a fit says of itself is as if it had no records."""
+    """In these and in the noised counts alone: all else that a fit says of itself is as if it had no records."""
     heard = fitted(private_frame, tmp_path)
-    assert heard.differences(deaf_fit) == {"files", "digest"}  # hashes of what is written
+    assert heard.differences(deaf_fit) == {"gradient_norms", "files", "digest"}  # the others are hashes of what is written
     assert {name for name, content in heard.files.items() if content != deaf_fit.files[name]} == {
         "params.npz",
         "posterior.nc",

@@ -215,7 +215,7 @@ def test_moments_are_those_of_all_steps_that_count():
 
     def body(moments, step):
         number, point, gradient = step
-        return _moments.with_release(moments, {"a": point}, {"a": gradient}, number >= 5000), None
+        return _moments.with_release(moments, {"a": point}, {"a": gradient}, None, number >= 5000), None
 
     steps = jnp.arange(30_000), jnp.float32(points), jnp.float32(gradients)
     found, _ = jax.lax.scan(body, _moments.empty(2), steps)
@@ -300,5 +300,5 @@ def test_moments_are_of_single_precision_whatever_is_released(kind):
     """A loop of steps needs one type; with x64 the ones would be of another."""
     with jax.enable_x64(True):
         release = {"a": jnp.ones(2, kind), "b": jnp.ones((), kind)}
-        found = _moments.with_release(_moments.empty(3), release, release, jnp.bool_(True))
+        found = _moments.with_release(_moments.empty(3), release, release, None, jnp.bool_(True))
         assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}

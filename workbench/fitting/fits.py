@@ -74,13 +74,13 @@ def prepare(asked: _Prepared) -> PreparedFit:
     run_log = RunLog(
         spec,
         plan,
-        step.noise_size,
+        step.noised_coordinates,
         ledger=asked.ledger,
         over_cap=asked.over_cap,
         checkpoint=asked.checkpoint,
         origin=asked.origin,
     )
-    plan.noise_delta(step.noise_size)  # refuses what the noise cannot promise, before it is drawn
+    plan.noise_delta(step.noised_coordinates)  # refuses what the noise cannot promise, before it is drawn
     program = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)
     return PreparedFit(spec, plan, step, state, key, run_log, program)
 

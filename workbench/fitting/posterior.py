@@ -1,19 +1,22 @@
-"""The posterior of a fit: draws that count the privacy noise, where there are such, or the guide's."""
+"""What a fit's moments say: draws from a posterior that counts the privacy noise, and how long gradients were."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import jax
 import numpy as np
 
 from workbench.fitting.spec import FitSpec
-from workbench.inference import noise_aware
+from workbench.inference import _norms, noise_aware
 from workbench.inference._moments import Moments
 from workbench.inference.noise_aware import NoNoiseAwarePosterior
 from workbench.inference.record_model import RecordModel
+from workbench.inference.step import Hyperparameters, PrivateStep
+from workbench.results.gradient_norms import GradientNorms
 
-__all__ = ["FEWEST_DRAWS", "noise_aware_draws"]
+__all__ = ["FEWEST_DRAWS", "gradient_norms", "noise_aware_draws"]
 
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 
@@ -55,3 +58,13 @@ def noise_aware_draws(
         like = guide[name]
         found[name] = part.reshape(len(drawn), *like.shape[1:]).astype(like.dtype)
     return found, ""
+
+
+def gradient_norms(step: PrivateStep, hyper: Hyperparameters, moments: Moments | None) -> GradientNorms | None:
+    """How long the records' gradients were; None where no step counted them. :param moments: of the run."""
+    if moments is None or moments.norms is None or not float(moments.norms[0]):
+        return None
+    steps, *counts = np.asarray(moments.norms, float)
+    expected = steps * step.sampler.sampling_rate * step.model.num_records  # gradients, by public numbers
+    deviation = float(hyper.standard_deviation / hyper.clip) / _norms.OF_NORMS * math.sqrt(steps)
+    return GradientNorms(_norms.EDGES, tuple(float(count / expected) for count in counts), float(deviation / expected))

@@ -20,7 +20,7 @@ from workbench._versions import versions
 from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, fit_digest
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
-from workbench.fitting.posterior import FEWEST_DRAWS, noise_aware_draws
+from workbench.fitting.posterior import FEWEST_DRAWS, gradient_norms, noise_aware_draws
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -131,12 +131,12 @@ class PreparedFit:
 
     def guarantee(self, steps_taken: int) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps."""
-        return self.spec.guarantee(self.plan, steps_taken, self.step.noise_size)
+        return self.spec.guarantee(self.plan, steps_taken, self.step.noised_coordinates)
 
     @functools.cached_property
     def hyper(self) -> Hyperparameters:
         """What the step takes as arguments besides state, records and draws."""
-        return self.spec.hyper(self.plan, self.step.model)
+        return self.spec.hyper(self.plan, self.step)
 
     @functools.cached_property
     def evaluator(self) -> Callable[[dict[str, jax.Array]], dict[str, float]] | None:
@@ -282,7 +282,7 @@ class PreparedFit:
             steps = self._compiling().lowered.result()
         else:
             steps = lower(self.step, self.hyper, start, records, interval_of(self.privacy.iterations))
-        return fit_digest(self.spec, self.plan, self.step.noise_size, steps.digest, self.state)
+        return fit_digest(self.spec, self.plan, self.step.noised_coordinates, steps.digest, self.state)
 
     def _progress(self) -> dict[str, Any]:
         """What checkpoints say about the run so far, with the label of its metrics."""
@@ -379,7 +379,7 @@ class PreparedFit:
         rate = self.step.sampler.sampling_rate
         posterior, note = noise_aware_draws(
             self.spec, self.step.model, self._moments, guide, key=fast_child(self.key, Purpose.INTERVALS),
-            step_noise=float(self.hyper.standard_deviation) / rate, sampling_rate=rate,
+            step_noise=float(self.hyper.standard_deviation) / (self.step.share_of_sum * rate), sampling_rate=rate,
         )  # fmt: skip
         guide = {name: values[:count] for name, values in guide.items()}
         return FitResult(
@@ -397,6 +397,7 @@ class PreparedFit:
             params=by_name(last.params),
             draws=guide if posterior is None else posterior,
             variational_draws={} if posterior is None else guide,
+            gradient_norms=gradient_norms(self.step, self.hyper, self._moments),
             posterior_kind="variational" if posterior is None else "noise-aware",
             posterior_note=note,
             coordinates=self.model.coordinates(self.data),

@@ -5,6 +5,7 @@ Nothing is calibrated or compiled here, so a sweep can resolve hundreds of fits 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Hashable
 from dataclasses import asdict, dataclass, field, fields
@@ -20,6 +21,7 @@ from workbench.data import load as load_data
 from workbench.fitting import defaults
 from workbench.fitting.devices import device_named
 from workbench.fitting.settings import Settings, about, described, names, takes
+from workbench.inference import _norms
 from workbench.inference.assemble import assemble
 from workbench.inference.clipping import check_clipping
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
@@ -102,7 +104,7 @@ class FitSpec:
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
         settings = self.settings
-        return assemble(
+        step = assemble(
             self.model.model,
             self.model.new_guide(),
             numpyro.optim.Adam if settings.optimizer is None else settings.optimizer,
@@ -116,6 +118,13 @@ class FitSpec:
             performance=Performance(settings.strategy, None, settings.microbatch_size),
             static={**self.model.options, **self.constants},
         )
+        try:
+            self.prior(step.model)
+            keeps_moments = True
+        except NoNoiseAwarePosterior:
+            keeps_moments = False
+        counts_norms = _norms.have_room(plan.mechanism, plan.sampler.capacity)
+        return dataclasses.replace(step, counts_norms=counts_norms, keeps_moments=keeps_moments)
 
     def prior(self, model: RecordModel) -> Prior:
         """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be none."""
@@ -125,20 +134,16 @@ class FitSpec:
             raise NoNoiseAwarePosterior(f'clipping "{self.privacy.clipping}" changes every gradient')
         return prior_of(model)
 
-    def hyper(self, plan: PrivacyPlan, model: RecordModel) -> Hyperparameters:
-        """What the step takes as arguments besides state, records and draws. :param model: of the step."""
+    def hyper(self, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
+        """What ``step`` takes as arguments besides state, records and draws."""
         average_from = self.privacy.iterations // 2 if self.averages else None
-        try:
-            self.prior(model)
-            moments_from = int(_SETTLED * self.privacy.iterations)
-        except NoNoiseAwarePosterior:
-            moments_from = None
+        moments_from = int(_SETTLED * self.privacy.iterations) if step.counts_norms or step.keeps_moments else None
         return Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from, moments_from)
 
     def begin(self, plan: PrivacyPlan, key: jax.Array) -> tuple[PrivateStep, DPVIState]:
         """The fit's step, and the state of the run with ``key`` before the first one."""
         step = self.private_step(plan, key)
-        return step, step.init(key, self.hyper(plan, step.model), step.model.initial)
+        return step, step.init(key, self.hyper(plan, step), step.model.initial)
 
     def run_settings(self) -> dict[str, Any]:
         """The settings that do not change the guarantee, ready for JSON."""

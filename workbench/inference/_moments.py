@@ -5,12 +5,15 @@ They are functions of the release, so the guarantee covers them and they cost no
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from workbench.inference._norms import RANGES
 
 __all__ = ["Moments", "arrays_of", "empty", "moments_in", "with_release"]
 
@@ -22,11 +25,15 @@ class Moments(NamedTuple):
 
     Sums of squares of u itself would lose their digits in float32, so u is counted from the first one.
 
-    :param origin: float32[d]. :param sums: of (1, u - origin) z', float32[1 + d, 1 + 2 d].
+    :param origin: float32[d]; None, as ``sums`` is, where only norms are kept.
+    :param sums: of (1, u - origin) z', float32[1 + d, 1 + 2 d].
+    :param norms: a 1 for each step and its noised counts of gradients by ranges of their norm, float32[1 + RANGES]; None
+        where norms were not counted.
     """
 
-    origin: jax.Array
-    sums: jax.Array
+    origin: Any
+    sums: Any
+    norms: Any = None
 
     @property
     def steps(self) -> float:
@@ -45,35 +52,44 @@ class Moments(NamedTuple):
         return np.asarray(self.origin, float) + means[:size], means[size:], products[:, :size], products[:, size:]
 
 
-def empty(size: int) -> Moments:
-    """Those of no step, with d = ``size``."""
-    return Moments(jnp.zeros(size, jnp.float32), jnp.zeros((1 + size, 1 + 2 * size), jnp.float32))
+def empty(size: int | None, counts_norms: bool = False) -> Moments:
+    """Those of no step. :param size: d, or None to keep no sums of z."""
+    zeros = functools.partial(jnp.zeros, dtype=jnp.float32)
+    sums = (None, None) if size is None else (zeros(size), zeros((1 + size, 1 + 2 * size)))
+    return Moments(sums[0], sums[1], zeros(1 + RANGES) if counts_norms else None)
 
 
-def with_release(moments: Moments, point: Any, gradient: Any, counts: jax.Array) -> Moments:
+def with_release(moments: Moments, point: Any, gradient: Any, norms: jax.Array | None, counts: jax.Array) -> Moments:
     """``moments`` with one more step.
 
-    :param point: u, a pytree of arrays. :param gradient: g, like it.
+    :param point: u, a pytree of arrays. :param gradient: g, like it. :param norms: noised counts, float32[RANGES].
     :param counts: whether the step counts, bool scalar.
     """
+    share = counts.astype(jnp.float32)[None]
+    if moments.norms is not None and norms is not None:
+        moments = moments._replace(norms=moments.norms + share * jnp.concatenate([jnp.ones(1, jnp.float32), norms]))
+    if moments.sums is None:
+        return moments
     point, gradient = (jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (point, gradient))
     point = point.astype(jnp.float32)
     origin = jnp.where(moments.sums[0, 0] > 0, moments.origin, point)
-    share = counts.astype(jnp.float32)[None]
     # a barrier: else the draw of u would be computed anew for each entry of the product
     row = jax.lax.optimization_barrier(
         jnp.concatenate([jnp.ones(1, jnp.float32), point - origin, gradient.astype(jnp.float32)])
     )
-    return Moments(origin, moments.sums + jnp.outer(share * row[: 1 + len(point)], row))
+    return moments._replace(origin=origin, sums=moments.sums + jnp.outer(share * row[: 1 + len(point)], row))
 
 
 def arrays_of(moments: Moments | None) -> dict[str, np.ndarray]:
     """``moments`` as arrays by name, to be kept beside parameters."""
-    return {} if moments is None else {_PREFIX + name: np.asarray(leaf) for name, leaf in moments._asdict().items()}
+    fields = {} if moments is None else moments._asdict()
+    return {_PREFIX + name: np.asarray(leaf) for name, leaf in fields.items() if leaf is not None}
 
 
 def moments_in(arrays: Mapping[str, np.ndarray]) -> tuple[Moments | None, dict[str, np.ndarray]]:
     """The inverse of ``arrays_of``, and the other arrays."""
     mine: dict[str, Any] = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
     others = {name: array for name, array in arrays.items() if not name.startswith(_PREFIX)}
-    return (Moments(**mine) if set(mine) == set(Moments._fields) else None), others
+    return (
+        Moments(**{"origin": None, "sums": None, **mine}) if mine and set(mine) <= set(Moments._fields) else None
+    ), others

@@ -202,7 +202,8 @@ def clipped_sum_in_parts(
     clipping: str,
     rules: Mapping[str, str] | None = None,
     spacing_for: Callable[[float, float], jax.Array] | None = None,
-) -> Any:
+    count: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
+) -> tuple[Any, Any]:
     """The sum of ``clipped_sum`` over a minibatch that is brought in by parts of ``microbatch_size`` records.
 
     The loss must have passed ``require_separate``: it is not looked at again for every step that is traced.
@@ -211,7 +212,9 @@ def clipped_sum_in_parts(
     :param mask: bool[M] for the whole minibatch.
     :param spacing_for: ``spacing_for(slack, units)`` is the spacing g for a sum whose sensitivity is C (1 + slack) +
         sqrt(units) g; without it the sum is in floating point.
-    :return: a pytree like u; with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers.
+    :param count: ``count(norms, mask)`` of each part, int32[...], is added up too.
+    :return: (a pytree like u, with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers; the sum of ``count``,
+        not noised, or None).
     """
     size = mask.shape[0]
     # whole blocks, so that no array is copied to fill the last one up
@@ -219,33 +222,25 @@ def clipped_sum_in_parts(
     record = _one(jax.eval_shape(chosen, jax.ShapeDtypeStruct((width,), jnp.int32)))
     way = _way(loss, u, record, width, strategy, clipping, rules)
     more = -(-size // width) - 1
-    if spacing_for is None:
-        return _in_parts(way, chosen, mask, clip, width, more, None)
-    spacing = spacing_for(way.bound.slack, way.bound.units)
-    grid = Grid(1 / spacing, 1 + more)
-    return OnGrid(_in_parts(way, chosen, mask, clip, width, more, grid), spacing)
-
-
-def _in_parts(
-    way: _Way, chosen: Callable[[jax.Array], Any], mask: jax.Array, clip: Any, width: int, more: int, grid: Grid | None
-) -> Any:
+    spacing = None if spacing_for is None else spacing_for(way.bound.slack, way.bound.units)
+    grid = None if spacing is None else Grid(1 / spacing, 1 + more)
     last = mask.shape[0] - 1
     mask = jnp.pad(mask, (0, (1 + more) * width - mask.shape[0]))
 
     def sum_of(start: jax.Array | int, counted: jax.Array) -> Any:
         places = jnp.minimum(start + jnp.arange(width), last)
-        return way.sum_of(chosen(places), counted, clip, grid).total
-
-    first = sum_of(0, mask[:width])
-    if more == 0:
-        return first
+        clipped = way.sum_of(chosen(places), counted, clip, grid)
+        return clipped.total, None if count is None else count(clipped.norms, counted)
 
     def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
         counted = lax.dynamic_slice_in_dim(mask, start, width)
         added = lambda: jax.tree.map(jnp.add, total, sum_of(start, counted))  # noqa: E731
         return lax.cond(_in_any_lane(jnp.any(counted)), added, lambda: total), None  # whole parts are often padding
 
-    return lax.scan(add_part, first, jnp.arange(1, more + 1) * width)[0]
+    total, counts = sum_of(0, mask[:width])
+    if more:
+        (total, counts), _ = lax.scan(add_part, (total, counts), jnp.arange(1, more + 1) * width)
+    return total if spacing is None else OnGrid(total, spacing), counts
 
 
 class _Weights(NamedTuple):

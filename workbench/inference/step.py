@@ -21,7 +21,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._limits import SMALLEST_CLIP
-from workbench.inference import _factors, _moments
+from workbench.inference import _factors, _moments, _norms
 from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer
 from workbench.inference.clipping import clipped_sum_in_parts
@@ -29,7 +29,7 @@ from workbench.inference.estimators import Estimator, RecordLoss
 from workbench.inference.record_model import Record, RecordModel
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
-from workbench.noise.mechanism import GaussianMechanism, Noise
+from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.sampling.minibatch import Minibatch, Sampler
 
 __all__ = [
@@ -90,7 +90,7 @@ class Draws(NamedTuple):
     """The randomness of one step.
 
     :param minibatch: which records.
-    :param noise: the mechanism's, with a draw for each coordinate of u; None without noise.
+    :param noise: the mechanism's, with a draw for each coordinate of u and each range of norms; None without noise.
     :param base_noise: the guide's.
     """
 
@@ -177,6 +177,8 @@ class PrivateStep:
     :param optimizer: over the model's parameters.
     :param performance: speed and memory only.
     :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
+    :param counts_norms: whether steps also release how many gradients have norms of which range (``_norms``).
+    :param keeps_moments: whether moments of u and G are kept, where ``moments_from`` is given: 2 d^2 numbers.
     """
 
     model: RecordModel
@@ -186,11 +188,23 @@ class PrivateStep:
     optimizer: Optimizer
     performance: Performance = DEFAULT_PERFORMANCE
     clip_schedule: Callable[[jax.Array], jax.Array] | None = None
+    counts_norms: bool = False
+    keeps_moments: bool = True
 
     @property
     def noise_size(self) -> int:
-        """d, the number of coordinates that get noise."""
+        """d, the number of coordinates of the noised sum."""
         return self.estimator.noise_size(self.model)
+
+    @property
+    def noised_coordinates(self) -> int:
+        """How many coordinates get noise in a step: d, and one for each range of norms that is counted."""
+        return self.noise_size + (_norms.RANGES if self.counts_norms else 0)
+
+    @property
+    def share_of_sum(self) -> float:
+        """By what the noise multiplier is divided for the sum, in (0, 1]: what counting norms leaves to it."""
+        return _norms.OF_SUM if self.counts_norms else 1.0
 
     def init(self, key: jax.Array, hyper: Hyperparameters, params: dict[str, Any] | None = None) -> DPVIState:
         """The state before the first step of the run with ``key``; it depends on no record.
@@ -207,7 +221,9 @@ class PrivateStep:
         optim_state, start = jax.jit(self._start)(params)
         _key_use.begin_run(key)  # last: a run that was refused above may begin with this key later
         average = None if hyper.average_from is None else start
-        moments = None if hyper.moments_from is None else _moments.empty(self.noise_size)
+        moments = None
+        if hyper.moments_from is not None:
+            moments = _moments.empty(self.noise_size if self.keeps_moments else None, self.counts_norms)
         return DPVIState(optim_state, jnp.int32(0), key, average, moments)
 
     def _start(self, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -217,16 +233,17 @@ class PrivateStep:
     def draw(self, key: jax.Array, number: jax.Array, hyper: Hyperparameters) -> Draws:
         """The randomness of step ``number`` (int32 scalar, from 0) of the run with ``key``."""
         # one stream for all: each call of ChaCha20 costs .2 s of compilation and some microseconds
-        is_large = self.noise_size >= _LARGE
-        sizes = (self.sampler.words, 0 if is_large else self.mechanism.words_for(self.noise_size), 2)
+        coordinates = self.noised_coordinates
+        is_large = coordinates >= _LARGE
+        sizes = (self.sampler.words, 0 if is_large else self.mechanism.words_for(coordinates), 2)
         words = stream(key, number, sum(sizes))
         for_minibatch, for_noise, for_base_noise = jnp.split(words, np.cumsum(sizes[:-1]))
         level = self.mechanism.level(self.sampler.capacity, _noise_multiplier(hyper))
         if is_large:
             noise_key = jax.random.fold_in(jax.random.fold_in(key, Purpose.LARGE_NOISE), number)
-            noise = self.mechanism.noise(noise_key, self.noise_size, level)
+            noise = self.mechanism.noise(noise_key, coordinates, level)
         else:
-            noise = self.mechanism.noise_from(for_noise, self.noise_size, level)
+            noise = self.mechanism.noise_from(for_noise, coordinates, level)
         return Draws(self.sampler.draw_from(for_minibatch, key, number), noise, fast_key(for_base_noise))
 
     def step(self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters) -> DPVIState:
@@ -240,16 +257,17 @@ class PrivateStep:
         records = self._checked(state, records)
         model = self.model.with_static(hyper.constants) if hyper.constants else self.model
         minibatch, own_noise = draws.minibatch, self.estimator.needs_own_keys(model)
-        clip, noise, spacing_for = self._clip(state.step, hyper), draws.noise, None
+        clip, noise, sigma = self._clip(state.step, hyper), draws.noise, _noise_multiplier(hyper)
+        spacing_for = count = None
         if noise is not None:
-            sigma = _noise_multiplier(hyper)
-            spacing_for = functools.partial(self._spacing, sigma, clip, noise.level)
+            spacing_for = functools.partial(self._spacing, sigma / self.share_of_sum, clip, noise.level)
+            count = functools.partial(_norms.counts_of, clip=clip) if self.counts_norms else None
 
         def rows_at(places: jax.Array) -> Any:
             rows = tuple(array[minibatch.indices[places]] for array in records)
             return rows, places if own_noise else None
 
-        released: list[tuple[Any, Any]] = []  # (u, G)
+        released: list[tuple[Any, Any, Any]] = []  # (u, G, counts of norms)
 
         # the only place where records meet the parameters: the sum of clipped gradients of the minibatch, plus noise
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
@@ -260,11 +278,11 @@ class PrivateStep:
             strategy, rules, size = self.performance
             size = self.sampler.usual_size() if size is None else size
             clipping = self.mechanism.clipping
-            total = clipped_sum_in_parts(
-                of_record, u, rows_at, minibatch.mask, clip, strategy, size, clipping, rules, spacing_for
+            total, counts = clipped_sum_in_parts(
+                of_record, u, rows_at, minibatch.mask, clip, strategy, size, clipping, rules, spacing_for, count
             )
-            noised = self.mechanism.add(total, noise)
-            released.append((u, noised))
+            noised, norms = self._noised(total, counts, noise, sigma)
+            released.append((u, noised, norms))
             return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), noised, u)
 
         # the estimator takes the noised sum, divides it by q, and adds what depends on no record: prior and entropy
@@ -276,9 +294,22 @@ class PrivateStep:
         moments = self._moments(state, *released[0], hyper.moments_from)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
+    def _noised(self, total: Any, counts: Any, noise: Noise | None, sigma: jax.Array) -> tuple[Any, Any]:
+        """(the sum with its noise, counts with theirs); None for counts that were not taken."""
+        if counts is None or noise is None:
+            return self.mechanism.add(total, noise), None
+        for_sum, for_counts = jnp.split(noise.units, [self.noise_size])
+        one = self.mechanism.whole_spacings(sigma / _norms.OF_NORMS, noise.level)
+        in_spacings = OnGrid(
+            counts * one, jnp.where(one > 0, 1 / one, 0)
+        )  # none has room: noise alone, of which nothing is kept
+        of_both = (total, Noise(for_sum, noise.level)), (in_spacings, Noise(for_counts, noise.level))
+        noised, norms = (self.mechanism.add(*pair) for pair in of_both)
+        return noised, norms
+
     def _spacing(self, sigma: jax.Array, clip: jax.Array, level: jax.Array, slack: float, units: float) -> jax.Array:
         """As ``GaussianMechanism.spacing``. :raises ArgumentError: naming ``noise_multiplier``, without room for noise."""
-        if not self.mechanism.has_room(self.sampler.capacity, units):
+        if not self.mechanism.has_room(self.sampler.capacity, units / self.share_of_sum**2):
             raise _validate.ArgumentError(
                 "noise_multiplier",
                 self.mechanism.noise_multiplier,
@@ -314,11 +345,11 @@ class PrivateStep:
 
         return jax.tree.map(averaged, state.average, newest)
 
-    def _moments(self, state: DPVIState, point: Any, noised: Any, moments_from: Any) -> _moments.Moments | None:
+    def _moments(self, state: DPVIState, point: Any, noised: Any, norms: Any, moments_from: Any) -> _moments.Moments | None:
         if moments_from is None or state.moments is None:
             return None
         gradient = jax.tree.map(lambda leaf: -leaf / self.sampler.sampling_rate, noised)
-        return _moments.with_release(state.moments, point, gradient, state.step >= moments_from)
+        return _moments.with_release(state.moments, point, gradient, norms, state.step >= moments_from)
 
     def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates once there is one.

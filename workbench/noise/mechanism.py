@@ -149,6 +149,17 @@ class GaussianMechanism:
         return jnp.where(2 * for_rounding <= deviation, wanted / (deviation - for_rounding), jnp.nan)
 
     @staticmethod
+    def whole_spacings(noise_multiplier: jax.Array, level: jax.Array) -> jax.Array:
+        """By how many spacings a record may move what gets noise of ``level``, so that the noise is sigma times it; int32.
+
+        For counts, which are whole numbers already and need no rounding.
+
+        :param noise_multiplier: sigma, float32 scalar. :param level: of the noise.
+        """
+        deviation = jnp.ldexp(jnp.float32(1), level + _COARSEST)
+        return jnp.floor(deviation / (noise_multiplier * np.float32(_LAST_BITS))).astype(jnp.int32)
+
+    @staticmethod
     def add(total: Any, noise: Noise | None) -> Any:
         """``total`` with one draw of ``noise`` for each of its entries, a pytree of arrays.
 

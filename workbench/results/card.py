@@ -44,6 +44,8 @@ def card(result: FitResult) -> str:
         numbers = [[fixed(value, digits) for value in row] for row, digits in zip(facts, places, strict=True)]
         rows = [[name, *row] for (name, _), row in zip(quantities, numbers, strict=True)]
         parts.append(_html.table(["", "mean", "sd"], rows))
+    if result.gradient_norms is not None:
+        parts.append(_html.note("Clipping:", result.gradient_norms.words(), _html.badge(result.release_label)))
     steps_on = " · ".join(map(_html.code, _NEXT))
     parts.append(f'<div style="opacity:.85">To go on: {steps_on}, where <i>result</i> is this object.</div>')
     return _html.box(*parts)

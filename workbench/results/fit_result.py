@@ -15,6 +15,7 @@ from workbench import _validate
 from workbench._numbers import upper
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.privacy.guarantee import Guarantee
+from workbench.results.gradient_norms import GradientNorms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,6 +101,7 @@ class FitResult:
     :param posterior_kind: "noise-aware" if ``draws`` count the privacy noise, or "variational" if they are the guide's.
     :param posterior_note: why they are the guide's.
     :param variational_draws: draws from the guide, where ``draws`` are noise-aware.
+    :param gradient_norms: how long the records' gradients were; None where they were not counted.
     """
 
     status: str
@@ -128,6 +130,7 @@ class FitResult:
     posterior_kind: str = "variational"
     posterior_note: str = "the version that made this result had no other"
     variational_draws: dict[str, np.ndarray] = field(default_factory=dict)
+    gradient_norms: GradientNorms | None = None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -136,7 +139,7 @@ class FitResult:
         Parameters, draws and everything computed from them depend only on the private release. Metrics and curves are exact
         functions of the evaluation records.
         """
-        release = dict.fromkeys(("params", "draws", "posterior", "summary"), self.release_label)
+        release = dict.fromkeys(("params", "draws", "posterior", "summary", "gradient_norms"), self.release_label)
         return release | dict.fromkeys(("metrics", "history"), self.metrics_label)
 
     @functools.cached_property

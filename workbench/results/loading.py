@@ -16,6 +16,7 @@ from workbench._former_names import with_present_names
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import _atomic, arviz_adapter
 from workbench.results.fit_result import FitResult, HistoryPoint
+from workbench.results.gradient_norms import GradientNorms
 from workbench.results.storage import FORMAT, GUIDE_DRAWS, MADE, NUMBERS, digest_of
 
 __all__ = ["load"]
@@ -108,6 +109,8 @@ def _decode(values: dict[str, Any], params: dict[str, np.ndarray], draws: dict[s
         values["status"] = values.pop("state")
     values["settings"] = with_present_names(values["settings"])
     values["guarantee"] = Guarantee.from_dict(values["guarantee"])
+    norms = values.get("gradient_norms")  # earlier versions did not count them
+    values["gradient_norms"] = None if norms is None else GradientNorms.from_dict(norms)
     values["constants"] = {
         name: _decoded_array(value) if isinstance(value, dict) and set(value) == {"dtype", "value"} else value
         for name, value in values["constants"].items()

@@ -30,6 +30,8 @@ def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
         found["forest"] = functools.partial(_forest, result)
     if result.draws and not result.quantities_are_independent:
         found["pairs"] = functools.partial(_pairs, result)
+    if result.gradient_norms is not None:
+        found["clipping"] = functools.partial(_clipping, result)
     if result.model_is_known:
         model = result.predictor.model
         if model.predict is not None and len(result.data["arrays"]) > 1 and len(result.data["classes"]) == 2:
@@ -51,6 +53,13 @@ def _forest(result: FitResult, data: Dataset | None) -> Figure:
     from workbench.results import arviz_adapter
 
     return forest_figure(arviz_adapter.summary(result.posterior), result.release_label)
+
+
+def _clipping(result: FitResult, data: Dataset | None) -> Figure:
+    from workbench.plots import norms_figure
+
+    assert result.gradient_norms is not None
+    return norms_figure(result.gradient_norms, result.release_label)
 
 
 def _pairs(result: FitResult, data: Dataset | None) -> Figure:

@@ -48,6 +48,7 @@ def render(result: FitResult) -> str:
         distributions=_distributions(result),
         own_picture=_own_picture(result),
         columns=_columns(result),
+        norms=_picture(result, "clipping") if result.gradient_norms else None,
         outcome=_outcome(result),
         versions=" · ".join(f"{name} {version}" for name, version in result.versions.items()),
         code=code_of(result),

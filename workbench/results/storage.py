@@ -73,6 +73,7 @@ def _encode(result: FitResult) -> dict[str, Any]:
     """Everything but draws and parameters, as values that JSON can hold."""
     values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result) if field.name not in _APART}
     values["guarantee"] = result.guarantee.to_dict()
+    values["gradient_norms"] = None if result.gradient_norms is None else result.gradient_norms.to_dict()
     values["constants"] = {
         name: _encoded_array(value) if isinstance(value, np.ndarray) else value for name, value in result.constants.items()
     }

@@ -163,7 +163,7 @@ class _Group:
         self.spec = first.spec
         self.step, self._start = first.spec.begin(first.plan, first.spec.new_key())
         if first.method == NON_PRIVATE:
-            self.step = dataclasses.replace(self.step, mechanism=GaussianMechanism(math.inf, 0.0))
+            self.step = dataclasses.replace(self.step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
         datasets = [run.spec.data for run in runs]
         self.shared = all(_same_arrays(data.train, datasets[0].train) for data in datasets)
         self._evaluation_is_shared = all(_same_arrays(data.evaluation, datasets[0].evaluation) for data in datasets)
@@ -244,9 +244,10 @@ class _Group:
     def _hyper(self, run: Run) -> Hyperparameters:
         """What this run's steps take as arguments besides state, records and draws."""
         assert run.plan is not None
-        hyper = run.spec.hyper(run.plan, self.step.model)
+        hyper = run.spec.hyper(run.plan, self.step)
         if run.method == NON_PRIVATE:
-            hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=jnp.float32(0.0))
+            nothing = jnp.float32(0.0)
+            hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=nothing, moments_from=None)
         return hyper._replace(constants={name: jnp.asarray(run.spec.constants[name]) for name in self._differing})
 
     def _starts(self, runs: Sequence[Run], keys: Sequence[jax.Array], hyper: Hyperparameters) -> DPVIState:

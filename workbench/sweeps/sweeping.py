@@ -166,7 +166,7 @@ def _dimension(spec: FitSpec, plan: Any, known: dict[Any, int]) -> int:
     constants = tuple((name, getattr(value, "shape", value)) for name, value in spec.constants.items())
     place = id(spec.model), shapes, repr(constants), spec.settings.estimator
     if place not in known:
-        known[place] = spec.private_step(plan, spec.new_key()).noise_size
+        known[place] = spec.private_step(plan, spec.new_key()).noised_coordinates
     plan.noise_delta(known[place])  # refuses what the noise cannot promise, before it is drawn
     return known[place]
 

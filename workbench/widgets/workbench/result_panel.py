@@ -249,8 +249,9 @@ def posterior_table(result: Any) -> str:
     from workbench.results.report import summary_rows
 
     label = "covered by the guarantee" if result.release_label == "covered" else result.release_label
+    clipping = "" if result.gradient_norms is None else markup.quiet(result.gradient_norms.words())
     if not result.draws:
-        return f"<div>{markup.badge(label)}</div>" + markup.quiet(
+        return f"<div>{markup.badge(label)}</div>{clipping}" + markup.quiet(
             "This model has no global latent variables to summarise. It learnt the parameters of its networks, which are in "
             "the files. Its pictures show what they do."
         )

@@ -1,0 +1,123 @@
+"""Counts of gradients by their norm: part of what a step releases, within the step's noise."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.optim import SGD
+
+from tests import zoo
+from tests.conftest import quick_jit
+from workbench.inference import DPVI, _moments, _norms
+from workbench.inference.clipping import STRATEGIES
+from workbench.inference.step import Draws, Performance
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism, Noise
+from workbench.sampling import Minibatch, PoissonSampler
+
+SIZE, SIGMA = 12, 3.0
+ALL = Minibatch(jnp.arange(SIZE, dtype=jnp.int32), jnp.ones(SIZE, bool))
+LEVEL = jnp.int32(8)
+DEVIATION = 2.0 ** (11 + int(LEVEL))  # of the noise, in whole numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched(GaussianMechanism):
+    """Notes what it is given, in whole numbers."""
+
+    seen: list = dataclasses.field(default_factory=list)
+
+    def add(self, total, noise):
+        self.seen.append(total.units)
+        return GaussianMechanism.add(total, noise)
+
+
+def step_of(clip=0.5, *, clipping="flat", strategy="auto", size=SIZE, counts=True):
+    """``step(x, mask)`` -> ({sum, counts} in whole numbers, next state) of normal_mean with all records in the minibatch."""
+    mechanism = Watched(clip, SIGMA, clipping)
+    trainer = DPVI(
+        zoo.normal_mean, zoo.normal_mean_guide, SGD(0.1), privacy=(PoissonSampler(SIZE, 1.0, SIZE), mechanism)
+    )  # fmt: skip
+    start = trainer.init(key_from_seed(0), *zoo.normal_mean_data(SIZE))
+    private_step = dataclasses.replace(
+        trainer.private_step, counts_norms=counts, performance=Performance(strategy, None, size)
+    )
+    hyper = trainer.hyper._replace(moments_from=jnp.int32(0))
+    start = start._replace(moments=_moments.empty(private_step.noise_size, counts))
+
+    @quick_jit
+    def step(x, mask):
+        mechanism.seen.clear()
+        noise = Noise(jnp.zeros(private_step.noised_coordinates, jnp.int32), LEVEL)
+        draws = Draws(Minibatch(ALL.indices, mask), noise, jax.random.key(1))
+        state = private_step.step(start, (x,), draws, hyper)
+        return [jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(seen)]) for seen in mechanism.seen], state
+
+    return step
+
+
+def records(seed, scale=1.0):
+    return jnp.asarray(scale * np.random.default_rng(seed).normal(size=SIZE), jnp.float32)
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_record_moves_sum_and_counts_by_no_more_than_the_noise_covers(clipping, strategy):
+    step, everyone = step_of(clipping=clipping, strategy=strategy), ALL.mask
+    for seed in range(20):
+        x = records(seed, scale=10.0 ** (seed % 4 - 2))
+        both = [np.concatenate(step(x, mask)[0]).astype(float) for mask in (everyone, everyone.at[3].set(False))]
+        assert np.linalg.norm(both[0] - both[1]) <= DEVIATION / SIGMA
+
+
+def test_a_record_that_is_clipped_uses_all_that_the_noise_covers():
+    """Or else the bound above would be loose, or the counts without weight."""
+    step = step_of()
+    (total, counts), (rest, others) = (step(records(1, 1e3), mask)[0] for mask in (ALL.mask, ALL.mask.at[3].set(False)))
+    of_sum, of_counts = np.linalg.norm(np.float64(total - rest)), np.linalg.norm(np.float64(counts - others))
+    assert of_sum == pytest.approx(_norms.OF_SUM * DEVIATION / SIGMA, rel=1e-3)
+    assert of_counts == pytest.approx(_norms.OF_NORMS * DEVIATION / SIGMA, rel=1e-3)
+    assert np.hypot(of_sum, of_counts) <= DEVIATION / SIGMA
+
+
+@pytest.mark.parametrize("size", [SIZE, 5])
+def test_counts_are_those_of_the_gradients(size):
+    """The gradient of record x is theta - x; without noise, counts are what NumPy counts."""
+    step, x = step_of(clip=0.5, size=size), records(3, 2.0)
+    mask = ALL.mask.at[:2].set(False)
+    (_, counts), state = step(x, mask)
+    theta = float(state.moments.origin[0])
+    lengths = np.abs(theta - np.asarray(x))[2:]
+    wanted = np.histogram(lengths, [0, *(0.5 * edge for edge in _norms.EDGES), np.inf])[0]
+    np.testing.assert_array_equal(counts // counts[counts > 0].min(), wanted)
+    np.testing.assert_allclose(state.moments.norms, [1, *wanted], rtol=1e-6)
+
+
+def test_numbers_that_are_not_finite_count_in_the_last_range():
+    counts = _norms.counts_of(jnp.array([np.nan, np.inf, 0.0, 0.3]), jnp.array([True, True, True, False]), jnp.float32(1))
+    np.testing.assert_array_equal(counts, [1, 0, 0, 0, 0, 0, 0, 2])
+
+
+def test_shares_of_the_noise_add_up_to_one():
+    assert pytest.approx(1, abs=1e-12) == _norms.OF_SUM**2 + _norms.OF_NORMS**2
+
+
+def test_without_noise_nothing_is_counted():
+    assert not _norms.have_room(GaussianMechanism(1.0, 0.0), 100)
+    assert _norms.have_room(GaussianMechanism(1.0, 0.3), 100)
+    assert not _norms.have_room(GaussianMechanism(1.0, 1e6), 100)
+
+
+def test_a_step_says_how_many_coordinates_get_noise():
+    trainer = DPVI(
+        zoo.normal_mean, zoo.normal_mean_guide, SGD(0.1), privacy=(PoissonSampler(SIZE, 1.0, SIZE), GaussianMechanism(1, 1))
+    )
+    trainer.init(key_from_seed(0), *zoo.normal_mean_data(SIZE))
+    step = trainer.private_step
+    assert (step.noise_size, step.noised_coordinates) == (1, 1)
+    counting = dataclasses.replace(step, counts_norms=True)
+    assert (counting.noise_size, counting.noised_coordinates) == (1, 1 + _norms.RANGES)
+    noise = counting.draw(key_from_seed(1), jnp.int32(0), trainer.hyper).noise
+    assert noise.units.shape == (1 + _norms.RANGES,)

@@ -1,0 +1,66 @@
+"""What a result says of clipping."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.results.gradient_norms import GradientNorms
+
+EDGES = (0.5, 1.0, 2.0)
+
+
+def norms(*shares, deviation=0.01):
+    return GradientNorms(EDGES, shares, deviation)
+
+
+def test_a_fit_counts_norms_under_its_guarantee(done):
+    found = done.gradient_norms
+    assert len(found.shares) == len(found.edges) + 1
+    assert sum(found.shares) == pytest.approx(1, abs=8 * found.deviation)
+    assert done.labels["gradient_norms"] == "covered"
+
+
+def test_a_saved_result_keeps_them(done, tmp_path):
+    done.save(tmp_path)
+    assert wb.load(tmp_path).gradient_norms == done.gradient_norms
+
+
+def test_the_clipped_share_uses_all_ranges_and_its_deviation_is_right():
+    """Against many draws of noise on known shares."""
+    random, truth = np.random.default_rng(0), np.array([0.4, 0.3, 0.2, 0.1])
+    found = [norms(*(truth + 0.02 * random.normal(size=4)), deviation=0.02).clipped for _ in range(4000)]
+    shares = np.array([share for share, _ in found])
+    assert shares.mean() == pytest.approx(0.3, abs=0.001)
+    assert shares.std() == pytest.approx(found[0][1], rel=0.05)
+    assert shares.std() < 0.02 * 2**0.5 / 1.3  # better than the sum of two ranges
+
+
+@pytest.mark.parametrize(
+    ("shares", "deviation", "words"),
+    [
+        ((0.5, 0.3, 0.1, 0.1), 0.01, "About 18 to 22 % of the gradients were longer than C and were clipped."),
+        ((0.6, 0.39, 0.02, -0.01), 0.01, "At most about 3 % of the gradients were longer than C and were clipped."),
+        ((0.0, 0.0, 0.1, 0.9), 1e-4, "About 100 % of the gradients were longer than C and were clipped. That can shift"),
+        ((0.9, 0.3, 0.1, -0.1), 0.5, "The noise hides how many gradients were clipped."),
+        ((1.0, 0.0, 0.0, 0.0), 1e-3, "Hardly any was longer than 0.5 C: a smaller C would need less noise."),
+    ],
+)
+def test_words(shares, deviation, words):
+    assert words in norms(*shares, deviation=deviation).words()
+
+
+def test_noise_beyond_the_range_of_shares_is_cut():
+    assert norms(1.2, 0.1, -0.1, -0.1).clipped[0] == 0
+    assert norms(-0.2, 0.0, 0.5, 0.9).clipped[0] == 1
+
+
+def test_its_picture_has_a_bar_for_each_range_and_says_its_label(done):
+    figure = done.plot("clipping")
+    axes = figure.axes[0]
+    assert len([bar for bar in axes.patches if bar.get_width() > 0.5]) == len(done.gradient_norms.shares)
+    assert "clipped" in [text.get_text() for text in axes.texts]
+    assert any("covered" in text.get_text() for text in figure.texts)
+    older = dataclasses.replace(done, gradient_norms=None)
+    assert "clipping" not in older.pictures
