@@ -24,7 +24,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from workbench import ArgumentError
-from workbench.models import Model, checks, pictures, scoring
+from workbench.models import LinearPredictor, Model, checks, pictures, scoring
 
 __all__ = ["guide", "logistic", "model", "predict"]
 
@@ -116,6 +116,7 @@ def logistic(
         arrays=("x", "y"),
         defaults=_advice,
         pictures={"coefficients": pictures.coefficients},
+        linear=LinearPredictor("weights", "intercept", "odds ratio"),
         options={
             "prior_scale": checks.number("prior_scale", prior_scale, above=0),
             "prior": checks.choice("prior", prior, _PRIORS),

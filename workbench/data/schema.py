@@ -7,7 +7,7 @@ import math
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,21 @@ from workbench._lazy import pd
 from workbench.data import preprocessing
 from workbench.data.preprocessing import OTHER, listed, text_of, texts_of
 
-__all__ = ["Boolean", "Categorical", "Column", "Numeric", "Schema"]
+__all__ = ["Boolean", "Categorical", "Column", "Contrast", "Numeric", "Schema"]
 
 _LARGEST_WHOLE = 2.0**53  # float64 does not have all whole numbers above it
+
+
+class Contrast(NamedTuple):
+    """What a feature's weight compares, in the column's own units.
+
+    :param slope: of the feature in the column. :param shift: the feature where the column is 0, no or at its reference.
+    :param words: the comparison of which the weight times the slope is the effect.
+    """
+
+    slope: float
+    shift: float
+    words: str
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,11 @@ class Numeric:
     def feature_names(self, name: str) -> tuple[str, ...]:
         """Names of the encoded columns, given that of the column itself."""
         return (name,)
+
+    def contrasts(self) -> list[Contrast]:
+        """What the weight of each feature compares."""
+        reach = self.high / 2 - self.low / 2
+        return [Contrast(1 / reach, -(self.high / 2 + self.low / 2) / reach, "1 more")]
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """float32[B, 1] in [-1, 1]. Missing, infinite and non-numeric values are refused."""
@@ -136,6 +153,11 @@ class Categorical:
         """Names of the encoded columns, such as "sex=m" where "f" is the reference, given that of the column itself."""
         return tuple(f"{name}={label}" for label in self.labels if label != self.reference)
 
+    def contrasts(self) -> list[Contrast]:
+        """What the weight of each feature compares."""
+        other = "none of them" if self.reference is None else self.reference
+        return [Contrast(1.0, 0.0, f"{label} against {other}") for label in self.labels if label != self.reference]
+
     def encode(self, column: pd.Series) -> np.ndarray:
         """float32[B, number of features] of 0 and 1, with a single 1 in each row that is not the reference."""
         place_of = {category: place for place, category in enumerate(self.categories)}
@@ -179,6 +201,10 @@ class Boolean:
     def feature_names(self, name: str) -> tuple[str, ...]:
         """Names of the encoded columns, given that of the column itself."""
         return (name,)
+
+    def contrasts(self) -> list[Contrast]:
+        """What the weight of the feature compares."""
+        return [Contrast(2.0, -1.0, "yes against no")]
 
     def encode(self, column: pd.Series) -> np.ndarray:
         """float32[B, 1] of -1 and 1. Values other than 0 and 1 are refused."""

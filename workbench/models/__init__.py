@@ -7,13 +7,14 @@ results and ``networks``.
 import importlib
 from typing import Any
 
-from workbench.models.model import Model
+from workbench.models.model import LinearPredictor, Model
 from workbench.models.options import Option
 from workbench.models.registry import BUILT_IN, from_file, get, names, options, origin, register
 
 _MODULES = ("checks", "networks", "pictures", "scoring")
 
 __all__ = [
+    "LinearPredictor",
     "Model",
     "Option",
     "from_file",

@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
@@ -16,7 +16,7 @@ from workbench import _validate
 from workbench.models.relations import records_of, relations_of
 from workbench.models.scoring import binary_scores
 
-__all__ = ["Model", "inputs_of", "is_numpyro_model", "parameters_of"]
+__all__ = ["LinearPredictor", "Model", "inputs_of", "is_numpyro_model", "parameters_of"]
 
 
 def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
@@ -26,6 +26,18 @@ def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, fl
 
 def _nothing(dataset: Any) -> dict[str, Any]:
     return {}
+
+
+class LinearPredictor(NamedTuple):
+    """A regression's features . weights + intercept.
+
+    :param weights: the site of one weight for each feature. :param intercept: its site; "" where there is none.
+    :param ratio: what exp of a weight is, such as "odds ratio" or "rate ratio"; "" for nothing that has a name.
+    """
+
+    weights: str
+    intercept: str = ""
+    ratio: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,7 @@ class Model:
     :param sort: ``sort(draws, params) -> draws`` puts ``{site: array[draws, ...]}`` into an order that people expect, such
         as components by weight, or replaces them by readable values, such as sizes of a network's layers. Only summaries and
         pictures use it.
+    :param linear: the sites of a regression's linear predictor, for coefficients in the columns' own units.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
     """
 
@@ -83,6 +96,7 @@ class Model:
     defaults: Mapping[str, Any] | Callable[[Any, int, float], Mapping[str, Any]] = field(default_factory=dict)
     pictures: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     sort: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], dict[str, np.ndarray]] | None = None
+    linear: LinearPredictor | None = None
 
     def __post_init__(self) -> None:
         if self.check is None:

@@ -245,6 +245,23 @@ class FitResult:
             table["noise_sd"] = [self._noise_of(str(name), sd) for name, sd in table["sd"].items()]
         return table
 
+    def coefficients(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
+        """A regression's coefficients in the columns' own units: mean, sd, interval, odds ratio and share above 0.
+
+        Features are columns that were scaled to [-1, 1] by their declared bounds. Here a coefficient is the effect of what
+        "contrast" says, such as one unit more of the column. Ratios are exp of mean and interval.
+
+        >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
+        >>> result.coefficients().loc["mean radius", "contrast"]
+        '1 more'
+
+        :param interval: probability of the interval, in (0, 1). :param kind: as of ``summary``.
+        :raises ArgumentError: naming ``model``, if it is no regression (``Model.linear``).
+        """
+        from workbench.results import coefficients
+
+        return coefficients.table(self, interval, kind)
+
     @property
     def _step_noise(self) -> float | None:
         """Standard deviation of one step's noise on the summed gradient; None if the optimiser is not the built-in one."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from workbench.results.fit_result import FitResult
 
-__all__ = ["render", "summary_rows"]
+__all__ = ["coefficient_rows", "render", "summary_rows"]
 
 _GROUPS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")  # between digits of one number
 _FEW_CATEGORIES, _LARGEST_WHOLE = 30, 1e15
@@ -43,12 +43,13 @@ def render(result: FitResult) -> str:
         duration=duration(result.seconds),
         metrics=[(*words_of(name), shown(value)) for name, value in result.metrics.items()],
         summary=summary_rows(result),
+        coefficients=coefficient_rows(result),
         curves=_picture(result, "curves") if result.metrics else None,
         diagram=_diagram(result),
         distributions=_distributions(result),
         own_picture=_own_picture(result),
-        columns=_columns(result),
         norms=_picture(result, "clipping") if result.gradient_norms else None,
+        columns=_columns(result),
         outcome=_outcome(result),
         versions=" · ".join(f"{name} {version}" for name, version in result.versions.items()),
         code=code_of(result),
@@ -131,6 +132,29 @@ def summary_rows(result: FitResult) -> list[list[str]]:
     table = result.summary_table()
     rows = zip(table.index, table.to_numpy(float), places_for(table["sd"].tolist()), strict=True)
     return [[str(name), *(fixed(value, digits) for value in values)] for name, values, digits in rows]
+
+
+def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of a regression's coefficients in the columns' own units; both empty for other models."""
+    linear = result.predictor.model.linear if result.model_is_known else None
+    if linear is None or not result.draws:
+        return [], []
+    table = result.coefficients()
+    head = ["coefficient", "for", "mean", "low", "high", *([linear.ratio, "low", "high"] if linear.ratio else ())]
+    numbers = table.drop(columns=["contrast", "sd", "share above 0"]).to_numpy(float)
+    rows = []
+    for name, contrast, values, digits in zip(
+        table.index, table["contrast"], numbers, places_for(table["sd"].tolist()), strict=True
+    ):
+        rows.append([str(name), contrast, *(fixed(value, digits) for value in values[:3]), *map(_ratio, values[3:])])
+    return head, rows
+
+
+def _ratio(value: float) -> str:
+    """A ratio; beyond a thousand to one it says no more than that."""
+    if not 1e-3 <= value <= 1e3:
+        return "over 1000" if value > 1 else "below 0.001"
+    return shown(value)
 
 
 def _columns(result: FitResult) -> list[tuple[str, str]]:

@@ -259,6 +259,17 @@ def posterior_table(result: Any) -> str:
     columns = ["quantity", "mean", "sd", "low", "high", *(["noise sd"] if result.posterior_kind == "variational" else ())]
     return (
         f"<div>{markup.badge(label)}</div>{markup.problem(result.interval_warning)}"
-        "<div class='dpvi-scrolls' style='max-height:360px;overflow:auto;max-width:46em'>"
-        f"{markup.table(columns, summary_rows(result), caption=caption)}</div>"
+        f"{_scrolling(markup.table(columns, summary_rows(result), caption=caption))}{_in_own_units(result)}{clipping}"
     )
+
+
+def _scrolling(table: str) -> str:
+    return f"<div class='dpvi-scrolls' style='max-height:360px;overflow:auto;max-width:46em'>{table}</div>"
+
+
+def _in_own_units(result: Any) -> str:
+    """A fold with a regression's coefficients in the columns' own units; "" for other models."""
+    from workbench.results.report import coefficient_rows
+
+    head, rows = coefficient_rows(result)
+    return markup.fold("In the columns' own units", _scrolling(markup.table(head, rows))) if rows else ""

@@ -1,0 +1,97 @@
+"""Coefficients in the columns' own units."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench.data.schema import Boolean, Categorical, Numeric, Schema
+from workbench.results.report import coefficient_rows
+
+SCHEMA = Schema(
+    {"age": Numeric(20, 80), "ward": Categorical(["a", "b"], other=True), "smoker": Boolean(), "one": Categorical(["x"])}
+)
+ROWS = pd.DataFrame(
+    {"age": [20.0, 37.0, 80.0], "ward": ["a", "b", "?"], "smoker": [True, False, True], "one": ["x", "x", "x"]}
+)
+
+
+@pytest.fixture
+def tabled(done):
+    """``done`` as if it were of a table with ``SCHEMA``, with made-up draws."""
+    random = np.random.default_rng(0)
+    size = len(SCHEMA.feature_names)
+    draws = {"weights": random.normal(size=(500, size)), "intercept": random.normal(size=500)}
+    return dataclasses.replace(
+        done,
+        draws=draws,
+        coordinates={"weights": list(SCHEMA.feature_names)},
+        data={**done.data, "schema": SCHEMA.to_dict()},
+    )
+
+
+def test_coefficients_predict_what_the_model_predicts(tabled):
+    """Each row's linear predictor, from its own values and the table's contrasts."""
+    mean = tabled.coefficients()["mean"]
+    by_hand = [
+        mean["intercept"] + 20 * mean["age"] + mean["smoker"] + mean["one=x"],
+        mean["intercept"] + 37 * mean["age"] + mean["ward=b"] + mean["one=x"],
+        mean["intercept"] + 80 * mean["age"] + mean["ward=(other)"] + mean["smoker"] + mean["one=x"],
+    ]
+    draws = tabled.draws
+    wanted = (draws["weights"] @ SCHEMA.encode(ROWS).T + draws["intercept"][:, None]).mean(0)
+    np.testing.assert_allclose(by_hand, wanted, atol=1e-6)
+
+
+def test_rows_say_what_they_compare(tabled):
+    table = tabled.coefficients()
+    assert table["contrast"].to_dict() == {
+        "intercept": "where all columns are 0 or at their reference",
+        "age": "1 more",
+        "ward=b": "b against a",
+        "ward=(other)": "(other) against a",
+        "smoker": "yes against no",
+        "one=x": "x against none of them",
+    }
+
+
+def test_ratios_are_exponents_and_shares_count_draws(tabled):
+    table = tabled.coefficients(0.5, "eti")
+    assert list(table.columns) == [
+        "contrast", "mean", "sd", "eti_50%_low", "eti_50%_high", "odds ratio", "odds ratio low", "odds ratio high",
+        "share above 0",
+    ]  # fmt: skip
+    smoker = 2 * tabled.draws["weights"][:, -2]
+    row = table.loc["smoker"]
+    assert row["mean"] == pytest.approx(smoker.mean())
+    assert row["eti_50%_low"] == pytest.approx(np.quantile(smoker, 0.25))
+    assert row["odds ratio high"] == pytest.approx(np.exp(np.quantile(smoker, 0.75)))
+    assert row["share above 0"] == np.mean(smoker > 0)
+
+
+def test_without_declared_columns_units_are_those_of_the_model(done):
+    table = dataclasses.replace(done, data={**done.data, "schema": None}).coefficients()
+    assert set(table["contrast"][1:]) == {"1 more, as the model saw it"}
+    np.testing.assert_allclose(table["mean"][1:], done.draws["weights"].mean(0), rtol=1e-5)
+
+
+def test_a_model_without_intercept_has_no_row_for_it(tabled):
+    draws = {"weights": tabled.draws["weights"]}
+    assert list(dataclasses.replace(tabled, draws=draws).coefficients().index) == list(SCHEMA.feature_names)
+
+
+def test_only_regressions_have_coefficients(done):
+    other = dataclasses.replace(done, definition=wb.models.get("gmm"))
+    with pytest.raises(wb.ArgumentError, match="no linear predictor"):
+        other.coefficients()
+    assert coefficient_rows(other) == ([], [])
+
+
+def test_a_report_shows_ratios_that_people_can_read(tabled):
+    draws = {name: 100 * values for name, values in tabled.draws.items()}
+    head, rows = coefficient_rows(dataclasses.replace(tabled, draws=draws))
+    assert head == ["coefficient", "for", "mean", "low", "high", "odds ratio", "low", "high"]
+    assert [len(row) for row in rows] == [8] * 6
+    assert {"over 1000", "below 0.001"} <= {cell for row in rows for cell in row}
