@@ -6,11 +6,13 @@ pictures: the fits have seeds, which is right for public records alone. About ha
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -133,6 +135,33 @@ def price_of_epsilon() -> Figure:
         on_progress=lambda _: None,
     )
     return result.plot("log_likelihood")
+
+
+@_figure
+def clip() -> Figure:
+    """Estimates of a weight over C, in units of the largest gradient, with their 90 % intervals."""
+    random, truth, largest = np.random.default_rng(0), 3.0, 2**0.5
+    x = random.uniform(-1, 1, 1000)
+    frame = pd.DataFrame({"x": x, "y": random.random(len(x)) < 1 / (1 + np.exp(-truth * x))})
+    data = wb.data.from_frame(frame, target="y", bounds={"x": (-1, 1)}, evaluation_is_public=True, evaluation_fraction=0.1)
+    data = dataclasses.replace(data, is_public=True)
+    shares = np.array([0.03, 0.06, 0.125, 0.25, 0.5, 1.0])
+    fits = wb.sweep(
+        "logistic", data, epsilons=[0.25], clips=(shares * largest).tolist(), seeds=range(8), on_progress=lambda _: None
+    )
+    figure = new_figure(WIDTH, 3.4, "logistic regression, N = 1000, epsilon = 0.25")
+    axes = dress(figure.add_subplot(), "", "C, in units of the largest gradient", "weight, with 90 % intervals")
+    for number, row in enumerate(fits.table.to_dict("records")):
+        draws = fits.fit(number).draws["weights"][:, 0]
+        low, high = np.quantile(draws, [0.05, 0.95])
+        place = row["clip"] / largest * 1.05 ** (row["seed"] - 3.5)
+        axes.plot([place, place], [low, high], color=COLOURS[0], linewidth=1.2)
+        axes.plot(place, draws.mean(), color=COLOURS[0], marker="o", markersize=3.5)
+    axes.axhline(truth, color=COLOURS[1], linestyle="--", linewidth=1.2)
+    axes.set_xscale("log")
+    whole_ticks(axes, list(shares))
+    axes.set_ylim(0)
+    return figure
 
 
 @_figure
