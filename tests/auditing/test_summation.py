@@ -154,7 +154,7 @@ def test_a_table_that_is_looked_up_and_multiplied_keeps_what_is_paid_for():
         chosen = lambda places: jax.tree.map(lambda array: array[places], records)  # noqa: E731
         return clipped_sum_in_parts(
             loss, jnp.zeros((2, width)), chosen, mask, clip, "bookkeeping", size, "flat", spacing_for=spacing_for
-        )
+        )[0]
 
     records = [np.zeros((size, *shape), np.float32) for shape in ((2, width), (2,), (width,))]
     records = [np.zeros((size, 2), np.int32), *records]

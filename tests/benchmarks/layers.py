@@ -68,7 +68,7 @@ def private(network, strategy, noisy=True):
             return (x, y) if len(places) == size else (x[places], y[places])
 
         everyone = jnp.ones(size, bool)
-        total = clipped_sum_in_parts(
+        total, _ = clipped_sum_in_parts(
             network.loss, params, chosen, everyone, network.clip, strategy, size, "flat", None, spacing_for
         )
         noised = mechanism.add(total, noise)

@@ -288,7 +288,7 @@ def test_one_changed_record_changes_nothing_but_what_was_trained(private_data):
         for data in (private_data, neighbour)
     )
     assert not np.array_equal(here.params["weights_loc"], there.params["weights_loc"])
-    trained, clock = {"params", "draws", "variational_draws"}, {"seconds", "finished", "spend", "ledger"}
+    trained, clock = {"params", "draws", "variational_draws", "gradient_norms"}, {"seconds", "finished", "spend", "ledger"}
     for field in dataclasses.fields(here):
         if field.name not in trained | clock:
             assert getattr(here, field.name) == getattr(there, field.name), field.name

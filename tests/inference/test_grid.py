@@ -32,7 +32,7 @@ def whole_sum(loss, u, size, strategy="auto", rules=None, spacing=G, parts=None,
             stated.update(slack=slack, units=units)
             return clip * jnp.float32(spacing)
 
-        found = clipped_sum_in_parts(
+        found, _ = clipped_sum_in_parts(
             loss,
             u,
             lambda places: jax.tree.map(lambda array: array[places], records),

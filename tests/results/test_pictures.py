@@ -39,7 +39,7 @@ def texts(figure):
 
 def test_every_picture_is_a_figure_with_its_label(fitted):
     result, own = fitted
-    expected = {"curves", *own}
+    expected = {"curves", "clipping", *own}
     if result.draws and "coefficients" not in own:  # the coefficients are a forest
         expected.add("forest")
     if result.model == "gmm" or result.posterior_kind == "noise-aware":  # sorted components, unknown curvature

@@ -23,6 +23,9 @@ def alternatives(page):
     return [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
 
 
+NORMS = "Norms of the gradients of records before clipping"
+
+
 @pytest.fixture(scope="module")
 def page(done):
     return Page(done.report())
@@ -59,8 +62,8 @@ def test_posterior_is_labelled_covered_and_complete(done, page):
 
 def test_page_needs_no_other_file(page):
     sources = [attributes["src"] for _, attributes in page.tags if "src" in attributes]
-    assert [source.partition(",")[0] for source in sources] == ["data:image/svg+xml;base64"] * 3
-    assert alternatives(page)[1:] == ["Metrics over the steps of the fit", "logistic: the fitted model"]
+    assert [source.partition(",")[0] for source in sources] == ["data:image/svg+xml;base64"] * 4
+    assert alternatives(page)[1:] == ["Metrics over the steps of the fit", "logistic: the fitted model", NORMS]
     assert not any("href" in attributes for _, attributes in page.tags)
     assert "script" not in [tag for tag, _ in page.tags]
 
@@ -131,10 +134,10 @@ def test_a_model_that_is_not_there_leaves_its_parts_out(done):
 
 def test_images_stand_on_paper_and_other_figures_follow_the_theme(done, monkeypatch):
     kinds = [attributes["class"] for tag, attributes in Page(done.report()).tags if tag == "img"]
-    assert kinds == ["dpvi-figure"] * 3
+    assert kinds == ["dpvi-figure"] * 4
     monkeypatch.setattr(type(done), "plot", lambda *_: image_grid_figure(np.zeros((2, 3, 3)), "covered"))
     kinds = [attributes["class"] for tag, attributes in Page(done.report()).tags if tag == "img"]
-    assert kinds == ["dpvi-figure", "dpvi-paper", "dpvi-paper"]
+    assert kinds == ["dpvi-figure", "dpvi-paper", "dpvi-paper", "dpvi-paper"]
 
 
 def test_a_picture_that_cannot_be_drawn_is_left_out_with_a_warning(done, monkeypatch):
@@ -153,7 +156,7 @@ def test_settings_and_declarations_are_listed(done, page):
 
 def test_private_evaluation_records_leave_no_metrics_and_no_curves(private_page):
     assert "No metrics: the evaluation records are private and were not used." in private_page.text
-    assert alternatives(private_page)[1:] == ["logistic: the fitted model"]  # after the diagram
+    assert alternatives(private_page)[1:] == ["logistic: the fitted model", NORMS]  # after the diagram
 
 
 def test_private_scaling_is_said_before_the_promise(done):

@@ -14,7 +14,7 @@ from workbench.inference._moments import Moments
 from workbench.inference.noise_aware import NoNoiseAwarePosterior
 from workbench.inference.record_model import RecordModel
 from workbench.inference.step import Hyperparameters, PrivateStep
-from workbench.results.gradient_norms import GradientNorms
+from workbench.privacy.gradient_norms import GradientNorms
 
 __all__ = ["FEWEST_DRAWS", "gradient_norms", "noise_aware_draws"]
 

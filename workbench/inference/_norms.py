@@ -5,8 +5,9 @@ their norm. The noise is divided between the two. A record moves the sum by at m
 noise of standard deviation sigma_1 C and counts of sigma_2, then the step, each part in units of its own noise, is one
 Gaussian mechanism whose sensitivity over noise is the root of 1 / sigma_1^2 + 1 / sigma_2^2. So with sigma_1 = sigma /
 OF_SUM and sigma_2 = sigma / OF_NORMS, shares whose squares add up to 1, the step costs what a step without counts costs, and
-no accountant needs to know. The sum has noise that is larger by less than a hundredth. SlaClip (ICML 2026) learns norms
-within the release likewise.
+no accountant needs to know. The sum has noise that is larger by less than a hundredth. So divide Andrew, Thakkar, McMahan
+and Ramaswamy 2021 (arXiv 1905.03871) noise between the sum and a count; Zou et al. 2026 learn norms within the release from
+the room that short gradients leave.
 """
 
 from __future__ import annotations

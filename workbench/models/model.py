@@ -31,6 +31,9 @@ def _nothing(dataset: Any) -> dict[str, Any]:
 class LinearPredictor(NamedTuple):
     """A regression's features . weights + intercept.
 
+    >>> wb.models.get("logistic").linear.ratio
+    'odds ratio'
+
     :param weights: the site of one weight for each feature. :param intercept: its site; "" where there is none.
     :param ratio: what exp of a weight is, such as "odds ratio" or "rate ratio"; "" for nothing that has a name.
     """

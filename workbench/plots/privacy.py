@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbench.privacy.outlook import Outlook
-    from workbench.results.gradient_norms import GradientNorms
+    from workbench.privacy.gradient_norms import GradientNorms
 
 __all__ = ["comparison_figure", "epsilon_figure", "norms_figure", "outlook_figure"]
 
@@ -80,7 +80,7 @@ def norms_figure(norms: GradientNorms, label: str) -> Figure:
     axes.annotate(
         "clipped", (below, 0.93), (6, 0), xycoords=("data", "axes fraction"), textcoords="offset points", color=INK
     )
-    axes.set_title("how long the records' gradients were", fontsize=10, loc="left", color=INK)
+    axes.set_title("how long the gradients of records were", fontsize=10, loc="left", color=INK)
     axes.set_xlabel("norm before clipping", fontsize=9, color=QUIET)
     axes.set_ylabel("% of gradients", fontsize=9, color=QUIET)
     return figure

@@ -12,6 +12,7 @@ _HOMES = {
     "delta": "accounting",
     "epsilon": "accounting",
     "epsilon_curve": "accounting",
+    "GradientNorms": "gradient_norms",
     "Guarantee": "guarantee",
     "max_sampling_rate": "calibration",
     "max_steps": "calibration",
@@ -21,6 +22,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "GradientNorms",
     "Guarantee",
     "Outlook",
     "compare",

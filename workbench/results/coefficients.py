@@ -42,6 +42,8 @@ def table(result: FitResult, interval: float, kind: str) -> pd.DataFrame:
 
 def _contrasts(result: FitResult, size: int) -> list[Contrast]:
     schema = result.data["schema"]
+    unscaled = [Contrast(1.0, 0.0, "1 more, as the model saw it")] * size
     if not schema:
-        return [Contrast(1.0, 0.0, "1 more, as the model saw it")] * size
-    return [contrast for column in Schema.from_dict(schema).columns.values() for contrast in column.contrasts()]
+        return unscaled
+    found = [contrast for column in Schema.from_dict(schema).columns.values() for contrast in column.contrasts()]
+    return found if len(found) == size else unscaled

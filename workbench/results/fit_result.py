@@ -15,7 +15,7 @@ from workbench import _validate
 from workbench._numbers import upper
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.privacy.guarantee import Guarantee
-from workbench.results.gradient_norms import GradientNorms
+from workbench.privacy.gradient_norms import GradientNorms
 
 if TYPE_CHECKING:
     import pandas as pd

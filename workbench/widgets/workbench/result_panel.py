@@ -272,4 +272,4 @@ def _in_own_units(result: Any) -> str:
     from workbench.results.report import coefficient_rows
 
     head, rows = coefficient_rows(result)
-    return markup.fold("In the columns' own units", _scrolling(markup.table(head, rows))) if rows else ""
+    return markup.fold("In the units of the columns", _scrolling(markup.table(head, rows))) if rows else ""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.results.gradient_norms import GradientNorms
+from workbench.privacy.gradient_norms import GradientNorms
 
 EDGES = (0.5, 1.0, 2.0)
 
