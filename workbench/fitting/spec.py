@@ -20,6 +20,7 @@ from workbench.data import load as load_data
 from workbench.fitting import defaults
 from workbench.fitting.devices import device_named
 from workbench.fitting.settings import Settings, about, described, names, takes
+from workbench.inference._joint_prior import JointPrior
 from workbench.inference.assemble import assemble
 from workbench.inference.clipping import check_clipping
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
@@ -117,7 +118,7 @@ class FitSpec:
             static={**self.model.options, **self.constants},
         )
 
-    def prior(self, model: RecordModel) -> Prior:
+    def prior(self, model: RecordModel) -> Prior | JointPrior:
         """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be none."""
         if self.settings.estimator != "aligned":
             raise NoNoiseAwarePosterior("the vanilla estimator does not release the gradient of the likelihood")
