@@ -40,19 +40,53 @@ def test_a_regression_has_intervals_that_count_the_noise(fitted):
         ),
         ({"clipping": "automatic"}, 'clipping "automatic" changes every gradient'),
         ({"iterations": 12}, "it takes 10 steps after the first third of the run"),
-        ({"model": wb.models.get("logistic", prior="laplace")}, "is not a normal distribution with fixed mean and scale"),
     ],
 )
 def test_other_fits_say_why_they_have_the_guides(changes, note):
-    model = changes.get("model", "logistic")
-    settings = {**SETTINGS, **{name: value for name, value in changes.items() if name != "model"}}
-    found = wb.fit(model, "breast_cancer", **settings)
+    found = wb.fit("logistic", "breast_cancer", **{**SETTINGS, **changes})
     assert found.posterior_kind == "variational"
     assert note in found.posterior_note
     assert found.variational_draws == {}
     assert found.guide_draws is found.draws
     assert note in found.interval_words
     assert "noise_sd" in found.summary_table()
+
+
+def of_groups(**options):
+    data = wb.data.hierarchical(num_records=300, num_features=2, num_groups=4, num_group_features=1)
+    return wb.fit(wb.models.get("hierarchical_logistic", **options), data, **SETTINGS)
+
+
+def test_a_hierarchical_model_has_draws_of_all_its_levels():
+    """Of which group weights alone are released."""
+    found = of_groups(group_scale="learnt")
+    assert (found.posterior_kind, found.posterior_note) == ("noise-aware", "")
+    assert list(found.draws) == list(found.guide_draws)
+    for name, draws in found.draws.items():
+        assert draws.shape == found.guide_draws[name].shape
+        assert np.all(np.isfinite(draws))
+    assert found.draws["group_scale"].min() > 0
+
+
+def test_a_guide_that_leaves_a_latent_to_the_model_keeps_its_posterior():
+    found = of_groups(group_guide=False)
+    assert found.posterior_note == "the guide does not draw group_weights"
+
+
+def test_functions_of_latents_are_those_of_the_same_draw():
+    found = wb.fit(wb.models.get("gmm", num_components=2), wb.data.mixture(500), **SETTINGS)
+    assert found.posterior_kind == "noise-aware"
+    masses = np.exp(found.draws["log_masses"].astype(float))
+    np.testing.assert_allclose(found.draws["weights"], masses / masses.sum(1, keepdims=True), atol=1e-5)
+    np.testing.assert_allclose(found.draws["scales"], np.exp(found.draws["log_scales"]), rtol=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("prior", ["laplace", "student_t", "cauchy"])
+def test_a_prior_with_heavy_tails_has_them_too(prior):
+    found = wb.fit(wb.models.get("logistic", prior=prior), "breast_cancer", **SETTINGS)
+    assert found.posterior_kind == "noise-aware"
+    assert np.all(np.isfinite(found.draws["weights"]))
 
 
 def test_a_saved_result_keeps_both(fitted, tmp_path):
