@@ -10,6 +10,7 @@ records and keys only, and are stepped together by the library's own lanes. Colu
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from fits import OUT
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.optim import Adam
+from workbench.gallery import gmm
 
 from workbench.inference import DPVI, noise_aware
 from workbench.inference._moments import Moments
@@ -223,6 +225,41 @@ def mixed(random, truth, count):
     return (own + WIDTH * random.normal(size=own.shape),)
 
 
+def whole_mixture():
+    """The latents of the gallery's Gaussian mixture."""
+    mass = dist.TransformedDistribution(dist.Gamma(1.0, 1.0), dist.transforms.ExpTransform().inv)
+    scale = dist.TransformedDistribution(
+        dist.InverseGamma(2.0, 0.5), [dist.transforms.ExpTransform().inv, dist.transforms.AffineTransform(0.0, 0.5)]
+    )
+    masses = numpyro.sample("log_masses", mass.expand([COMPONENTS]).to_event(1))
+    return masses, component_means(), numpyro.sample("log_scales", scale.expand([COMPONENTS, 1]).to_event(2))
+
+
+def of_whole_mixture(theta):
+    """Its likelihood."""
+    masses, means, log_scales = theta
+    components = dist.Normal(means, jnp.broadcast_to(jnp.exp(log_scales), means.shape)).to_event(1)
+    return dist.MixtureSameFamily(dist.Categorical(logits=masses), components)
+
+
+def of_all_sizes(random, truth, count):
+    """Its records."""
+    masses, means, scales = truth["log_masses"], truth["means"], np.exp(truth["log_scales"])
+    own = np.argmax(masses[:, None] + random.gumbel(size=(len(means), count, COMPONENTS)), 2)[..., None]
+    return (
+        np.take_along_axis(means, own, 1) + np.take_along_axis(scales, own, 1) * random.normal(size=(*own.shape[:2], 2)),
+    )
+
+
+def nearest_components(truth, means):
+    """``nearest_labels`` for masses, scales and means."""
+    parts = [np.split(each, [COMPONENTS, 2 * COMPONENTS], axis=1) for each in (truth, means)]
+    ordered = nearest_labels(parts[0][2], parts[1][2]).reshape(len(truth), COMPONENTS, 2)
+    places = np.argmin(np.abs(ordered[:, :, None] - parts[0][2].reshape(len(truth), 1, COMPONENTS, 2)).sum(3), 2)
+    others = [np.take_along_axis(part, places, 1) for part in parts[0][:2]]
+    return np.concatenate([*others, ordered.reshape(len(truth), -1)], 1)
+
+
 def apart(*record, num_records=None):
     """A guide that starts with the means on a circle."""
     angles = 2 * np.pi * np.arange(COMPONENTS) / COMPONENTS
@@ -257,7 +294,7 @@ def of_theta(records):
 def line():
     """Weights, and the scale of the residuals."""
     theta = numpyro.sample("theta", dist.Normal(0, 1).expand([5]).to_event(1))
-    return theta, numpyro.sample("sigma", dist.HalfNormal(1.0))
+    return theta, numpyro.sample("sigma", dist.LogNormal(0.0, 0.3))
 
 
 def around_a_line(random, truth, count):
@@ -278,6 +315,10 @@ STRUCTURED = (
         "linear, unknown scale", 1000, 0.1, line, around_a_line, lambda of, x: dist.Normal(x @ of[0], of[1]), 4.0
     ),
     Structured("hierarchical logistic, non-centred", 1000, 0.1, standardised_group_effects, grouped, of_groups, 0.85),
+    Structured(
+        "Gaussian mixture", 1000, 0.1, whole_mixture, of_all_sizes, of_whole_mixture, 4.0,
+        functools.partial(gmm.guide, num_components=COMPONENTS, prior_scale=1.0), nearest_components,
+    ),
 )  # fmt: skip
 
 
