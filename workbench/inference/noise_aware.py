@@ -15,6 +15,9 @@ noise, and of what is unknown about the curvature:
 - Correlations C_ij = H_ij / sqrt(H_ii H_jj): normal with mean 0 and an unknown spread on a grid. Draws that are no
   correlation matrix are brought to one: negative eigenvalues become 0, the diagonal 1.
 
+If the prior is not normal, ``_quadratic_chain`` makes the draw of theta. For the curvature, a normal prior of about its
+width takes its place.
+
 It is post-processing: the guarantee covers it. Clipping bias it cannot repair: where many records are clipped, g_t is the
 gradient of another function. Relative: NA-DPVI (Alrawajfeh, Jälkö and Honkela, arXiv 2410.19371), which regresses on
 the guide's parameters.
@@ -33,13 +36,14 @@ from scipy.special import logsumexp
 from workbench.inference import _quadratic_chain
 from workbench.inference._joint_prior import JointPrior, NoNoiseAwarePosterior, base_of
 from workbench.inference._moments import Moments
-from workbench.inference._traces import is_latent
+from workbench.inference._traces import family, is_latent
 from workbench.inference.record_model import RecordModel
 
 __all__ = ["LARGEST", "NoNoiseAwarePosterior", "Prior", "draw", "prior_of"]
 
 LARGEST = 40  # quantities; the correlations of d of them take d^2 / 2 unknowns, and the cube of that in time
 _LARGEST_JOINT = 100  # with those that are not released; their Markov chains take the cube of it
+_MIXTURES = ("MixtureSameFamily", "MixtureGeneral")
 _FEWEST_STEPS = 10
 _BLOCK = 500  # draws at once
 _SWEEPS = 4  # between diagonal and correlations, for each draw
@@ -61,7 +65,8 @@ def prior_of(model: RecordModel) -> Prior | JointPrior:
     """The prior of the release point u, with that of all other latents unless it is normal with fixed means and scales.
 
     :raises NoNoiseAwarePosterior: unless u consists of at most ``LARGEST`` latents that the guide draws, the model has no
-        parameters, and records have no latents of their own; and where ``JointPrior`` does.
+        parameters, and records have no latents of their own; for a mixture, unless the prior is normal; and where
+        ``JointPrior`` does.
     """
     if model.shared_size > LARGEST:
         raise NoNoiseAwarePosterior(f"the model has more than {LARGEST} quantities")
@@ -81,14 +86,17 @@ def prior_of(model: RecordModel) -> Prior | JointPrior:
     for name in model.shared:
         first, second = (_normal(trace[name]["fn"]) for trace in (one, two))
         if first is None or second is None or not np.array_equal(first, second) or set(latents) != set(model.shared):
-            return _joint(model)
+            return _joint(model, one)
         location, scale = first
         means.append(np.ravel(location))
         precisions.append(np.ravel(scale) ** -2.0)
     return Prior(np.concatenate(means), np.concatenate(precisions))
 
 
-def _joint(model: RecordModel) -> JointPrior:
+def _joint(model: RecordModel, trace: dict) -> JointPrior:
+    if any(family(trace[name]["fn"]) in _MIXTURES for name in model.observed):
+        # measured: 90 % intervals of the gallery's Gaussian mixture hold the truth in .60 to .65 of cases
+        raise NoNoiseAwarePosterior("the likelihood is a mixture, and far from normal where components overlap")
     found = JointPrior(model)
     if found.size > _LARGEST_JOINT:
         raise NoNoiseAwarePosterior(f"the model has more than {_LARGEST_JOINT} quantities")
