@@ -154,13 +154,12 @@ def _run(
 
 
 def _freed(prior: JointPrior, z: Array, quadratics: _Quadratic) -> Array:
-    """z without centring of all chains, where those that are stuck far away are put to where others are."""
+    """z without centring of all chains, where those that are stuck far away are put to the best one's place."""
     density, _ = jax.vmap(functools.partial(_evaluated, prior))(z, jnp.zeros_like(z), quadratics)
-    low, high = jnp.nanquantile(density, jnp.array([0.25, 0.75]))
+    ordered = jnp.sort(jnp.where(jnp.isnan(density), -jnp.inf, density))
+    low, high = ordered[len(z) // 4], ordered[3 * len(z) // 4]
     stuck = ~(density >= low - _STUCK * (high - low))
-    places = jnp.arange(len(z))
-    others = jnp.argsort(stuck)[places % jnp.maximum(len(z) - stuck.sum(), 1)]
-    return z[jnp.where(stuck, others, places)]
+    return jnp.where(stuck[:, None], z[jnp.nanargmax(density)], z)
 
 
 def _evaluated(prior: JointPrior, z: Array, centring: Array, quadratic: _Quadratic) -> tuple[Array, Array]:
