@@ -9,19 +9,27 @@ records and keys only, and are stepped together by the library's own lanes. Colu
 - oracle: the same with the true curvature, known to nobody.
 """
 
+import dataclasses
+import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 from fits import OUT
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoNormal
 from numpyro.optim import Adam
+from workbench.gallery import gmm
 
 from workbench.inference import DPVI, noise_aware
+from workbench.inference._joint_prior import JointPrior, NoNoiseAwarePosterior
 from workbench.inference._moments import Moments
 from workbench.inference.batched import BatchedProgram, starting_states
 from workbench.noise.chacha20 import key_from_seed
@@ -29,7 +37,8 @@ from workbench.results._location_noise import location_noise
 
 STEPS = 1000
 LEVELS = (0.5, 0.9, 0.95)
-DRAWS = 1000
+DRAWS, FEW_DRAWS = 1000, 300  # few where Markov chains take their time
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,11 @@ class World:
         theta = numpyro.sample("theta", dist.Normal(0, self.prior).expand([self.size]).to_event(1))
         with numpyro.plate("records", num_records, subsample_size=record[0].shape[0]):
             numpyro.sample("y", self.likelihood(theta, *record[:-1]), obs=record[-1])
+
+    @property
+    def clip(self):
+        """C."""
+        return self.share * self.largest
 
     def guide(self, *record, num_records=None):
         """Mean field."""
@@ -119,11 +133,201 @@ WORLDS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Structured:
+    """A model with another prior than ``World``'s. Its quantities are all its latents.
+
+    :param prior: samples the latents and returns what ``likelihood`` takes before a record.
+    :param records: (random, latents {name: [R, ...]}, N) -> arrays [R, N, ...]. :param guide: mean field by default.
+    :param align: (truth [R, k], means of a fit's draws [R, k]) -> truth with labels as in the fit.
+    """
+
+    name: str
+    num_records: int
+    rate: float
+    prior: Callable
+    records: Callable
+    likelihood: Callable
+    clip: float
+    guide: Callable | None = None
+    align: Callable = lambda truth, means: truth
+
+    def model(self, *record, num_records=None):
+        """The NumPyro model."""
+        theta = self.prior()
+        with numpyro.plate("records", num_records, subsample_size=record[0].shape[0]):
+            numpyro.sample("y", self.likelihood(theta, *record[:-1]), obs=record[-1])
+
+    def truth(self, repeats, seed):
+        """Latents from the prior, {name: [R, ...]}."""
+
+        def one(key):
+            trace = handlers.trace(handlers.seed(self.prior, key)).get_trace()
+            return {name: site["value"] for name, site in trace.items() if site["type"] == "sample"}
+
+        drawn = jax.vmap(one)(jax.random.split(jax.random.key(seed), repeats))
+        return {name: np.asarray(value, float) for name, value in drawn.items()}
+
+
+GROUPS = 10
+
+
+def group_effects():
+    """Weights of two features in each group, around common ones with a common scale."""
+    common = numpyro.sample("common", dist.Normal(0, 1).expand([2]).to_event(1))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("groups", GROUPS):
+        return numpyro.sample("effects", dist.Normal(common, scale).to_event(1))
+
+
+def standardised_group_effects():
+    """The same, non-centred: common weights, scale and standardised effects are all released."""
+    common = numpyro.sample("common", dist.Normal(0, 1).expand([2]).to_event(1))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("groups", GROUPS):
+        return common + scale * numpyro.sample("standard", dist.Normal(0, 1).expand([2]).to_event(1))
+
+
+def grouped(random, truth, count):
+    """Records (x, group, y)."""
+    effects = truth["effects"] if "effects" in truth else (
+        truth["common"][:, None] + truth["scale"][:, None, None] * truth["standard"]
+    )  # fmt: skip
+    x = np.stack([random.uniform(-1, 1, (len(effects), count)), np.ones((len(effects), count))], 2)
+    group = random.integers(GROUPS, size=(len(effects), count)).astype(np.int32)
+    own = np.take_along_axis(effects, group[..., None], 1)
+    return x, group, coin(random, np.sum(own * x, 2))
+
+
+def of_groups(effects, x, group):
+    """Logistic regression in each group."""
+    return dist.Bernoulli(logits=jnp.sum(effects[group] * x, -1))
+
+
+COMPONENTS, WIDTH = 3, 0.4
+
+
+def component_means():
+    """Means of a mixture in the plane."""
+    return numpyro.sample("means", dist.Normal(0, 1).expand([COMPONENTS, 2]).to_event(2))
+
+
+def mixture(means):
+    """Components of equal weights and known width."""
+    return dist.MixtureSameFamily(
+        dist.Categorical(jnp.full(COMPONENTS, 1 / COMPONENTS)), dist.Normal(means, WIDTH).to_event(1)
+    )
+
+
+def mixed(random, truth, count):
+    """Records of the mixture."""
+    means = truth["means"]
+    own = np.take_along_axis(means, random.integers(COMPONENTS, size=(len(means), count))[..., None], 1)
+    return (own + WIDTH * random.normal(size=own.shape),)
+
+
+def whole_mixture():
+    """The latents of the gallery's Gaussian mixture."""
+    mass = dist.TransformedDistribution(dist.Gamma(1.0, 1.0), dist.transforms.ExpTransform().inv)
+    scale = dist.TransformedDistribution(
+        dist.InverseGamma(2.0, 0.5), [dist.transforms.ExpTransform().inv, dist.transforms.AffineTransform(0.0, 0.5)]
+    )
+    masses = numpyro.sample("log_masses", mass.expand([COMPONENTS]).to_event(1))
+    return masses, component_means(), numpyro.sample("log_scales", scale.expand([COMPONENTS, 1]).to_event(2))
+
+
+def of_whole_mixture(theta):
+    """Its likelihood."""
+    masses, means, log_scales = theta
+    components = dist.Normal(means, jnp.broadcast_to(jnp.exp(log_scales), means.shape)).to_event(1)
+    return dist.MixtureSameFamily(dist.Categorical(logits=masses), components)
+
+
+def of_all_sizes(random, truth, count):
+    """Its records."""
+    masses, means, scales = truth["log_masses"], truth["means"], np.exp(truth["log_scales"])
+    own = np.argmax(masses[:, None] + random.gumbel(size=(len(means), count, COMPONENTS)), 2)[..., None]
+    return (
+        np.take_along_axis(means, own, 1) + np.take_along_axis(scales, own, 1) * random.normal(size=(*own.shape[:2], 2)),
+    )
+
+
+def nearest_components(truth, means):
+    """``nearest_labels`` for masses, scales and means."""
+    parts = [np.split(each, [COMPONENTS, 2 * COMPONENTS], axis=1) for each in (truth, means)]
+    ordered = nearest_labels(parts[0][2], parts[1][2]).reshape(len(truth), COMPONENTS, 2)
+    places = np.argmin(np.abs(ordered[:, :, None] - parts[0][2].reshape(len(truth), 1, COMPONENTS, 2)).sum(3), 2)
+    others = [np.take_along_axis(part, places, 1) for part in parts[0][:2]]
+    return np.concatenate([*others, ordered.reshape(len(truth), -1)], 1)
+
+
+def apart(*record, num_records=None):
+    """A guide that starts with the means on a circle."""
+    angles = 2 * np.pi * np.arange(COMPONENTS) / COMPONENTS
+    location = numpyro.param("loc", jnp.stack([jnp.cos(angles), jnp.sin(angles)], 1))
+    scale = numpyro.param("s", jnp.full((COMPONENTS, 2), 0.1), constraint=dist.constraints.softplus_positive)
+    numpyro.sample("means", dist.Normal(location, scale).to_event(2))
+
+
+def nearest_labels(truth, means):
+    """Components in the order in which they are nearest to the fit's, over all orders."""
+    truth, means = (each.reshape(len(each), COMPONENTS, 2) for each in (truth, means))
+    orders = [list(order) for order in itertools.permutations(range(COMPONENTS))]
+    far = np.stack([np.sum((truth[:, order] - means) ** 2, (1, 2)) for order in orders])
+    return np.stack([one[orders[best]].ravel() for one, best in zip(truth, far.argmin(0), strict=True)])
+
+
+def six_of(prior):
+    """Six weights with this prior."""
+    return lambda: numpyro.sample("theta", prior.expand([6]).to_event(1))
+
+
+def logits(theta, x):
+    """Logistic regression."""
+    return dist.Bernoulli(logits=x @ theta)
+
+
+def of_theta(records):
+    """The records of a ``World`` of the latent theta."""
+    return lambda random, truth, count: records(random, truth["theta"], count)
+
+
+def line():
+    """Weights, and the scale of the residuals."""
+    theta = numpyro.sample("theta", dist.Normal(0, 1).expand([5]).to_event(1))
+    return theta, numpyro.sample("sigma", dist.LogNormal(0.0, 0.3))
+
+
+def around_a_line(random, truth, count):
+    """Records of a linear regression."""
+    x = features()(random, truth["theta"], count)
+    mean = np.einsum("rnd,rd->rn", x, truth["theta"])
+    return x, mean + truth["sigma"][:, None] * random.normal(size=mean.shape)
+
+
+STRUCTURED = (
+    Structured("hierarchical logistic", 1000, 0.1, group_effects, grouped, of_groups, 0.85),
+    Structured(
+        "logistic, student-t prior", 1000, 0.1, six_of(dist.StudentT(3.0, 0, 1)), of_theta(regression(coin)), logits, 1.47
+    ),
+    Structured("logistic, Laplace prior", 1000, 0.1, six_of(dist.Laplace(0, 1)), of_theta(regression(coin)), logits, 1.47),
+    Structured("mixture means", 1000, 0.1, component_means, mixed, mixture, 5.0, apart, nearest_labels),
+    Structured(
+        "linear, unknown scale", 1000, 0.1, line, around_a_line, lambda of, x: dist.Normal(x @ of[0], of[1]), 4.0
+    ),
+    Structured("hierarchical logistic, non-centred", 1000, 0.1, standardised_group_effects, grouped, of_groups, 0.85),
+    Structured(
+        "Gaussian mixture", 1000, 0.1, whole_mixture, of_all_sizes, of_whole_mixture, 4.0,
+        functools.partial(gmm.guide, num_components=COMPONENTS, prior_scale=1.0), nearest_components,
+    ),
+)  # fmt: skip
+
+
 def private_fits(world, records, epsilon):
-    """(averaged parameters, moments, noise of a step) of all repeats."""
+    """(private step, averaged unconstrained parameters, moments, noise of a step) of all repeats."""
     dpvi = DPVI(
-        world.model, world.guide, Adam(STEPS**-0.5), epsilon=epsilon, delta=1e-4, iterations=STEPS,
-        sampling_rate=world.rate, clip=world.share * world.largest, average_from=STEPS // 2,
+        world.model, world.guide or AutoNormal(world.model), Adam(STEPS**-0.5), epsilon=epsilon, delta=1e-4,
+        iterations=STEPS, sampling_rate=world.rate, clip=world.clip, average_from=STEPS // 2,
     )  # fmt: skip
     dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
     step, repeats = dpvi.private_step, len(records[0])
@@ -132,8 +336,7 @@ def private_fits(world, records, epsilon):
     state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
     lanes = BatchedProgram(step, repeats, shared=False, device=jax.devices()[0])
     end = lanes.run(state, records, hyper, STEPS).state
-    params = jax.vmap(step.model.constrain)(end.average)
-    return jax.device_get(params), jax.device_get(end.moments), float(one.standard_deviation) / world.rate
+    return step, end.average, jax.device_get(end.moments), float(one.standard_deviation) / world.rate
 
 
 def curvatures(world, records, location):
@@ -147,7 +350,8 @@ def curvatures(world, records, location):
 
 def posteriors(world, truth, records, epsilon, random):
     """{method: draws [R, draws, d]}."""
-    params, moments, noise = private_fits(world, records, epsilon)
+    step, average, moments, noise = private_fits(world, records, epsilon)
+    params = jax.device_get(jax.vmap(step.model.constrain)(average))
     location, scale = (np.asarray(params[name], float) for name in ("loc", "scale"))
     moved = location_noise(scale, step_noise=noise, learning_rate=STEPS**-0.5, iterations=STEPS, averaged=True)
     standard = np.swapaxes(random.normal(size=(DRAWS, *location.shape)), 0, 1)
@@ -170,6 +374,67 @@ def posteriors(world, truth, records, epsilon, random):
         "aware": np.stack(aware),
         "oracle": np.stack(oracle),
     }
+
+
+def flat(values, names, axes=1):
+    """Values by site as one array [..., k]. :param axes: before those of a site."""
+    parts = [np.asarray(values[name], float) for name in names]
+    return np.concatenate([part.reshape(*part.shape[:axes], -1) for part in parts], axes)
+
+
+def structured_posteriors(world, truth, records, epsilon, random):
+    """(truth [R, k], {method: draws [R, draws, k]})."""
+    step, average, moments, noise = private_fits(world, records, epsilon)
+    model, repeats = step.model, len(records[0])
+    try:
+        prior = noise_aware.prior_of(model)
+    except NoNoiseAwarePosterior:  # of a mixture: the table shows why
+        prior = JointPrior(model)
+    names = getattr(prior, "names", model.shared)
+    keys = jax.random.split(jax.random.key(1), (repeats, FEW_DRAWS))
+    drawn = jax.jit(jax.vmap(jax.vmap(model.latents, (None, 0))))(average, keys)
+    guide, released = flat(drawn, names, 2), flat(drawn, model.shared, 2)
+    truth = world.align(flat(truth, names), guide.mean(1))
+    like = {name: drawn[name][0, 0] for name in model.shared}
+    restored = jax.flatten_util.ravel_pytree(like)[1]
+
+    def losses(u, own):
+        return model.record_losses(restored(u), own, jax.random.key(0)).sum()
+
+    # names of u are in their order, which is that of a dictionary's leaves
+    at_truth = jnp.asarray(truth[:, : released.shape[2]], jnp.float32)
+    known = np.asarray(jax.lax.map(lambda each: jax.hessian(losses)(*each), (at_truth, records)), float)
+    settings = {"step_noise": noise, "sampling_rate": world.rate, "count": FEW_DRAWS, "generator": random}
+    aware, oracle = [], []
+    for place, curvature in enumerate(known):
+        own = Moments(*(leaf[place] for leaf in moments))
+        aware.append(noise_aware.draw(own, prior, released[place].std(0), **settings))
+        center, gradient, _, _ = own.centred()
+        level = noise**2 + (1 - world.rate) / world.rate * np.diag(curvature).mean()
+        values, vectors = np.linalg.eigh(curvature)
+        possible = (vectors * np.maximum(values, 0)) @ vectors.T  # beside the most probable place, some are below 0
+        copies = np.broadcast_to(possible, (FEW_DRAWS, *curvature.shape))
+        oracle.append(noise_aware._locations(copies, prior, center, gradient, level / own.steps, random))
+    return truth, {"guide": guide, "aware": np.stack(aware), "oracle": np.stack(oracle)}
+
+
+def table_of_structured(world, number, repeats, levels):
+    """Rows of one world; those of a hierarchical model also by site."""
+    random = np.random.default_rng(100 + number)
+    drawn = world.truth(repeats, number)
+    records = tuple(
+        jnp.asarray(array, jnp.int32 if array.dtype == np.int32 else jnp.float32)
+        for array in world.records(random, drawn, world.num_records)
+    )
+    table = []
+    for epsilon in levels:
+        truth, found = structured_posteriors(world, drawn, records, epsilon, random)
+        table += [row(world, epsilon, method, draws, truth) for method, draws in found.items()]
+        if "scale" in drawn:
+            place = [int(np.argmin(np.abs(truth - drawn["scale"][:, None]).sum(0)))]  # its column
+            alone = dataclasses.replace(world, name=f"{world.name}: scale")
+            table += [row(alone, epsilon, method, draws[..., place], truth[:, place]) for method, draws in found.items()]
+    return table
 
 
 def row(world, epsilon, method, draws, truth):
@@ -198,8 +463,11 @@ def main(full):
             jnp.asarray(array, jnp.int32 if array.dtype == np.int32 else jnp.float32)
             for array in world.records(random, truth, world.num_records)
         )
-        for epsilon in (0.25, 0.5, 1.0, 2.0, 8.0):
+        for epsilon in EPSILONS:
             found = posteriors(world, truth, records, epsilon, random)
             table += [row(world, epsilon, method, draws, truth) for method, draws in found.items()]
         print(pd.DataFrame(table[-20:]).round(3).to_string(index=False), flush=True)
+    for number, world in enumerate(STRUCTURED):
+        table += (rows := table_of_structured(world, number, repeats, EPSILONS))
+        print(pd.DataFrame(rows).round(3).to_string(index=False), flush=True)
     pd.DataFrame(table).to_csv(OUT / "calibration.csv", index=False)

@@ -2,12 +2,19 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
+from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from sklearn.linear_model import LogisticRegression
 
 import workbench as wb
+from workbench.fitting import posterior
+from workbench.inference.record_model import split
 
 pytestmark = pytest.mark.whole_fit
 
@@ -40,19 +47,66 @@ def test_a_regression_has_intervals_that_count_the_noise(fitted):
         ),
         ({"clipping": "automatic"}, 'clipping "automatic" changes every gradient'),
         ({"iterations": 12}, "it takes 10 steps after the first third of the run"),
-        ({"model": wb.models.get("logistic", prior="laplace")}, "is not a normal distribution with fixed mean and scale"),
     ],
 )
 def test_other_fits_say_why_they_have_the_guides(changes, note):
-    model = changes.get("model", "logistic")
-    settings = {**SETTINGS, **{name: value for name, value in changes.items() if name != "model"}}
-    found = wb.fit(model, "breast_cancer", **settings)
+    found = wb.fit("logistic", "breast_cancer", **{**SETTINGS, **changes})
     assert found.posterior_kind == "variational"
     assert note in found.posterior_note
     assert found.variational_draws == {}
     assert found.guide_draws is found.draws
     assert note in found.interval_words
     assert "noise_sd" in found.summary_table()
+
+
+def of_groups(**options):
+    data = wb.data.hierarchical(num_records=300, num_features=2, num_groups=4, num_group_features=1)
+    return wb.fit(wb.models.get("hierarchical_logistic", **options), data, **SETTINGS)
+
+
+def test_a_hierarchical_model_has_draws_of_all_its_levels():
+    """Of which group weights alone are released."""
+    found = of_groups(group_scale="learnt")
+    assert (found.posterior_kind, found.posterior_note) == ("noise-aware", "")
+    assert list(found.draws) == list(found.guide_draws)
+    for name, draws in found.draws.items():
+        assert draws.shape == found.guide_draws[name].shape
+        assert np.all(np.isfinite(draws))
+    assert found.draws["group_scale"].min() > 0
+
+
+def test_a_guide_that_leaves_a_latent_to_the_model_keeps_its_posterior():
+    found = of_groups(group_guide=False)
+    assert found.posterior_note == "the guide does not draw group_weights"
+
+
+def test_functions_of_latents_are_those_of_the_same_draw():
+    def model(x):
+        rate = numpyro.sample("rate", dist.LogNormal(jnp.zeros(2), 1).to_event(1))
+        numpyro.deterministic("share", rate / rate.sum())
+        with numpyro.plate("records", 100, subsample_size=x.shape[0]):
+            numpyro.sample("x", dist.Exponential(rate).to_event(1), obs=x)
+
+    record = (jax.ShapeDtypeStruct((2,), jnp.float32),)
+    by_record = split(model, AutoNormal(model), jax.random.key(0), record, num_records=100)
+    rates = np.random.default_rng(1).exponential(size=(20, 2)).astype(np.float32)
+    found = posterior._functions(by_record, ["share"], {"rate": rates})
+    assert list(found) == ["share"]
+    np.testing.assert_allclose(found["share"], rates / rates.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_a_mixture_keeps_the_guides_posterior():
+    found = wb.fit(wb.models.get("gmm", num_components=2), wb.data.mixture(500), **SETTINGS)
+    assert found.posterior_kind == "variational"
+    assert "the likelihood is a mixture" in found.posterior_note
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("prior", ["laplace", "student_t", "cauchy"])
+def test_a_prior_with_heavy_tails_has_them_too(prior):
+    found = wb.fit(wb.models.get("logistic", prior=prior), "breast_cancer", **SETTINGS)
+    assert found.posterior_kind == "noise-aware"
+    assert np.all(np.isfinite(found.draws["weights"]))
 
 
 def test_a_saved_result_keeps_both(fitted, tmp_path):
@@ -85,8 +139,6 @@ def test_a_repetition_begins_without_moments():
 
 @pytest.mark.thorough
 def test_another_guide_and_a_model_of_ones_own_have_it_too():
-    from numpyro.infer.autoguide import AutoMultivariateNormal
-
     model = dataclasses.replace(wb.models.get("logistic"), guide=AutoMultivariateNormal)
     assert wb.fit(model, "breast_cancer", **SETTINGS).posterior_kind == "noise-aware"
 

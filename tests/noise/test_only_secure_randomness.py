@@ -91,7 +91,12 @@ ALLOWED = {
     Use("workbench/models/independence.py", "are_independent", "numpyro.handlers.seed"): "reads the structure of the guide",
     Use("workbench/models/pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",
     Use("workbench/inference/noise_aware.py", "prior_of", "jax.random.key"): "two traces of a prior, to be compared",
+    Use("workbench/inference/_joint_prior.py", "JointPrior.__init__", "jax.random.key"): "two traces of a prior, the same",
+    Use("workbench/inference/_joint_prior.py", "JointPrior.sample", "jax.random.key"): "draws of a prior",
+    Use("workbench/inference/_joint_prior.py", "JointPrior._traced", "jax.random.key"): "latents are given; it is not used",
+    Use("workbench/inference/_quadratic_chain.py", "draws", "numpy.random.Generator"): _RELEASED,
     Use("workbench/fitting/posterior.py", "noise_aware_draws", "numpy.random.default_rng"): _RELEASED,
+    Use("workbench/fitting/posterior.py", "_functions.one", "jax.random.key"): "latents are given; it is not used",
     **{
         Use("workbench/inference/noise_aware.py", within, "numpy.random.Generator"): _RELEASED
         for within in (

@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.fitting.spec import FitSpec
 from workbench.inference import _norms, noise_aware
+from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments
 from workbench.inference.noise_aware import NoNoiseAwarePosterior
 from workbench.inference.record_model import RecordModel
@@ -52,12 +53,26 @@ def noise_aware_draws(
         )
     except NoNoiseAwarePosterior as reason:
         return None, str(reason)
-    parts = np.split(drawn, np.cumsum([part.shape[1] for part in flat])[:-1], axis=1)
+    names = prior.names if isinstance(prior, JointPrior) else model.shared
+    widths = [int(np.prod(guide[name].shape[1:])) for name in names]
     found = {}
-    for name, part in zip(model.shared, parts, strict=True):
+    for name, part in zip(names, np.split(drawn, np.cumsum(widths)[:-1], axis=1), strict=True):
         like = guide[name]
         found[name] = part.reshape(len(drawn), *like.shape[1:]).astype(like.dtype)
-    return found, ""
+    functions = [name for name in guide if name not in found]
+    if functions:
+        found |= _functions(model, functions, found)
+    return {name: found[name] for name in guide}, ""
+
+
+def _functions(model: RecordModel, names: list[str], latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Deterministic sites of ``model``, for draws of its latents."""
+
+    def one(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        trace = model.model_trace(values, jax.random.key(0))
+        return {name: trace[name]["value"] for name in names}
+
+    return jax.device_get(jax.jit(jax.vmap(one))(latents))
 
 
 def gradient_norms(step: PrivateStep, hyper: Hyperparameters, moments: Moments | None) -> GradientNorms | None:

@@ -22,6 +22,7 @@ from workbench.fitting import defaults
 from workbench.fitting.devices import device_named
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference import _norms
+from workbench.inference._joint_prior import JointPrior
 from workbench.inference.assemble import assemble
 from workbench.inference.clipping import check_clipping
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
@@ -126,7 +127,7 @@ class FitSpec:
         counts_norms = _norms.have_room(plan.mechanism, plan.sampler.capacity)
         return dataclasses.replace(step, counts_norms=counts_norms, keeps_moments=keeps_moments)
 
-    def prior(self, model: RecordModel) -> Prior:
+    def prior(self, model: RecordModel) -> Prior | JointPrior:
         """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be none."""
         if self.settings.estimator != "aligned":
             raise NoNoiseAwarePosterior("the vanilla estimator does not release the gradient of the likelihood")

@@ -160,15 +160,25 @@ class RecordModel:
         :param options: of ``trace_of``.
         """
         guide_key, model_key = two_of(key)
-        calls = []
-        for fn in (self.guide, self.model):
-            args, kwargs = self.layout(tuple(map(jnp.asarray, records)))
-            constants = {"num_records": self.num_records} if takes_num_records(fn) else {}
-            calls.append((args, {**constants, **self.static, **kwargs}))
         options = {"full_size": self.plates.full_size, **options}
-        guide_trace = trace_of(self.guide, guide_key, values, *calls[0], count, **options)
-        model_trace = trace_of(self.model, model_key, values | drawn(guide_trace), *calls[1], count, **options)
+        guide_trace = trace_of(self.guide, guide_key, values, *self._call(self.guide, records), count, **options)
+        model_trace = trace_of(
+            self.model, model_key, values | drawn(guide_trace), *self._call(self.model, records), count, **options
+        )
         return guide_trace, model_trace
+
+    def _call(self, fn: Callable, records: Record) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by position and by keyword for model or guide."""
+        args, kwargs = self.layout(tuple(map(jnp.asarray, records)))
+        constants = {"num_records": self.num_records} if takes_num_records(fn) else {}
+        return args, {**constants, **self.static, **kwargs}
+
+    def model_trace(
+        self, values: dict[str, Any], key: Key, changed: Callable[[Callable], Callable] = lambda model: model
+    ) -> dict:
+        """The trace of the model alone for ``blank_record``. :param changed: of the model, a handler of NumPyro's."""
+        call = self._call(self.model, tuple(jnp.asarray(array)[None] for array in self.blank_record))
+        return trace_of(changed(self.model), key, values, *call, full_size=self.plates.full_size)
 
     def _traces(self, values: dict[str, Any], key: Key, index: Any = 0, record: Record | None = None) -> tuple[dict, dict]:
         """``traces`` for one record, ``blank_record`` by default."""

@@ -14,8 +14,8 @@ from workbench.privacy.guarantee import percent
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbench.privacy.outlook import Outlook
     from workbench.privacy.gradient_norms import GradientNorms
+    from workbench.privacy.outlook import Outlook
 
 __all__ = ["comparison_figure", "epsilon_figure", "norms_figure", "outlook_figure"]
 

@@ -14,8 +14,8 @@ import numpy as np
 from workbench import _validate
 from workbench._numbers import upper
 from workbench.data.dataset import EVALUATION_LABELS
-from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.gradient_norms import GradientNorms
+from workbench.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     import pandas as pd

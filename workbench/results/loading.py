@@ -13,10 +13,10 @@ import numpy as np
 
 from workbench import _validate
 from workbench._former_names import with_present_names
+from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import _atomic, arviz_adapter
 from workbench.results.fit_result import FitResult, HistoryPoint
-from workbench.privacy.gradient_norms import GradientNorms
 from workbench.results.storage import FORMAT, GUIDE_DRAWS, MADE, NUMBERS, digest_of
 
 __all__ = ["load"]
