@@ -73,7 +73,7 @@ class FitResult:
     >>> result.labels["posterior"], result.labels["metrics"]
     ('covered', 'public data')
     >>> sorted(result.pictures)
-    ['check', 'coefficients', 'curves']
+    ['check', 'clipping', 'coefficients', 'curves']
 
     :param status: "done", "cancelled" or "failed".
     :param message: what went wrong, else "".
