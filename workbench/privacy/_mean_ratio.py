@@ -49,8 +49,8 @@ class MeanRatio:
     :param values: float[n], ascending.
     :param masses: float[n], of these values under Q; S times as much under P.
     :param infinite: mass under P of an infinite S; 0 in a lower law.
-    :param mass_error: how far, relatively, masses may be from those of a law that is enclosed or encloses.
-    :param value_error: how far, relatively, values of S may be from that law's.
+    :param mass_error: e, such that exact arithmetic would have given masses from 1 - e to 1 / (1 - e) times these,
+    :param value_error: and ratios that differ by this share of themselves at most.
     """
 
     count: int

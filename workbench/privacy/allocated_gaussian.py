@@ -63,8 +63,9 @@ class AllocatedGaussian:
     def _atoms(self) -> tuple[np.ndarray, np.ndarray, float]:
         """(finite losses, ascending; their probabilities; probability of an infinite loss), all rounded to one side.
 
-        Errors of masses and values (see ``MeanRatio``) are those of true laws whose masses and whose S are a constant factor
-        apart from these. Both directions' integrands grow by at most that factor if losses and masses do.
+        Without errors of rounding, masses and ratios would be within constant factors of these (see ``MeanRatio``). The
+        integrands of both directions grow by no more if masses grow by the factor of masses and that of ratios, and losses
+        by the logarithm of the latter.
         """
         law = mean_ratio(self.released, self.mu, self.is_upper)
         logs, share = law.log_ratios(), self.released / self.steps
@@ -79,9 +80,9 @@ class AllocatedGaussian:
         else:
             losses, masses, infinite = -logs[::-1], law.masses[::-1], 0.0
             slack = slack[::-1]
-        masses = masses * (
-            1 + side * (law.mass_error + law.value_error + _LOG_ROUNDING * (1 + 2 * self.mu * REACH + self.mu**2))
-        )
+        error = law.mass_error + law.value_error + _LOG_ROUNDING * (1 + 2 * self.mu * REACH + self.mu**2)
+        factor = (1 - error) ** -side
+        masses, infinite = masses * factor, infinite * factor
         finite = np.isfinite(losses)
         infinite += float(masses[losses == math.inf].sum())
         losses, masses = (losses + side * slack)[finite], masses[finite]
