@@ -61,3 +61,11 @@ def test_a_ratio_of_zero_has_a_loss_of_minus_infinity():
     law = mean_ratio(1, 2.0, True)
     assert law.log_ratios()[0] == -math.inf
     assert np.all(np.isfinite(law.log_ratios()[1:]))
+
+
+@pytest.mark.parametrize("steps", [2, 181])
+def test_rare_large_ratios_do_not_make_small_ones(steps):
+    """Otherwise the mean of many ratios near 1 would have outliers, 1 / n below them, that are as likely as the tail."""
+    law = mean_ratio(steps, 1e-4, True)
+    likely = law.masses > 1e-35
+    assert abs(law.values[likely]).max() < 15e-4

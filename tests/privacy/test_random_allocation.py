@@ -1,4 +1,5 @@
 import math
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -8,6 +9,7 @@ from tests.privacy.allocations import confident_delta, excess_of_the_mean, expec
 from workbench._validate import ArgumentError
 from workbench.privacy import accounting, random_allocation
 from workbench.privacy._gaussian import GaussianLoss
+from workbench.privacy._mean_ratio import mean_ratio
 from workbench.privacy.lower_pld import ComposedLowerBound
 from workbench.privacy.pld import ComposedLoss
 
@@ -200,6 +202,14 @@ def test_extreme_plans_have_finite_bounds_in_order(settings):
 def test_extreme_deltas_are_probabilities_in_order(sigma, epsilon):
     low = random_allocation.lower_delta(epsilon=epsilon, **plan(100, sigma, 10))
     assert 0 <= low <= random_allocation.delta(epsilon=epsilon, **plan(100, sigma, 10)) <= 1
+
+
+def test_both_bounds_of_many_steps_and_epochs_take_seconds():
+    mean_ratio.cache_clear()
+    began = time.process_time()
+    low, high = bracket(plan(9999, 1.01, 100), 1e-5)
+    assert time.process_time() - began < 5
+    assert high <= low * 1.01
 
 
 def test_delta_and_epsilon_agree():

@@ -13,8 +13,9 @@ each cell, as in 2. The mean of 2 n ratios is that of two independent means of n
 Fourier transform is used, so all errors of rounding are relative, even in tails of 1e-30. A cell of width h changes the
 variance by at most h^2 / 4, and moves no mean: at 60 points per standard deviation the two laws are very close.
 
-The mass of a tail above every cell goes, in an upper law, to 0 and infinity: an infinite ratio has no mass under Q, and that
-of P there, E[Y; tail], is kept apart. This too is a spread that keeps the mean, in the limit.
+The mass of a tail above every cell goes, in an upper law, to the tail's lower end and to infinity: an infinite ratio has no
+mass under Q, and that of P there, which is at most E[Y; tail], is kept apart. This too is a spread that keeps the mean, in
+the limit.
 """
 
 from __future__ import annotations
@@ -116,10 +117,10 @@ def _spread(cells: MeanRatio, offsets: np.ndarray, top: tuple[float, float, floa
     """
     ends, masses = cells.values, cells.masses
     present = masses * (ends[:-1] + cells.origin) + offsets
-    kept = int(np.searchsorted(-np.cumsum(present[::-1])[::-1], -_FORGOTTEN))  # cells; those above go to 0 and infinity
-    kept = max(kept, 1)
+    kept = max(int(np.searchsorted(-np.cumsum(present[::-1])[::-1], -_FORGOTTEN)), 1)  # cells; those above are a tail
+    # all of its mass under P counts as infinite, also what it has at the tail's lower end, which only adds
     infinite = (cells.infinite + float(present[kept:].sum()) + top[2]) * (1 + 1e-9) + _UNDERFLOW
-    nothing = float(masses[kept:].sum()) + top[1]
+    tail = float(masses[kept:].sum()) + top[1]
     ends, masses, offsets = ends[: kept + 1], masses[:kept], offsets[:kept]
     first = min(max(int(np.searchsorted(np.cumsum(masses), _FORGOTTEN)), 1), kept)  # the cells below it become one
     offsets = np.append((offsets + masses * (ends[:-1] - ends[0]))[:first].sum(), offsets[first:])
@@ -129,7 +130,7 @@ def _spread(cells: MeanRatio, offsets: np.ndarray, top: tuple[float, float, floa
     points = np.zeros(len(ends))
     points[1:] += up
     points[:-1] += masses - up
-    points[0] += nothing
+    points[-1] += tail
     some = points > 0
     return replace(cells, values=ends[some], masses=points[some], infinite=infinite)
 
