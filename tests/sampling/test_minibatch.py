@@ -14,6 +14,7 @@ from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.noise.chacha20 import key_from_seed, stream
 from workbench.sampling import FeistelSampler, PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sampling.random_allocation import RandomAllocationSampler
 
 FIXED_SIZE = [WithoutReplacementSampler, ShuffleSampler, FeistelSampler]
 SAMPLERS = [
@@ -22,6 +23,7 @@ SAMPLERS = [
     WithoutReplacementSampler(5000, 7),
     ShuffleSampler(40, 7),
     FeistelSampler(40, 7),
+    RandomAllocationSampler(40, 6, 40),
 ]
 
 

@@ -157,8 +157,8 @@ def _blocks_of_batch(
     return jnp.moveaxis(blocks, 1, 0), True
 
 
-def _nonce(purpose: int, argument: Any, lane: int = 0) -> jax.Array:
-    return jnp.stack([jnp.uint32(purpose), jnp.asarray(argument).astype(jnp.uint32), jnp.uint32(lane)])
+def _nonce(purpose: int, argument: Any, lane: Any = 0) -> jax.Array:
+    return jnp.stack([jnp.uint32(purpose), jnp.asarray(argument).astype(jnp.uint32), jnp.asarray(lane).astype(jnp.uint32)])
 
 
 def _words(key: jax.Array, nonce: jax.Array, count: int) -> jax.Array:
@@ -294,7 +294,7 @@ def require_secure(key: jax.Array) -> None:
         )
 
 
-def stream(key: jax.Array, number: Any, count: int, lane: int = 0) -> jax.Array:
+def stream(key: jax.Array, number: Any, count: int, lane: Any = 0) -> jax.Array:
     """``count`` uint32 words of the keystream ``(number, lane)``, two uint32, for jit, scan and vmap.
 
     It does in one pass what ``fold_in`` and ``bits`` do in two, because each call of ChaCha20 has a fixed cost that matters

@@ -20,7 +20,7 @@ from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
-__all__ = ["max_sampling_rate", "max_steps", "noise_multiplier"]
+__all__ = ["gaussian_mu", "largest_kept", "max_sampling_rate", "max_steps", "noise_multiplier"]
 
 _SMALLEST, _LARGEST = 0.2, 1e5
 _DIGITS = 5  # significant digits of sigma and q
@@ -77,8 +77,8 @@ def _smallest_noise(epsilon: float, delta: float, sampler: str, relation: str, s
     stored = _cache.read(key)
     if stored is not None and _SMALLEST <= stored <= _LARGEST and bound(stored) <= epsilon:
         return stored
-    spread = _gaussian_mu(epsilon, delta) / (sampling_rate * math.sqrt(steps))
-    root = _largest_kept(
+    spread = gaussian_mu(epsilon, delta) / (sampling_rate * math.sqrt(steps))
+    root = largest_kept(
         lambda inverse, coarse: bound(1 / inverse, coarse),
         epsilon,
         1 / _LARGEST,
@@ -137,8 +137,8 @@ def max_steps(
             f"sampling_rate={sampling_rate:g}, noise_multiplier={noise_multiplier:g}; choose more noise or a smaller "
             "sampling rate.",
         )
-    guess = (_gaussian_mu(epsilon, delta) / _mu_of_a_step(plan)) ** 2
-    root = _largest_kept(bound, epsilon, 1.0, float(_MOST_STEPS), guess)
+    guess = (gaussian_mu(epsilon, delta) / _mu_of_a_step(plan)) ** 2
+    root = largest_kept(bound, epsilon, 1.0, float(_MOST_STEPS), guess)
     count = math.floor(root or 1.0)
     while bound(count) > epsilon:
         count -= max(1, count // 50_000)
@@ -176,8 +176,8 @@ def max_sampling_rate(
 
     if bound(1.0) <= epsilon:
         return 1.0
-    guess = _gaussian_mu(epsilon, delta) / (_mu_of_a_step(plan) * math.sqrt(steps))
-    root = _largest_kept(bound, epsilon, 1e-9, 1.0, guess)
+    guess = gaussian_mu(epsilon, delta) / (_mu_of_a_step(plan) * math.sqrt(steps))
+    root = largest_kept(bound, epsilon, 1e-9, 1.0, guess)
     if root is None:
         raise _validate.ArgumentError(
             "epsilon",
@@ -199,7 +199,7 @@ def _mu_of_a_step(plan: Steps) -> float:
     return phase.sampling_rate * math.sqrt(math.expm1(min(inverse, _MOST_EXPONENT)))
 
 
-def _gaussian_mu(epsilon: float, delta: float) -> float:
+def gaussian_mu(epsilon: float, delta: float) -> float:
     """The mu of the Gaussian mechanism with this epsilon and delta, where the search starts."""
 
     def gap(log_mu: float) -> float:
@@ -208,7 +208,7 @@ def _gaussian_mu(epsilon: float, delta: float) -> float:
     return math.exp(brentq(gap, math.log(1e-18), math.log(1e4), xtol=1e-3))
 
 
-def _largest_kept(
+def largest_kept(
     bound: Callable[[float, bool], float], epsilon: float, low: float, high: float, guess: float
 ) -> float | None:
     """About the largest x in [low, high] with bound(x) <= epsilon, for a bound that grows with x; None if there is none.

@@ -11,90 +11,31 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy import fft
-from scipy.linalg import blas
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtri_exp
 
-from workbench.privacy.sampled_gaussian import REACH, SampledGaussian
+from workbench.privacy._windows import Grid, GridStep, Step, Window, convolved
+from workbench.privacy.sampled_gaussian import REACH
 
 __all__ = ["LARGEST_EPSILON", "ComposedLoss"]
 
 _LARGEST = 2**20  # points of a grid, at most
 _OUTSIDE = 30.0  # -log of the share of the relevant mass that may be beyond each end of the window
-_FFT_ERROR = 8 * np.finfo(float).eps  # of a transform of length n, times log2(n), relative to the sum of its entries
-_SUM_ERROR = 4 * np.finfo(float).eps  # of sums over a grid, times its length, relative to them
-_STEP_ERROR = 64 * np.finfo(float).eps  # of one step's probabilities and of their moment, relative to them
 _RAREST = 1e-35  # the smallest delta for which a window is placed
 _LAST_BITS = 1e-12  # the first relative increase of an epsilon that was not confirmed
 _TRIES = 12  # windows, each around the answer of the one before
 _SAME_WINDOW = 0.01  # losses this close to each other, relatively, share a window
 LARGEST_EPSILON = 1e5  # beyond it the bound is infinite
 _MOST_PLACES = 2**60  # largest index of a grid point, which is a 64-bit integer
-_UNDERFLOW = 746.0  # e^-746 is 0 in float64
 
-Phases = tuple[tuple[SampledGaussian, int], ...]
+Phases = tuple[tuple[Step, int], ...]
 
-
-class _Grid(NamedTuple):
-    """How fine a grid is: at least this many points, and this many per standard deviation of one step's (tilted) loss."""
-
-    points: int
-    per_deviation: float
-
-
-_FINE, _COARSE = _Grid(2**16, 50.0), _Grid(2**13, 8.0)  # 50 add 1e-4 to the variance of a step
-
-
-@dataclass(frozen=True)
-class _GridStep:
-    """One phase on a grid: its probabilities at multiples ``first``, ``first + 1``, ... of ``width``."""
-
-    first: int
-    width: float
-    probabilities: np.ndarray
-    infinite: float
-    count: int
-    tilted: np.ndarray
-
-    @classmethod
-    def of(cls, step: SampledGaussian, count: int, width: float, tilt: float) -> _GridStep:
-        first, probabilities, infinite = step.on_grid(width)
-        exponents = tilt * (first + np.arange(len(probabilities))) * width
-        weights = probabilities * np.exp(exponents - exponents.max())
-        return cls(first, width, probabilities, infinite, count, weights / weights.sum())
-
-    def log_moment(self, tilt: float) -> float:
-        """log E[e^(tilt l)] of all repetitions, rounded up."""
-        exponents = tilt * (self.first + np.arange(len(self.probabilities))) * self.width
-        largest = float(exponents.max())
-        moment = math.log(float((self.probabilities * np.exp(exponents - largest)).sum())) + largest
-        return self.count * (moment + _STEP_ERROR * (1 + abs(largest)))
-
-
-def _convolved(steps: Sequence[_GridStep], size: int) -> np.ndarray:
-    """Upper bounds on the tilted probabilities of all repetitions of all steps, float[size], indices modulo ``size``."""
-    spectrum = np.ones(size // 2 + 1, np.complex128)
-    error = float(_FFT_ERROR * math.log2(size))  # of each entry of a transform
-    sensitivity = np.ones(size // 2 + 1)  # how much such errors, also of the last transform, move the product, relatively
-    most = np.zeros(size // 2 + 1)  # the logarithm of the largest product that they can make
-    for step in steps:
-        folded = np.bincount(np.arange(len(step.tilted)) % size, weights=step.tilted, minlength=size)
-        transform = fft.rfft(folded)
-        magnitude = np.abs(transform)
-        # a complex power is slow, and powers of many steps are mostly smaller than any float64 but 0
-        some = magnitude > math.exp(-_UNDERFLOW / step.count)
-        spectrum[some] *= transform[some] ** step.count
-        spectrum[~some] = 0.0
-        most += step.count * np.log(magnitude + error)
-        sensitivity += step.count / np.maximum(magnitude, error)
-    error = float(np.mean(np.exp(most) * np.minimum(error * sensitivity, 1.0)))
-    return fft.irfft(spectrum, size) + error
+_FINE, _COARSE = Grid(2**16, 50.0), Grid(2**13, 8.0)  # 50 add 1e-4 to the variance of a step
 
 
 class _Place(NamedTuple):
@@ -106,67 +47,8 @@ class _Place(NamedTuple):
     shift: float
 
 
-@dataclass(frozen=True)
-class _Window:
-    """Upper bounds of a composed loss distribution around the losses that matter.
-
-    A window has no probabilities below its first loss. There delta is bounded by its convexity in e^epsilon alone.
-
-    :param losses: ascending, ``width`` apart.
-    :param probabilities: of these losses.
-    :param elsewhere: probability of larger and of infinite losses.
-    """
-
-    losses: np.ndarray
-    width: float
-    probabilities: np.ndarray
-    elsewhere: float
-
-    @functools.cached_property
-    def _sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each loss x, the sums over losses l >= x of p(l) and of p(l) e^(x - l), rounded to the safe side."""
-        backwards = self.probabilities[::-1]
-        total = np.cumsum(backwards)[::-1]
-        # a[i] = p[i] + e^-width a[i - 1]: a triangular system of two diagonals
-        diagonals = np.array([[1.0], [-math.exp(-self.width)]]).repeat(len(backwards), axis=1)
-        discounted = blas.dtbsv(1, np.asfortranarray(diagonals), backwards, lower=1, diag=1)[::-1]
-        error = _SUM_ERROR * (len(backwards) + float(np.abs(self.losses[[0, -1]]).max()))
-        return total * (1 + error), discounted * (1 - error)
-
-    def delta(self, epsilon: float) -> float:
-        """Upper bound on delta at ``epsilon``."""
-        return float(self.deltas(np.array([epsilon]))[0])
-
-    def deltas(self, epsilons: np.ndarray) -> np.ndarray:
-        """Upper bounds on delta at many epsilons."""
-        total, discounted = self._sums
-        place = np.searchsorted(self.losses, epsilons, side="right")
-        inside = np.minimum(place, len(self.losses) - 1)
-        share = total[inside] - np.exp(np.minimum(epsilons - self.losses[inside], 0.0)) * discounted[inside]
-        deltas = np.minimum(1.0, self.elsewhere + np.where(place < len(self.losses), share, 0.0))
-        # as if all mass outside the window had its first loss: a chord of delta, which is 1 at e^epsilon = 0
-        first = min(1.0, self.elsewhere + float(total[0] - discounted[0]))
-        chord = first - (1 - first) * np.expm1(np.minimum(epsilons - self.losses[0], 0.0))
-        return np.where(epsilons < self.losses[0], chord, deltas)
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest epsilon >= the first loss with delta(epsilon) <= ``delta``; infinite if there is none."""
-        left = delta - self.elsewhere
-        total, discounted = self._sums
-        if not (left >= 0 and np.isfinite(total[0])):
-            return math.inf
-        kept = np.append((total - discounted)[:-1] <= left, True)  # beyond the last loss only `elsewhere` is left
-        place = int(np.argmax(kept))
-        if place == 0:
-            return float(self.losses[0])
-        if total[place] <= left or discounted[place] == 0:
-            return float(self.losses[place - 1])
-        exact = float(self.losses[place]) + math.log((total[place] - left) / discounted[place])
-        return min(max(exact, float(self.losses[place - 1])), float(self.losses[place]))
-
-
 # for steps with almost no noise, whose losses no grid holds: delta is 1, and no epsilon holds
-_NOTHING_KNOWN = _Window(np.array([0.0, 1.0]), 1.0, np.zeros(2), 1.0)
+_NOTHING_KNOWN = Window(np.array([0.0, 1.0]), 1.0, np.zeros(2), 1.0)
 
 
 @dataclass(frozen=True)
@@ -237,41 +119,41 @@ class ComposedLoss:
             phases = tuple((replace(step, floor=floor), count) for step, count in phases)
         return replace(self, phases=phases)
 
-    def _window(self, near: float) -> _Window:
+    def _window(self, near: float) -> Window:
         """The composed distribution around the loss ``near``. Losses of about the same size share a window."""
         if near > 0:
             near = math.exp(round(math.log(near) / _SAME_WINDOW) * _SAME_WINDOW)
         return _window(self, self._attainable(near))
 
-    def _around(self, near: float) -> _Window:
+    def _around(self, near: float) -> Window:
         """The composed distribution around the loss ``near``, which a tilt makes the mean of the loss if it is larger."""
         tilt = self._tilt_for(near)
-        place = self._placed(near, tilt)
+        place = self._placed(near, tilt, _COARSE if self.coarse else _FINE)
         if place is None:
             return _NOTHING_KNOWN
         first, size, width, shift = place
-        steps = [_GridStep.of(step, count, width, tilt) for step, count in self.phases]
+        steps = [GridStep.of(step, count, width, tilt) for step, count in self.phases]
         offset = sum(step.count * step.first for step in steps)
         if abs(offset) > _MOST_PLACES:
             return _NOTHING_KNOWN
         indices = first + np.arange(size)
-        composed = np.maximum(_convolved(steps, size)[(indices - offset) % size], 0.0)
+        tilted, error = convolved(steps, size)
+        composed = np.maximum(tilted[(indices - offset) % size] + error, 0.0)
         losses = indices * width
         log_moment = sum(step.log_moment(tilt) for step in steps)
         with np.errstate(divide="ignore", over="ignore"):
             probabilities = np.minimum(np.exp(np.log(composed) + log_moment - tilt * losses), 1.0)
         beyond = sum(step.log_moment(tilt + shift) for step in steps) - (tilt + shift) * float(losses[-1])
         infinite = sum(step.count * step.infinite for step in steps)
-        return _Window(losses, width, probabilities, infinite + math.exp(min(beyond, 0.0)))
+        return Window(losses, width, probabilities, infinite + math.exp(min(beyond, 0.0)))
 
-    def _placed(self, near: float, tilt: float) -> _Place | None:
+    def _placed(self, near: float, tilt: float, grid: Grid) -> _Place | None:
         """Where the window around ``near`` lies; None if losses are so large that no grid holds them."""
         log_moment, mean, variance = self._cumulant(tilt)
         near = max(near, mean)
         deviation = math.sqrt(max(variance, 1e-300))
         # the grid must resolve the bulk of the steps as well as the losses that the tilt brings up
         scale = min(variance / self._steps, self._cumulant(0.0)[2] / self._steps * 25)
-        grid = _COARSE if self.coarse else _FINE
         width = min(math.sqrt(max(scale, 1e-300)) / grid.per_deviation, deviation * 16 / grid.points)
         width = max(width, max(sum(map(abs, step.loss_limits())) for step, _ in self.phases) / _LARGEST)
         for _ in range(8):  # if the window is still too large then, mass outside is folded into it, which only adds
@@ -340,5 +222,5 @@ class ComposedLoss:
 
 
 @functools.lru_cache(maxsize=1)  # the window that gives an answer usually confirms it too
-def _window(loss: ComposedLoss, near: float) -> _Window:
+def _window(loss: ComposedLoss, near: float) -> Window:
     return loss._within_reach(near)._around(near)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-__all__ = ["REACH", "SampledGaussian"]
+__all__ = ["REACH", "SampledGaussian", "gaussian_mass"]
 
 REACH = 12.0  # standard deviations beyond which outcomes count as an infinite loss: at most 2e-33 per step
 _NODES = 1201  # of the quadrature that places grid and window; it decides how tight a bound is, never whether it holds
@@ -148,8 +148,8 @@ def _cells(q: float, mu: float, reach: float, ceiling: float, width: float) -> _
             steps = np.where(reachable[:-1], np.log1p(growth) / mu, np.inf)
         else:
             steps = np.diff(outcomes)
-    absent, absent_error = _gaussian_mass(outcomes, steps)
-    present, present_error = _gaussian_mass(outcomes - mu, steps)
+    absent, absent_error = gaussian_mass(outcomes, steps)
+    present, present_error = gaussian_mass(outcomes - mu, steps)
 
     def mixed(absent: Any, present: Any) -> Any:
         return (1 - q) * absent + q * present
@@ -167,7 +167,7 @@ def _cells(q: float, mu: float, reach: float, ceiling: float, width: float) -> _
     )
 
 
-def _gaussian_mass(ends: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def gaussian_mass(ends: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """P(end_i < Z <= end_i + step_i), where end_i + step_i is end_(i+1) to rounding, and a bound on its relative error."""
     narrow = steps < _NARROW
     width = np.where(narrow, steps, 0.0)

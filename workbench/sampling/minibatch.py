@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from scipy.special import ndtri
 
 from workbench import _validate
 from workbench._limits import MOST_RECORDS
 
-__all__ = ["FixedSize", "Minibatch", "Sampler"]
+__all__ = ["FixedSize", "Minibatch", "Sampler", "usual_binomial_size"]
 
 
 class Minibatch(NamedTuple):
@@ -85,6 +87,13 @@ class Sampler(Protocol):
             because draws that share a word are not independent.
         :raises ArgumentError: if there are more or fewer words.
         """
+
+
+def usual_binomial_size(num_records: int, sampling_rate: float, minibatches: int) -> int:
+    """What the largest of so many binomial sizes exceeds with probability 1/161: 2.5 standard deviations for one."""
+    expected = num_records * sampling_rate
+    deviations = float(-ndtri(1 / (161 * minibatches)))
+    return math.ceil(expected + deviations * math.sqrt(expected * (1 - sampling_rate)))
 
 
 @dataclass(frozen=True)

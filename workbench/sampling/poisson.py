@@ -25,12 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from scipy.special import betainc, ndtri
+from scipy.special import betainc
 
 from workbench import _validate
 from workbench._limits import MOST_RECORDS
 from workbench.noise.chacha20 import CHACHA20, stream
-from workbench.sampling.minibatch import Minibatch
+from workbench.sampling.minibatch import Minibatch, usual_binomial_size
 
 __all__ = ["SMALLEST_RATE", "PoissonSampler", "log_overflow_probability", "overflow_capacity"]
 
@@ -217,10 +217,8 @@ class PoissonSampler:
 
     def usual_size(self, minibatches: int = 1) -> int:
         """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard deviations for one."""
-        expected = max(self.num_records, self.declared or 0) * self.sampling_rate
-        deviations = float(-ndtri(1 / (161 * minibatches)))
-        usual = math.ceil(expected + deviations * math.sqrt(expected * (1 - self.sampling_rate)))
-        return max(1, min(usual, self.capacity))
+        records = max(self.num_records, self.declared or 0)
+        return max(1, min(usual_binomial_size(records, self.sampling_rate, minibatches), self.capacity))
 
     @property
     def words(self) -> int:

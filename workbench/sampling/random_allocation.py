@@ -1,0 +1,180 @@
+"""Minibatches by random allocation: in every epoch of t steps each record enters one, which it draws for itself.
+
+Record i of an epoch has the remainder of a random word by t. Words at or above the largest multiple of t are drawn again, so
+every step is exactly equally likely, independently for each record. The sizes of minibatches are then binomial, as those of
+Poisson sampling with rate 1 / t, but the minibatches of an epoch are disjoint and hold every record once.
+
+An epoch is a function of the run's key and of its number. A step can be drawn in two ways, with the same result:
+
+- ``draw_from`` draws the words of all N records again and keeps those of its step: nothing is stored, for N words a step.
+- ``prepare`` sorts the records of an epoch by their steps once, and ``draw_prepared`` takes a step from it in O(M).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from workbench import _validate
+from workbench._limits import MOST_RECORDS
+from workbench.noise.chacha20 import stream
+from workbench.sampling.minibatch import Minibatch, usual_binomial_size
+
+__all__ = ["PreparedEpoch", "RandomAllocationSampler"]
+
+_ALLOCATIONS = 3  # the lane of a stream for words of an epoch, and lanes above it for words drawn again
+
+
+class PreparedEpoch(NamedTuple):
+    """The records of one epoch by steps: ``order``, int32[N + M], padded with 0; ``starts``, int32[t + 1], places in it."""
+
+    order: jax.Array
+    starts: jax.Array
+
+
+@dataclass(frozen=True)
+class RandomAllocationSampler:
+    """Draws each record into one step of each epoch of ``steps_per_epoch`` steps, into ``capacity`` padded places.
+
+    Step number s is step s mod t of epoch s // t. Neighbouring relation of its accountant: add_or_remove_one. If a step has
+    more than ``capacity`` records, the last are dropped. The probability of that is charged to delta. As the size of a step
+    is binomial, it is that of Poisson sampling (``log_overflow_probability`` at rate 1 / t). At t = 1 every record is in
+    every minibatch.
+
+    A record that enters k steps of an epoch needs no other sampler: one step in each of k blocks of t / k steps is what
+    accountants charge for k of t, and it is an epoch of t / k steps here.
+
+    >>> from workbench.sampling.random_allocation import RandomAllocationSampler
+    >>> sampler = RandomAllocationSampler(1000, steps_per_epoch=100, capacity=40)
+    >>> sampler.name, sampler.relation, sampler.sampling_rate
+    ('random_allocation', 'add_or_remove_one', 0.01)
+
+    :param num_records: N in 1 .. 2^30 - 1.
+    :param steps_per_epoch: t in 1 .. 2^31, public.
+    :param capacity: M >= 1, places in the padded minibatch.
+    :param declared: a public number of records, where N is not public: ``usual_size`` follows the larger of the two.
+    """
+
+    num_records: int
+    steps_per_epoch: int
+    capacity: int
+    declared: int | None = None
+
+    name = "random_allocation"
+    relation = "add_or_remove_one"
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("num_records", 1, MOST_RECORDS), ("steps_per_epoch", 1, 2**31), ("capacity", 1, None)):
+            object.__setattr__(self, name, _validate.integer(name, getattr(self, name), at_least=least, at_most=most))
+        if self.declared is not None:
+            _validate.integer("declared", self.declared, at_least=1)
+        if self.steps_per_epoch == 1 and self.capacity < self.num_records:
+            raise _validate.ArgumentError(
+                "capacity", self.capacity, f"must be at least N = {self.num_records} at one step an epoch."
+            )
+
+    @property
+    def sampling_rate(self) -> float:
+        """1 / t, the expected share of the records in a minibatch."""
+        return 1 / self.steps_per_epoch
+
+    def usual_size(self, minibatches: int = 1) -> int:
+        """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard deviations for one."""
+        records = max(self.num_records, self.declared or 0)
+        return max(1, min(usual_binomial_size(records, self.sampling_rate, minibatches), self.capacity))
+
+    @property
+    def words(self) -> int:
+        """0: the steps of an epoch's records come from their own lanes, the same for all its steps."""
+        return 0
+
+    @property
+    def total_variation(self) -> float:
+        """0: every step is exactly equally likely, overflow apart."""
+        return 0.0
+
+    def assignment(self, key: jax.Array, epoch: jax.Array) -> jax.Array:
+        """The step, 0 .. t - 1, that each record enters in ``epoch``: uint32[N].
+
+        :raises TypeError: if ``key`` is not a ChaCha20 key.
+        """
+        steps, surplus = np.uint32(self.steps_per_epoch), 2**32 % self.steps_per_epoch
+        words = stream(key, epoch, self.num_records, _ALLOCATIONS)
+        if surplus:
+            limit = np.uint32(2**32 - surplus)
+
+            def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+                words, attempt = carry
+                others = stream(key, epoch, self.num_records, _ALLOCATIONS + attempt)
+                return jnp.where(words < limit, words, others), attempt + np.uint32(1)
+
+            words, _ = lax.while_loop(lambda carry: jnp.any(carry[0] >= limit), again, (words, jnp.uint32(1)))
+        # the barrier keeps XLA from computing the keystream again for each use
+        return lax.optimization_barrier(words % steps)
+
+    def prepare(self, key: jax.Array, epoch: jax.Array) -> PreparedEpoch:
+        """The records of ``epoch`` sorted by their steps, for ``draw_prepared``; a pure function for jit, scan and vmap."""
+        assigned = self.assignment(key, epoch)
+        bits = max(1, (self.num_records - 1).bit_length())
+        records = jnp.arange(self.num_records, dtype=jnp.uint32)
+        if bits + (self.steps_per_epoch - 1).bit_length() <= 32:  # both in a word, which sorts faster than pairs
+            packed = jnp.sort((assigned << np.uint32(bits)) | records)
+            steps, order = packed >> np.uint32(bits), packed & np.uint32(2**bits - 1)
+        else:
+            steps, order = lax.sort((assigned, records), num_keys=1, is_stable=True)
+        starts = jnp.searchsorted(steps, jnp.arange(self.steps_per_epoch, dtype=jnp.uint32)).astype(jnp.int32)
+        padded = jnp.pad(order.astype(jnp.int32), (0, self.capacity))
+        return PreparedEpoch(padded, jnp.append(starts, jnp.int32(self.num_records)))
+
+    def draw_prepared(self, epoch: PreparedEpoch, number: jax.Array) -> Minibatch:
+        """The minibatch of step ``number``, from ``prepare`` of its epoch; that of ``draw_from``, in O(M)."""
+        step = jnp.asarray(number).astype(jnp.uint32) % np.uint32(self.steps_per_epoch)
+        start, end = epoch.starts[step], epoch.starts[step + 1]
+        mask = jnp.arange(self.capacity, dtype=jnp.int32) < end - start
+        return Minibatch(jnp.where(mask, lax.dynamic_slice_in_dim(epoch.order, start, self.capacity), 0), mask)
+
+    def draw(self, key: jax.Array) -> Minibatch:
+        """The minibatch of step 0; a pure function of ``key`` for jit, scan and vmap. Indices ascend, padding last.
+
+        :raises TypeError: if ``key`` is not a ChaCha20 key.
+        """
+        return self.draw_from(jnp.zeros(0, jnp.uint32), key, jnp.uint32(0))
+
+    def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
+        """The minibatch of step ``number``, from lanes 3 and up of the stream of ``key`` that has the epoch's number.
+
+        It takes N words, about 1 ms for a million records on a core. A run over many records should ``prepare`` its epochs.
+
+        :param words: uint32[0].
+        :raises ArgumentError: if there are any words, because they would not be used.
+        :raises TypeError: if ``key`` is not a ChaCha20 key.
+        """
+        if words.shape != (0,):
+            raise _validate.ArgumentError("words", words.shape, "a minibatch takes no words.")
+        epoch, step = jnp.divmod(jnp.asarray(number).astype(jnp.uint32), np.uint32(self.steps_per_epoch))
+        return _members(self.assignment(key, epoch) == step, self.capacity)
+
+
+def _members(chosen: jax.Array, capacity: int) -> Minibatch:
+    """The first ``capacity`` places where ``chosen``, bool[N], is True, in their order.
+
+    Each finds its word of 32 bits by binary search among running counts, and then its bit. A running sum over all N, and a
+    scatter, would take many times as long.
+    """
+    bits = np.arange(32, dtype=np.uint32)
+    rows = jnp.pad(chosen, (0, -chosen.shape[0] % 32)).reshape(-1, 32)
+    packed = jnp.sum(rows.astype(jnp.uint32) << bits, axis=1, dtype=jnp.uint32)
+    counts = lax.population_count(packed).astype(jnp.int32)
+    running = jnp.cumsum(counts)
+    place = jnp.arange(capacity, dtype=jnp.int32)
+    mask = place < running[-1]
+    row = jnp.minimum(jnp.searchsorted(running, place, side="right"), len(running) - 1)
+    within = place - (running[row] - counts[row])
+    below = lax.population_count(packed[row, None] & ((np.uint32(2) << bits) - np.uint32(1)))  # up to and with each bit
+    bit = jnp.sum(below.astype(jnp.int32) <= within[:, None], axis=1)
+    return Minibatch(jnp.where(mask, row * 32 + bit, 0).astype(jnp.int32), mask)
