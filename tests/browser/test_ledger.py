@@ -38,6 +38,7 @@ def says(screen, words):
     return line.inner_text()
 
 
+@pytest.mark.thorough
 def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook, page, screenshots, tmp_path):
     book = notebook(
         SHOW.format(state=str(tmp_path / "state"), iterations=300),

@@ -31,6 +31,7 @@ def planned(screen, fits):
     screen.root.locator("b", has_text=re.compile(rf"^{fits} fits")).wait_for()
 
 
+@pytest.mark.thorough
 def test_a_sweep_fills_its_figure_and_a_fit_of_it_opens(notebook, page, screenshots):
     book = notebook(SHOW, "sweep.result, sweep.opened.result.guarantee.epsilon", name="sweep")
     book.run(0)

@@ -362,6 +362,7 @@ def assert_same_release(result, other):
             np.testing.assert_array_equal(getattr(result, parts)[name], value)
 
 
+@pytest.mark.thorough
 def test_a_fit_with_another_epsilon_and_clip_compiles_none_of_its_programs_again(compiled):
     changes = {"epsilon": 2.0, "clip": 0.7, "learning_rate": 0.05, "iterations": 300, "seed": 1}
     alone = wb.fit("logistic", "breast_cancer", **changes)
@@ -486,6 +487,7 @@ def registered_again(monkeypatch):
     ],
     ids=lambda versions: versions.__name__,
 )  # fmt: skip
+@pytest.mark.thorough
 def test_whatever_a_model_reads_may_change_between_two_fits(versions, monkeypatch, private_data):
     """The second fit's numbers are those of a process that had not seen the first."""
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
@@ -505,6 +507,7 @@ def test_whatever_a_model_reads_may_change_between_two_fits(versions, monkeypatc
     assert any((value != after.params[name]).any() for name, value in before.params.items())
 
 
+@pytest.mark.thorough
 def test_what_an_optimiser_and_predictions_read_may_change_too(private_data):
     settings = {"epsilon": 8.0, "iterations": 10, "seed": 1, "evaluate_private": True}
     model = wb.models.get("logistic")
@@ -542,6 +545,7 @@ def test_what_is_kept_of_a_fit_holds_no_records_keys_models_or_results(private_f
     assert len(_programs._kept) >= 4
 
 
+@pytest.mark.thorough
 def test_another_fit_with_the_same_seed_is_the_same(done):
     first = prepare(iterations=300, seed=1)
     list(first.run())
@@ -593,6 +597,7 @@ def test_an_unexpected_error_keeps_the_partial_result(monkeypatch):
     assert result.guarantee.epsilon == 1.0
 
 
+@pytest.mark.thorough
 def test_compiling_beforehand_takes_no_step_and_is_not_repeated(done, monkeypatch):
     prepared = prepare(iterations=300, seed=1)
     prepared.compile()

@@ -119,6 +119,7 @@ def test_a_saved_result_keeps_both(fitted, tmp_path):
     np.testing.assert_array_equal(loaded.predict(wb.data.load("breast_cancer")), fitted.predict())
 
 
+@pytest.mark.thorough
 def test_a_fit_of_a_sweep_has_the_same_as_a_single_one(fitted):
     found = wb.sweep("logistic", "breast_cancer", epsilons=[2.0, 4.0], iterations=[60], seeds=[4]).fit(0)
     assert found.posterior_kind == "noise-aware"

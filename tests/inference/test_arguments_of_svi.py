@@ -72,6 +72,7 @@ def test_the_call_gives_the_same_run(name, expected):
     jax.tree.map(np.testing.assert_array_equal, after_two(make(), *args, **kwargs), expected)
 
 
+@pytest.mark.thorough
 def test_run_and_evaluate_take_records_by_keyword():
     dpvi = trainer()
     result = dpvi.run(key_from_seed(2), 2, X, y=Y, progress_bar=False)

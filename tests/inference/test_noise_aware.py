@@ -353,6 +353,7 @@ def test_moments_hold_the_noise_of_the_release():
     assert 0.2 < variance.mean() / (noise / 0.5) ** 2 < 3
 
 
+@pytest.mark.thorough
 def test_a_run_without_moments_has_none():
     dpvi = runner()
     state = dpvi.init(key_from_seed(3), *RECORDS)

@@ -11,6 +11,7 @@ from workbench.results import code as code_module
 from workbench.results.code import code_of
 
 
+@pytest.mark.thorough
 def test_the_code_repeats_a_seeded_fit(done):
     found = {}
     exec(code_of(done), found)

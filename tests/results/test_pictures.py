@@ -92,6 +92,7 @@ def test_correlations_that_are_zero_by_construction_are_not_drawn(guided):
     assert caught.value.argument == "picture"
 
 
+@pytest.mark.thorough
 def test_pairs_are_the_six_clearest_quantities():
     model = dataclasses.replace(wb.models.get("logistic"), guide=AutoMultivariateNormal)
     result = wb.fit(model, "breast_cancer", epsilon=8.0, iterations=5, seed=1)

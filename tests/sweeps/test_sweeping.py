@@ -330,6 +330,7 @@ def cells_of(**settings):
     return one, cell
 
 
+@pytest.mark.thorough
 def test_one_key_is_of_one_fit_and_defaults_may_be_written_out():
     choices = {
         "samplers": ["poisson", "without_replacement", "shuffle"],

@@ -115,6 +115,7 @@ def test_composition_shows_three_bounds(pieces):
     assert "proves no less" in text(piece)
 
 
+@pytest.mark.thorough
 def test_samplers_show_each_sampler_under_its_own_relation(pieces):
     piece = pieces("samplers", batch_size=8, noise_multiplier=5.0, steps=100)
     plan = {"sampling_rate": 0.2, "noise_multiplier": 5.0, "steps": 100, "delta": 1e-5}

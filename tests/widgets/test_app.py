@@ -530,6 +530,7 @@ def test_a_cell_that_runs_again_keeps_its_run_and_its_results(screens, private_d
     assert third.results == [second.result]
 
 
+@pytest.mark.thorough
 def test_screens_of_one_execution_and_of_other_cells_stay(screens, monkeypatch):
     monkeypatch.setattr(run_screen, "display", Output())
     pair = screens(), screens()
@@ -630,6 +631,7 @@ def test_a_fit_without_curves_shows_none_of_an_earlier_one(screens, private_data
 # ---- what goes wrong, and the end ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_fit_that_breaks_is_told_and_can_be_repeated(screens, monkeypatch):
     def explode(*_, **__):
         raise RuntimeError("boom <b>")

@@ -357,6 +357,7 @@ def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, priv
 
 
 @pytest.mark.parametrize("kind", some_of([str, books.Ledger]))
+@pytest.mark.thorough
 def test_another_ledger_is_used_and_printed(book, screens, private_data, tmp_path, kind):
     path = str(tmp_path / "elsewhere.sqlite")
     screen = fitted(screens(data=private_data, iterations=40, ledger=kind(path)))

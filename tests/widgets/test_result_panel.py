@@ -92,6 +92,7 @@ def test_private_records_are_not_drawn_without_the_box(secret):
     assert "cannot be drawn" in panel.drawing.value
 
 
+@pytest.mark.thorough
 def test_files_are_those_that_save_writes(panel, done):
     name, report = made(panel, "report (HTML page)")
     assert name == "report.html"
