@@ -30,7 +30,7 @@ def table(result: FitResult, interval: float, kind: str) -> pd.DataFrame:
         found = {linear.intercept: result.draws[linear.intercept] + weights @ shifts, **found}
     posterior = arviz_adapter.to_posterior({"draws": np.stack(list(found.values()), axis=1)}, {"draws": list(found)}, {})
     rows = arviz_adapter.summary(posterior, interval, kind).set_axis(list(found), axis=0)
-    of_intercept = ["where all columns are 0 or at their reference"] * (len(found) - len(contrasts))
+    of_intercept = ["all columns 0 or at reference"] * (len(found) - len(contrasts))
     low, high = rows.columns[2:4]
     rows.insert(0, "contrast", of_intercept + [contrast.words for contrast in contrasts])
     if linear.ratio:

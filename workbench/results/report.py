@@ -136,17 +136,24 @@ def summary_rows(result: FitResult) -> list[list[str]]:
 
 def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
     """Head and rows of a regression's coefficients in the columns' own units; both empty for other models."""
+    from workbench.results.arviz_adapter import INTERVAL
+
     linear = result.predictor.model.linear if result.model_is_known else None
     if linear is None or not result.draws:
         return [], []
     table = result.coefficients()
-    head = ["coefficient", "for", "mean", "low", "high", *([linear.ratio, "low", "high"] if linear.ratio else ())]
+    interval = f"{100 * INTERVAL:g} % interval"
+    head = ["coefficient", "for", "mean", interval, *([linear.ratio, interval] if linear.ratio else ())]
     numbers = table.drop(columns=["contrast", "sd", "share above 0"]).to_numpy(float)
     rows = []
     for name, contrast, values, digits in zip(
         table.index, table["contrast"], numbers, places_for(table["sd"].tolist()), strict=True
     ):
-        rows.append([str(name), contrast, *(fixed(value, digits) for value in values[:3]), *map(_ratio, values[3:])])
+        mean, *ends = (fixed(value, digits) for value in values[:3])
+        ratios = list(map(_ratio, values[3:]))
+        rows.append(
+            [str(name), contrast, mean, " to ".join(ends), *ratios[:1], *([" to ".join(ratios[1:])] if ratios else ())]
+        )
     return head, rows
 
 
