@@ -352,7 +352,7 @@ class DPVI:
             caveats = ("The run began inside a JAX transformation, where other runs with the same key cannot be seen.",)
         else:
             caveats = ("Anyone who knows the key that the caller gave can predict the noise.",)
-        promise = self.plan.guarantee(steps_taken=taken, unit=unit, dimension=step.noise_size, caveats=caveats)
+        promise = self.plan.guarantee(steps_taken=taken, unit=unit, dimension=step.noised_coordinates, caveats=caveats)
         return dataclasses.replace(promise, secure_randomness=secret)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["GradientNorms"]
 
-_MANY = 0.5  # of the gradients are clipped: the fit may answer another question
+_MANY = 0.1  # of the gradients are clipped: the fit may answer another question
 _FEW = 0.02
 _SURE = 2.0  # standard deviations
 

@@ -1,0 +1,61 @@
+"""Which C has the smallest error, and what share of the gradients it clips.
+
+The worlds of ``calibration``, made-up regressions whose truth is drawn from the prior. All repeats of a setting are stepped
+together by the library's own lanes.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from calibration import STEPS, WORLDS
+from fits import OUT
+from numpyro.optim import Adam
+
+from workbench.inference import DPVI, _norms
+from workbench.inference.batched import BatchedProgram, starting_states
+from workbench.noise.chacha20 import key_from_seed
+
+SHARES = (0.15, 0.3, 0.6, 1.2)  # of the largest gradient, or of one that few exceed
+NAMES = ("linear", "logistic, N = 1000, d = 6", "logistic, N = 5000, d = 21", "Poisson")
+
+
+def fits(world, records, epsilon, clip):
+    """(averaged locations [R, d], share of the gradients that were clipped [R])."""
+    dpvi = DPVI(
+        world.model, world.guide, Adam(STEPS**-0.5), epsilon=epsilon, delta=1e-4, iterations=STEPS,
+        sampling_rate=world.rate, clip=clip, average_from=STEPS // 2,
+    )  # fmt: skip
+    dpvi.init(key_from_seed(0), *(array[0] for array in records), num_records=world.num_records)
+    step, repeats = dataclasses.replace(dpvi.private_step, counts_norms=True, keeps_moments=False), len(records[0])
+    one = dpvi.hyper._replace(moments_from=jnp.int32(int(0.3 * STEPS)))
+    hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats,)), one)
+    state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
+    end = BatchedProgram(step, repeats, shared=False, device=jax.devices()[0]).run(state, records, hyper, STEPS).state
+    counted, *counts = np.asarray(end.moments.norms, float).T
+    above = sum(counts[_norms.EDGES.index(1.0) + 1 :]) / (counted * world.rate * world.num_records)
+    return np.asarray(jax.vmap(step.model.constrain)(end.average)["loc"]), above
+
+
+def main(full):
+    """Print the table."""
+    repeats = 60 if full else 16
+    print(f"\nClipping: {repeats} repeats, T = {STEPS}, averaged", flush=True)
+    table = []
+    for number, world in enumerate(world for world in WORLDS if world.name in NAMES):
+        random = np.random.default_rng(number)
+        truth = world.prior * random.normal(size=(repeats, world.size))
+        records = tuple(
+            jnp.asarray(array, jnp.int32 if array.dtype == np.int32 else jnp.float32)
+            for array in world.records(random, truth, world.num_records)
+        )
+        for epsilon in (0.25, 1.0, 8.0):
+            for share in SHARES:
+                found, above = fits(world, records, epsilon, share * world.largest)
+                rms = np.sqrt(np.mean((found - truth) ** 2))
+                facts = {"share of the largest": share, "C": share * world.largest, "clipped": above.mean(), "rms": rms}
+                table.append({"world": world.name, "epsilon": epsilon, **facts})
+    print(pd.DataFrame(table).round(3).to_string(index=False), flush=True)
+    pd.DataFrame(table).to_csv(OUT / "clipping.csv", index=False)
