@@ -358,7 +358,7 @@ def posteriors(world, truth, records, epsilon, random):
     prior = noise_aware.Prior(np.zeros(world.size), np.full(world.size, world.prior**-2.0))
     aware, oracle = [], []
     for place, curvature in enumerate(curvatures(world, records, truth)):
-        own = Moments(*(leaf[place] for leaf in moments))
+        own = Moments(*(None if leaf is None else leaf[place] for leaf in moments))
         aware.append(
             noise_aware.draw(
                 own, prior, scale[place], step_noise=noise, sampling_rate=world.rate, count=DRAWS, generator=random
@@ -407,7 +407,7 @@ def structured_posteriors(world, truth, records, epsilon, random):
     settings = {"step_noise": noise, "sampling_rate": world.rate, "count": FEW_DRAWS, "generator": random}
     aware, oracle = [], []
     for place, curvature in enumerate(known):
-        own = Moments(*(leaf[place] for leaf in moments))
+        own = Moments(*(None if leaf is None else leaf[place] for leaf in moments))
         aware.append(noise_aware.draw(own, prior, released[place].std(0), **settings))
         center, gradient, _, _ = own.centred()
         level = noise**2 + (1 - world.rate) / world.rate * np.diag(curvature).mean()
