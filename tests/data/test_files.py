@@ -169,6 +169,15 @@ def test_a_named_separator_is_the_one_that_counts(tmp_path):
     assert list(read_csv(tmp_path / "table.csv").columns) == ["age;dose", " in grams"]
 
 
+@pytest.mark.parametrize(("line", "between"), [("sep=;", ";"), ('"sep=|"', "|"), ("SEP=\t", "\t"), ("sep=,", ",")])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_line_that_declares_the_separator_is_no_line_of_names(line, between, encoding):
+    rows = "\r\n".join([line, between.join(["age", "a"]), between.join(["40", "1"]), between.join(["50", "0"])])
+    table = read_csv(io.BytesIO(rows.encode(encoding)))
+    assert table.to_dict("list") == {"age": [40, 50], "a": [1, 0]}
+    assert csv_separator(io.BytesIO(rows.encode(encoding))) == between
+
+
 def test_decimal_commas_of_files_with_semicolons():
     content = b"a;b;c;d;e;f\n1,5;2.5;1;x,1;;2,5\n,5;-1e-2;2;3,4;;2.5\n1e2;+3,;3;2;;NA\n"
     table = read_csv(io.BytesIO(content))

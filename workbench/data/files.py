@@ -41,6 +41,7 @@ _DECIMALS = (".", ",")
 _NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
 _WHOLE = re.compile(r"\s*[-+]?\d{1,15}\s*")  # float64 has them all
 _TRUTH = {"true": True, "false": False}
+_DECLARED_SEPARATOR = re.compile(r'"?sep=([,;\t|])"?\s*', re.IGNORECASE)  # a line before the names, as Excel reads it
 _QUOTED = re.compile(r'"[^"]*"')
 _MISSING = {
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL",
@@ -114,7 +115,7 @@ def from_csv(
 
     :param path: or an open binary file that is not packed, whose data set is named "table" unless ``name`` is given.
     :param separator: what is between two columns: "," or ";" or a tab or "|". By default the one that occurs most often
-        between the names in the first line.
+        between the names in the first line, or what a line "sep=;" before them says, as spreadsheets write it.
     :param decimal: "," reads 3,5 as a number, as well as 3.5; "." only the latter. By default "," in files with semicolons,
         otherwise ".". Each cell is read by itself, so no record changes how another is read.
     :raises ArgumentError: if the file is missing or not a table, naming ``path``; naming ``separator`` or ``decimal``, if it
@@ -215,7 +216,9 @@ def read_csv(
             if commas and between == ",":
                 raise _validate.ArgumentError("decimal", decimal, "is already the separator of the columns.")
             # pandas would rename columns with the same name, or without one
-            how: Any = {"sep": between, "index_col": False, "keep_default_na": False, **_encoding_of(file)}
+            encoding = _encoding_of(file)
+            how: Any = {"sep": between, "index_col": False, "keep_default_na": False, **encoding}
+            how["skiprows"] = 1 if _DECLARED_SEPARATOR.fullmatch(_first_line(file, **encoding)) else 0
             labels = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0].tolist()
             _rewind(file)
             _check_names(shown, labels)
@@ -242,9 +245,13 @@ def csv_separator(path: str | Path | BinaryIO) -> str:
 
 
 def _separator_of(file: Path | BinaryIO) -> str:
-    """The separator that occurs most often in the first line, outside quotation marks; a comma if there is none."""
-    names = _QUOTED.sub("", _first_line(file, **_encoding_of(file)))
-    return max(SEPARATORS, key=names.count)
+    """The one that a first line "sep=;" declares, or else the one that occurs most often in it, outside quotation marks.
+
+    A comma if there is none.
+    """
+    first = _first_line(file, **_encoding_of(file))
+    declared = _DECLARED_SEPARATOR.fullmatch(first)
+    return declared[1] if declared else max(SEPARATORS, key=_QUOTED.sub("", first).count)
 
 
 def _encoding_of(file: Path | BinaryIO) -> dict[str, str]:
