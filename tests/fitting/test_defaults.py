@@ -61,10 +61,13 @@ def test_a_minibatch_is_never_larger_than_the_data():
     assert completed(100, {"batch_size": 128})["batch_size"] == 100
 
 
-def test_the_logistic_model_clips_at_half_of_the_largest_gradient_and_less_where_noise_is_large():
-    prepared = fits.prepare("logistic", "breast_cancer", epsilon=9.0)
-    assert prepared.privacy.clip == pytest.approx(0.5 * 31**0.5)
-    prepared = fits.prepare("logistic", "breast_cancer", epsilon=1.0)
+def test_the_logistic_model_clips_at_a_share_of_the_largest_gradient_that_grows_as_noise_shrinks():
+    data = wb.data.load("breast_cancer")
+    advice = wb.models.get("logistic").advice
+    shares = {(458, 24.0): 0.7, (458, 80.0): 0.7, (10**5, 2.0): 0.05 * (2e5 / 30) ** (1 / 3), (10**6, 1.0): 1.0}
+    for (num_records, epsilon), share in shares.items():
+        assert advice(data, num_records, epsilon)["clip"] == pytest.approx(share * 31**0.5)
+    prepared = fits.prepare("logistic", data, epsilon=1.0)
     assert prepared.privacy.clip == pytest.approx(0.1 * (458 / 30) ** (1 / 3) * 31**0.5)
     assert (prepared.privacy.iterations, prepared.settings.average) == (800, True)
 
@@ -72,7 +75,7 @@ def test_the_logistic_model_clips_at_half_of_the_largest_gradient_and_less_where
 def test_categories_count_once_however_many_features_they_become():
     frame = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0] * 10, "town": list("abcd") * 10, "ill": [0, 1, 0, 1] * 10})
     data = wb.data.from_frame(frame, target="ill", schema={"age": (0, 9), "town": list("abcd")})
-    assert wb.models.get("logistic").advice(data, 1000, 1.0) == {"clip": pytest.approx(0.5 * 3**0.5)}
+    assert wb.models.get("logistic").advice(data, 1000, 1.0) == {"clip": pytest.approx(0.7 * 3**0.5)}
 
 
 def test_defaults_may_be_a_function_of_the_data_set():
