@@ -46,6 +46,7 @@ _LARGEST_JOINT = 100  # with those that are not released; their Markov chains ta
 _MIXTURES = ("MixtureSameFamily", "MixtureGeneral")
 _FEWEST_STEPS = 10
 _BLOCK = 500  # draws at once
+_FEWEST_SOUND = 0.9  # of the draws of correlations, to reject the others
 _SWEEPS = 4  # between diagonal and correlations, for each draw
 _LOG = np.linspace(-5.0, 4.0, 145)  # log of H_jj over the level that the guide suggests
 _LEVELS, _LEVEL_SD = np.linspace(-2.0, 2.0, 49), 0.5
@@ -149,7 +150,7 @@ def draw(
             chosen = diagonal.choose(entries, generator)
             off = correlations.draw(entries, generator)
             left = alone + np.einsum("jk,skj->sj", points, off)
-        curvature = _possible(off, diagonal.draw(left, chosen, generator))
+        curvature = _possible(off, diagonal.draw(left, chosen, generator), generator)
         found.append(_locations(curvature, prior, center, gradient, noise / steps, generator))
     return np.concatenate(found)
 
@@ -243,10 +244,18 @@ class _Correlations:
         return found + np.swapaxes(found, 1, 2)
 
 
-def _possible(off: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
-    """Curvatures with these diagonals, and these off-diagonal parts as far as no eigenvalue is negative."""
+def _possible(off: np.ndarray, diagonals: np.ndarray, generator: Generator) -> np.ndarray:
+    """Curvatures with these diagonals and off-diagonal parts.
+
+    Draws with a negative eigenvalue are rejected, that is, replaced by others; where most are, they are brought to the
+    nearest that is possible instead.
+    """
     roots = np.sqrt(diagonals)
     values, vectors = np.linalg.eigh(off / roots[:, :, None] / roots[:, None] + np.eye(off.shape[1]))
+    sound = np.flatnonzero(values[:, 0] > 0)
+    if len(sound) >= _FEWEST_SOUND * len(values):
+        kept = np.where(values[:, 0] > 0, np.arange(len(values)), generator.choice(sound, len(values)))
+        values, vectors, roots = values[kept], vectors[kept], roots[kept]
     raw = (vectors * np.maximum(values, 0)[:, None]) @ np.swapaxes(vectors, 1, 2)
     scale = roots / np.sqrt(np.einsum("sii->si", raw))
     return raw * scale[:, :, None] * scale[:, None]
