@@ -116,7 +116,7 @@ def logistic(
         arrays=("x", "y"),
         defaults=_advice,
         pictures={"coefficients": pictures.coefficients},
-        linear=LinearPredictor("weights", "intercept", "odds ratio"),
+        linear=LinearPredictor("weights", "intercept" if intercept else "", "odds ratio"),
         options={
             "prior_scale": checks.number("prior_scale", prior_scale, above=0),
             "prior": checks.choice("prior", prior, _PRIORS),

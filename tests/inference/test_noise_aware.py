@@ -368,3 +368,50 @@ def test_moments_are_of_single_precision_whatever_is_released(kind):
         release = {"a": jnp.ones(2, kind), "b": jnp.ones((), kind)}
         found = _moments.with_release(_moments.empty(3), release, release, None, jnp.bool_(True))
         assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
+
+
+# ---- found by an attack ------------------------------------------------------------------------------------------------
+
+
+def split_of(model, guide=None):
+    from numpyro.infer.autoguide import AutoNormal
+
+    return split(
+        model, AutoNormal(model) if guide is None else guide, jax.random.key(0), (jax.ShapeDtypeStruct((2,), jnp.float32),),
+        num_records=50, static={},
+    )  # fmt: skip
+
+
+def test_a_factor_outside_the_plate_counts():
+    def model(x, num_records=None):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        numpyro.factor("soft", -0.5 * ((mean + 0.5) / 0.01) ** 2)
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            numpyro.sample("x", dist.Normal(mean, 1.0).expand([2]).to_event(1), obs=x)
+
+    prior = prior_of(split_of(model))
+    assert not isinstance(prior, Prior)
+    low, high = (float(prior.log_density(jnp.array([place]), jnp.zeros(1))) for place in (0.5, -0.5))
+    assert high - low > 1000
+
+
+@pytest.mark.parametrize("wide", [dist.Gamma(0.1, 0.1), dist.LogNormal(0, 10)])
+def test_a_prior_over_many_powers_of_ten_is_refused(wide):
+    def model(x, num_records=None):
+        scale = numpyro.sample("scale", wide)
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            numpyro.sample("x", dist.Normal(0, scale).expand([2]).to_event(1), obs=x)
+
+    with pytest.raises(NoNoiseAwarePosterior, match="powers of ten"):
+        prior_of(split_of(model)).typical  # noqa: B018 - what every draw asks for
+
+
+def test_a_prior_with_two_modes_is_refused():
+    def model(x, num_records=None):
+        modes = dist.MixtureSameFamily(dist.Categorical(jnp.ones(2) / 2), dist.Normal(jnp.array([-1.0, 1.0]), 0.1))
+        mean = numpyro.sample("mean", modes)
+        with numpyro.plate("records", num_records, subsample_size=x.shape[0]):
+            numpyro.sample("x", dist.Normal(mean, 1.0).expand([2]).to_event(1), obs=x)
+
+    with pytest.raises(NoNoiseAwarePosterior, match="mixture"):
+        prior_of(split_of(model))

@@ -78,8 +78,38 @@ def test_without_declared_columns_units_are_those_of_the_model(done):
 
 
 def test_a_model_without_intercept_has_no_row_for_it(tabled):
-    draws = {"weights": tabled.draws["weights"]}
-    assert list(dataclasses.replace(tabled, draws=draws).coefficients().index) == list(SCHEMA.feature_names)
+    without = wb.models.get("logistic", intercept=False)
+    other = dataclasses.replace(tabled, draws={"weights": tabled.draws["weights"]}, definition=without)
+    assert list(other.coefficients().index) == list(SCHEMA.feature_names)
+
+
+def test_a_column_called_intercept_does_not_hide_the_intercept(tabled):
+    schema = Schema({"intercept": Numeric(0, 5), "age": Numeric(20, 80)})
+    draws = {"weights": tabled.draws["weights"][:, :2], "intercept": tabled.draws["intercept"]}
+    other = dataclasses.replace(
+        tabled, draws=draws, coordinates={"weights": ["intercept", "age"]}, data={**tabled.data, "schema": schema.to_dict()}
+    )
+    assert list(other.coefficients().index) == ["intercept", "intercept", "age"]
+
+
+def test_features_without_names_are_numbered(tabled):
+    other = dataclasses.replace(tabled, coordinates={}, data={**tabled.data, "feature_names": []})
+    assert list(other.coefficients().index)[1:3] == ["feature 0", "feature 1"]
+
+
+@pytest.mark.parametrize("linear", [("gone", "intercept"), ("weights", "gone"), ("intercept", ""), ("weights", "weights")])
+def test_wrong_sites_are_refused_and_the_report_is_made_without_them(tabled, linear):
+    model = dataclasses.replace(wb.models.get("logistic"), linear=wb.models.LinearPredictor(*linear))
+    other = dataclasses.replace(tabled, definition=model)
+    with pytest.raises(wb.ArgumentError, match=r"linear=.*must be a latent site"):
+        other.coefficients()
+    with pytest.warns(UserWarning, match="coefficients are left out"):
+        assert coefficient_rows(other) == ([], [])
+
+
+def test_a_linear_predictor_is_declared_by_its_own_type():
+    with pytest.raises(wb.ArgumentError, match="LinearPredictor or None"):
+        dataclasses.replace(wb.models.get("logistic"), linear=("weights", "intercept"))
 
 
 def test_only_regressions_have_coefficients(done):

@@ -124,7 +124,9 @@ class FitSpec:
             keeps_moments = True
         except NoNoiseAwarePosterior:
             keeps_moments = False
-        counts_norms = _norms.have_room(plan.mechanism, plan.sampler.capacity)
+        # of the other ways a norm above C does not say what happened to a gradient
+        is_flat = self.privacy.clipping == "flat"
+        counts_norms = is_flat and _norms.have_room(plan.mechanism, plan.sampler.capacity)
         return dataclasses.replace(step, counts_norms=counts_norms, keeps_moments=keeps_moments)
 
     def prior(self, model: RecordModel) -> Prior | JointPrior:

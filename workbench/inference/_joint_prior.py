@@ -17,7 +17,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
-from numpyro.distributions.transforms import Transform, biject_to
+from numpyro.distributions.transforms import IdentityTransform, Transform, biject_to
 from numpyro.infer.reparam import Reparam
 
 from workbench.inference._traces import is_latent, log_density
@@ -28,6 +28,7 @@ __all__ = ["JointPrior", "NoNoiseAwarePosterior", "base_of"]
 Array = jax.Array
 _PARTLY, _LOCATION, _SCALE = "/partly centred", "/location", "/scale"  # after names of latents
 _SAMPLE = 4000
+_WIDEST = 6.0  # prior scale of the logarithm of a positive latent, say; at 10 chains stay where the likelihood is flat
 # arguments beside location and scale
 _LOCATION_SCALE: dict[type, tuple[str, ...]] = {
     dist.Normal: (), dist.StudentT: ("df",), dist.Cauchy: (), dist.Laplace: (), dist.Logistic: (),
@@ -117,6 +118,11 @@ class JointPrior:
         found = (*_middle_and_scale(np.asarray(points, float)), *_middle_and_scale(self.sample))
         if not (np.all(np.isfinite(found[0])) and all(np.all(np.isfinite(part) & (part > 0)) for part in found[1::2])):
             raise NoNoiseAwarePosterior("the prior's draws are not finite, or do not vary")
+        for (name, transform), scales in zip(self._transforms.items(), self._split(found[3]), strict=True):
+            if not isinstance(transform, IdentityTransform) and np.max(scales, initial=0) > _WIDEST:
+                raise NoNoiseAwarePosterior(
+                    f"the prior of {name} goes over so many powers of ten that a chain may not cross them"
+                )
         return found
 
     @property
@@ -134,9 +140,12 @@ class JointPrior:
         """n."""
         return sum(self._sizes)
 
+    def _split(self, flat: Any) -> list[Any]:
+        return (jnp if isinstance(flat, jax.Array) else np).split(flat, np.cumsum(self._sizes)[:-1])
+
     def _parts(self, flat: Array) -> dict[str, Array]:
         """Entries of a vector like z, by site."""
-        parts = jnp.split(flat, np.cumsum(self._sizes)[:-1])
+        parts = self._split(flat)
         return {name: part.reshape(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
 
     def _trace(self, values: Mapping[str, Any], key: Array, shares: Mapping[str, Array]) -> dict:

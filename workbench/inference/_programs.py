@@ -93,7 +93,7 @@ def digest_of(text: str, held: tuple[Any, ...], options: Mapping[str, Any]) -> s
     """
     digest = hashlib.blake2b(f"{sorted(options.items())}{text}".encode(), digest_size=16)
     for constant in held:  # in the text too, unless a later JAX turns them into arguments
-        is_key = jax.dtypes.issubdtype(constant.dtype, jax.dtypes.prng_key)
+        is_key = jax.dtypes.issubdtype(getattr(constant, "dtype", np.float32), jax.dtypes.prng_key)
         array = np.asarray(jax.random.key_data(constant) if is_key else constant)
         digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
     return digest.hexdigest()

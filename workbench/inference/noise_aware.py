@@ -83,6 +83,12 @@ def prior_of(model: RecordModel) -> Prior | JointPrior:
     missing = [name for name in latents if name not in guide]
     if missing:
         raise NoNoiseAwarePosterior(f"the guide does not draw {missing[0]}")
+    # factors and observations outside the record plate, which a normal prior of the latents does not know of
+    others = [name for name, site in one.items() if site["type"] == "sample" and name not in (*latents, *model.of_records)]
+    if any(family(site["fn"]) in _MIXTURES for name, site in one.items() if name in latents):
+        raise NoNoiseAwarePosterior("a prior is a mixture, between whose modes a short chain does not move")
+    if others:
+        return _joint(model, one)
     means, precisions = [], []
     for name in model.shared:
         first, second = (_normal(trace[name]["fn"]) for trace in (one, two))

@@ -104,6 +104,8 @@ class Model:
     def __post_init__(self) -> None:
         if self.check is None:
             object.__setattr__(self, "check", functools.partial(_check_record_arrays, self.model))
+        if self.linear is not None and not isinstance(self.linear, LinearPredictor):
+            raise _validate.ArgumentError("linear", self.linear, "must be a workbench.models.LinearPredictor or None.")
         for part, optional in _FUNCTIONS.items():
             value = getattr(self, part)
             if not callable(value) and not (optional and value is None):

@@ -13,6 +13,7 @@ import jinja2
 import numpy as np
 
 from workbench._numbers import MINUS, NARROW_SPACE, count, duration, fixed, places_for, shown, upper
+from workbench._validate import ArgumentError
 from workbench.plots.metrics import words_of
 
 if TYPE_CHECKING:
@@ -141,7 +142,11 @@ def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
     linear = result.predictor.model.linear if result.model_is_known else None
     if linear is None or not result.draws:
         return [], []
-    table = result.coefficients()
+    try:
+        table = result.coefficients()
+    except ArgumentError as error:  # a wrong declaration of the model must not lose the report
+        warnings.warn(f"the coefficients are left out ({error}).", stacklevel=2)
+        return [], []
     interval = f"{100 * INTERVAL:g} % interval"
     head = ["coefficient", "for", "mean", interval, *([linear.ratio, interval] if linear.ratio else ())]
     numbers = table.drop(columns=["contrast", "sd", "share above 0"]).to_numpy(float)
