@@ -102,6 +102,7 @@ ALLOWED = {
         for within in (
             "draw",
             "_chosen",
+            "_possible",
             "_Diagonal.starting",
             "_Diagonal.choose",
             "_Diagonal.draw",
