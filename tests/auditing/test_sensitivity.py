@@ -105,10 +105,11 @@ def test_norms_in_half_precision_are_caught(monkeypatch):
     """By up to four thousandths, too little for an attack with many runs."""
     real = step_module.clipped_sum_in_parts
 
-    def planted(loss, u, chosen, mask, clip, strategy, *others):
+    def planted(loss, u, strata, clip, strategy, *others):
+        (chosen, mask, _), *_ = strata
         everyone = chosen(jnp.arange(mask.shape[0]))
         total, _ = norms_of_places(loss, u, everyone, mask, clip, strategy, clipping="flat")
-        spacing = others[3](0.0, 0.0)
+        spacing = others[2](0.0, 0.0)
         return OnGrid(jax.tree.map(lambda leaf: jnp.round(leaf / spacing).astype(jnp.int32), total), spacing), None
 
     monkeypatch.setattr(step_module, "clipped_sum_in_parts", functools.wraps(real)(planted))

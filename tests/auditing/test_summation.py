@@ -13,7 +13,7 @@ from workbench.auditing import audit, made, summation
 from workbench.auditing.bugs import stepping, watched
 from workbench.inference import _grid
 from workbench.inference.assemble import assemble
-from workbench.inference.clipping import clipped_sum_in_parts
+from workbench.inference.clipping import Stratum, clipped_sum_in_parts
 from workbench.inference.step import Hyperparameters, Performance
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
@@ -153,7 +153,7 @@ def test_a_table_that_is_looked_up_and_multiplied_keeps_what_is_paid_for():
     def total(records, mask):
         chosen = lambda places: jax.tree.map(lambda array: array[places], records)  # noqa: E731
         return clipped_sum_in_parts(
-            loss, jnp.zeros((2, width)), chosen, mask, clip, "bookkeeping", size, "flat", spacing_for=spacing_for
+            loss, jnp.zeros((2, width)), [Stratum(chosen, mask, size)], clip, "bookkeeping", "flat", spacing_for=spacing_for
         )[0]
 
     records = [np.zeros((size, *shape), np.float32) for shape in ((2, width), (2,), (width,))]

@@ -37,7 +37,7 @@ from descent import Steps, apart, begun, checked, descended, non_private, peak_b
 from networks import NETWORKS
 from turns import a_step, answer_of, here, ratio, turns_of
 
-from workbench.inference.clipping import STRATEGIES, clipped_sum, clipped_sum_in_parts
+from workbench.inference.clipping import STRATEGIES, Stratum, clipped_sum, clipped_sum_in_parts
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
 
@@ -69,7 +69,7 @@ def private(network, strategy, noisy=True):
 
         everyone = jnp.ones(size, bool)
         total, _ = clipped_sum_in_parts(
-            network.loss, params, chosen, everyone, network.clip, strategy, size, "flat", None, spacing_for
+            network.loss, params, [Stratum(chosen, everyone, size)], network.clip, strategy, "flat", None, spacing_for
         )
         noised = mechanism.add(total, noise)
         return descended(network, state, jax.tree.map(lambda leaf: leaf / size, noised))

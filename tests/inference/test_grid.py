@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import quick_jit, some_of
 from workbench.inference import _factors, _grid
-from workbench.inference.clipping import clipped_sum_in_parts
+from workbench.inference.clipping import Stratum, clipped_sum_in_parts
 from workbench.noise.mechanism import OnGrid
 
 C = 1.0
@@ -35,11 +35,9 @@ def whole_sum(loss, u, size, strategy="auto", rules=None, spacing=G, parts=None,
         found, _ = clipped_sum_in_parts(
             loss,
             u,
-            lambda places: jax.tree.map(lambda array: array[places], records),
-            mask,
+            [Stratum(lambda places: jax.tree.map(lambda array: array[places], records), mask, parts or size)],
             clip,
             strategy,
-            size if parts is None else parts,
             clipping,
             rules,
             spacing_for,

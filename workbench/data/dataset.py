@@ -12,6 +12,7 @@ import numpy as np
 from workbench import _html, _validate
 from workbench.data import splits
 from workbench.data.schema import Categorical, Schema
+from workbench.data.units import Units
 
 __all__ = ["EVALUATION_LABELS", "Dataset"]
 
@@ -38,7 +39,7 @@ class Dataset:
 
     :param name: short name.
     :param description: one sentence.
-    :param train: arrays with first axis N, named by ``arrays``.
+    :param train: arrays with first axis N, named by ``arrays``; with ``units`` rows, the rows of a unit one after another.
     :param evaluation: the same for the evaluation records.
     :param feature_names: D names of the columns of ``x``; none for images.
     :param target_name: name of the target; "" if there is none.
@@ -61,6 +62,7 @@ class Dataset:
     :param vocabulary_size: V, public, if ``x`` has token sequences, int32[N, T] in 0 .. V - 1, whose columns are the places
         in a sequence; otherwise 0.
     :param is_public: True if the training records are public too, published or made up. Fits of them spend no privacy.
+    :param units: which rows belong to one person or other unit; None where each row is one.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Dataset:
     image_shape: tuple[int, ...] = ()
     is_public: bool = False
     vocabulary_size: int = 0
+    units: Units | None = None
 
     def __post_init__(self) -> None:
         """Check flags, and names, which files and pictures must be able to hold.
@@ -160,6 +163,8 @@ class Dataset:
                 return f"x has shape {shape}, but there are {len(self.feature_names)} feature names"
             if name == "x" and self.vocabulary_size and not _are_tokens(array, self.vocabulary_size):
                 return f"x must have tokens, whole numbers in 0 .. {self.vocabulary_size - 1}"
+            if self.units is not None and arrays is self.train and shape[0] != np.sum(self.units.counts):
+                return f"{name} has {shape[0]} rows, but the units have {np.sum(self.units.counts)}"
             last = {"group": len(self.groups), "y": len(self.classes)}.get(name, 0) - 1
             if last >= 0 and shape[0] and not (np.min(array) >= 0 and np.max(array) <= last):
                 return f"{name} must be in 0 .. {last}"
@@ -195,6 +200,8 @@ class Dataset:
         :raises ArgumentError: naming ``num_records``.
         """
         size = _validate.integer("num_records", num_records, at_least=2)
+        if self.units is not None:
+            raise _validate.ArgumentError("num_records", size, f"of a table with several rows for a {self.unit} cannot be chosen.")
         if size > self.num_train:
             raise _validate.ArgumentError("num_records", size, "is more than the number of training records.")
         if self.is_public:
@@ -241,8 +248,13 @@ class Dataset:
 
     @property
     def num_train(self) -> int:
-        """N, the number of private training records."""
-        return len(self.train[0])
+        """N, the number of private training records, or of units that they belong to."""
+        return len(self.train[0]) if self.units is None else self.units.num_units
+
+    @property
+    def fitted(self) -> tuple[np.ndarray, ...]:
+        """What a fit reads: ``train``, with ``units`` followed by the first row and the number of rows of each unit."""
+        return self.train if self.units is None else (*self.train, *self.units.index)
 
     @property
     def num_evaluation(self) -> int:
@@ -273,6 +285,12 @@ class Dataset:
     def declarations(self) -> list[str]:
         """What the guarantee treats as public about this data set, a sentence each. Private counts are left out."""
         lines = ["The training records are private; one of them is the privacy unit."]
+        if self.units is not None:
+            weigh = f", which weigh as much as one row together, whoever has how many" if self.units.mean else ""
+            lines = [
+                f"The training records are private, and a {self.unit} with all rows is the privacy unit. At most "
+                f"{self.units.max_rows} rows of each are used, a public number{weigh}."
+            ]
         lines.append(self._declared())
         if self.references:
             levels = ", ".join(f"{name}={level}" for name, level in self.references.items())

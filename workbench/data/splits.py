@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench import _validate
 
-__all__ = ["by_place", "by_record", "coins", "evaluation_rows"]
+__all__ = ["by_place", "by_record", "by_unit", "coins", "digests", "evaluation_rows"]
 
 
 def coins(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
@@ -21,19 +21,43 @@ def coins(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
     :param arrays: record i is entry i of each, N >= 0 entries. The encoding of a record must not depend on others.
     """
-    key = hashlib.blake2b(f"split {seed}".encode(), digest_size=32).digest()
-    rows = [_bytes_of(np.asarray(array)) for array in arrays]
-    known: dict[bytes, int] = {}
-    drawn = np.empty(len(rows[0]))
-    for place, record in enumerate(zip(*rows, strict=True)):
+    return _coins_of([digest.tobytes() for digest in digests(arrays, seed)], seed)
+
+
+def digests(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
+    """A hash of each record itself and of a public seed, two uint64, "high" and "low". :param arrays: as for ``coins``."""
+    rows, key = [_bytes_of(np.asarray(array)) for array in arrays], _key(seed)
+    found = bytearray()
+    for record in zip(*rows, strict=True):
         content = hashlib.blake2b(key=key, digest_size=16)
         for part in record:
             content.update(part)
-        digest = content.digest()
-        number = known[digest] = known.get(digest, -1) + 1
-        coin = hashlib.blake2b(digest + number.to_bytes(8, "little"), key=key, digest_size=8).digest()
+        found += content.digest()
+    return np.frombuffer(bytes(found), [("high", "<u8"), ("low", "<u8")])
+
+
+def _coins_of(contents: Sequence[bytes], seed: int) -> np.ndarray:
+    key, known = _key(seed), dict[bytes, int]()
+    drawn = np.empty(len(contents))
+    for place, content in enumerate(contents):
+        number = known[content] = known.get(content, -1) + 1
+        coin = hashlib.blake2b(content + number.to_bytes(8, "little"), key=key, digest_size=8).digest()
         drawn[place] = int.from_bytes(coin, "little")
     return drawn / 2.0**64
+
+
+def _key(seed: int) -> bytes:
+    return hashlib.blake2b(f"split {seed}".encode(), digest_size=32).digest()
+
+
+def by_unit(contents: Sequence[bytes], fraction: Any, seed: Any) -> np.ndarray:
+    """bool[units], True for evaluation units, by coins as of ``coins``.
+
+    :param contents: all that is known of each unit, which must not depend on others.
+    :raises ArgumentError: as ``by_record``.
+    """
+    fraction, seed = _checked(fraction, seed)
+    return _both_sides(_coins_of(contents, seed) < fraction, fraction)
 
 
 def by_record(arrays: Sequence[np.ndarray], fraction: Any, seed: Any) -> np.ndarray:

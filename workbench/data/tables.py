@@ -16,6 +16,7 @@ from workbench.data.dataset import Dataset
 from workbench.data.groups import checked_group_features, checked_groups, group_codes
 from workbench.data.schema import Numeric, Schema
 from workbench.data.splits import by_record
+from workbench.data.units import Units, checked_identifiers, checked_max_rows, divided, unit_called
 
 __all__ = ["evaluation_arrays", "from_arrays", "from_frame"]
 
@@ -34,15 +35,20 @@ def from_frame(
     group: Any = None,
     groups: Iterable[Any] | None = None,
     group_features: Any = None,
+    unit_id: Any = None,
+    max_rows: int | None = None,
+    unit_mean: bool = False,
     evaluation: pd.DataFrame | None = None,
     evaluation_fraction: float = 0.2,
     split_seed: int = 0,
     evaluation_is_public: bool = False,
-    unit: str = "training record",
+    unit: str | None = None,
     name: str = "data frame",
     missing: Any = "refuse",
 ) -> Dataset:
-    """A data set from a DataFrame, one row per record: arrays "x", "group" with ``group``, "y" with ``target``.
+    """A data set from a DataFrame: arrays "x", "group" with ``group``, "y" with ``target``.
+
+    A row is a record, which is what the guarantee protects, unless ``unit_id`` says which rows belong to one person.
 
     Exactly one of ``bounds``, ``schema`` and ``private_scaling`` says how columns become features. Constant columns are
     accepted, because declarations are not checked against the records' values, which are private.
@@ -74,13 +80,19 @@ def from_frame(
         is an error. A group without records is allowed.
     :param group_features: public facts about the groups: a DataFrame with the groups as index, or ``{group: [numbers]}``; by
         default the single feature "intercept", 1. They are used in their own units.
+    :param unit_id: name of the column that says whose row it is, such as "patient_id". The guarantee then protects each
+        patient with all rows; the column is no feature and is not kept. Rows of one patient are all on one side of the split.
+    :param max_rows: how many rows of a unit are used at most, needed with ``unit_id``. It is public, and C must be large enough
+        for the gradient of so many rows. Of a unit with more rows a sample is kept, drawn by a hash of its own rows.
+    :param unit_mean: whether the rows of a unit weigh 1 together, for a model of the average unit instead of the average row.
     :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``.
     :param evaluation_fraction: probability of each row to become an evaluation record, in (0, 1). Which side a row is on
         depends only on its encoded values (features, group and target) and the seed, so no row moves another.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public. Otherwise numbers computed on them are shown
         only on request and labelled "outside the guarantee".
-    :param unit: what one row is, in words.
+    :param unit: what one row is, in words, or with ``unit_id`` one unit; by default "training record", or made of the name of
+        that column.
     :param missing: what happens to a row with a missing value in a column that is used. "refuse" is an error; "drop" leaves
         the row out; "middle" puts the middle of the declared bounds in place of a missing number, and leaves out rows in
         which anything else is missing. ``{column: value}`` puts a public value into each of these columns, and leaves
@@ -99,13 +111,14 @@ def from_frame(
         {"target": target, "positive": positive, "classes": classes, "threshold": threshold},
         {"group": group, "groups": groups, "group_features": group_features},
     )
+    unit_id = _checked_unit(frame, names, unit_id, {"max_rows": max_rows, "unit_mean": unit_mean}, (target, group))
     declared = None if schema is None else _declared_schema(schema, features, names)
-    chosen = _chosen_columns(frame, names, features, declared, (target, group))
+    chosen = _chosen_columns(frame, names, features, declared, (target, group, unit_id))
     if declared is None and not private_scaling:
         declared = _schema_of_bounds(bounds, chosen, names)
     if not (isinstance(missing, str) and missing == "refuse"):
         filled = missing_values.public_values(missing, declared, chosen, names)
-        frame, complete = missing_values.without_missing(frame, filled, declared, chosen, (target, group))
+        frame, complete = missing_values.without_missing(frame, filled, declared, chosen, (target, group, unit_id))
         held_out = _left(len(frame), None if held_out is None else held_out[complete], missing)
     arrays: dict[str, np.ndarray] = {}
     if group is not None:
@@ -118,22 +131,27 @@ def from_frame(
             arrays["y"], labels = _target(frame[target], positive, classes, threshold)
         x = preprocessing.numeric_features(frame, chosen) if declared is None else declared.encode(frame)
     arrays = {"x": x, **arrays}
-    if held_out is None:
-        # another reference level does not move a record to the other side
-        whole = x if declared is None else declared.all_levels(x)
-        held_out = by_record([whole, *list(arrays.values())[1:]], evaluation_fraction, split_seed)
+    # another reference level does not move a record to the other side
+    content = [x if declared is None else declared.all_levels(x), *list(arrays.values())[1:]]
+    if unit_id is not None:
+        codes, most = checked_identifiers(frame[unit_id], held_out), checked_max_rows(max_rows)
+        training, evaluated, counts = divided(content, codes, most, held_out, evaluation_fraction, split_seed)
+    else:
+        held_out = by_record(content, evaluation_fraction, split_seed) if held_out is None else held_out
+        training, evaluated = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     if private_scaling:
-        arrays["x"] = preprocessing.standardise(x, x[~held_out])
+        arrays["x"] = preprocessing.standardise(x, x[training])
     return Dataset(
         name=name,
         description=_description(chosen, target, missing),
-        train=tuple(array[~held_out] for array in arrays.values()),
-        evaluation=tuple(array[held_out] for array in arrays.values()),
+        train=tuple(array[training] for array in arrays.values()),
+        evaluation=tuple(array[evaluated] for array in arrays.values()),
+        units=None if unit_id is None else Units(counts, most, bool(unit_mean)),
         feature_names=tuple(chosen) if declared is None else declared.feature_names,
         target_name=target or "",
         classes=labels,
         schema=declared,
-        unit=unit,
+        unit=unit if unit is not None else "training record" if unit_id is None else unit_called(unit_id),
         evaluation_is_public=evaluation_is_public,
         private_scaling=private_scaling,
         arrays=tuple(arrays),
@@ -198,6 +216,23 @@ def _checked_roles(
     return target, group
 
 
+def _checked_unit(
+    frame: pd.DataFrame, names: Mapping[Any, str], unit_id: Any, needing: Mapping[str, Any], roles: tuple[str | None, ...]
+) -> str | None:
+    """The column of units, None if it is not given. :param needing: arguments that need it. :param roles: other columns."""
+    _validate.flag("unit_mean", needing["unit_mean"])
+    if unit_id is None:
+        for argument, value in needing.items():
+            if value:
+                raise _validate.ArgumentError(argument, value, "needs unit_id=, the name of the column that says whose row it is.")
+        return None
+    found = _known("unit_id", _column(unit_id, names), list(frame.columns))
+    if found in roles:
+        raise _validate.ArgumentError("unit_id", found, "is the target or group column; it must be another.")
+    checked_max_rows(needing["max_rows"])
+    return found
+
+
 def _chosen_columns(
     frame: pd.DataFrame, names: Mapping[Any, str], features: Any, declared: Schema | None, roles: tuple[str | None, ...]
 ) -> list[str]:
@@ -212,7 +247,7 @@ def _chosen_columns(
         _known(argument, column, known)
     if not chosen or set(roles).intersection(chosen) or len(set(chosen)) < len(chosen):
         raise _validate.ArgumentError(
-            argument, chosen, "must name at least one column, each once, without target and group."
+            argument, chosen, "must name at least one column, each once, without target, group and unit_id."
         )
     return chosen
 
@@ -233,6 +268,7 @@ def from_arrays(
     feature_names: Sequence[str] | None = None,
     target_name: str = "y",
     group: Any = None,
+    unit_id: Any = None,
     evaluation: tuple[Any, ...] | None = None,
     name: str = "arrays",
     **options: Any,
@@ -252,11 +288,14 @@ def from_arrays(
     :param y: array[N], the target (of 0 and 1, or with ``positive=``, ``classes=`` or ``threshold=``), or None.
     :param feature_names: D names of the columns; "x1", "x2", ... by default.
     :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
+    :param unit_id: array[N] that says whose row each is, together with ``max_rows``; not with ``evaluation``.
     :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; otherwise ``x`` is split.
     :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
     """
     x = preprocessing.unmasked("x", x)
-    given = {"x": x, "group": group, "y": y}
+    if unit_id is not None and evaluation is not None:
+        raise _validate.ArgumentError("unit_id", type(unit_id).__name__, "cannot say whose rows those in evaluation= are: use from_frame.")
+    given = {"x": x, "group": group, "unit": unit_id, "y": y}
     present = [each for each in given if given[each] is not None]
     width = np.shape(x)[1] if np.ndim(x) == 2 else 0
     if feature_names is not None and (isinstance(feature_names, (str, bytes)) or not np.ndim(feature_names)):
@@ -273,6 +312,7 @@ def from_arrays(
         bounds=bounds,
         schema=schema,
         group=None if group is None else "group",
+        unit_id=None if unit_id is None else "unit",
         evaluation=held_out,
         name=name,
         **options,
@@ -288,7 +328,7 @@ def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str
             "feature_names", feature_names, f"must be {x.shape[1]} names, one for each column of {prefix}x."
         )
     frame = pd.DataFrame(x, columns=feature_names)
-    for which, label in (("group", "group"), ("y", target_name)):
+    for which, label in (("group", "group"), ("unit", "unit"), ("y", target_name)):
         if which not in arrays:
             continue
         values = preprocessing.unmasked(f"{prefix}{which}", arrays[which])

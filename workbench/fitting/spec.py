@@ -23,6 +23,7 @@ from workbench.fitting.devices import device_named
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference import _norms
 from workbench.inference._joint_prior import JointPrior
+from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
 from workbench.inference.clipping import check_clipping
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
@@ -100,7 +101,18 @@ class FitSpec:
 
         :raises ArgumentError: if no supported noise does.
         """
-        return make_plan(self.privacy, self.data.num_train)
+        units = self.data.units
+        if units is None or self.privacy.sampler != "poisson":
+            return make_plan(self.privacy, self.data.num_train if units is None else len(units.counts))
+        return make_plan(self.privacy, len(units.counts), units.sizes)
+
+    @property
+    def unit_rows(self) -> UnitRows | None:
+        """How rows make units; one stratum for samplers that draw from all units alike."""
+        units = self.data.units
+        if units is None:
+            return None
+        return UnitRows(units.widths if self.privacy.sampler == "poisson" else units.widths[:1], units.mean)
 
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
@@ -110,7 +122,7 @@ class FitSpec:
             self.model.new_guide(),
             numpyro.optim.Adam if settings.optimizer is None else settings.optimizer,
             key,
-            self.data.train,
+            self.data.fitted,
             sampler=plan.sampler,
             mechanism=plan.mechanism,
             num_records=self.privacy.num_records,
@@ -118,6 +130,7 @@ class FitSpec:
             learning_rate=settings.learning_rate,
             performance=Performance(settings.strategy, None, settings.microbatch_size),
             static={**self.model.options, **self.constants},
+            units=self.unit_rows,
         )
         try:
             self.prior(step.model)
@@ -160,10 +173,11 @@ class FitSpec:
         Of arrays among the constants only the shapes count.
         """
         model = self.model
-        shapes = tuple((array.shape, str(array.dtype)) for array in (*self.data.train, *self.data.evaluation))
+        shapes = tuple((array.shape, str(array.dtype)) for array in (*self.data.fitted, *self.data.evaluation))
         compiled = {name: value for name, value in self.run_settings().items() if name not in _NOT_COMPILED}
         return (
             model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,
+            self.unit_rows,
             self.privacy.iterations, self.privacy.clipping, plan.sampler, tuple(compiled.items()),
             id(self.settings.optimizer),
             tuple((name, np.shape(value) if is_array(value) else repr(value)) for name, value in self.constants.items()),

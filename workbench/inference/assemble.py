@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from workbench import _validate
 from workbench.inference._additivity import require_additive
@@ -19,6 +21,7 @@ from workbench.inference._separation import (
     require_no_records,
     require_separate,
 )
+from workbench.inference._units import UnitRows
 from workbench.inference.clipping import check_clipping
 from workbench.inference.estimators import ESTIMATORS, RecordLoss
 from workbench.inference.record_model import common_length, split
@@ -46,6 +49,7 @@ def assemble(
     clip_schedule: Callable[[jax.Array], jax.Array] | None = None,
     static: Mapping[str, Any] | None = None,
     layout: Layout = by_position,
+    units: UnitRows | None = None,
 ) -> PrivateStep:
     """The step of DP-VI for a NumPyro model and guide. Only shapes and types of ``records`` (first axis: records) are read.
 
@@ -54,6 +58,8 @@ def assemble(
     :param num_records: N that scales the likelihood, declared public; that of the sampler by default.
     :param static: further keyword arguments of model and guide, public constants.
     :param layout: makes arguments of model and guide of record arrays; by position by default.
+    :param units: how rows make privacy units; ``records`` are then rows, first rows and numbers of rows. None where each
+        record is a unit.
     :raises PrivacyModelError: if the model cannot be fitted privately (``record_model.split``, ``_separation``).
     :raises ArgumentError: naming the argument and its value.
     :raises TypeError: if ``key`` is no key of ``workbench.noise``.
@@ -61,9 +67,12 @@ def assemble(
     require_secure(key)
     chosen = ESTIMATORS[_validate.choice("estimator", estimator, ESTIMATORS)]
     check_clipping(mechanism.clipping, performance.strategy, performance.rules)
-    size = common_length(records)
+    rows = records if units is None else records[:-2]
+    size = common_length(records if units is None else records[-2:])
+    sizes = dict.fromkeys((size, common_length(rows)))
     static = dict(static or {})
-    _require_no_record_arrays(static, size)
+    for each in sizes:
+        _require_no_record_arrays(static, each)
     if sampler.num_records != size:
         raise _validate.ArgumentError("records", size, f"the sampler draws from {sampler.num_records} records.")
     start_key = fast_child(key, Purpose.STARTING_VALUES)
@@ -71,15 +80,18 @@ def assemble(
         model,
         guide,
         start_key,
-        tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in records),
+        tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in rows),
         num_records=size if num_records is None else num_records,
         static=static,
         layout=layout,
     )
     require_additive(by_record, start_key)
+    if units is not None:
+        by_record = dataclasses.replace(by_record, most_rows=units.widths[0])
     optimizer = optimizer_for(by_record.initial, optim, learning_rate)
-    step = PrivateStep(by_record, sampler, mechanism, chosen, optimizer, performance, clip_schedule)
-    _require_separate_records(step, size)
+    step = PrivateStep(by_record, sampler, mechanism, chosen, optimizer, performance, clip_schedule, units=units)
+    for each in sizes:
+        _require_separate_records(step, each)
     return step
 
 
@@ -100,10 +112,13 @@ def _require_no_record_arrays(static: dict[str, Any], size: int) -> None:
 def _require_separate_records(step: PrivateStep, size: int) -> None:
     """Trace one step and check that each record's loss depends on that record only, and nothing else on any record."""
     model = step.model
+    unit = model.blank_record
+    if step.units is not None:
+        unit = (*(np.broadcast_to(array, (step.units.widths[0], *array.shape)) for array in unit), np.ones(step.units.widths[0], np.float32))
 
     def without_records(params: Any, key: jax.Array) -> Any:
         def release(loss: RecordLoss, u: Any) -> Any:
-            require_separate(loss, u, (model.blank_record, key), size)
+            require_separate(loss, u, (unit, key), size)
             return jax.tree.map(jnp.zeros_like, u)
 
         return step.estimator.gradient(model, params, key, 1.0, release)

@@ -22,7 +22,7 @@ from workbench.inference._separation import require_separate
 from workbench.inference.bookkeeping import LeafRule
 from workbench.noise.mechanism import CLIPPINGS, OnGrid
 
-__all__ = ["STRATEGIES", "Explanation", "check_clipping", "clipped_sum", "clipped_sum_in_parts"]
+__all__ = ["STRATEGIES", "Explanation", "Stratum", "check_clipping", "clipped_sum", "clipped_sum_in_parts"]
 
 Loss = Callable[[Any, Any], jax.Array]
 
@@ -191,41 +191,77 @@ def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None
         raise _validate.ArgumentError("rules", dict(rules), f"are of book-keeping: strategy {strategy!r} has none.")
 
 
+class Stratum(NamedTuple):
+    """Places of a minibatch whose records are alike in shape.
+
+    :param chosen: ``chosen(places)`` gives the records at these of its places, int32[B] -> pytree.
+    :param mask: bool[M], False on padding.
+    :param microbatch_size: records brought in at once.
+    """
+
+    chosen: Callable[[jax.Array], Any]
+    mask: jax.Array
+    microbatch_size: int
+
+
+class _InParts(NamedTuple):
+    """A stratum that is brought in by parts of ``width`` records, and how each part is clipped and added up."""
+
+    stratum: Stratum
+    width: int
+    way: _Way
+
+    @property
+    def parts(self) -> int:
+        return -(-self.stratum.mask.shape[0] // self.width)
+
+
 def clipped_sum_in_parts(
     loss: Loss,
     u: Any,
-    chosen: Callable[[jax.Array], Any],
-    mask: jax.Array,
+    strata: Sequence[Stratum],
     clip: float | jax.Array,
     strategy: str,
-    microbatch_size: int,
     clipping: str,
     rules: Mapping[str, str] | None = None,
     spacing_for: Callable[[float, float], jax.Array] | None = None,
     count: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
 ) -> tuple[Any, Any]:
-    """The sum of ``clipped_sum`` over a minibatch that is brought in by parts of ``microbatch_size`` records.
+    """The sum of ``clipped_sum`` over a minibatch that is brought in stratum by stratum, and each in parts.
 
-    The loss must have passed ``require_separate``: it is not looked at again for every step that is traced.
+    A record is in the stratum that its own shape decides, at a place that no other record moves. So what is added up for
+    others is the same with and without it, and only its own stratum's sum is off by more. The loss must have passed
+    ``require_separate``: it is not looked at again for every step that is traced.
 
-    :param chosen: ``chosen(places)`` gives the records at these places of the minibatch, int32[B] -> pytree.
-    :param mask: bool[M] for the whole minibatch.
     :param spacing_for: ``spacing_for(slack, units)`` is the spacing g for a sum whose sensitivity is C (1 + slack) +
         sqrt(units) g; without it the sum is in floating point.
     :param count: ``count(norms, mask)`` of each part, int32[...], is added up too.
     :return: (a pytree like u, with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers; the sum of ``count``,
         not noised, or None).
     """
-    size = mask.shape[0]
-    # whole blocks, so that no array is copied to fill the last one up
-    width = _grid.in_whole_blocks(min(microbatch_size, size))
-    record = _one(jax.eval_shape(chosen, jax.ShapeDtypeStruct((width,), jnp.int32)))
-    way = _way(loss, u, record, width, strategy, clipping, rules)
-    more = -(-size // width) - 1
-    spacing = None if spacing_for is None else spacing_for(way.bound.slack, way.bound.units)
-    grid = None if spacing is None else Grid(1 / spacing, 1 + more)
+    known = []
+    for stratum in strata:
+        # whole blocks, so that no array is copied to fill the last one up
+        width = _grid.in_whole_blocks(min(stratum.microbatch_size, stratum.mask.shape[0]))
+        record = _one(jax.eval_shape(stratum.chosen, jax.ShapeDtypeStruct((width,), jnp.int32)))
+        known.append(_InParts(stratum, width, _way(loss, u, record, width, strategy, clipping, rules)))
+    grid = spacing = None
+    if spacing_for is not None:
+        slack, units = (max(getattr(one.way.bound, name) for one in known) for name in ("slack", "units"))
+        spacing = spacing_for(slack, units)
+        grid = Grid(1 / spacing, sum(one.parts for one in known))
+    sums: Any = None
+    for one in known:
+        sums = _with_stratum(sums, one, clip, grid, count)
+    total, counts = sums
+    return total if spacing is None else OnGrid(total, spacing), counts
+
+
+def _with_stratum(before: Any, own: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
+    """(clipped sum, sum of ``count``) of one more stratum. :param before: of the strata before it, None for the first."""
+    (chosen, mask, _), width, way = own
     last = mask.shape[0] - 1
-    mask = jnp.pad(mask, (0, (1 + more) * width - mask.shape[0]))
+    mask = jnp.pad(mask, (0, own.parts * width - mask.shape[0]))
 
     def sum_of(start: jax.Array | int, counted: jax.Array) -> Any:
         places = jnp.minimum(start + jnp.arange(width), last)
@@ -237,10 +273,11 @@ def clipped_sum_in_parts(
         added = lambda: jax.tree.map(jnp.add, total, sum_of(start, counted))  # noqa: E731
         return lax.cond(_in_any_lane(jnp.any(counted)), added, lambda: total), None  # whole parts are often padding
 
-    total, counts = sum_of(0, mask[:width])
-    if more:
-        (total, counts), _ = lax.scan(add_part, (total, counts), jnp.arange(1, more + 1) * width)
-    return total if spacing is None else OnGrid(total, spacing), counts
+    first = before is None
+    total = sum_of(0, mask[:width]) if first else before
+    if own.parts > first:
+        total, _ = lax.scan(add_part, total, jnp.arange(first, own.parts) * width)
+    return total
 
 
 class _Weights(NamedTuple):

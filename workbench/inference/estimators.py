@@ -37,7 +37,7 @@ def aligned(model: RecordModel, params: Params, key: jax.Array, sampling_rate: f
     :return: gradient like ``params``, on the scale of the full data set (N records).
     """
     (shared, _), pull_back = jax.vjp(lambda psi: model.release_point(psi, key), params)
-    released = release(lambda u, drawn: model.record_loss(u, *drawn), shared)
+    released = release(lambda u, drawn: model.unit_loss(u, *drawn), shared)
     estimate = jax.tree.map(lambda leaf: leaf / sampling_rate, released)
     (gradient,) = pull_back((estimate, jnp.ones(())))
     return gradient
@@ -56,7 +56,7 @@ def vanilla(model: RecordModel, params: Params, key: jax.Array, sampling_rate: f
     def loss(psi: Params, drawn: tuple[Record, Key]) -> jax.Array:
         record, own = drawn
         shared, global_loss = model.release_point(psi, own)
-        return model.record_loss(shared, record, own) + global_loss / model.num_records
+        return model.unit_loss(shared, record, own) + global_loss / model.num_records
 
     return jax.tree.map(lambda leaf: leaf / sampling_rate, release(loss, params))
 

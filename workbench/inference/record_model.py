@@ -129,6 +129,7 @@ class RecordModel:
     uses_index: bool = False
     starting_values: Callable[..., dict[str, Any]] = field(default=dict, compare=False, repr=False)
     layout: Layout = by_position
+    most_rows: int | None = None
 
     def with_static(self, values: dict[str, Any]) -> RecordModel:
         """The same model with other values of some keyword arguments, of the same shapes; they may be traced."""
@@ -218,6 +219,23 @@ class RecordModel:
         for term in self.record_terms(guide_trace).values():
             loss = loss + jnp.sum(term)
         return loss
+
+    def unit_loss(self, shared: dict[str, Any], unit: Record, key: Key) -> Array:
+        """The loss of one privacy unit, float scalar: of its record, or the weighted sum of its rows'.
+
+        :param unit: a record; with ``most_rows`` the arrays of the unit's rows, and their weights float[rows].
+        """
+        if self.most_rows is None:
+            return self.record_loss(shared, unit, key)
+        *rows, weights = unit
+        if weights.shape[0] == 1:
+            return weights[0] * self.record_loss(shared, tuple(array[0] for array in rows), key)
+
+        def of_row(record: Record, number: Array) -> Array:
+            own = key._replace(place=key.place * self.most_rows + number) if isinstance(key, RecordKey) else key
+            return self.record_loss(shared, record, own)
+
+        return jnp.sum(weights * jax.vmap(of_row)(tuple(rows), jnp.arange(weights.shape[0])))
 
     def record_terms(self, trace: dict) -> dict[str, Array]:
         """Log densities of the sites of records, without the factor by which their plate scales what it subsamples."""

@@ -24,9 +24,10 @@ from workbench._limits import SMALLEST_CLIP
 from workbench.inference import _factors, _moments, _norms
 from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer
-from workbench.inference.clipping import clipped_sum_in_parts
+from workbench.inference._units import UnitRows
+from workbench.inference.clipping import Stratum, clipped_sum_in_parts
 from workbench.inference.estimators import Estimator, RecordLoss
-from workbench.inference.record_model import Record, RecordModel
+from workbench.inference.record_model import Record, RecordModel, common_length
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
@@ -179,6 +180,7 @@ class PrivateStep:
     :param clip_schedule: ``clip_schedule(step) -> C_t``, used instead of C, with noise of sigma C_t; None for C.
     :param counts_norms: whether steps also release how many gradients have norms of which range (``_norms``).
     :param keeps_moments: whether moments of u and G are kept, where ``moments_from`` is given: 2 d^2 numbers.
+    :param units: how rows make privacy units, whose gradients are clipped; None where each record is one.
     """
 
     model: RecordModel
@@ -190,6 +192,7 @@ class PrivateStep:
     clip_schedule: Callable[[jax.Array], jax.Array] | None = None
     counts_norms: bool = False
     keeps_moments: bool = True
+    units: UnitRows | None = None
 
     @property
     def noise_size(self) -> int:
@@ -249,23 +252,19 @@ class PrivateStep:
     def step(self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters) -> DPVIState:
         """One step of the optimiser on the noised gradient divided by N.
 
-        :param records: all N records, of which the step reads its minibatch.
+        :param records: all N records, of which the step reads its minibatch; with ``units`` their rows, first rows and
+            numbers of rows.
         :param draws: of ``draw`` for this very step and no other: draws that are used twice cancel between two releases.
         :raises ArgumentError: as ``require_records`` does, or naming ``state``, if this process has taken that step before;
             the latter not under jit, which cannot see it.
         """
         records = self._checked(state, records)
         model = self.model.with_static(hyper.constants) if hyper.constants else self.model
-        minibatch, own_noise = draws.minibatch, self.estimator.needs_own_keys(model)
         clip, noise, sigma = self._clip(state.step, hyper), draws.noise, _noise_multiplier(hyper)
         spacing_for = count = None
         if noise is not None:
             spacing_for = functools.partial(self._spacing, sigma / self.share_of_sum, clip, noise.level)
             count = functools.partial(_norms.counts_of, clip=clip) if self.counts_norms else None
-
-        def rows_at(places: jax.Array) -> Any:
-            rows = tuple(array[minibatch.indices[places]] for array in records)
-            return rows, places if own_noise else None
 
         released: list[tuple[Any, Any, Any]] = []  # (u, G, counts of norms)
 
@@ -275,11 +274,10 @@ class PrivateStep:
                 record, place = drawn
                 return loss(u, (record, draws.base_noise if place is None else record_keys(draws.base_noise, place)))
 
-            strategy, rules, size = self.performance
-            size = self.sampler.usual_size() if size is None else size
-            clipping = self.mechanism.clipping
+            strategy, rules, _ = self.performance
+            strata = self._strata(draws.minibatch, records, self.estimator.needs_own_keys(model))
             total, counts = clipped_sum_in_parts(
-                of_record, u, rows_at, minibatch.mask, clip, strategy, size, clipping, rules, spacing_for, count
+                of_record, u, strata, clip, strategy, self.mechanism.clipping, rules, spacing_for, count
             )
             noised, norms = self._noised(total, counts, noise, sigma)
             released.append((u, noised, norms))
@@ -293,6 +291,19 @@ class PrivateStep:
         average = self._average(state, self.optimizer.get_params(optim_state), hyper.average_from)
         moments = self._moments(state, *released[0], hyper.moments_from)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
+
+    def _strata(self, minibatch: Minibatch, records: Record, own_noise: bool) -> list[Stratum]:
+        """The minibatch as ``clipped_sum_in_parts`` takes it. :param own_noise: whether a record needs its place."""
+        size = self.performance.microbatch_size
+        size = self.sampler.usual_size() if size is None else size
+        if self.units is not None:
+            return self.units.strata(minibatch, self.sampler, records, own_noise, size)
+
+        def rows_at(places: jax.Array) -> Any:
+            rows = tuple(array[minibatch.indices[places]] for array in records)
+            return rows, places if own_noise else None
+
+        return [Stratum(rows_at, minibatch.mask, size)]
 
     def _noised(self, total: Any, counts: Any, noise: Noise | None, sigma: jax.Array) -> tuple[Any, Any]:
         """(the sum with its noise, counts with theirs); None for counts that were not taken."""
@@ -384,18 +395,26 @@ class PrivateStep:
                 "hyper", f"standard_deviation {deviation}", f"is of another fit: this step's mechanism has {expected}."
             )
 
+    def _number_of(self, records: tuple[Any, ...]) -> int:
+        """N. :raises ArgumentError: naming ``records``, if one has not the shape of those that were planned."""
+        if self.units is None:
+            return self.model.require_like(records)
+        self.model.require_like(records[:-2])
+        return common_length(records[-2:])
+
     def require_records(self, records: tuple[Any, ...]) -> None:
         """:raises ArgumentError: naming ``records``, unless number, shapes and types are those the step was made for.
 
         Only shapes count, so a step asks while it is traced. JAX reads beyond the end of an array as its last entry: of
         fewer records the last one would enter many times.
         """
-        size, planned = self.model.require_like(records), self.sampler.num_records
+        size, planned = self._number_of(records), self.sampler.num_records
         if size != planned:
             raise _validate.ArgumentError(
                 "records", size, f"init saw {planned} records, and each step draws its minibatch from all of them: give the "
                 "whole arrays that init saw, not a minibatch."
             )  # fmt: skip
-        for array, seen in zip(records, self.model.blank_record, strict=True):
+        rows = records if self.units is None else records[:-2]
+        for array, seen in zip(rows, self.model.blank_record, strict=True):
             if jax.dtypes.canonicalize_dtype(array.dtype) != seen.dtype:
                 raise _validate.ArgumentError("records", str(array.dtype), f"init saw {seen.dtype} in this array.")

@@ -80,7 +80,7 @@ def sketch(dataset: Dataset, key: bytes | None = None) -> bytes:
             columns = [_column(*each, digits, keyed) for each in table]
             for which, chosen in enumerate(([column for column in columns if column.is_feature], columns)):
                 for named in (0, 1):
-                    summary["records"][place, which, named] = _records(chosen, dataset.num_train, bool(named), keyed)
+                    summary["records"][place, which, named] = _records(chosen, len(dataset.train[0]), bool(named), keyed)
             for slot, kept in enumerate(_column_sets(columns)[:32]):
                 summary["columns"][place, slot] = kept
             if place == 0:

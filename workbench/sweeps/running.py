@@ -75,7 +75,8 @@ class Outcome:
 
 def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
     """The plan of a fit. Fits that differ only in the seed are calibrated once and noted in ``known``."""
-    without_seed = dataclasses.replace(spec.privacy, seed=None), spec.data.num_train
+    units = spec.data.units
+    without_seed = dataclasses.replace(spec.privacy, seed=None), spec.data.num_train if units is None else units.sizes
     if without_seed not in known:
         known[without_seed] = dataclasses.replace(spec, privacy=without_seed[0]).plan()
     return dataclasses.replace(known[without_seed], settings=spec.privacy)
@@ -165,7 +166,7 @@ class _Group:
         if first.method == NON_PRIVATE:
             self.step = dataclasses.replace(self.step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
         datasets = [run.spec.data for run in runs]
-        self.shared = all(_same_arrays(data.train, datasets[0].train) for data in datasets)
+        self.shared = all(_same_arrays(data.fitted, datasets[0].fitted) for data in datasets)
         self._evaluation_is_shared = all(_same_arrays(data.evaluation, datasets[0].evaluation) for data in datasets)
         constants = [run.spec.constants for run in runs]
         # public facts about the data that the model takes by keyword, such as the features of groups
@@ -180,7 +181,7 @@ class _Group:
     @functools.cached_property
     def affordable_lanes(self) -> int:
         """The number of lanes that fit into memory and are worth stepping together."""
-        records = self.spec.data.train
+        records = self.spec.data.fitted
         needed = bytes_per_lane(self.step, self._start, records, shared=self.shared)
         lanes = max(1, int(_MEMORY_SHARE * _free_memory(self.spec.device) / needed))
         if self.spec.device.platform == "cpu":
@@ -201,9 +202,9 @@ class _Group:
             self._program = lanes, BatchedProgram(self.step, lanes, shared=self.shared, device=spec.device)
         keys = [run.spec.new_key() for run in runs]
         records = (
-            tuple(map(jnp.asarray, spec.data.train))
+            tuple(map(jnp.asarray, spec.data.fitted))
             if self.shared
-            else tuple(jnp.stack(arrays) for arrays in zip(*(run.spec.data.train for run in runs), strict=True))
+            else tuple(jnp.stack(arrays) for arrays in zip(*(run.spec.data.fitted for run in runs), strict=True))
         )
         hyper = stacked([self._hyper(run) for run in runs])
         starts = self._starts(runs, keys, hyper)

@@ -1,0 +1,167 @@
+"""Persons, or other privacy units, that have several rows of a table each.
+
+Which rows are used, and on which side of the split a unit is, depends on the rows of that unit alone and on public numbers. So
+tables that differ in one unit, with all its rows, give data sets that differ in that unit. Identifiers decide which rows
+belong together, and nothing else: they are kept nowhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench import _validate
+from workbench._lazy import pd
+from workbench.data import splits
+
+__all__ = ["Units", "checked_identifiers", "checked_max_rows", "divided", "unit_called"]
+
+_RATIO = 4  # between the rows for which one stratum has room and the next one
+_MOST_STRATA = 4
+_MOST_ROWS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Which rows of the training arrays belong together. The rows of a unit follow one another.
+
+    A step computes as many rows for a unit as its stratum has room for, so units with few rows have strata of their own. Which
+    stratum a unit is in follows from its own number of rows and from ``max_rows``.
+
+    :param counts: int32[S], rows of each unit, by strata; 0 in an empty place, of which every stratum has one. Private.
+    :param max_rows: the largest number of rows of a unit that are used, public.
+    :param mean: whether the rows of a unit weigh 1 together, so that every unit counts alike; else every row weighs 1.
+    """
+
+    counts: np.ndarray
+    max_rows: int
+    mean: bool = False
+
+    @property
+    def num_units(self) -> int:
+        """N, the number of units."""
+        return int(np.count_nonzero(self.counts))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many rows the strata have room for, descending."""
+        return _widths(self.max_rows)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many places for units the strata have."""
+        return tuple(np.bincount(_strata(self.counts, self.widths), minlength=len(self.widths)).tolist())
+
+    @functools.cached_property
+    def index(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first row and the number of rows of each unit, int32[S] both."""
+        firsts = np.cumsum(self.counts) - self.counts
+        return np.minimum(firsts, max(int(np.sum(self.counts)) - 1, 0)).astype(np.int32), self.counts.astype(np.int32)
+
+    @property
+    def codes(self) -> np.ndarray:
+        """Which unit each row belongs to, int64[rows]."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+
+def _widths(max_rows: int) -> tuple[int, ...]:
+    found = [max_rows]
+    while found[-1] > 1 and len(found) < _MOST_STRATA:
+        found.append(-(-found[-1] // _RATIO))
+    return tuple(found)
+
+
+def _strata(counts: np.ndarray, widths: tuple[int, ...]) -> np.ndarray:
+    """The narrowest stratum that has room for each unit. Empty places, which come in order, are one to a stratum."""
+    found = len(widths) - 1 - np.searchsorted(np.array(widths[::-1]), counts)
+    found[np.asarray(counts) == 0] = np.arange(np.count_nonzero(counts == 0))
+    return found
+
+
+def unit_called(column: str) -> str:
+    """What a unit is, from the name of the column that identifies it: "patient" from "patient_id"."""
+    for ending in ("_id", " id", "-id", ".id", "_ID", " ID", "Id", "ID"):
+        if column.endswith(ending) and len(column) > len(ending):
+            return column[: -len(ending)].replace("_", " ").strip() or column
+    return column
+
+
+def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.ndarray:
+    """int64[rows]: a number for each unit.
+
+    :param held_out: which rows are evaluation records, if that is given.
+    :raises ArgumentError: naming ``unit_id``, for identifiers that are missing, of several types, or all different; and for
+        a unit with rows on both sides.
+    """
+    name = str(column.name)
+    if column.isna().any():
+        raise _validate.ArgumentError("unit_id", name, "has missing values: every row needs to say whose it is.")
+    types = {type(value) for value in column} if column.dtype == object else set()
+    if len(types) > 1:
+        raise _validate.ArgumentError(
+            "unit_id", name, f"has values of {len(types)} types, so that 1 and '1' would be two: convert it to one type."
+        )
+    if pd.api.types.is_float_dtype(column.dtype) and (column % 1 != 0).any():
+        raise _validate.ArgumentError("unit_id", name, "has fractions, which identify nobody: use whole numbers or text.")
+    codes, found = pd.factorize(column)
+    if len(found) == len(codes):
+        raise _validate.ArgumentError("unit_id", name, "is different in every row, so a row is a unit: leave unit_id out.")
+    if held_out is not None and np.intersect1d(codes[held_out], codes[~held_out]).size:
+        raise _validate.ArgumentError("unit_id", name, "has rows of one unit in both tables, for training and evaluation.")
+    return codes.astype(np.int64)
+
+
+def divided(
+    arrays: Sequence[np.ndarray], codes: np.ndarray, max_rows: int, held_out: np.ndarray | None, fraction: Any, seed: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(training rows in the order of their units, evaluation rows, int32[S] counts as of ``Units``).
+
+    A unit that has more than ``max_rows`` rows keeps a sample of them that a hash of their own content draws, with a public
+    seed. Evaluation units keep all rows.
+
+    :param arrays: row i is entry i of each. :param codes: int64[rows], whose row it is.
+    :param held_out: bool[rows], which rows are for evaluation; None to decide by coins, one a unit.
+    :param fraction: as of ``splits.by_record``. :param seed: likewise.
+    """
+    digests = splits.digests(arrays, seed)
+    order = np.lexsort((digests["low"], digests["high"], codes))
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    rows_of = np.split(order, starts[1:])
+    if held_out is None:
+        held = splits.by_unit([digests[rows].tobytes() for rows in rows_of], fraction, seed)
+    else:
+        held = np.array([bool(held_out[rows[0]]) for rows in rows_of])
+    kept = [_sample(digests[rows], rows, max_rows) for rows, out in zip(rows_of, held, strict=True) if not out]
+    counts = np.array([len(rows) for rows in kept], np.int32)
+    widths = _widths(max_rows)
+    by_stratum = np.argsort(_strata(counts, widths), kind="stable")
+    training = np.concatenate([kept[place] for place in by_stratum])
+    strata = _strata(counts, widths)[by_stratum]
+    ends = np.searchsorted(strata, np.arange(len(widths)), side="right")
+    evaluation = np.flatnonzero(np.isin(codes, codes[[rows[0] for rows, out in zip(rows_of, held, strict=True) if out]]))
+    return training, evaluation, np.insert(counts[by_stratum], ends, 0)
+
+
+def _sample(digests: np.ndarray, rows: np.ndarray, max_rows: int) -> np.ndarray:
+    """``max_rows`` of a unit's rows, which are sorted by digest; equal rows are numbered."""
+    if len(rows) <= max_rows:
+        return rows
+    number, coins = 0, []
+    for place, digest in enumerate(digests):
+        number = number + 1 if place and digest == digests[place - 1] else 0
+        coins.append(hashlib.blake2b(digest.tobytes() + number.to_bytes(8, "little"), person=b"rows", digest_size=8).digest())
+    return rows[np.sort(np.argsort(coins, kind="stable")[:max_rows])]
+
+
+def checked_max_rows(max_rows: Any) -> int:
+    """:raises ArgumentError: naming ``max_rows``."""
+    if max_rows is None:
+        raise _validate.ArgumentError(
+            "max_rows", None, "must say how many rows of a unit are used at most. It is public: do not read it off the data."
+        )
+    return _validate.integer("max_rows", max_rows, at_least=1, at_most=_MOST_ROWS)
