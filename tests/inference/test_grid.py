@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import quick_jit, some_of
 from workbench.inference import _factors, _grid
-from workbench.inference.clipping import Stratum, clipped_sum_in_parts
+from workbench.inference.strata import Stratum, clipped_sum_in_parts
 from workbench.noise.mechanism import OnGrid
 
 C = 1.0

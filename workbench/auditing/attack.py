@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from workbench.auditing.bugs import watched
+from workbench.auditing.bugs import watched, whole
 from workbench.auditing.canaries import Canaries, Rows
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.estimators import RecordLoss
@@ -51,7 +51,12 @@ def clipped_gradients(
 
             def with_own(key: jax.Array) -> jax.Array:
                 clipped, _ = clipped_sum(
-                    lambda u, record: loss(u, (record, key)), u, records, mask, clip, clipping=step.mechanism.clipping
+                    lambda u, record: loss(u, (record, key)),
+                    u,
+                    whole(step, records),
+                    mask,
+                    clip,
+                    clipping=step.mechanism.clipping,
                 )
                 return ravel_pytree(clipped)[0]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,13 +12,26 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from workbench.inference._units import UnitRows
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
+from workbench.inference.strata import Stratum
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.noise.normals import normal, normal_from
 from workbench.sampling import Minibatch
 
-__all__ = ["PLANTED_BUGS", "ClampedIndices", "FloatSums", "Watched", "silent", "stepping", "watched"]
+__all__ = [
+    "PLANTED_BUGS",
+    "ClampedIndices",
+    "EqualRows",
+    "FloatSums",
+    "Watched",
+    "in_rows",
+    "silent",
+    "stepping",
+    "watched",
+    "whole",
+]
 
 # {name: what is broken}; each is caught by at least one part of the audit
 PLANTED_BUGS = {
@@ -24,6 +39,7 @@ PLANTED_BUGS = {
     "no_clipping": "gradients are not clipped to C",
     "realised_size": "the sum is divided by the realised size of the minibatch",
     "short_norms": "norms are computed a fifth too small, so that gradients of norm 1.25 C pass",
+    "clip_by_row": "the gradient of each row is clipped to C, where a person with several rows is the unit",
     "clamped_indices": "indices beyond the end of an array read its last record",
     "shared_key": "all lanes of a sweep draw from one key",
     "repeated_noise": "a resumed run repeats released steps with the same noise and another model",
@@ -162,7 +178,54 @@ def stepping(sound: PrivateStep, bug: str | None) -> PrivateStep:
     """The sound step, or one with a planted bug."""
     if bug == "clamped_indices":
         return ClampedIndices(**vars(sound))
+    if bug == "clip_by_row" and sound.units is not None:
+        return dataclasses.replace(sound, units=_RowByRow(*sound.units))
     return FloatSums(**vars(sound)) if isinstance(sound.mechanism, _OnFloatSums) else sound
+
+
+class _RowByRow(UnitRows):
+    """PLANTED BUG: each row of a unit is a stratum of its own, so that it is clipped alone."""
+
+    def strata(self, minibatch: Minibatch, records: Record, *others: Any) -> list[Stratum]:
+        """A stratum for the first row of each unit, one for the second, and so on."""
+        *rows, firsts, counts = records
+        all_strata: list[Stratum] = []
+        for number in range(self.widths[0]):
+            alone = (*rows, firsts + jnp.minimum(number, counts - 1), jnp.minimum(counts, 1))
+            (stratum,) = UnitRows((1,)).strata(minibatch, alone, *others)
+            all_strata.append(stratum._replace(mask=stratum.mask & (counts[minibatch.indices] > number)))
+        return all_strata
+
+
+class EqualRows(PrivateStep):
+    """The step of people who have several rows each, all alike: ``records`` are one row of each."""
+
+    def require_records(self, records: tuple[Any, ...]) -> None:
+        """As of ``PrivateStep``, for the rows that are made of ``records``."""
+        super().require_records(self._rows_of(records))
+
+    def _checked(self, state: DPVIState, records: Record) -> Record:
+        return self._rows_of(super()._checked(state, records))
+
+    def _rows_of(self, records: tuple[Any, ...]) -> Record:
+        assert self.units is not None
+        return in_rows(records, self.units.widths[0])
+
+
+def whole(step: PrivateStep, records: Record) -> Record:
+    """``records`` as the loss of ``step`` takes them: with ``units``, the rows of each beside one another, and their weights."""
+    if step.units is None:
+        return records
+    count, size = step.units.widths[0], len(records[0])
+    rows = (jnp.repeat(jnp.asarray(array)[:, None], count, axis=1) for array in records)
+    return (*rows, jnp.ones((size, count), jnp.float32))
+
+
+def in_rows(records: Sequence[Any], count: int) -> Record:
+    """Records as units with ``count`` rows each, all alike: rows, first rows and numbers of rows."""
+    size = len(records[0])
+    rows = tuple(jnp.repeat(jnp.asarray(array), count, axis=0) for array in records)
+    return (*rows, jnp.arange(size, dtype=jnp.int32) * count, jnp.full(size, count, jnp.int32))
 
 
 class FloatSums(PrivateStep):

@@ -18,14 +18,16 @@ from workbench import _validate
 from workbench.auditing import claims, crash, made, paths, reachable, sensitivity, summation
 from workbench.auditing.attack import SCORES, Attack
 from workbench.auditing.bounds import LowerBound, epsilon_lower_bound, one_run_epsilon_lower_bound
-from workbench.auditing.bugs import Watched, stepping, watched
+from workbench.auditing.bugs import EqualRows, Watched, in_rows, stepping, watched
 from workbench.auditing.canaries import Canaries, Rows, arrays_of, blank, made_table, table_canaries
 from workbench.auditing.claims import Claim
 from workbench.auditing.request import AuditRequest, ReleaseRequest
 from workbench.auditing.result import AuditResult, Check
 from workbench.data import Dataset
+from workbench.data.units import strata_widths
 from workbench.fitting.settings import takes
 from workbench.fitting.spec import data_named, model_named
+from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
 from workbench.inference.step import Performance, PrivateStep
 from workbench.models import Model
@@ -53,6 +55,7 @@ class _Training:
     constants: dict[str, Any]
     bug: str | None
     optim: Any
+    max_rows: int | None = None
 
     def step(self, mechanism: GaussianMechanism, key: jax.Array, records: Rows, optim: Any = None) -> PrivateStep:
         """The step for ``records``."""
@@ -60,24 +63,32 @@ class _Training:
         sizes = {"num_records": size}
         if getattr(self.sampler, "batch_size", 0) > size:
             sizes["batch_size"] = size
+        units = None if self.max_rows is None else UnitRows(strata_widths(self.max_rows))
         sound = assemble(
             self.model,
             copy.deepcopy(self.guide) if isinstance(self.guide, AutoGuide) else self.guide,
             self.optim if optim is None else optim,
             key,
-            records,
+            records if self.max_rows is None else in_rows(records, self.max_rows),
             sampler=dataclasses.replace(self.sampler, **sizes),  # type: ignore[type-var]  # they are dataclasses
             mechanism=mechanism,
             num_records=self.num_records,
             estimator=self.estimator,
             performance=Performance(self.strategy, None, self.microbatch_size),
             static=self.constants,
+            units=units,
         )
-        return stepping(sound, self.bug)
+        step = stepping(sound, self.bug)
+        if units is None:
+            return step
+        if type(step) is not PrivateStep:
+            raise _validate.ArgumentError("bug", self.bug, "is not planted where max_rows is given.")
+        return EqualRows(**vars(step))
 
     def of_made_records(self, size: int, **changes: Any) -> _Training:
         """The same training of ``made.model`` on ``size`` records, all of them in every minibatch."""
         made_up: dict[str, Any] = {"model": made.model, "guide": made.guide, "constants": {}, "num_records": size}
+        made_up["max_rows"] = None
         return dataclasses.replace(self, **made_up, sampler=PoissonSampler(size, 1.0, size), **changes)
 
     def watched_step(self, mechanism: GaussianMechanism, key: jax.Array, records: Rows) -> tuple[PrivateStep, Watched]:
@@ -181,6 +192,7 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
     training = _Training(
         asked.model, asked.guide, asked.sampler, num_records, asked.estimator, asked.strategy, asked.microbatch_size,
         dict(asked.static or {}), asked.bug, numpyro.optim.Adam(_LEARNING_RATE) if asked.optim is None else asked.optim,
+        asked.max_rows,
     )  # fmt: skip
     sampler, mechanism = asked.sampler, asked.mechanism
     claim = Claim(

@@ -108,6 +108,12 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
     "--group-features": (
         "public facts about groups: one row per group, its name in the first column", {"metavar": "FILE.csv"},
     ),
+    "--unit-id": (
+        "column that says whose row it is, such as patient_id: the guarantee then protects patients with all rows",
+        {"metavar": "NAME"},
+    ),
+    "--max-rows": ("most rows of one patient that are used, public; needed with --unit-id", {"type": number}),
+    "--unit-mean": ("let the rows of one patient weigh 1 together instead of 1 each", {"action": "store_true"}),
     "--missing": (
         "rows with a missing value: refuse them (default), leave them out, or put the middle of the bounds for a number",
         {"choices": ("refuse", "drop", "middle"), "default": "refuse"},
@@ -237,11 +243,12 @@ def _dataset(arguments: argparse.Namespace) -> Any:
             "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or give --schema FILE.json.",
         )
     plain = ("target", "features", "positive", "classes", "threshold", "group", "groups", "private_scaling")
-    # images take no such argument
-    missing = {} if arguments.missing == "refuse" else {"missing": arguments.missing}
+    # images take no such arguments
+    tables = {"missing": "refuse", "unit_id": None, "max_rows": None, "unit_mean": False}
+    of_tables = {name: value for name in tables if (value := getattr(arguments, name)) != tables[name]}
     return data.from_file(
         arguments.data,
-        **missing,
+        **of_tables,
         **{name: getattr(arguments, name) for name in plain},
         bounds=bounds(arguments.bounds) if arguments.bounds else None,
         schema=schema(arguments.schema) if arguments.schema else None,

@@ -201,7 +201,9 @@ class Dataset:
         """
         size = _validate.integer("num_records", num_records, at_least=2)
         if self.units is not None:
-            raise _validate.ArgumentError("num_records", size, f"of a table with several rows for a {self.unit} cannot be chosen.")
+            raise _validate.ArgumentError(
+                "num_records", size, f"of a table with several rows for a {self.unit} cannot be chosen."
+            )
         if size > self.num_train:
             raise _validate.ArgumentError("num_records", size, "is more than the number of training records.")
         if self.is_public:
@@ -249,7 +251,7 @@ class Dataset:
     @property
     def num_train(self) -> int:
         """N, the number of private training records, or of units that they belong to."""
-        return len(self.train[0]) if self.units is None else self.units.num_units
+        return len(self.train[0]) if self.units is None else len(self.units.counts)
 
     @property
     def fitted(self) -> tuple[np.ndarray, ...]:
@@ -286,7 +288,7 @@ class Dataset:
         """What the guarantee treats as public about this data set, a sentence each. Private counts are left out."""
         lines = ["The training records are private; one of them is the privacy unit."]
         if self.units is not None:
-            weigh = f", which weigh as much as one row together, whoever has how many" if self.units.mean else ""
+            weigh = ", which weigh as much as one row together, whoever has how many" if self.units.mean else ""
             lines = [
                 f"The training records are private, and a {self.unit} with all rows is the privacy unit. At most "
                 f"{self.units.max_rows} rows of each are used, a public number{weigh}."

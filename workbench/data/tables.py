@@ -81,18 +81,19 @@ def from_frame(
     :param group_features: public facts about the groups: a DataFrame with the groups as index, or ``{group: [numbers]}``; by
         default the single feature "intercept", 1. They are used in their own units.
     :param unit_id: name of the column that says whose row it is, such as "patient_id". The guarantee then protects each
-        patient with all rows; the column is no feature and is not kept. Rows of one patient are all on one side of the split.
-    :param max_rows: how many rows of a unit are used at most, needed with ``unit_id``. It is public, and C must be large enough
-        for the gradient of so many rows. Of a unit with more rows a sample is kept, drawn by a hash of its own rows.
-    :param unit_mean: whether the rows of a unit weigh 1 together, for a model of the average unit instead of the average row.
+        patient with all rows. The column is no feature and is not kept. All rows of a patient are on one side of the split.
+    :param max_rows: how many rows of a unit are used at most, needed with ``unit_id``: a public number, not read off the
+        data. Of a unit with more rows a sample is kept, drawn by a hash of its own rows.
+    :param unit_mean: whether the rows of a unit weigh 1 together. The model is then of the average unit, and else of the
+        average row.
     :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``.
     :param evaluation_fraction: probability of each row to become an evaluation record, in (0, 1). Which side a row is on
         depends only on its encoded values (features, group and target) and the seed, so no row moves another.
     :param split_seed: public seed of the split, >= 0.
     :param evaluation_is_public: True declares the evaluation records public. Otherwise numbers computed on them are shown
         only on request and labelled "outside the guarantee".
-    :param unit: what one row is, in words, or with ``unit_id`` one unit; by default "training record", or made of the name of
-        that column.
+    :param unit: what one row is, in words, or with ``unit_id`` one unit. By default "training record", or the name of
+        that column without "id".
     :param missing: what happens to a row with a missing value in a column that is used. "refuse" is an error; "drop" leaves
         the row out; "middle" puts the middle of the declared bounds in place of a missing number, and leaves out rows in
         which anything else is missing. ``{column: value}`` puts a public value into each of these columns, and leaves
@@ -224,7 +225,9 @@ def _checked_unit(
     if unit_id is None:
         for argument, value in needing.items():
             if value:
-                raise _validate.ArgumentError(argument, value, "needs unit_id=, the name of the column that says whose row it is.")
+                raise _validate.ArgumentError(
+                    argument, value, "needs unit_id=, the name of the column that says whose row it is."
+                )
         return None
     found = _known("unit_id", _column(unit_id, names), list(frame.columns))
     if found in roles:
@@ -294,7 +297,9 @@ def from_arrays(
     """
     x = preprocessing.unmasked("x", x)
     if unit_id is not None and evaluation is not None:
-        raise _validate.ArgumentError("unit_id", type(unit_id).__name__, "cannot say whose rows those in evaluation= are: use from_frame.")
+        raise _validate.ArgumentError(
+            "unit_id", type(unit_id).__name__, "cannot say whose rows those in evaluation= are: use from_frame."
+        )
     given = {"x": x, "group": group, "unit": unit_id, "y": y}
     present = [each for each in given if given[each] is not None]
     width = np.shape(x)[1] if np.ndim(x) == 2 else 0

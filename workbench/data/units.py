@@ -1,8 +1,8 @@
 """Persons, or other privacy units, that have several rows of a table each.
 
-Which rows are used, and on which side of the split a unit is, depends on the rows of that unit alone and on public numbers. So
+Which rows are used, and on which side of the split a unit is, depends on that unit's rows alone and on public numbers. So
 tables that differ in one unit, with all its rows, give data sets that differ in that unit. Identifiers decide which rows
-belong together, and nothing else: they are kept nowhere.
+belong together, and nothing else. They are kept nowhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import splits
 
-__all__ = ["Units", "checked_identifiers", "checked_max_rows", "divided", "unit_called"]
+__all__ = ["Units", "checked_identifiers", "checked_max_rows", "divided", "strata_widths", "unit_called"]
 
 _RATIO = 4  # between the rows for which one stratum has room and the next one
 _MOST_STRATA = 4
@@ -30,10 +30,10 @@ _MOST_ROWS = 10_000
 class Units:
     """Which rows of the training arrays belong together. The rows of a unit follow one another.
 
-    A step computes as many rows for a unit as its stratum has room for, so units with few rows have strata of their own. Which
-    stratum a unit is in follows from its own number of rows and from ``max_rows``.
+    A step computes as many rows for a unit as its stratum has room for, so units with few rows have strata of their own. A
+    unit's stratum follows from its own number of rows and from ``max_rows``.
 
-    :param counts: int32[S], rows of each unit, by strata; 0 in an empty place, of which every stratum has one. Private.
+    :param counts: int32[N], how many rows each unit has, descending by strata. Private.
     :param max_rows: the largest number of rows of a unit that are used, public.
     :param mean: whether the rows of a unit weigh 1 together, so that every unit counts alike; else every row weighs 1.
     """
@@ -43,44 +43,23 @@ class Units:
     mean: bool = False
 
     @property
-    def num_units(self) -> int:
-        """N, the number of units."""
-        return int(np.count_nonzero(self.counts))
-
-    @property
     def widths(self) -> tuple[int, ...]:
         """How many rows the strata have room for, descending."""
-        return _widths(self.max_rows)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """How many places for units the strata have."""
-        return tuple(np.bincount(_strata(self.counts, self.widths), minlength=len(self.widths)).tolist())
+        return strata_widths(self.max_rows)
 
     @functools.cached_property
     def index(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first row and the number of rows of each unit, int32[S] both."""
-        firsts = np.cumsum(self.counts) - self.counts
-        return np.minimum(firsts, max(int(np.sum(self.counts)) - 1, 0)).astype(np.int32), self.counts.astype(np.int32)
-
-    @property
-    def codes(self) -> np.ndarray:
-        """Which unit each row belongs to, int64[rows]."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
+        """The first row and the number of rows of each unit, int32[N] both."""
+        counts = np.asarray(self.counts, np.int32)
+        return (np.cumsum(counts) - counts).astype(np.int32), counts
 
 
-def _widths(max_rows: int) -> tuple[int, ...]:
+def strata_widths(max_rows: int) -> tuple[int, ...]:
+    """How many rows strata have room for, descending, where a unit has up to ``max_rows``."""
     found = [max_rows]
     while found[-1] > 1 and len(found) < _MOST_STRATA:
         found.append(-(-found[-1] // _RATIO))
     return tuple(found)
-
-
-def _strata(counts: np.ndarray, widths: tuple[int, ...]) -> np.ndarray:
-    """The narrowest stratum that has room for each unit. Empty places, which come in order, are one to a stratum."""
-    found = len(widths) - 1 - np.searchsorted(np.array(widths[::-1]), counts)
-    found[np.asarray(counts) == 0] = np.arange(np.count_nonzero(counts == 0))
-    return found
 
 
 def unit_called(column: str) -> str:
@@ -119,7 +98,7 @@ def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.nd
 def divided(
     arrays: Sequence[np.ndarray], codes: np.ndarray, max_rows: int, held_out: np.ndarray | None, fraction: Any, seed: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(training rows in the order of their units, evaluation rows, int32[S] counts as of ``Units``).
+    """(training rows in the order of their units, evaluation rows, int32[N] counts as of ``Units``).
 
     A unit that has more than ``max_rows`` rows keeps a sample of them that a hash of their own content draws, with a public
     seed. Evaluation units keep all rows.
@@ -138,13 +117,10 @@ def divided(
         held = np.array([bool(held_out[rows[0]]) for rows in rows_of])
     kept = [_sample(digests[rows], rows, max_rows) for rows, out in zip(rows_of, held, strict=True) if not out]
     counts = np.array([len(rows) for rows in kept], np.int32)
-    widths = _widths(max_rows)
-    by_stratum = np.argsort(_strata(counts, widths), kind="stable")
+    by_stratum = np.argsort(-np.searchsorted(strata_widths(max_rows)[::-1], counts), kind="stable")
     training = np.concatenate([kept[place] for place in by_stratum])
-    strata = _strata(counts, widths)[by_stratum]
-    ends = np.searchsorted(strata, np.arange(len(widths)), side="right")
     evaluation = np.flatnonzero(np.isin(codes, codes[[rows[0] for rows, out in zip(rows_of, held, strict=True) if out]]))
-    return training, evaluation, np.insert(counts[by_stratum], ends, 0)
+    return training, evaluation, counts[by_stratum]
 
 
 def _sample(digests: np.ndarray, rows: np.ndarray, max_rows: int) -> np.ndarray:
@@ -154,7 +130,9 @@ def _sample(digests: np.ndarray, rows: np.ndarray, max_rows: int) -> np.ndarray:
     number, coins = 0, []
     for place, digest in enumerate(digests):
         number = number + 1 if place and digest == digests[place - 1] else 0
-        coins.append(hashlib.blake2b(digest.tobytes() + number.to_bytes(8, "little"), person=b"rows", digest_size=8).digest())
+        coins.append(
+            hashlib.blake2b(digest.tobytes() + number.to_bytes(8, "little"), person=b"rows", digest_size=8).digest()
+        )
     return rows[np.sort(np.argsort(coins, kind="stable")[:max_rows])]
 
 

@@ -101,18 +101,13 @@ class FitSpec:
 
         :raises ArgumentError: if no supported noise does.
         """
-        units = self.data.units
-        if units is None or self.privacy.sampler != "poisson":
-            return make_plan(self.privacy, self.data.num_train if units is None else len(units.counts))
-        return make_plan(self.privacy, len(units.counts), units.sizes)
+        return make_plan(self.privacy, self.data.num_train)
 
     @property
     def unit_rows(self) -> UnitRows | None:
-        """How rows make units; one stratum for samplers that draw from all units alike."""
+        """How rows make units; None where each row is one."""
         units = self.data.units
-        if units is None:
-            return None
-        return UnitRows(units.widths if self.privacy.sampler == "poisson" else units.widths[:1], units.mean)
+        return None if units is None else UnitRows(units.widths, units.mean)
 
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
@@ -197,7 +192,10 @@ class FitSpec:
         caveats = self.data.caveats
         if self.shows_metrics and not self.data.evaluation_is_public:
             caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
-        return plan.guarantee(steps_taken=steps_taken, unit=self.data.unit, dimension=dimension, caveats=caveats)
+        most = None if self.data.units is None else self.data.units.max_rows
+        return plan.guarantee(
+            steps_taken=steps_taken, unit=self.data.unit, dimension=dimension, caveats=caveats, max_rows=most
+        )
 
 
 def is_array(value: Any) -> bool:

@@ -114,7 +114,10 @@ def _require_separate_records(step: PrivateStep, size: int) -> None:
     model = step.model
     unit = model.blank_record
     if step.units is not None:
-        unit = (*(np.broadcast_to(array, (step.units.widths[0], *array.shape)) for array in unit), np.ones(step.units.widths[0], np.float32))
+        unit = (
+            *(np.broadcast_to(array, (step.units.widths[0], *array.shape)) for array in unit),
+            np.ones(step.units.widths[0], np.float32),
+        )
 
     def without_records(params: Any, key: jax.Array) -> Any:
         def release(loss: RecordLoss, u: Any) -> Any:

@@ -12,17 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_batching import custom_vmap
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
 from workbench.inference import _factors, _grid, bookkeeping
 from workbench.inference._grid import Bound, Grid
+from workbench.inference._lanes import in_any_lane
 from workbench.inference._separation import require_separate
 from workbench.inference.bookkeeping import LeafRule
-from workbench.noise.mechanism import CLIPPINGS, OnGrid
+from workbench.noise.mechanism import CLIPPINGS
 
-__all__ = ["STRATEGIES", "Explanation", "Stratum", "check_clipping", "clipped_sum", "clipped_sum_in_parts"]
+__all__ = ["STRATEGIES", "Explanation", "Way", "check_clipping", "clipped_sum", "shape_of_one", "way_of"]
 
 Loss = Callable[[Any, Any], jax.Array]
 
@@ -138,13 +138,13 @@ def clipped_sum(
     if explain:
         return _explanation(loss, u, records, mask.shape[0], strategy, rules)
     u, records, mask = jax.tree.map(jnp.asarray, (u, records, mask))
-    require_separate(loss, u, _one(records), mask.shape[0] if num_records is None else num_records)
-    way = _way(loss, u, _one(records), mask.shape[0], strategy, clipping, rules)
+    require_separate(loss, u, shape_of_one(records), mask.shape[0] if num_records is None else num_records)
+    way = way_of(loss, u, shape_of_one(records), mask.shape[0], strategy, clipping, rules)
     clipped = way.sum_of(records, mask, clip, None)
     return clipped.total, clipped.norms
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """A strategy for one loss, minibatch and clipping.
 
     :param sum_of: ``sum_of(records, mask bool[M], C, grid)`` is the clipped sum; in whole numbers if there is a grid.
@@ -155,7 +155,7 @@ class _Way(NamedTuple):
     bound: Bound
 
 
-def _way(loss: Loss, u: Any, record: Any, size: int, strategy: str, clipping: str, rules: Mapping[str, str] | None) -> _Way:
+def way_of(loss: Loss, u: Any, record: Any, size: int, strategy: str, clipping: str, rules: Mapping[str, str] | None) -> Way:
     """:param record: shapes and types of one record. :param size: M."""
     plan = None
     if strategy in ("auto", "bookkeeping"):
@@ -171,7 +171,7 @@ def _way(loss: Loss, u: Any, record: Any, size: int, strategy: str, clipping: st
     def sum_of(records: Any, mask: jax.Array, clip: Any, grid: Grid | None) -> _Clipped:
         return of(loss, u, records, mask, functools.partial(_WEIGHTS[clipping], clip), grid)
 
-    return _Way(sum_of, bound)
+    return Way(sum_of, bound)
 
 
 def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None = None) -> None:
@@ -189,95 +189,6 @@ def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None
         _validate.choice("rules", rule, bookkeeping.RULES)
     if rules and strategy in ("vmap", "loop"):
         raise _validate.ArgumentError("rules", dict(rules), f"are of book-keeping: strategy {strategy!r} has none.")
-
-
-class Stratum(NamedTuple):
-    """Places of a minibatch whose records are alike in shape.
-
-    :param chosen: ``chosen(places)`` gives the records at these of its places, int32[B] -> pytree.
-    :param mask: bool[M], False on padding.
-    :param microbatch_size: records brought in at once.
-    """
-
-    chosen: Callable[[jax.Array], Any]
-    mask: jax.Array
-    microbatch_size: int
-
-
-class _InParts(NamedTuple):
-    """A stratum that is brought in by parts of ``width`` records, and how each part is clipped and added up."""
-
-    stratum: Stratum
-    width: int
-    way: _Way
-
-    @property
-    def parts(self) -> int:
-        return -(-self.stratum.mask.shape[0] // self.width)
-
-
-def clipped_sum_in_parts(
-    loss: Loss,
-    u: Any,
-    strata: Sequence[Stratum],
-    clip: float | jax.Array,
-    strategy: str,
-    clipping: str,
-    rules: Mapping[str, str] | None = None,
-    spacing_for: Callable[[float, float], jax.Array] | None = None,
-    count: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
-) -> tuple[Any, Any]:
-    """The sum of ``clipped_sum`` over a minibatch that is brought in stratum by stratum, and each in parts.
-
-    A record is in the stratum that its own shape decides, at a place that no other record moves. So what is added up for
-    others is the same with and without it, and only its own stratum's sum is off by more. The loss must have passed
-    ``require_separate``: it is not looked at again for every step that is traced.
-
-    :param spacing_for: ``spacing_for(slack, units)`` is the spacing g for a sum whose sensitivity is C (1 + slack) +
-        sqrt(units) g; without it the sum is in floating point.
-    :param count: ``count(norms, mask)`` of each part, int32[...], is added up too.
-    :return: (a pytree like u, with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers; the sum of ``count``,
-        not noised, or None).
-    """
-    known = []
-    for stratum in strata:
-        # whole blocks, so that no array is copied to fill the last one up
-        width = _grid.in_whole_blocks(min(stratum.microbatch_size, stratum.mask.shape[0]))
-        record = _one(jax.eval_shape(stratum.chosen, jax.ShapeDtypeStruct((width,), jnp.int32)))
-        known.append(_InParts(stratum, width, _way(loss, u, record, width, strategy, clipping, rules)))
-    grid = spacing = None
-    if spacing_for is not None:
-        slack, units = (max(getattr(one.way.bound, name) for one in known) for name in ("slack", "units"))
-        spacing = spacing_for(slack, units)
-        grid = Grid(1 / spacing, sum(one.parts for one in known))
-    sums: Any = None
-    for one in known:
-        sums = _with_stratum(sums, one, clip, grid, count)
-    total, counts = sums
-    return total if spacing is None else OnGrid(total, spacing), counts
-
-
-def _with_stratum(before: Any, own: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
-    """(clipped sum, sum of ``count``) of one more stratum. :param before: of the strata before it, None for the first."""
-    (chosen, mask, _), width, way = own
-    last = mask.shape[0] - 1
-    mask = jnp.pad(mask, (0, own.parts * width - mask.shape[0]))
-
-    def sum_of(start: jax.Array | int, counted: jax.Array) -> Any:
-        places = jnp.minimum(start + jnp.arange(width), last)
-        clipped = way.sum_of(chosen(places), counted, clip, grid)
-        return clipped.total, None if count is None else count(clipped.norms, counted)
-
-    def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
-        counted = lax.dynamic_slice_in_dim(mask, start, width)
-        added = lambda: jax.tree.map(jnp.add, total, sum_of(start, counted))  # noqa: E731
-        return lax.cond(_in_any_lane(jnp.any(counted)), added, lambda: total), None  # whole parts are often padding
-
-    first = before is None
-    total = sum_of(0, mask[:width]) if first else before
-    if own.parts > first:
-        total, _ = lax.scan(add_part, total, jnp.arange(first, own.parts) * width)
-    return total
 
 
 class _Weights(NamedTuple):
@@ -337,7 +248,7 @@ def _as_single(tree: Any) -> Any:
     return jax.tree.map(_factors.single, tree)
 
 
-def _one(records: Any) -> Any:
+def shape_of_one(records: Any) -> Any:
     """Shapes and types of one record."""
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
 
@@ -350,7 +261,7 @@ def _settled(strategy: str, plan: bookkeeping.Plan) -> str:
 
 
 def _explanation(loss: Loss, u: Any, records: Any, size: int, strategy: str, given: Mapping[str, str] | None) -> Explanation:
-    plan = bookkeeping.plan(loss, u, _one(records), given, size)
+    plan = bookkeeping.plan(loss, u, shape_of_one(records), given, size)
     strategy = _settled(strategy, plan)
     rows = list(plan.rules)
     if strategy in ("vmap", "loop"):
@@ -388,7 +299,7 @@ def _computed_once(mask: jax.Array, values: Any) -> Any:
     a record counts, and the barrier keeps XLA from knowing that beforehand: ``optimization_barrier`` around the gradients
     themselves does not do it on CPUs. (A branch that computes them does, but its step takes up to three times as long.)
     """
-    no_record_counts = lax.optimization_barrier(~_in_any_lane(jnp.any(mask)))
+    no_record_counts = lax.optimization_barrier(~in_any_lane(jnp.any(mask)))
     return _carried(no_record_counts, lambda values: jax.tree.map(jnp.negative, values), values)
 
 
@@ -399,7 +310,7 @@ def _where_sound(norms: jax.Array, values: Any, without: Callable[[Any, jax.Arra
     are copies otherwise, and that would be compiled twice.
     """
     broken = ~jnp.isfinite(norms)
-    return _carried(_in_any_lane(jnp.any(broken)), lambda values: without(values, broken), values)
+    return _carried(in_any_lane(jnp.any(broken)), lambda values: without(values, broken), values)
 
 
 def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> Any:
@@ -420,20 +331,6 @@ def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> An
 
     start = needed, [leaves[place] for place in places.values()]
     return assembled(lax.while_loop(lambda carried: carried[0], turn, start)[1])
-
-
-@custom_vmap
-def _in_any_lane(needed: jax.Array) -> jax.Array:
-    """``needed``, a bool scalar; under vmap whether any lane needs it, so that a rare branch stays rare.
-
-    For branches that lanes may take needlessly. Otherwise vmap computes both and selects.
-    """
-    return needed
-
-
-@_in_any_lane.def_vmap
-def _in_any_of(size: int, in_batched: list[bool], needed: jax.Array) -> tuple[jax.Array, bool]:
-    return _in_any_lane(jnp.any(needed)), False
 
 
 def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None) -> _Clipped:

@@ -25,12 +25,13 @@ from workbench.inference import _factors, _moments, _norms
 from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer
 from workbench.inference._units import UnitRows
-from workbench.inference.clipping import Stratum, clipped_sum_in_parts
 from workbench.inference.estimators import Estimator, RecordLoss
 from workbench.inference.record_model import Record, RecordModel, common_length
+from workbench.inference.strata import Stratum, clipped_sum_in_parts
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
+from workbench.sampling import PoissonSampler
 from workbench.sampling.minibatch import Minibatch, Sampler
 
 __all__ = [
@@ -297,7 +298,7 @@ class PrivateStep:
         size = self.performance.microbatch_size
         size = self.sampler.usual_size() if size is None else size
         if self.units is not None:
-            return self.units.strata(minibatch, self.sampler, records, own_noise, size)
+            return self.units.strata(minibatch, records, own_noise, size, isinstance(self.sampler, PoissonSampler))
 
         def rows_at(places: jax.Array) -> Any:
             rows = tuple(array[minibatch.indices[places]] for array in records)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,6 +181,11 @@ class BudgetStatus:
         return tuple(sorted(seed for seed, different in fits.items() if len(different) > 1))
 
     @functools.cached_property
+    def units(self) -> tuple[str, ...]:
+        """The privacy units of the fits, in words. Fits with several have no common total (``unit_of``)."""
+        return tuple(dict.fromkeys(map(unit_of, self.parts)))
+
+    @functools.cached_property
     def total(self) -> TotalPrivacy | None:
         """The total of all fits, as if their plans had been fixed beforehand; None if nothing was spent.
 
@@ -190,20 +195,29 @@ class BudgetStatus:
 
     @functools.cached_property
     def totals(self) -> tuple[TotalPrivacy, ...]:
-        """The total of the fits of each relation."""
-        relations = dict.fromkeys(part.relation for part in self.parts)
-        found = (self._total([part for part in self.parts if part.relation == relation]) for relation in relations)
+        """The total of the fits of each unit and relation, in the order of ``kinds``."""
+        found = (self._total([part for part in self.parts if _kind(part) == kind]) for kind in self.kinds)
         return tuple(each for each in found if each is not None)
+
+    @property
+    def kinds(self) -> tuple[tuple[str, str], ...]:
+        """(unit, relation) of the fits, each once."""
+        return tuple(dict.fromkeys(map(_kind, self.parts)))
 
     def _total(self, parts: Sequence[Guarantee]) -> TotalPrivacy | None:
         if not parts:
             return None
         delta = self.caps[0].cap.delta if self.caps and self.caps[0].cap is not None else None
         found = total(parts, delta)
-        return dataclasses.replace(found, epsilon=math.inf, method="one seed") if self.repeated_seeds else found
+        if self.repeated_seeds:
+            return dataclasses.replace(found, epsilon=math.inf, method="one seed")
+        several = len(set(map(unit_of, parts))) > 1
+        return dataclasses.replace(found, epsilon=math.inf, method="several units") if several else found
 
     def used(self) -> float | None:
         """Share of the tightest cap that is used up; infinite if it cannot count some fit, None without a cap."""
+        if self.caps and len(self.units) > 1:
+            return math.inf
         try:
             return max((entry.cap.used(self._before) for entry in self.caps if entry.cap is not None), default=None)
         except _validate.ArgumentError:
@@ -211,6 +225,8 @@ class BudgetStatus:
 
     def how_many_more(self, fit: Guarantee) -> int | None:
         """How many fits like ``fit`` the caps still allow; None without a cap, 0 if a cap cannot count it."""
+        if self.caps and len(dict.fromkeys((*self.units, unit_of(fit)))) > 1:
+            return 0
         try:
             counts = [entry.cap.how_many_more(fit, self._before) for entry in self.caps if entry.cap is not None]
         except _validate.ArgumentError:
@@ -224,6 +240,15 @@ class BudgetStatus:
             ``seed``, for one that was used before.
         """
         rules = set()
+        if self.caps and len(units := dict.fromkeys((*self.units, *map(unit_of, fits)))) > 1:
+            raise CapError(
+                "unit_id",
+                fits[0].unit,
+                f"cannot be counted under one cap: fits of these records protect {_listed(units)}, and what they spend for "
+                "one is not what they spend for another.",
+                self,
+                code="cap unit",
+            )
         for entry in self.caps:
             assert entry.cap is not None
             try:
@@ -295,6 +320,11 @@ class BudgetStatus:
         if self.repeated_seeds:
             seeds = ", ".join(map(str, self.repeated_seeds))
             lines.append(f"Several fits drew their noise from the same seed ({seeds}). Together they have no guarantee.")
+        if len(self.units) > 1:
+            lines.append(
+                f"The fits protect different units ({_listed(self.units)}) and have no common total. A fit that protects "
+                "a row with epsilon protects whoever has k rows with k epsilon at a larger delta (group privacy)."
+            )
         lines += self.mix_ups()
         if self.begun_anew:
             lines.append(f"The ledger was begun anew on {self.begun_anew[:10]}. It does not know what was spent before.")
@@ -326,9 +356,10 @@ class BudgetStatus:
         if self.total is None:
             return " ".join(["According to this ledger, nothing was spent on these records.", *self.cautions()])
         unit = (self.entry or self.relatives[0][0]).unit
-        words = [self.total.statement(unit)]
+        words = [] if len(self.units) > 1 else [self.total.statement(unit)]
         if len(self.totals) > 1:
-            words += [each.statement(unit) for each in self.totals]
+            named = (kind[0] if len(self.units) > 1 else unit for kind in self.kinds)
+            words += [each.statement(name) for each, name in zip(self.totals, named, strict=True)]
         if len(self.parts) > 1:
             words.append("These totals hold for plans that were fixed without looking at results.")
             if not self.caps:
@@ -336,6 +367,19 @@ class BudgetStatus:
             elif self._is_kept:
                 words.append("The cap holds in any case.")
         return " ".join([*words, *self.cautions()])
+
+
+def unit_of(fit: Guarantee) -> str:
+    """What a fit protects: a row, or someone with several. Rows are one unit, whatever each fit calls them."""
+    return "row" if fit.max_rows is None else fit.unit
+
+
+def _kind(fit: Guarantee) -> tuple[str, str]:
+    return unit_of(fit), fit.relation
+
+
+def _listed(units: Iterable[str]) -> str:
+    return " and ".join(f"one {unit}" for unit in units)
 
 
 def _count(number: int, noun: str) -> str:

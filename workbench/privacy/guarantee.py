@@ -75,6 +75,7 @@ class Guarantee:
     :param clipping: how per-record gradients were clipped to norm C (``noise.mechanism.CLIPPINGS``).
     :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point" by earlier versions, whose last
         bits are not covered.
+    :param max_rows: how many rows of one unit were used at most; None where a row is a unit.
     """
 
     epsilon: float
@@ -96,6 +97,7 @@ class Guarantee:
     caveats: tuple[str, ...] = ()
     clipping: str = "flat"
     arithmetic: str = "floating point"
+    max_rows: int | None = None
 
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""
@@ -180,6 +182,13 @@ class Guarantee:
         headline, *others = self.statement().split("\n\n")
         return _html.box(_html.note(headline), *map(_html.sentence, others))
 
+    @property
+    def _gradients(self) -> str:
+        if self.max_rows is None:
+            return "per-record gradients"
+        rows = "1 row" if self.max_rows == 1 else f"up to {self.max_rows} rows together"
+        return f"gradients per {self.unit}, of {rows},"
+
     def statement(self) -> str:
         """The guarantee in plain words: headline, meaning for an attacker, how it was kept, and conditions."""
         bounds = self.attack_bounds()
@@ -189,7 +198,7 @@ class Guarantee:
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
-            f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, per-record gradients "
+            f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients} "
             f"{_CLIPPED[self.clipping].format(clip=self.clip)}, Gaussian noise of {self.noise_multiplier:g} times that norm "
             f"(accountant: {self.accountant.upper()}, pessimistic; relation: {self.relation}).",
         ]

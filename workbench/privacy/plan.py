@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.steps import SAMPLERS
-from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, StratifiedSampler, WithoutReplacementSampler
+from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
 from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
 __all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "sampling_rate_of"]
@@ -162,8 +162,13 @@ class PrivacyPlan:
         counts, values = zip((0, 0.0), *self.epsilon_curve(), strict=True)
         return lambda step: values[bisect.bisect_left(counts, step)]
 
-    def guarantee(self, *, steps_taken: int, unit: str, dimension: int, caveats: tuple[str, ...]) -> Guarantee:
-        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates."""
+    def guarantee(
+        self, *, steps_taken: int, unit: str, dimension: int, caveats: tuple[str, ...], max_rows: int | None = None
+    ) -> Guarantee:
+        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates.
+
+        :param unit: what one record is. :param max_rows: how many rows it may have, if it has several.
+        """
         settings = self.settings
         return Guarantee(
             epsilon=settings.epsilon,
@@ -185,6 +190,7 @@ class PrivacyPlan:
             arithmetic="whole numbers",
             secure_randomness=settings.seed is None,
             caveats=(*caveats, *self._caveats()),
+            max_rows=max_rows,
         )
 
     def _caveats(self) -> tuple[str, ...]:
@@ -226,16 +232,15 @@ def sampling_rate_of(sampling_rate: Any, batch_size: Any, num_records: int) -> f
     return _validate.integer("batch_size", batch_size, at_least=1, at_most=num_records) / num_records
 
 
-def make_plan(settings: PrivacySettings, num_train: int, strata: Sequence[int] = ()) -> PrivacyPlan:
+def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
     A sampler with minibatches of one size takes round(q N) records each. If drawing a minibatch is not ideal with
     probability p, that costs a delta of (1 + e^epsilon) T p.
 
-    :param strata: how many of the records are in each stratum; none for all in one. For "poisson" only.
     :raises ArgumentError: if no supported noise keeps epsilon.
     """
-    sampler, failure = _sampler(settings, num_train, strata)
+    sampler, failure = _sampler(settings, num_train)
     overflow_delta, share = math.exp(_log_factor(settings)) * failure, settings.delta * _IMPLEMENTATION_SHARE
     if overflow_delta > share:
         raise _validate.ArgumentError(
@@ -244,7 +249,7 @@ def make_plan(settings: PrivacySettings, num_train: int, strata: Sequence[int] =
             f"is so large that rounding and padding of minibatches alone cost a delta of {overflow_delta:.1e}; choose a "
             "smaller epsilon.",
         )
-    if settings.sampler == "poisson":
+    if isinstance(sampler, PoissonSampler):
         overflow_delta = share  # the whole allowance, because the exact figure depends on the private number of records
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
@@ -262,7 +267,7 @@ def _log_factor(settings: PrivacySettings) -> float:
     return float(np.logaddexp(0.0, settings.epsilon)) + math.log(settings.iterations)
 
 
-def _sampler(settings: PrivacySettings, num_train: int, strata: Sequence[int]) -> tuple[Sampler, float]:
+def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]:
     """The sampler, and the probability that its minibatch is not the ideal one."""
     batch_size = max(1, round(settings.sampling_rate * num_train))
     if settings.sampler == "without_replacement":
@@ -278,14 +283,9 @@ def _sampler(settings: PrivacySettings, num_train: int, strata: Sequence[int]) -
     padded = replace(settings, epsilon=max(settings.epsilon, _EPSILON_OF_PADDING))
     capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - _log_factor(padded))
     # nor may the parts of a minibatch, and with them the spacing of the sum, tell how many records there are
-    samplers = [
-        PoissonSampler(records, settings.sampling_rate, capacity, settings.num_records, lane)
-        for lane, records in enumerate(strata or [num_train], start=1)
-    ]
-    # a stratum alone overflows only where all records together would
+    sampler = PoissonSampler(num_train, settings.sampling_rate, capacity, settings.num_records)
     overflow = math.exp(log_overflow_probability(size, settings.sampling_rate, capacity))
-    poisson = StratifiedSampler(tuple(samplers)) if strata else samplers[0]
-    return poisson, overflow + poisson.total_variation
+    return sampler, overflow + sampler.total_variation
 
 
 def _mechanism_delta(settings: PrivacySettings, overflow_delta: float) -> float:

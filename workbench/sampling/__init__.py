@@ -4,10 +4,6 @@ from workbench.sampling.feistel import FeistelSampler
 from workbench.sampling.minibatch import Minibatch, Sampler
 from workbench.sampling.poisson import PoissonSampler
 from workbench.sampling.shuffle import ShuffleSampler
-from workbench.sampling.stratified import StratifiedSampler
 from workbench.sampling.without_replacement import WithoutReplacementSampler
 
-__all__ = [
-    "FeistelSampler", "Minibatch", "PoissonSampler", "Sampler", "ShuffleSampler", "StratifiedSampler",
-    "WithoutReplacementSampler",
-]  # fmt: skip
+__all__ = ["FeistelSampler", "Minibatch", "PoissonSampler", "Sampler", "ShuffleSampler", "WithoutReplacementSampler"]

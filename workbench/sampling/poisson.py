@@ -38,6 +38,7 @@ SMALLEST_RATE = 2.0**-32  # its tables hold a million thresholds and are made in
 
 _WORDS = 3
 _BITS = 32 * _WORDS
+_LOW_WORDS = 1  # the lane of a stream that has words which are rarely needed
 _ONE_TABLE = 2**16
 
 
@@ -140,7 +141,7 @@ def _guess(high: jax.Array, table: list[int], log_ratio: float) -> tuple[jax.Arr
 
 
 @functools.lru_cache(maxsize=32)
-def _single_outcomes(sampling_rate: float, lane: int) -> Callable[..., jax.Array]:
+def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
     """A function of high words uint32[..., M], key words uint32[..., 8] and numbers uint32[...]: outcomes int32[..., M].
 
     The low words of the numbers are drawn only if some high word does not decide its outcome. Under vmap this is decided for
@@ -156,7 +157,7 @@ def _single_outcomes(sampling_rate: float, lane: int) -> Callable[..., jax.Array
             size = high.shape[-1]
 
             def low_words(words: jax.Array, number: jax.Array) -> jax.Array:
-                return stream(jax.random.wrap_key_data(words, impl=CHACHA20), number, 2 * size, lane)
+                return stream(jax.random.wrap_key_data(words, impl=CHACHA20), number, 2 * size, _LOW_WORDS)
 
             low = jax.vmap(low_words)(key_words.reshape(-1, 8), number.reshape(-1))
             low = jnp.moveaxis(low.reshape(*high.shape[:-1], 2, size), -2, 0)
@@ -193,14 +194,12 @@ class PoissonSampler:
     :param sampling_rate: q in [2^-32, 1], public.
     :param capacity: M >= 1, places in the padded minibatch.
     :param declared: a public number of records, where N is not public: ``usual_size`` follows the larger of the two.
-    :param lane: of the stream, for words that are rarely needed; samplers that draw in the same step need lanes of their own.
     """
 
     num_records: int
     sampling_rate: float
     capacity: int
     declared: int | None = None
-    lane: int = 1
 
     name = "poisson"
     relation = "add_or_remove_one"
@@ -250,7 +249,7 @@ class PoissonSampler:
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
         """``draw`` from the first words of the stream ``number`` of ``key``, lane 0.
 
-        In the rare case that they do not decide a gap, more words come from lane ``lane`` of the stream.
+        In the rare case that they do not decide a gap, more words come from lane 1 of the stream.
 
         :param words: uint32[``self.words``]; use them for nothing else, because draws that share a word are not independent.
         :raises ArgumentError: if there are more or fewer words.
@@ -268,7 +267,7 @@ class PoissonSampler:
         words = lax.optimization_barrier(words)
         multiple: Any = 0
         if len(tables) == 1:
-            outcomes = _single_outcomes(self.sampling_rate, self.lane)
+            outcomes = _single_outcomes(self.sampling_rate)
             remainder = outcomes(words, jax.random.key_data(key), jnp.asarray(number).astype(jnp.uint32))
         else:
             several = words.reshape(len(tables), _WORDS, self.capacity)

@@ -75,8 +75,7 @@ class Outcome:
 
 def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
     """The plan of a fit. Fits that differ only in the seed are calibrated once and noted in ``known``."""
-    units = spec.data.units
-    without_seed = dataclasses.replace(spec.privacy, seed=None), spec.data.num_train if units is None else units.sizes
+    without_seed = dataclasses.replace(spec.privacy, seed=None), spec.data.num_train
     if without_seed not in known:
         known[without_seed] = dataclasses.replace(spec, privacy=without_seed[0]).plan()
     return dataclasses.replace(known[without_seed], settings=spec.privacy)

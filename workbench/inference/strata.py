@@ -1,0 +1,132 @@
+"""The clipped sum of a minibatch, brought in by parts: records that are alike in shape form a stratum."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from workbench.inference import _grid
+from workbench.inference._grid import Grid
+from workbench.inference._lanes import in_any_lane, largest_in_any_lane
+from workbench.inference.clipping import Loss, Way, shape_of_one, way_of
+from workbench.noise.mechanism import OnGrid
+
+__all__ = ["Stratum", "clipped_sum_in_parts"]
+
+
+class Stratum(NamedTuple):
+    """Places of a minibatch whose records are alike in shape.
+
+    :param chosen: ``chosen(places)`` gives the records at these of its places, int32[B] -> pytree.
+    :param mask: bool[M], False on padding.
+    :param microbatch_size: records brought in at once.
+    """
+
+    chosen: Callable[[jax.Array], Any]
+    mask: jax.Array
+    microbatch_size: int
+
+
+class _InParts(NamedTuple):
+    """A stratum that is brought in by parts of ``width`` records, and how each part is clipped and added up."""
+
+    stratum: Stratum
+    width: int
+    way: Way
+
+    @property
+    def parts(self) -> int:
+        return -(-self.stratum.mask.shape[0] // self.width)
+
+    @property
+    def padded_mask(self) -> jax.Array:
+        mask = self.stratum.mask
+        return jnp.pad(mask, (0, self.parts * self.width - mask.shape[0]))
+
+    def sum_of(self, start: Any, counted: jax.Array, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
+        """(clipped sum, ``count``) of the part that begins at place ``start``. :param counted: its mask."""
+        places = jnp.minimum(start + jnp.arange(self.width), self.stratum.mask.shape[0] - 1)
+        clipped = self.way.sum_of(self.stratum.chosen(places), counted, clip, grid)
+        return clipped.total, None if count is None else count(clipped.norms, counted)
+
+
+def clipped_sum_in_parts(
+    loss: Loss,
+    u: Any,
+    strata: Sequence[Stratum],
+    clip: float | jax.Array,
+    strategy: str,
+    clipping: str,
+    rules: Mapping[str, str] | None = None,
+    spacing_for: Callable[[float, float], jax.Array] | None = None,
+    count: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
+) -> tuple[Any, Any]:
+    """The sum of ``clipped_sum`` over a minibatch that is brought in stratum by stratum, and each in parts.
+
+    A record is in the stratum that its own shape decides, at a place that no other record moves. So what is added up for
+    others is the same with and without it, and only its own stratum's sum is off by more. The loss must have passed
+    ``require_separate``: it is not looked at again for every step that is traced.
+
+    :param spacing_for: ``spacing_for(slack, units)`` is the spacing g for a sum whose sensitivity is C (1 + slack) +
+        sqrt(units) g; without it the sum is in floating point.
+    :param count: ``count(norms, mask)`` of each part, int32[...], is added up too.
+    :return: (a pytree like u, with ``spacing_for`` an ``OnGrid`` of such a pytree in whole numbers; the sum of ``count``,
+        not noised, or None).
+    """
+    known = []
+    for stratum in strata:
+        # whole blocks, so that no array is copied to fill the last one up
+        width = _grid.in_whole_blocks(min(stratum.microbatch_size, stratum.mask.shape[0]))
+        record = shape_of_one(jax.eval_shape(stratum.chosen, jax.ShapeDtypeStruct((width,), jnp.int32)))
+        known.append(_InParts(stratum, width, way_of(loss, u, record, width, strategy, clipping, rules)))
+    grid = spacing = None
+    if spacing_for is not None:
+        slack, units = (max(getattr(one.way.bound, name) for one in known) for name in ("slack", "units"))
+        spacing = spacing_for(slack, units)
+        grid = Grid(1 / spacing, sum(one.parts for one in known))
+    if len(known) == 1:
+        total, counts = _sum_of_stratum(known[0], clip, grid, count)
+    else:
+        total, counts = functools.reduce(_added, (_sum_of_scattered(one, clip, grid, count) for one in known))
+    return total if spacing is None else OnGrid(total, spacing), counts
+
+
+def _sum_of_stratum(own: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
+    """(clipped sum, sum of ``count``) of a stratum whose first part is hardly ever empty."""
+    mask = own.padded_mask
+    total = own.sum_of(0, mask[: own.width], clip, grid, count)
+
+    def add_part(total: Any, start: jax.Array) -> tuple[Any, None]:
+        counted = lax.dynamic_slice_in_dim(mask, start, own.width)
+        added = lambda: _added(total, own.sum_of(start, counted, clip, grid, count))  # noqa: E731
+        return lax.cond(in_any_lane(jnp.any(counted)), added, lambda: total), None  # whole parts are often padding
+
+    return lax.scan(add_part, total, jnp.arange(1, own.parts) * own.width)[0] if own.parts > 1 else total
+
+
+def _sum_of_scattered(own: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
+    """The same of one of several strata, from the first part that is not empty to the last."""
+    mask = own.padded_mask
+    needed = jnp.any(mask.reshape(-1, own.width), axis=1)
+    numbers = np.arange(own.parts)
+    # where it begins is counted from the end, because lanes agree on a largest number
+    left = largest_in_any_lane(jnp.max(jnp.where(needed, own.parts - numbers, 0)))
+    end = largest_in_any_lane(jnp.max(jnp.where(needed, 1 + numbers, 0)))
+
+    def add_part(part: jax.Array, total: Any) -> Any:
+        counted = lax.dynamic_slice_in_dim(mask, part * own.width, own.width)
+        return _added(total, own.sum_of(part * own.width, counted, clip, grid, count))
+
+    sums = jax.eval_shape(lambda: own.sum_of(0, mask[: own.width], clip, grid, count))
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sums)
+    return lax.fori_loop(own.parts - left, end, add_part, nothing)
+
+
+def _added(left: Any, right: Any) -> Any:
+    return jax.tree.map(jnp.add, left, right)
