@@ -50,14 +50,9 @@ def clipped_gradients(
             mask = jnp.ones(records[0].shape[0], bool)
 
             def with_own(key: jax.Array) -> jax.Array:
-                clipped, _ = clipped_sum(
-                    lambda u, record: loss(u, (record, key)),
-                    u,
-                    whole(step, records),
-                    mask,
-                    clip,
-                    clipping=step.mechanism.clipping,
-                )
+                of_record = lambda u, record: loss(u, (record, key))  # noqa: E731
+                clipping = step.mechanism.clipping
+                clipped, _ = clipped_sum(of_record, u, whole(step, records), mask, clip, clipping=clipping)
                 return ravel_pytree(clipped)[0]
 
             return jnp.mean(jax.vmap(with_own)(keys), axis=0)

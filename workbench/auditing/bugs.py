@@ -202,7 +202,7 @@ class EqualRows(PrivateStep):
 
     def require_records(self, records: tuple[Any, ...]) -> None:
         """As of ``PrivateStep``, for the rows that are made of ``records``."""
-        super().require_records(self._rows_of(records))
+        super().require_records(jax.eval_shape(self._rows_of, tuple(records)))
 
     def _checked(self, state: DPVIState, records: Record) -> Record:
         return self._rows_of(super()._checked(state, records))
@@ -213,7 +213,7 @@ class EqualRows(PrivateStep):
 
 
 def whole(step: PrivateStep, records: Record) -> Record:
-    """``records`` as the loss of ``step`` takes them: with ``units``, the rows of each beside one another, and their weights."""
+    """``records`` as the loss of ``step`` takes them: with ``units`` the rows of each, and their weights."""
     if step.units is None:
         return records
     count, size = step.units.widths[0], len(records[0])
