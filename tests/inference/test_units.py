@@ -46,7 +46,9 @@ def unit_sum(units, strategy="auto", ascending=True, size=4, spacing=None, clip=
     stated = {}
 
     @quick_jit
-    def total(mask, counts=jnp.asarray(COUNTS), indices=jnp.arange(len(COUNTS))):
+    def total(mask, counts=None, indices=None):
+        counts = jnp.asarray(COUNTS) if counts is None else counts
+        indices = jnp.arange(len(COUNTS)) if indices is None else indices
         records = (jnp.asarray(X), jnp.asarray(Y), jnp.asarray(FIRSTS, jnp.int32), counts)
         strata = units.strata(Minibatch(indices, mask), records, False, size, ascending)
         found, _ = clipped_sum_in_parts(loss, point, strata, clip, strategy, "flat", None, spacing_for if spacing else None)

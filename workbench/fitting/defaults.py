@@ -5,7 +5,8 @@
    more noise, which about cancels their progress. Large data sets tolerate more noise, and have rare features that need
    more steps.
 3. A minibatch is a tenth of the records, but at most 1000. The noise for a given epsilon hardly depends on its size.
-4. The clipping norm C is 1.
+4. The clipping norm C is 1. Where up to R rows of a person are clipped together, it is sqrt(R) times that of one row: as
+   rows that differ at random add up. (One person's rows are more alike, but larger C adds noise.)
 5. The learning rate of Adam is 1 / sqrt(T): calibrated noise grows as sqrt(T), and what matters is their product.
 6. The result is the mean of the iterates of the second half, which averages noise away.
 
@@ -27,12 +28,13 @@ _SHARE, _LARGEST = 0.1, 1000  # of the records, and records
 _RULE = {"clip": 1.0, "average": True}
 
 
-def complete(given: Mapping[str, Any], advice: Mapping[str, Any], num_records: int) -> dict[str, Any]:
+def complete(given: Mapping[str, Any], advice: Mapping[str, Any], num_records: int, rows: int = 1) -> dict[str, Any]:
     """Choose iterations, sampling_rate or batch_size, clip, learning_rate and average where ``given`` has None.
 
     :param given: these settings, and any others, which are returned as they are.
     :param advice: the model's advice: the same names, or ``epochs`` instead of ``iterations``.
     :param num_records: N, which is public.
+    :param rows: of one record that are clipped together, at most.
     """
     advice = dict(advice)
     settings = dict(given)
@@ -49,6 +51,8 @@ def complete(given: Mapping[str, Any], advice: Mapping[str, Any], num_records: i
     for name in ("iterations", "clip", "average"):
         if settings[name] is None:
             settings[name] = advice.get(name, rule[name])
+    if given["clip"] is None:
+        settings["clip"] *= math.sqrt(rows)
     if settings["learning_rate"] is None:
         settings["learning_rate"] = advice.get("learning_rate", 1 / math.sqrt(settings["iterations"]))
     return settings

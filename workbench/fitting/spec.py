@@ -217,7 +217,8 @@ def resolve(asked: FitRequest) -> FitSpec:
     # under "poisson" the exact number of records is private, so nothing that is chosen here may follow from it
     drawn_from = declared if asked.sampler == "poisson" else data.num_train
     given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
-    chosen = defaults.complete(given, model.advice(data, drawn_from, asked.epsilon), drawn_from) | {
+    rows = 1 if data.units is None or data.units.mean else data.units.max_rows
+    chosen = defaults.complete(given, model.advice(data, drawn_from, asked.epsilon), drawn_from, rows) | {
         "delta": default_delta(declared) if asked.delta is None else asked.delta,
         "num_records": declared,
     }

@@ -382,6 +382,7 @@ _KINDS = {
 _BY_ARGUMENT = {
     "target": _BY_ROLE["target"],
     "positive": "type the value of the target that counts as 1, as it is written in the table, or list all its classes.",
+    "unit_id": "must say of every row whose it is, several rows of some persons: in text or whole numbers, none missing.",
     "evaluation_fraction": "leaves too few records on one side of the split.",
 }
 _OF_ARRAYS = {
@@ -397,6 +398,7 @@ _DECLARED = {
     "features",
     "frame",
     "groups",
+    "max_rows",
     "missing",
     "schema",
     "threshold",

@@ -12,12 +12,14 @@ from workbench import _validate
 from workbench.data import Categorical, Numeric
 from workbench.data.groups import checked_groups
 from workbench.data.targets import class_names
+from workbench.data.units import checked_max_rows
 from workbench.widgets._kit.fields import number_in
 
-__all__ = ["FEATURE_ROLES", "LABELS", "ROLES", "ColumnDeclaration", "Need", "TableDeclaration", "column_argument"]
+__all__ = ["FEATURE_ROLES", "LABELS", "PERSON", "ROLES", "ColumnDeclaration", "Need", "TableDeclaration", "column_argument"]
 
 FEATURE_ROLES = ("number", "category", "yes / no")
-ROLES = (*FEATURE_ROLES, "target", "group", "leave out")
+PERSON = "person id"  # the role of the column that says whose row it is
+ROLES = (*FEATURE_ROLES, "target", "group", PERSON, "leave out")
 LABELS = "labels"  # the role of the labels of images
 _SHARE = "0.2"
 
@@ -56,6 +58,7 @@ class ColumnDeclaration:
     :param threshold: or the number above which the target counts as 1.
     :param classes: or all values of the target, separated by commas, or their number. Labels of images have only these.
     :param groups: all groups, separated by commas.
+    :param max_rows: how many rows of one person are used at most.
     :param is_text: whether its type is text, so that a target needs more than its name.
     :param note: why the column begins with its role, as shown beside it.
     """
@@ -71,6 +74,7 @@ class ColumnDeclaration:
     threshold: str = ""
     classes: str = ""
     groups: str = ""
+    max_rows: str = ""
     is_text: bool = False
     note: str = ""
 
@@ -165,6 +169,19 @@ class ColumnDeclaration:
             )
         return list(checked_groups(names))
 
+    def most_rows(self) -> int:
+        """How many rows of one person are used at most.
+
+        :raises ArgumentError: naming ``max_rows``, if it is missing or no whole number above 0.
+        """
+        if not self.max_rows.strip():
+            raise _EmptyError(
+                "max_rows",
+                Need("most rows of one person", self.name),
+                "type how many rows of one person are used at most. It is public: do not count it in these records.",
+            )
+        return checked_max_rows(number_in(self.max_rows))
+
     def _empty(self, what: str, expectation: str) -> _EmptyError:
         return _EmptyError(column_argument(self.name), Need(what, self.name), expectation)
 
@@ -181,7 +198,7 @@ class TableDeclaration:
     :param low: lowest publicly known value of all numbers.
     :param high: highest publicly known value of all numbers.
     :param private_scaling: scale by the private records' own mean and standard deviation instead of bounds.
-    :param unit: what one row is.
+    :param unit: what one row is, or with a column of persons one person.
     :param evaluation_fraction: share of evaluation records, in (0, 1).
     :param evaluation_is_public: whether the evaluation records are public.
     :param missing: what happens to rows with missing values, as in ``from_frame``: "refuse", "drop" or "middle".
@@ -211,13 +228,14 @@ class TableDeclaration:
             checks += [partial(self._declared, column) for column in self._features]
         elif not self.are_images:
             checks.append(self._no_features)
-        for role in ("target", "group"):
+        for role in ("target", "group", PERSON):
             for column in self._with_role(role)[1:]:
                 reason = f"only one column can be the {role}."
                 checks.append(partial(_refuse, column_argument(column.name), reason))
         checks += [column.target_options for column in self._with_role("target")]
         checks += [column.class_options for column in self._with_role(LABELS)]
         checks += [column.group_names for column in self._with_role("group")]
+        checks += [column.most_rows for column in self._with_role(PERSON)]
         if self.private_scaling and self.missing == "middle":
             reason = "the middle needs declared bounds: leave such rows out, or do not scale by private mean and sd."
             checks.append(partial(_refuse, "missing", reason))
@@ -246,6 +264,8 @@ class TableDeclaration:
         for column in self._with_role("group"):
             options |= {"group": column.name} if names_columns else {}
             options["groups"] = column.group_names()
+        for column in self._with_role(PERSON):
+            options |= {"unit_id": column.name, "max_rows": column.most_rows()}
         if self.missing != "refuse" and not self.are_images:
             options["missing"] = self.missing
         fraction = self._fraction()
@@ -277,7 +297,7 @@ class TableDeclaration:
         """How columns become features: ``private_scaling``, ``bounds`` or ``schema``, and which columns do."""
         features = self._features
         chosen = [column.name for column in features]
-        # a schema names its columns; the other two use all columns except target and group
+        # a schema names its columns; the other two use all columns except target, group and person id
         left_out = {"features": chosen} if self._with_role("leave out") else {}
         if self.private_scaling:
             return {"private_scaling": True, **left_out}

@@ -25,7 +25,7 @@ _DATE = re.compile(
     r"([ T]\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*(Z|[-+]\d{2}:?\d{2})?)?\s*"
 )
 
-_AN_ID = "Left out: its name is that of an id."
+_AN_ID = "Left out: its name is that of an id. Where persons have several rows, choose “person id”."
 _A_DATE = "Left out: dates. To use them, count days since a public date, for example."
 _A_TEXT = "Left out: its name is that of free text."
 _UNKNOWN = "Left out: it is empty in the first rows, which show the types of columns."

@@ -16,6 +16,7 @@ from workbench.widgets._kit import fields, markup
 from workbench.widgets.workbench.declarations import (
     FEATURE_ROLES,
     LABELS,
+    PERSON,
     ROLES,
     ColumnDeclaration,
     Need,
@@ -47,6 +48,7 @@ _CONTROLS = {
     ],
     LABELS: [("classes", "all classes", "names: a, b, c; or number")],
     "group": [("groups", "all groups", "names: a, b, c")],
+    PERSON: [("max_rows", "most rows of one person", "public, such as 10")],
 }
 _UNDER_A_TITLE = ("low", "high", "values")  # the title of the table says what these are
 _MISSING = [
@@ -61,6 +63,8 @@ _OF_ROLE = {
     "threshold": "target",
     "group": "group",
     "groups": "group",
+    "unit_id": PERSON,
+    "max_rows": PERSON,
 }
 _PICKERS = {"target": ("What do you want to predict?", "nothing"), "group": ("group column", "none")}
 
@@ -203,7 +207,7 @@ class SchemaEditor:
         fields.close_all(self.view)
 
     def _make_fields(self, start: TableDeclaration) -> None:
-        self.unit = fields.text("unit", "what one row is", start.unit, placeholder='such as "patient"')
+        self.unit = fields.text("unit", "what one row, or one person, is", start.unit, placeholder='such as "patient"')
         self.same_bounds = fields.check("same_bounds", "same bounds for all numbers", start.same_bounds)
         self.same_bounds.visible = not self._wide
         self.low, self.high = (

@@ -1,0 +1,144 @@
+"""Fits that protect persons with several rows: what they promise, and that each way of running them takes the same steps."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench import ArgumentError
+from workbench.fitting import fits
+from workbench.inference._units import UnitRows
+from workbench.ledger.budget import CapError
+from workbench.ledger.ledger import Ledger
+
+SETTINGS = {"epsilon": 2.0, "delta": 1e-4, "iterations": 60, "sampling_rate": 0.2, "clip": 2.0, "seed": 3}
+BOUNDS = {"target": "ill", "bounds": (-1, 1)}
+
+
+@functools.cache
+def visits():
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(300), rng.integers(1, 8, 300))
+    x = rng.uniform(-1, 1, (len(ids), 2))
+    ill = (rng.random(len(ids)) < 1 / (1 + np.exp(-2 * x[:, 0]))).astype(int)
+    return pd.DataFrame({"patient_id": ids, "a": x[:, 0], "b": x[:, 1], "ill": ill})
+
+
+def patients(**changes):
+    return wb.data.from_frame(visits(), **{"unit_id": "patient_id", "max_rows": 5, **BOUNDS, **changes})
+
+
+def rows():
+    return wb.data.from_frame(visits().drop(columns="patient_id"), **BOUNDS)
+
+
+def fit(data, **changes):
+    return wb.fit("logistic", data, **{**SETTINGS, "ledger": False, **changes})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit(patients())
+
+
+def test_the_promise_is_to_patients(fitted):
+    promised = fitted.guarantee
+    assert (promised.unit, promised.max_rows, promised.num_records) == ("patient", 5, patients().num_train)
+    assert promised.headline().startswith("For each patient: ")
+    assert "gradients per patient, of up to 5 rows together, clipped to norm 2" in promised.statement()
+    assert "a patient with all rows is the privacy unit" in " ".join(fitted.data["declarations"])
+    assert type(promised).from_dict(promised.to_dict()) == promised
+
+
+@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
+def test_other_samplers_draw_patients_too(sampler):
+    result = fit(patients(), sampler=sampler)
+    assert result.status == "done"
+    assert result.guarantee.max_rows == 5
+
+
+def test_one_row_each_is_what_it_was():
+    """Where every patient has one row, the steps are those of rows, up to the order in which they lie."""
+    frame = visits().drop_duplicates("patient_id")
+    second = frame.iloc[:1]
+    twice = pd.concat([frame, second], ignore_index=True)  # or the column would say nothing
+    alone = wb.data.from_frame(twice, unit_id="patient_id", max_rows=1, **BOUNDS)
+    assert set(alone.units.counts) == {1}
+    plain = dataclasses.replace(alone, units=None, unit="training record")
+    for name, value in fit(alone).params.items():
+        np.testing.assert_allclose(value, fit(plain).params[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_stopped_fit_ends_where_it_would_have_ended(fitted):
+    prepared = fits.prepare("logistic", patients(), ledger=False, **SETTINGS)
+    steps = [0]
+    for snapshot in prepared.run(lambda: steps[-1] >= 10):
+        steps.append(snapshot.step)
+    folder = prepared.run_log.folder
+    resumed = wb.resume(folder, data=patients())
+    for name, value in fitted.params.items():
+        np.testing.assert_array_equal(value, resumed.params[name])
+
+
+def test_lanes_of_a_sweep_are_fits():
+    settings = {"delta": SETTINGS["delta"], "iterations": 60, "sampling_rates": 0.2, "clips": 2.0, "baselines": ()}
+    swept = wb.sweep("logistic", patients(), epsilons=[1, 2], seeds=[3], ledger=False, accept_total_epsilon=9, **settings)
+    for epsilon in (1.0, 2.0):
+        (number,) = swept.numbers(epsilon=epsilon)
+        alone = fit(patients(), epsilon=epsilon)
+        for name, value in swept.fit(number).params.items():
+            np.testing.assert_allclose(value, alone.params[name], rtol=1e-3, atol=1e-4)
+
+
+def test_the_mean_of_a_patient_weighs_each_alike():
+    step = fits.prepare("logistic", patients(unit_mean=True), ledger=False, **SETTINGS).step
+    assert step.units == UnitRows((5, 2, 1), mean=True)
+
+
+def test_units_that_differ_have_no_common_total(tmp_path):
+    book = Ledger(tmp_path / "ledger.sqlite")
+    row_level, by_patient = rows(), patients()
+    fit(row_level, ledger=book)
+    fit(by_patient, ledger=book, seed=4)
+    status = book.budget_status(by_patient.name) if len(book.datasets()) == 1 else book.budget_status(2)
+    assert status.units == ("row", "patient")
+    assert status.total.epsilon == np.inf
+    assert [each.epsilon < 3 for each in status.totals] == [True, True]
+    assert "no common total" in status.statement()
+    assert "under adding or removing any one patient" in status.statement()
+    assert "under adding or removing any one row" in status.statement()
+    book.set_cap(2, 10.0, 1e-4)
+    with pytest.raises(CapError, match="unit_id='patient': cannot be counted under one cap") as caught:
+        fit(by_patient, ledger=book, seed=5)
+    assert caught.value.code == "cap unit"
+    assert fit(by_patient, ledger=book, seed=5, over_cap="the patients agreed").status == "done"
+
+
+def test_fingerprints_tell_units_apart():
+    data = (rows(), patients(), patients(max_rows=4), patients(unit_mean=True))
+    fingerprints = {fits.prepare("logistic", each, ledger=False, **SETTINGS).spec.fingerprint for each in data}
+    assert len(fingerprints) == 4
+
+
+def test_a_saved_result_keeps_its_unit(fitted, tmp_path):
+    fitted.save(tmp_path / "result")
+    again = wb.load(tmp_path / "result") if hasattr(wb, "load") else wb.results.load(tmp_path / "result")
+    assert again.guarantee.max_rows == 5
+    assert "patient" in again.guarantee.headline()
+
+
+def test_clipping_grows_with_the_root_of_the_rows():
+    one, several, mean = (
+        fits.prepare("logistic", data, ledger=False, epsilon=1.0).privacy.clip
+        for data in (patients(max_rows=1), patients(max_rows=4), patients(max_rows=4, unit_mean=True))
+    )
+    assert several == pytest.approx(2 * one)
+    assert mean == pytest.approx(one)
+
+
+def test_subsets_are_refused_by_name():
+    with pytest.raises(ArgumentError, match="num_records"):
+        patients().subset(10)
