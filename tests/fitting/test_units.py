@@ -85,7 +85,8 @@ def test_a_stopped_fit_ends_where_it_would_have_ended(fitted):
 
 def test_lanes_of_a_sweep_are_fits():
     settings = {"delta": SETTINGS["delta"], "iterations": 60, "sampling_rates": 0.2, "clips": 2.0, "baselines": ()}
-    swept = wb.sweep("logistic", patients(), epsilons=[1, 2], seeds=[3], ledger=False, accept_total_epsilon=9, **settings)
+    public = dataclasses.replace(patients(), is_public=True)
+    swept = wb.sweep("logistic", public, epsilons=[1, 2], seeds=[3], **settings)
     for epsilon in (1.0, 2.0):
         (number,) = swept.numbers(epsilon=epsilon)
         alone = fit(patients(), epsilon=epsilon)

@@ -211,6 +211,7 @@ def test_another_role_asks_for_other_things_and_keeps_what_was_typed(make):
         "yes / no": [],
         "target": ["positive value", "or threshold", "or all classes"],
         "group": ["all groups"],
+        "person id": ["most rows of one person"],
         "leave out": [],
     }
     controls(editor.row("age"))["age"].value = "number"

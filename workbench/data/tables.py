@@ -20,6 +20,8 @@ from workbench.data.units import Units, checked_identifiers, checked_max_rows, d
 
 __all__ = ["evaluation_arrays", "from_arrays", "from_frame"]
 
+_ROW = "training record"
+
 
 def from_frame(
     frame: pd.DataFrame,
@@ -42,7 +44,7 @@ def from_frame(
     evaluation_fraction: float = 0.2,
     split_seed: int = 0,
     evaluation_is_public: bool = False,
-    unit: str | None = None,
+    unit: str = _ROW,
     name: str = "data frame",
     missing: Any = "refuse",
 ) -> Dataset:
@@ -152,7 +154,7 @@ def from_frame(
         target_name=target or "",
         classes=labels,
         schema=declared,
-        unit=unit if unit is not None else "training record" if unit_id is None else unit_called(unit_id),
+        unit=unit if unit_id is None or unit != _ROW else unit_called(unit_id),
         evaluation_is_public=evaluation_is_public,
         private_scaling=private_scaling,
         arrays=tuple(arrays),

@@ -221,10 +221,7 @@ class RecordModel:
         return loss
 
     def unit_loss(self, shared: dict[str, Any], unit: Record, key: Key) -> Array:
-        """The loss of one privacy unit, float scalar: of its record, or the weighted sum of its rows'.
-
-        :param unit: a record; with ``most_rows`` the arrays of the unit's rows, and their weights float[rows].
-        """
+        """The loss of a privacy unit: of its record, or with ``most_rows`` of its rows, which weights float[rows] follow."""
         if self.most_rows is None:
             return self.record_loss(shared, unit, key)
         *rows, weights = unit

@@ -207,7 +207,13 @@ class SchemaEditor:
         fields.close_all(self.view)
 
     def _make_fields(self, start: TableDeclaration) -> None:
-        self.unit = fields.text("unit", "what one row, or one person, is", start.unit, placeholder='such as "patient"')
+        self.unit = fields.text(
+            "unit",
+            "what one row is",
+            start.unit,
+            placeholder='such as "patient"',
+            help="Or what one person is, where a column is the person id.",
+        )
         self.same_bounds = fields.check("same_bounds", "same bounds for all numbers", start.same_bounds)
         self.same_bounds.visible = not self._wide
         self.low, self.high = (
