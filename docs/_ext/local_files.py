@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 # the order in which they are meant to be read; others follow by name
 ORDER = (
     "quickstart", "what_is_differential_privacy", "clipping_and_noise", "samplers_matter", "dp_vi_from_scratch",
-    "privacy_utility", "hierarchical_models", "mixtures", "vae", "your_own_model", "audit", "speed",
+    "privacy_utility", "patients_not_visits", "hierarchical_models", "mixtures", "vae", "your_own_model", "audit", "speed",
 )  # fmt: skip
 
 _PAGE = """# Notebooks

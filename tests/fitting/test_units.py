@@ -3,7 +3,10 @@
 import dataclasses
 import functools
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 
@@ -143,3 +146,66 @@ def test_clipping_grows_with_the_root_of_the_rows():
 def test_subsets_are_refused_by_name():
     with pytest.raises(ArgumentError, match="num_records"):
         patients().subset(10)
+
+
+# --- a latent of each person --------------------------------------------------------------------------------------------
+
+
+def own_intercepts(x, present, y=None, num_records=None):
+    """A random intercept for each person: a plate of people outside the plate of their rows."""
+    weights = numpyro.sample("weights", dist.Normal(0, 3).expand([x.shape[-1]]).to_event(1))
+    spread = numpyro.sample("spread", dist.LogNormal(0, 1))
+    with numpyro.plate("people", num_records or len(x), subsample_size=len(x), dim=-2):
+        own = numpyro.sample("own", dist.Normal(0, 1))
+        with numpyro.plate("rows", x.shape[1], dim=-1), numpyro.handlers.mask(mask=present > 0):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights + spread * own), obs=y)
+
+
+def own_intercepts_guide(x, present, y=None, num_records=None):
+    """The networks see how many of a person's rows are 1, and how many there are."""
+    for name, link in (("weights", dist.Normal), ("spread", dist.LogNormal)):
+        shape = [x.shape[-1]] if name == "weights" else []
+        loc = numpyro.param(f"{name}_loc", jnp.zeros(shape))
+        scale = numpyro.param(f"{name}_scale", 0.1 * jnp.ones(shape), constraint=dist.constraints.positive)
+        numpyro.sample(name, link(loc, scale).to_event(len(shape)))
+    slopes, log_scale = numpyro.param("slopes", jnp.zeros(3)), numpyro.param("log_scale", jnp.zeros(2))
+    ones, rows = jnp.sum(present * y, axis=1, keepdims=True), jnp.sum(present, axis=1, keepdims=True)
+    loc = (slopes[0] + slopes[1] * ones + slopes[2] * (rows - ones)) / jnp.sqrt(1 + rows)
+    with numpyro.plate("people", num_records or len(x), subsample_size=len(x), dim=-2):
+        numpyro.sample("own", dist.Normal(loc, jnp.exp(log_scale[0] - jnp.exp(log_scale[1]) * jnp.log1p(rows) / 2)))
+
+
+def of_people(spread, people=2000):
+    rng = np.random.default_rng(1)
+    ids = np.repeat(np.arange(people), rng.integers(3, 9, people))
+    a = rng.uniform(-1, 1, len(ids))
+    logits = 2 * a + rng.normal(0, spread, people)[ids]
+    frame = pd.DataFrame({"person": ids, "a": a, "ill": (rng.random(len(ids)) < 1 / (1 + np.exp(-logits))).astype(int)})
+    return wb.data.from_frame(frame, unit_id="person", max_rows=8, **BOUNDS)
+
+
+def test_a_model_of_persons_gets_their_rows_beside_one_another():
+    data = patients()
+    seen = data.select(("x", "present", "y"))
+    x, present, y = seen.train
+    assert x.shape == (data.num_train, 5, 2)
+    assert present.shape == y.shape == (seen.num_train, 5)
+    np.testing.assert_array_equal(present.sum(axis=1), data.units.counts)
+    np.testing.assert_array_equal(x[present > 0], data.train[0])
+    np.testing.assert_array_equal(y[present > 0], data.train[1])
+    assert seen.evaluation[1].max(axis=1).all()
+    seen.check()
+    with pytest.raises(ArgumentError, match="unit_id= names the column"):
+        rows().select(("x", "present", "y"))
+
+
+def test_a_latent_of_each_person_is_learnt():
+    """How far people differ, which rows alone cannot tell."""
+    model = wb.models.Model("own", "Own intercepts.", own_intercepts, own_intercepts_guide, arrays=("x", "present", "y"))
+    found = {}
+    for spread in (0.3, 2.0):
+        result = wb.fit(model, of_people(spread), epsilon=8.0, iterations=1500, learning_rate=0.03, ledger=False, seed=1)
+        assert (result.guarantee.unit, result.guarantee.max_rows) == ("person", 8)
+        found[spread] = float(np.median(result.draws["spread"])), float(np.mean(result.draws["weights"]))
+    assert found[0.3][0] < 0.8 < 1.2 < found[2.0][0] < 3
+    assert abs(found[2.0][1] - 2) < 0.5

@@ -8,6 +8,7 @@ from workbench.data.schema import Boolean, Categorical, Numeric, Schema
 from workbench.data.sequences import from_tokens
 from workbench.data.synthetic import hierarchical, mixture, tokens
 from workbench.data.tables import from_arrays, from_frame
+from workbench.data.units import Units
 
 __all__ = [
     "Boolean",
@@ -16,6 +17,7 @@ __all__ = [
     "Dataset",
     "Numeric",
     "Schema",
+    "Units",
     "all_names",
     "describe",
     "from_arrays",

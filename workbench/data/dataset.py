@@ -12,13 +12,18 @@ import numpy as np
 from workbench import _html, _validate
 from workbench.data import splits
 from workbench.data.schema import Categorical, Schema
-from workbench.data.units import Units
+from workbench.data.units import Units, padded
 
 __all__ = ["EVALUATION_LABELS", "Dataset"]
 
 Visibility = Literal["public data", "outside the guarantee"]
 
-_HINTS = {"y": " (target= names its column)", "group": " (group= names its column)"}
+PRESENT = "present"  # which rows of a unit are there
+_HINTS = {
+    "y": " (target= names its column)",
+    "group": " (group= names its column)",
+    PRESENT: " (unit_id= names the column that says whose row it is)",
+}
 
 _NO_LETTERS = ("Cc", "Cs")  # Unicode's control characters and surrogates
 
@@ -156,26 +161,42 @@ class Dataset:
             return "they must be arrays of real numbers"
         if len({shape[0] for shape in shapes}) > 1:
             return f"the arrays {', '.join(self.arrays)} have different numbers of records"
+        are_padded = self.units is not None and self.units.are_padded
+        rows = None if self.units is None or are_padded else np.sum(self.units.counts)
         for name, array, shape in zip(self.arrays, arrays, shapes, strict=True):
             if name == "x" and self.image_shape and shape[1:] != self.image_shape:
                 return f"x has shape {shape}, but image_shape is {self.image_shape}"
-            if name == "x" and self.feature_names and shape[1:] != (len(self.feature_names),):
+            if name == "x" and self.feature_names and shape[1 + are_padded :] != (len(self.feature_names),):
                 return f"x has shape {shape}, but there are {len(self.feature_names)} feature names"
             if name == "x" and self.vocabulary_size and not _are_tokens(array, self.vocabulary_size):
                 return f"x must have tokens, whole numbers in 0 .. {self.vocabulary_size - 1}"
-            if self.units is not None and arrays is self.train and shape[0] != np.sum(self.units.counts):
-                return f"{name} has {shape[0]} rows, but the units have {np.sum(self.units.counts)}"
+            if rows is not None and arrays is self.train and shape[0] != rows:
+                return f"{name} has {shape[0]} rows, but the units have {rows}"
             last = {"group": len(self.groups), "y": len(self.classes)}.get(name, 0) - 1
             if last >= 0 and shape[0] and not (np.min(array) >= 0 and np.max(array) <= last):
                 return f"{name} must be in 0 .. {last}"
         return ""
 
+    def _padded(self) -> Dataset:
+        assert self.units is not None
+        most, sides = self.units.max_rows, (self.units.counts, self.units.evaluation_counts)
+        train, evaluation = (
+            padded(arrays, counts, most) for arrays, counts in zip((self.train, self.evaluation), sides, strict=True)
+        )
+        known = replace(self.units, are_padded=True)
+        return replace(self, train=train, evaluation=evaluation, arrays=(*self.arrays, PRESENT), units=known)
+
     def select(self, arrays: Iterable[str]) -> Dataset:
         """The same records with only these of their arrays, in this order.
+
+        With ``units`` there is one more, "present": a record is then a unit, arrays have an axis of ``max_rows`` rows after
+        the first, and "present", float32[N, max_rows], is 1 for rows that are there and 0 for those that repeat the last.
 
         :raises ArgumentError: naming ``data``, if one of them is missing.
         """
         wanted = tuple(arrays)
+        if PRESENT in wanted and self.units is not None and not self.units.are_padded:
+            return self._padded().select(wanted)
         missing = [name for name in wanted if name not in self.arrays]
         if missing:
             needed = f"{missing[0]!r}, which the model needs{_HINTS.get(missing[0], '')}"
@@ -251,12 +272,12 @@ class Dataset:
     @property
     def num_train(self) -> int:
         """N, the number of private training records, or of units that they belong to."""
-        return len(self.train[0]) if self.units is None else len(self.units.counts)
+        return len(self.train[0] if self.units is None else self.units.counts)
 
     @property
     def fitted(self) -> tuple[np.ndarray, ...]:
         """What a fit reads: ``train``, with ``units`` followed by the first row and the number of rows of each unit."""
-        return self.train if self.units is None else (*self.train, *self.units.index)
+        return self.train if self.units is None or self.units.are_padded else (*self.train, *self.units.index)
 
     @property
     def num_evaluation(self) -> int:

@@ -138,7 +138,7 @@ def from_frame(
     content = [x if declared is None else declared.all_levels(x), *list(arrays.values())[1:]]
     if unit_id is not None:
         codes, most = checked_identifiers(frame[unit_id], held_out), checked_max_rows(max_rows)
-        training, evaluated, counts = divided(content, codes, most, held_out, evaluation_fraction, split_seed)
+        training, evaluated, *counts = divided(content, codes, most, held_out, evaluation_fraction, split_seed)
     else:
         held_out = by_record(content, evaluation_fraction, split_seed) if held_out is None else held_out
         training, evaluated = np.flatnonzero(~held_out), np.flatnonzero(held_out)
@@ -149,7 +149,7 @@ def from_frame(
         description=_description(chosen, target, missing),
         train=tuple(array[training] for array in arrays.values()),
         evaluation=tuple(array[evaluated] for array in arrays.values()),
-        units=None if unit_id is None else Units(counts, most, bool(unit_mean)),
+        units=None if unit_id is None else Units(counts[0], most, counts[1], bool(unit_mean)),
         feature_names=tuple(chosen) if declared is None else declared.feature_names,
         target_name=target or "",
         classes=labels,

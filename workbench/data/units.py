@@ -19,7 +19,7 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import splits
 
-__all__ = ["Units", "checked_identifiers", "checked_max_rows", "divided", "strata_widths", "unit_called"]
+__all__ = ["Units", "checked_identifiers", "checked_max_rows", "divided", "padded", "strata_widths", "unit_called"]
 
 _RATIO = 4  # between the rows for which one stratum has room and the next one
 _MOST_STRATA = 4
@@ -33,14 +33,27 @@ class Units:
     A step computes as many rows for a unit as its stratum has room for, so units with few rows have strata of their own. A
     unit's stratum follows from its own number of rows and from ``max_rows``.
 
+    >>> frame = pd.DataFrame(
+    ...     {"patient_id": np.arange(60) // 3, "age": np.arange(60), "ill": [0, 1] * 30}
+    ... )
+    >>> data = wb.data.from_frame(
+    ...     frame, target="ill", bounds=(0, 60), unit_id="patient_id", max_rows=2
+    ... )
+    >>> data.unit, data.units.max_rows, data.units.widths
+    ('patient', 2, (2, 1))
+
     :param counts: int32[N], how many rows each unit has, descending by strata. Private.
     :param max_rows: the largest number of rows of a unit that are used, public.
+    :param evaluation_counts: the same of the evaluation units, all of whose rows are used.
     :param mean: whether the rows of a unit weigh 1 together, so that every unit counts alike; else every row weighs 1.
+    :param are_padded: whether the arrays have an entry for each unit, as from ``padded``, instead of one for each row.
     """
 
     counts: np.ndarray
     max_rows: int
+    evaluation_counts: np.ndarray
     mean: bool = False
+    are_padded: bool = False
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -52,6 +65,16 @@ class Units:
         """The first row and the number of rows of each unit, int32[N] both."""
         counts = np.asarray(self.counts, np.int32)
         return (np.cumsum(counts) - counts).astype(np.int32), counts
+
+
+def padded(arrays: Sequence[np.ndarray], counts: np.ndarray, max_rows: int) -> tuple[np.ndarray, ...]:
+    """Arrays [units, max_rows, ...] of each unit's rows, and which are there, float32[units, max_rows] of 0 and 1.
+
+    Rows that are missing repeat the unit's last one.
+    """
+    used, number = np.minimum(counts, max_rows)[:, None], np.arange(max_rows)
+    place = (np.cumsum(counts) - counts)[:, None] + np.minimum(number, used - 1)
+    return (*(array[place] for array in arrays), (number < used).astype(np.float32))
 
 
 def strata_widths(max_rows: int) -> tuple[int, ...]:
@@ -97,8 +120,8 @@ def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.nd
 
 def divided(
     arrays: Sequence[np.ndarray], codes: np.ndarray, max_rows: int, held_out: np.ndarray | None, fraction: Any, seed: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(training rows in the order of their units, evaluation rows, int32[N] counts as of ``Units``).
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(training rows by unit, evaluation rows by unit, int32[N] counts as of ``Units``, those of the evaluation units).
 
     A unit that has more than ``max_rows`` rows keeps a sample of them that a hash of their own content draws, with a public
     seed. Evaluation units keep all rows.
@@ -119,8 +142,8 @@ def divided(
     counts = np.array([len(rows) for rows in kept], np.int32)
     by_stratum = np.argsort(-np.searchsorted(strata_widths(max_rows)[::-1], counts), kind="stable")
     training = np.concatenate([kept[place] for place in by_stratum])
-    evaluation = np.flatnonzero(np.isin(codes, codes[[rows[0] for rows, out in zip(rows_of, held, strict=True) if out]]))
-    return training, evaluation, counts[by_stratum]
+    others = [rows for rows, out in zip(rows_of, held, strict=True) if out]
+    return training, np.concatenate(others), counts[by_stratum], np.array([len(rows) for rows in others], np.int32)
 
 
 def _sample(digests: np.ndarray, rows: np.ndarray, max_rows: int) -> np.ndarray:

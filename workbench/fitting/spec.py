@@ -105,9 +105,9 @@ class FitSpec:
 
     @property
     def unit_rows(self) -> UnitRows | None:
-        """How rows make units; None where each row is one."""
+        """How rows make units; None where each record is one."""
         units = self.data.units
-        return None if units is None else UnitRows(units.widths, units.mean)
+        return None if units is None or units.are_padded else UnitRows(units.widths, units.mean)
 
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
