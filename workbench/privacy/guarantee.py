@@ -16,7 +16,7 @@ from workbench._former_names import with_present_names
 from workbench._numbers import count, upper
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
-from workbench.privacy.steps import Steps
+from workbench.privacy.steps import Steps, steps_per_epoch
 
 __all__ = ["Guarantee", "epsilon_of_steps", "percent"]
 
@@ -35,6 +35,7 @@ _MINIBATCHES = {
     "poisson": "Poisson minibatches at sampling rate {rate:g}",
     "without_replacement": "minibatches without replacement, each with a share of {rate:g} of the records",
     "shuffle": "shuffled minibatches, each with a share of {rate:g} of the records",
+    "random_allocation": "minibatches by random allocation, each record in one step of every {epoch}",
 }
 _CLIPPED = {
     "flat": "clipped to norm {clip:g}",
@@ -184,7 +185,8 @@ class Guarantee:
         """The guarantee in plain words: headline, meaning for an attacker, how it was kept, and conditions."""
         bounds = self.attack_bounds()
         found = percent(bounds["true_positive_rate_at_1_percent"])
-        minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate)
+        epoch = _plain_count(steps_per_epoch(self.sampler, self.sampling_rate))
+        minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate, epoch=epoch)
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "

@@ -22,8 +22,14 @@ from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.steps import SAMPLERS
-from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.privacy.steps import SAMPLERS, check_epoch, steps_per_epoch
+from workbench.sampling import (
+    PoissonSampler,
+    RandomAllocationSampler,
+    Sampler,
+    ShuffleSampler,
+    WithoutReplacementSampler,
+)
 from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
 __all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "sampling_rate_of"]
@@ -39,8 +45,8 @@ class PrivacySettings:
     :param epsilon: in (0, 100].
     :param delta: in (0, 1).
     :param iterations: T >= 1, planned steps.
-    :param sampling_rate: q in [2^-32, 1], public.
-    :param sampler: "poisson", "without_replacement" or "shuffle".
+    :param sampling_rate: q in [2^-32, 1], public; at least 1e-7 for "random_allocation".
+    :param sampler: "poisson", "without_replacement", "shuffle" or "random_allocation".
     :param clip: C > 0.
     :param num_records: N in 2 .. 2^30 - 1, declared public.
     :param seed: None for secret randomness; a number >= 0 makes the run reproducible, and its noise predictable for
@@ -76,6 +82,7 @@ class PrivacySettings:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        check_epoch(self.sampler, self.sampling_rate)
 
     def cautions(self) -> tuple[str, ...]:
         """A sentence about each value that is allowed but unwise."""
@@ -229,7 +236,8 @@ def sampling_rate_of(sampling_rate: Any, batch_size: Any, num_records: int) -> f
 def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
-    A sampler with minibatches of one size takes round(q N) records each. If drawing a minibatch is not ideal with
+    A sampler with minibatches of one size takes round(q N) records each, and random allocation has epochs of 1 / q steps,
+    rounded to a whole number t, so that its q is 1 / t. If drawing a minibatch is not ideal with
     probability p, that costs a delta of (1 + e^epsilon) T p.
 
     :raises ArgumentError: if no supported noise keeps epsilon.
@@ -243,7 +251,7 @@ def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
             f"is so large that rounding and padding of minibatches alone cost a delta of {overflow_delta:.1e}; choose a "
             "smaller epsilon.",
         )
-    if isinstance(sampler, PoissonSampler):
+    if isinstance(sampler, (PoissonSampler, RandomAllocationSampler)):
         overflow_delta = share  # the whole allowance, because the exact figure depends on the private number of records
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
@@ -275,10 +283,15 @@ def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]
     share = settings.delta * _IMPLEMENTATION_SHARE
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a compiled step
     padded = replace(settings, epsilon=max(settings.epsilon, _EPSILON_OF_PADDING))
-    capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - _log_factor(padded))
+    length = steps_per_epoch(settings.sampler, settings.sampling_rate)
+    allocates = settings.sampler == "random_allocation"
+    rate = 1 / length if allocates else settings.sampling_rate
+    capacity = overflow_capacity(size, rate, math.log(share / 2) - _log_factor(padded))
+    overflow = math.exp(log_overflow_probability(size, rate, capacity))
     # nor may the parts of a minibatch, and with them the spacing of the sum, tell how many records there are
-    sampler = PoissonSampler(num_train, settings.sampling_rate, capacity, settings.num_records)
-    overflow = math.exp(log_overflow_probability(size, settings.sampling_rate, capacity))
+    if allocates:  # a step of it has as many records as one of Poisson sampling, by the same law
+        return RandomAllocationSampler(num_train, length, capacity, settings.num_records), overflow
+    sampler = PoissonSampler(num_train, rate, capacity, settings.num_records)
     return sampler, overflow + sampler.total_variation
 
 
