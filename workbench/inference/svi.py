@@ -204,6 +204,9 @@ class DPVI:
         if self._noise is None:
             self._noise = self._target.on(size, declared, steps)
         sampler, mechanism, plan = self._noise
+        if plan is not None:
+            plan = plan.confirmed()
+            self._noise = (sampler, mechanism, plan)
         if declared is None and plan is not None:
             declared = plan.settings.num_records
         self._step = step = assemble(

@@ -76,6 +76,7 @@ class Guarantee:
     :param clipping: how per-record gradients were clipped to norm C (``noise.mechanism.CLIPPINGS``).
     :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point" by earlier versions, whose last
         bits are not covered.
+    :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none.
     """
 
     epsilon: float
@@ -97,6 +98,7 @@ class Guarantee:
     caveats: tuple[str, ...] = ()
     clipping: str = "flat"
     arithmetic: str = "floating point"
+    second_opinion: str = ""
 
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""
@@ -187,13 +189,14 @@ class Guarantee:
         found = percent(bounds["true_positive_rate_at_1_percent"])
         epoch = _plain_count(steps_per_epoch(self.sampler, self.sampling_rate))
         minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate, epoch=epoch)
+        opinion = f"; {self.second_opinion}" if self.second_opinion else ""
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
             f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, per-record gradients "
             f"{_CLIPPED[self.clipping].format(clip=self.clip)}, Gaussian noise of {self.noise_multiplier:g} times that norm "
-            f"(accountant: {self.accountant.upper()}, pessimistic; relation: {self.relation}).",
+            f"(accountant: {self.accountant.upper()}, pessimistic{opinion}; relation: {self.relation}).",
         ]
         if self.steps_taken < self.steps:
             taken, planned = (_plain_count(steps) for steps in (self.steps_taken, self.steps))

@@ -22,7 +22,8 @@ from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.steps import SAMPLERS, check_epoch, steps_per_epoch
+from workbench.privacy.second_opinion import SecondOpinion, confirm
+from workbench.privacy.steps import SAMPLERS, Steps, check_epoch, steps_per_epoch
 from workbench.sampling import (
     PoissonSampler,
     RandomAllocationSampler,
@@ -109,12 +110,23 @@ class PrivacyPlan:
     :param sampler: draws the minibatches.
     :param mechanism: clips to C and adds noise of sigma C.
     :param overflow_delta: share of delta for the sampler's padding and rounding.
+    :param opinion: of an independent computation of epsilon; None where there is none (``confirmed``).
     """
 
     settings: PrivacySettings
     sampler: Sampler
     mechanism: GaussianMechanism
     overflow_delta: float
+    opinion: SecondOpinion | None = None
+
+    def confirmed(self) -> PrivacyPlan:
+        """The same plan with a second opinion on its epsilon, which every run asks for before its first step.
+
+        :raises DisagreementError: if the opinion is larger by more than rounding.
+        """
+        asked = self._accounted(self.settings.iterations)
+        delta = asked.pop("delta")
+        return replace(self, opinion=confirm(Steps.checked(**asked), delta, self.settings.epsilon))
 
     def noise_delta(self, dimension: int) -> float:
         """The delta that noise in ``dimension`` coordinates costs in T steps, for its distance from rounded Gaussians.
@@ -191,6 +203,7 @@ class PrivacyPlan:
             noise_delta=self.noise_delta(dimension),
             arithmetic="whole numbers",
             secure_randomness=settings.seed is None,
+            second_opinion="" if self.opinion is None else self.opinion.words(),
             caveats=(*caveats, *self._caveats()),
         )
 

@@ -109,6 +109,7 @@ def run_group(
     :param stop: returns True to end early.
     :param on_step: called with the number of steps that each running fit has taken.
     :param before: called with each batch before its first step; an error that it raises ends the group.
+    :raises DisagreementError: if a second accountant does not confirm an epsilon.
     """
     if runs[0].method == POOLED:
         for run in runs:
@@ -116,6 +117,9 @@ def run_group(
                 return
             yield [_pooled(run)]
         return
+    for run in runs:
+        if run.method == DP and run.plan is not None:
+            run.plan.confirmed()  # once for those that differ in the seed alone
     try:
         with _compiled.kept(_are_public(runs)):
             group = _Group(runs)

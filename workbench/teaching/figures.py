@@ -169,7 +169,7 @@ class MinibatchFigure(_Kept):
         black = ListedColormap(["#ffffff", COLOURS[0]])
         self._parts = []
         for place, sampler in enumerate(SAMPLER_NAMES):
-            left = 0.062 + 0.238 * place
+            left = 0.068 + 0.236 * place
             axes = dress(self.figure.add_axes((left, 0.15, 0.145, 0.6)), "", "step")
             axes.grid(visible=False)
             picture = axes.imshow(
@@ -208,7 +208,7 @@ _CASES = {
     ("without_replacement", "replace_one"): "without replacement, replace one",
     ("shuffle", "replace_one"): "shuffle, replace one",
     ("shuffle", "replace_special"): "shuffle, blank one in place",
-    ("random_allocation", "add_or_remove_one"): "random allocation, add or remove one",
+    ("random_allocation", "add_or_remove_one"): "allocation, add or remove one",
 }
 
 
