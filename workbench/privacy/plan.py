@@ -46,7 +46,8 @@ class PrivacySettings:
     :param epsilon: in (0, 100].
     :param delta: in (0, 1).
     :param iterations: T >= 1, planned steps.
-    :param sampling_rate: q in [2^-32, 1], public; at least 1e-7 for "random_allocation".
+    :param sampling_rate: q in [2^-32, 1], public. For "random_allocation" it is at least 1e-7, and
+        becomes 1 / t, with t = 1 / q rounded to a whole number.
     :param sampler: "poisson", "without_replacement", "shuffle" or "random_allocation".
     :param clip: C > 0.
     :param num_records: N in 2 .. 2^30 - 1, declared public.
@@ -84,6 +85,8 @@ class PrivacySettings:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         check_epoch(self.sampler, self.sampling_rate)
+        if self.sampler == "random_allocation":
+            object.__setattr__(self, "sampling_rate", 1 / steps_per_epoch(self.sampler, self.sampling_rate))
 
     def cautions(self) -> tuple[str, ...]:
         """A sentence about each value that is allowed but unwise."""
@@ -249,8 +252,7 @@ def sampling_rate_of(sampling_rate: Any, batch_size: Any, num_records: int) -> f
 def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
-    A sampler with minibatches of one size takes round(q N) records each, and random allocation has epochs of 1 / q steps,
-    rounded to a whole number t, so that its q is 1 / t. If drawing a minibatch is not ideal with
+    A sampler with minibatches of one size takes round(q N) records each. If drawing a minibatch is not ideal with
     probability p, that costs a delta of (1 + e^epsilon) T p.
 
     :raises ArgumentError: if no supported noise keeps epsilon.
@@ -296,14 +298,16 @@ def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]
     share = settings.delta * _IMPLEMENTATION_SHARE
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a compiled step
     padded = replace(settings, epsilon=max(settings.epsilon, _EPSILON_OF_PADDING))
-    length = steps_per_epoch(settings.sampler, settings.sampling_rate)
-    allocates = settings.sampler == "random_allocation"
-    rate = 1 / length if allocates else settings.sampling_rate
+    rate = settings.sampling_rate
     capacity = overflow_capacity(size, rate, math.log(share / 2) - _log_factor(padded))
     overflow = math.exp(log_overflow_probability(size, rate, capacity))
     # nor may the parts of a minibatch, and with them the spacing of the sum, tell how many records there are
-    if allocates:  # a step of it has as many records as one of Poisson sampling, by the same law
-        return RandomAllocationSampler(num_train, length, capacity, settings.num_records), overflow
+    if (
+        settings.sampler == "random_allocation"
+    ):  # a step of it has as many records as one of Poisson sampling, by the same law
+        return RandomAllocationSampler(
+            num_train, steps_per_epoch(settings.sampler, rate), capacity, settings.num_records
+        ), overflow
     sampler = PoissonSampler(num_train, rate, capacity, settings.num_records)
     return sampler, overflow + sampler.total_variation
 

@@ -172,6 +172,7 @@ class MinibatchFigure(_Kept):
             left = 0.068 + 0.236 * place
             axes = dress(self.figure.add_axes((left, 0.15, 0.145, 0.6)), "", "step")
             axes.grid(visible=False)
+            axes.tick_params(labelleft=place == 0)
             picture = axes.imshow(
                 np.zeros((num_records, steps)), cmap=black, vmin=0, vmax=1, aspect="auto", interpolation="nearest",
                 extent=(0.5, steps + 0.5, num_records + 0.5, 0.5),
