@@ -60,6 +60,39 @@ def test_every_record_enters_every_epoch_of_a_run_exactly_once(steps_per_epoch, 
     assert np.all(np.asarray(state.optim_state) == 1)
 
 
+class TwiceAnEpoch(RandomAllocationSampler):
+    """PLANTED BUG: records of a step are in the next one too."""
+
+    def draw_prepared(self, prepared, number):
+        (one, two) = (super(TwiceAnEpoch, self).draw_prepared(prepared, each) for each in (number, number + 1))
+        return jax.tree.map(lambda left, right: jnp.concatenate([left, right]), one, two)
+
+
+class StaleEpoch(RandomAllocationSampler):
+    """PLANTED BUG: steps are shifted by one against the epoch that was prepared."""
+
+    def prepare(self, key, epoch, epochs=1):
+        return super().prepare(key, (epoch + 1) // 2 * 2, epochs)
+
+
+@pytest.mark.parametrize("kind", [TwiceAnEpoch, StaleEpoch])
+def test_a_broken_sampler_is_seen(kind, monkeypatch):
+    """By what is checked of sound ones: uses an epoch, and that a loop which prepares nothing draws the same."""
+    sampler = kind(NUM_RECORDS, 5, NUM_RECORDS)
+    step, counts = counting(sampler, 4)
+    monkeypatch.setattr(compiling, "_STEPS_AHEAD", 5)
+    state = DPVIState(counts, jnp.int32(0), key_from_seed(1))
+    found = np.asarray(jax.jit(chunk_of(step, 20))(state, (), jnp.int32(20), None).optim_state)
+    key, numbers = key_from_seed(1), jnp.arange(20, dtype=jnp.int32)
+    epochs = [sampler.prepare(key, number // 5) for number in numbers]
+    drawn = [sampler.draw_prepared(epoch, number) for epoch, number in zip(epochs, numbers, strict=True)]
+    anew = [RandomAllocationSampler.draw_from(sampler, jnp.zeros(0, jnp.uint32), key, number) for number in numbers]
+    same = all(
+        np.array_equal(one.members(NUM_RECORDS), other.members(NUM_RECORDS)) for one, other in zip(drawn, anew, strict=True)
+    )
+    assert not (same and np.all(found == 1))
+
+
 def test_epochs_of_a_run_differ_and_depend_on_its_key():
     sampler = RandomAllocationSampler(NUM_RECORDS, 5, NUM_RECORDS)
     assigned = [
