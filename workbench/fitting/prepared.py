@@ -342,6 +342,7 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run already: prepare another one.")
+        self.plan = self.plan.confirmed()
         self._adopted, params = moments_in(params)
         like = self.step.get_params(self.state)
         shapes = {name: array.shape for name, array in by_name(like).items()}

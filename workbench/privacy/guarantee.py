@@ -76,7 +76,8 @@ class Guarantee:
     :param clipping: how per-record gradients were clipped to norm C (``noise.mechanism.CLIPPINGS``).
     :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point" by earlier versions, whose last
         bits are not covered.
-    :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none.
+    :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none. It is no
+        part of the promise: two that differ in it are equal.
     """
 
     epsilon: float
@@ -98,7 +99,7 @@ class Guarantee:
     caveats: tuple[str, ...] = ()
     clipping: str = "flat"
     arithmetic: str = "floating point"
-    second_opinion: str = ""
+    second_opinion: str = dataclasses.field(default="", compare=False)
 
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""

@@ -74,10 +74,13 @@ class Outcome:
 
 
 def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
-    """The plan of a fit. Fits that differ only in the seed are calibrated once and noted in ``known``."""
+    """The plan of a fit, confirmed. Fits that differ only in the seed are calibrated once and noted in ``known``.
+
+    :raises DisagreementError: if a second accountant contradicts its epsilon.
+    """
     without_seed = dataclasses.replace(spec.privacy, seed=None), spec.data.num_train
     if without_seed not in known:
-        known[without_seed] = dataclasses.replace(spec, privacy=without_seed[0]).plan()
+        known[without_seed] = dataclasses.replace(spec, privacy=without_seed[0]).plan().confirmed()
     return dataclasses.replace(known[without_seed], settings=spec.privacy)
 
 
@@ -109,7 +112,6 @@ def run_group(
     :param stop: returns True to end early.
     :param on_step: called with the number of steps that each running fit has taken.
     :param before: called with each batch before its first step; an error that it raises ends the group.
-    :raises DisagreementError: if a second accountant does not confirm an epsilon.
     """
     if runs[0].method == POOLED:
         for run in runs:
@@ -117,9 +119,6 @@ def run_group(
                 return
             yield [_pooled(run)]
         return
-    for run in runs:
-        if run.method == DP and run.plan is not None:
-            run.plan.confirmed()  # once for those that differ in the seed alone
     try:
         with _compiled.kept(_are_public(runs)):
             group = _Group(runs)
