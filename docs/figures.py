@@ -75,7 +75,7 @@ def attacker() -> Figure:
 
 @_figure
 def epsilon_over_steps() -> Figure:
-    """The same noise under three samplers, each with the accountant and the relation that belong to it."""
+    """The same noise under four samplers, each with the accountant and the relation that belong to it."""
     figure = new_figure(WIDTH, 3.6, f"600 of 60 000 records a step, sigma = 6, delta = {DELTA:g}")
     axes = dress(figure.add_subplot(), "", "steps", "epsilon (upper bound)")
     cases = (
@@ -83,6 +83,7 @@ def epsilon_over_steps() -> Figure:
         ("without_replacement", "replace_one"),
         ("shuffle", "replace_special"),
         ("shuffle", "replace_one"),
+        ("random_allocation", "add_or_remove_one"),
     )
     for number, (sampler, relation) in enumerate(cases):
         curve = wb.privacy.epsilon_curve(
@@ -94,6 +95,29 @@ def epsilon_over_steps() -> Figure:
     axes.set_yticks([0.1, 0.3, 1, 3, 10, 20], ["0.1", "0.3", "1", "3", "10", "20"])
     axes.set_xlim(0, 10_100)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
+    return figure
+
+
+@_figure
+def random_allocation() -> Figure:
+    """How much less noise random allocation needs than Poisson sampling, over epochs."""
+    figure = new_figure(WIDTH, 3.4, f"noise for epsilon = 1 at delta = {DELTA:g}")
+    axes = dress(figure.add_subplot(), "", "epochs", "less noise than Poisson (%)")
+    epochs = (1, 2, 5, 10, 20, 50, 100)
+    for number, rate in enumerate((0.1, 0.01, 0.001)):
+        saved = []
+        for count in epochs:
+            target = {"epsilon": 1.0, "delta": DELTA, "sampling_rate": rate, "steps": round(count / rate)}
+            poisson, allocated = (
+                wb.privacy.noise_multiplier(sampler=sampler, **target) for sampler in ("poisson", "random_allocation")
+            )
+            saved.append(100 * (1 - allocated / poisson))
+        _line(axes, number, epochs, saved, f"q = {rate:g}")
+    axes.set_xscale("log")
+    axes.set_xticks(epochs, [str(count) for count in epochs])
+    axes.minorticks_off()
+    axes.set_ylim(0)
+    axes.legend(loc="upper right", **LEGEND)
     return figure
 
 

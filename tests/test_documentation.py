@@ -353,6 +353,22 @@ def test_the_glossary_has_the_words_of_the_screen():
     assert words - terms == set()
 
 
+def test_the_table_of_random_allocation():
+    """Each row of choosing_a_sampler.md, rounded up to the digits that it has."""
+    rows = re.findall(
+        r"^\| ([\d.]+) \| (\d+) \| ([\d.]+) \|((?: [\d.]+ \|){4}) ([\d.]+) % \|$", TEXTS["docs/choosing_a_sampler.md"], re.M
+    )
+    assert len(rows) == 9
+    for rate, epochs, sigma, numbers, less in rows:
+        plan = {"sampling_rate": float(rate), "steps": round(int(epochs) / float(rate)), "delta": 1e-5}
+        samplers = ("poisson", "random_allocation")
+        found = [wb.privacy.epsilon(sampler=name, noise_multiplier=float(sigma), **plan) for name in samplers]
+        noises = [wb.privacy.noise_multiplier(sampler=name, epsilon=1.0, **plan) for name in samplers]
+        for value, text in zip([*found, *noises], numbers.replace("|", " ").split(), strict=True):
+            assert 0 <= float(text) - value < 1e-3, (rate, epochs, text, value)
+        assert f"{100 * (1 - noises[1] / noises[0]):.1f}" == less
+
+
 def test_the_table_of_epsilons():
     """Each row of choosing_epsilon_and_delta.md, rounded up to the digits that it has."""
     rows = re.findall(

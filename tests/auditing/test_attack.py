@@ -24,7 +24,13 @@ from workbench.inference.assemble import assemble
 from workbench.inference.step import Hyperparameters
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
-from workbench.sampling import Minibatch, PoissonSampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sampling import (
+    Minibatch,
+    PoissonSampler,
+    RandomAllocationSampler,
+    ShuffleSampler,
+    WithoutReplacementSampler,
+)
 
 # Every comparison with a claim is made at this confidence: a sound mechanism fails one seed in ten thousand for each audit,
 # and a planted bug is found by more than luck.
@@ -311,6 +317,8 @@ SAMPLERS = {  # sampler of n records, relation, noise multiplier for an epsilon 
     "shuffle": (lambda n: ShuffleSampler(n, n // 2), "replace_one", 4.0),
     "shuffle, all": (lambda n: ShuffleSampler(n, n), "replace_one", 4.0),
     "shuffle, blanked": (lambda n: ShuffleSampler(n, n), "replace_special", 2.0),
+    "random_allocation": (lambda n: RandomAllocationSampler(n, 2, n), "add_or_remove_one", 1.5),
+    "random_allocation, all": (lambda n: RandomAllocationSampler(n, 1, n), "add_or_remove_one", 4.0),
 }
 
 

@@ -13,7 +13,7 @@ from workbench.inference.assemble import assemble
 from workbench.inference.step import Hyperparameters, Performance
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
-from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
 
 SIZE = 12
 
@@ -85,6 +85,7 @@ CASES = {
     "vanilla": {"estimator": "vanilla"},
     "without replacement": {"sampler": WithoutReplacementSampler(SIZE, 4)},
     "shuffle": {"sampler": ShuffleSampler(SIZE, 4)},
+    "random allocation": {"sampler": RandomAllocationSampler(SIZE, 4, SIZE)},
     "parts of a minibatch": {"microbatch_size": 5},
     "loop": {"strategy": "loop", "clipping": "automatic"},
     "book-keeping": {"model": zoo.logistic, "guide": zoo.logistic_guide, "strategy": "bookkeeping", "clipping": "per_leaf"},

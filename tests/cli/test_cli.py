@@ -456,6 +456,13 @@ def test_account_takes_samplers_relations_and_accountants(command):
     assert (answer["relation"], answer["accountant"]) == ("replace_special", "rdp")
 
 
+def test_account_takes_random_allocation(command):
+    answer = account(command, "--noise-multiplier", "2", "--sampler", "random_allocation")
+    exact = wb.privacy.epsilon(sampler="random_allocation", sampling_rate=0.1, noise_multiplier=2.0, steps=1000, delta=1e-5)
+    assert exact <= answer["epsilon"] <= exact + 1e-5
+    assert answer["relation"] == "add_or_remove_one"
+
+
 @pytest.mark.thorough
 def test_account_compares_samplers_and_accountants_and_draws(command, tmp_path):
     plan = ["--noise-multiplier", "6", "--sampling-rate", ".01", "--iterations", "1000", "--delta", "1e-5"]

@@ -61,7 +61,7 @@ def main(full):
     (OUT / "e3_reconstructions.png").write_bytes(png(figure))
     if full:
         print(f"\nThe same at epsilon {honest:.3f}: each sampler with the noise that its accountant asks for", flush=True)
-        for sampler in ("without_replacement", "shuffle"):
+        for sampler in ("random_allocation", "without_replacement", "shuffle"):
             own, _ = fit(data, epochs, sampler, honest)
             rows += own
             print(pd.DataFrame(own).round(2).to_string(index=False), flush=True)

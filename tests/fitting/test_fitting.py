@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import math
+import re
 import weakref
 from concurrent.futures import Future
 
@@ -20,6 +21,7 @@ from workbench.fitting import prepared as prepared_fits
 from workbench.fitting.fits import DeltaWarning
 from workbench.inference import _programs, compiling
 from workbench.models import registry
+from workbench.privacy import second_opinion
 from workbench.privacy.plan import default_delta
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -264,6 +266,47 @@ def test_other_samplers_fit_under_their_own_relation(sampler):
     assert result.settings["sampling_rate"] == result.guarantee.sampling_rate == 50 / 458
     assert result.metrics["auc"] > 0.9
     assert "replacing any one tumour by another" in result.guarantee.statement()
+
+
+def test_random_allocation_fits_with_whole_epochs_and_is_confirmed():
+    """458 records at q = .12 make epochs of 8 steps (1 / .12 is 8.33), so q is 1 / 8."""
+    result = wb.fit(
+        "logistic", "breast_cancer", epsilon=8.0, iterations=200, sampling_rate=0.12, sampler="random_allocation", seed=3
+    )
+    guarantee = result.guarantee
+    assert result.status == "done"
+    assert (guarantee.sampler, guarantee.relation) == ("random_allocation", "add_or_remove_one")
+    assert result.settings["sampling_rate"] == guarantee.sampling_rate == 1 / 8
+    assert result.metrics["auc"] > 0.9
+    words = guarantee.statement()
+    assert "minibatches by random allocation, each record in one step of every 8" in words
+    lowest = float(re.search(r"no epsilon below ([\d.]+) holds, by an independent lower bound", words)[1])
+    assert 7.8 < lowest <= 8.0
+
+
+@pytest.mark.whole_fit
+def test_random_allocation_that_was_stopped_within_an_epoch_resumes_to_the_same_bits(tmp_path):
+    """The first chunk has 8 steps, and epochs have 16."""
+    settings = {"epsilon": 8.0, "iterations": 200, "sampling_rate": 1 / 16, "sampler": "random_allocation", "seed": 3}
+    seen = []
+    wb.fit(
+        "logistic", "breast_cancer", **settings, checkpoint=tmp_path / "run", ledger=False,
+        on_snapshot=lambda snapshot: seen.append(snapshot.step), stop=lambda: seen[-1:] != [0],
+    )  # fmt: skip
+    assert seen[-1] == 8
+    resumed = wb.resume(tmp_path / "run")
+    whole = wb.fit("logistic", "breast_cancer", **settings, ledger=False)
+    assert resumed.status == whole.status == "done"
+    assert all(np.array_equal(resumed.params[name], whole.params[name]) for name in whole.params)
+
+
+def test_a_fit_that_another_accountant_contradicts_does_not_run(monkeypatch):
+    opinion = second_opinion.SecondOpinion(1.01, "dp-accounting")
+    monkeypatch.setattr(second_opinion, "second_opinion", lambda plan, delta: opinion)
+    prepared = fits.prepare("logistic", "breast_cancer", epsilon=1.0, iterations=20)
+    with pytest.raises(second_opinion.DisagreementError, match=r"^epsilon = 1 is not promised: by dp-accounting it"):
+        next(prepared.run())
+    assert not prepared.has_begun
 
 
 def test_caveats_of_the_data_come_first(private_frame):

@@ -215,7 +215,7 @@ def test_less_noise_from_mid_epoch_on_costs_what_it_is_worth():
 def test_epochs_have_as_many_steps_as_whole_minibatches(size):
     for batch in {1, 2, size // 3 or 1, size // 2 or 1, size}:
         if batch <= size:
-            assert steps_per_epoch(batch / size) == size // batch
+            assert steps_per_epoch("shuffle", batch / size) == size // batch
 
 
 def test_at_q_one_the_samplers_of_replace_one_agree():

@@ -42,6 +42,7 @@ def test_every_sampler_relation_and_accountant_has_a_row(table):
             ("without_replacement", "replace_one"),
             ("shuffle", "replace_one"),
             ("shuffle", "replace_special"),
+            ("random_allocation", "add_or_remove_one"),
         ]
         for accountant in ("pld", "rdp", "rdp_classic")
     }

@@ -7,7 +7,7 @@ from workbench.noise.integers import delta_cost
 from workbench.privacy import accounting
 from workbench.privacy.plan import PrivacySettings, make_plan, sampling_rate_of
 from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
 
 SETTINGS = PrivacySettings(
     epsilon=2.0, delta=1e-4, iterations=200, sampling_rate=0.1, sampler="poisson", clip=1.0, num_records=455, seed=None
@@ -30,6 +30,7 @@ def test_the_sampler_that_runs_is_the_one_that_is_accounted_for(sampler):
         "poisson": PoissonSampler,
         "without_replacement": WithoutReplacementSampler,
         "shuffle": ShuffleSampler,
+        "random_allocation": RandomAllocationSampler,
     }
     assert isinstance(plan.sampler, kinds[sampler])
     promised = guarantee(plan)

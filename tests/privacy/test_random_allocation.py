@@ -7,11 +7,12 @@ import pytest
 
 from tests.privacy.allocations import confident_delta, excess_of_the_mean, expected_excess, simulated_losses
 from workbench._validate import ArgumentError
-from workbench.privacy import accounting, random_allocation
+from workbench.privacy import accounting, calibration, random_allocation, rdp
 from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy._mean_ratio import mean_ratio
 from workbench.privacy.lower_pld import ComposedLowerBound
 from workbench.privacy.pld import ComposedLoss
+from workbench.privacy.steps import Steps, steps_per_epoch
 
 # (t, sigma, epochs, delta), and upper and lower bounds on epsilon by Feldman and Shenfeld's package PLD_accounting 2.0
 REFERENCES = [
@@ -277,3 +278,112 @@ def test_targets_that_no_plan_keeps_are_named():
         random_allocation.max_steps(epsilon=0.1, delta=1e-9, noise_multiplier=0.5, steps_per_epoch=10)
     with pytest.raises(ArgumentError, match="one step an epoch"):
         random_allocation.max_participations(epsilon=0.1, delta=1e-9, noise_multiplier=0.5, steps_per_epoch=10, steps=10)
+
+
+# ---- as a sampler of accountants ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("t", "sigma", "steps"), [(100, 1.41, 1000), (10, 2.0, 107), (50, 1.0, 20), (1, 5.0, 7)])
+def test_accountants_know_it_by_name(t, sigma, steps):
+    alike = {"noise_multiplier": sigma, "steps": steps}
+    named = {"sampler": "random_allocation", "sampling_rate": 1 / t, **alike}
+    assert accounting.epsilon(delta=1e-5, **named) == random_allocation.epsilon(steps_per_epoch=t, delta=1e-5, **alike)
+    assert accounting.delta(epsilon=1.0, **named) == random_allocation.delta(steps_per_epoch=t, epsilon=1.0, **alike)
+
+
+@pytest.mark.parametrize(
+    ("rate", "t"),
+    [(1.0, 1), (0.7, 1), (2 / 3, 2), (0.4, 3), (0.333, 3), (0.12, 8), (1 / 49, 49), (1e-7, 10**7), (1 / 9e6, 9 * 10**6)],
+)
+def test_an_epoch_has_the_nearest_whole_number_of_steps(rate, t):
+    assert steps_per_epoch("random_allocation", rate) == t
+    assert steps_per_epoch("random_allocation", 1 / t) == t
+
+
+def test_epochs_continue_through_a_schedule_and_are_charged_with_their_least_noise():
+    schedule = Steps.checked("random_allocation", None, 0.1, [3.0, 2.0, 2.0], [15, 15, 3])
+    assert [(each.released, each.noise_multiplier, each.repeated) for each in schedule.epochs] == [
+        (10, 3.0, 1),
+        (10, 2.0, 1),
+        (10, 2.0, 1),
+        (3, 2.0, 1),
+    ]
+    changed = Steps.checked("random_allocation", None, [0.1, 0.2], 3.0, [15, 7])
+    assert [(each.length, each.released, each.repeated) for each in changed.epochs] == [
+        (10, 10, 1),
+        (10, 5, 1),
+        (5, 5, 1),
+        (5, 2, 1),
+    ]
+
+
+def test_fits_by_allocation_and_by_poisson_add_up():
+    """No more than the parts, and no less than either twice, where both cost about the same."""
+    allocated = Steps.checked("random_allocation", None, 0.1, 4.0, 100)
+    poisson = Steps.checked("poisson", None, 0.1, 4.0, 100)
+    both = accounting.total_epsilon((allocated, poisson), 1e-5)
+    assert accounting.total_epsilon((allocated, allocated), 1e-5) < both < accounting.total_epsilon((poisson, poisson), 1e-5)
+
+
+def test_epsilon_grows_within_an_epoch_and_never_jumps_over_its_end():
+    curve = accounting.epsilon_curve(
+        sampler="random_allocation", sampling_rate=0.02, noise_multiplier=1.0, steps=125, delta=1e-5, points=30
+    )
+    assert all(first[1] <= second[1] for first, second in pairwise(curve))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"relation": "replace_one"}, "^relation='replace_one'"),
+        ({"sampling_rate": 9e-8}, r"^sampling_rate=9e-08: makes epochs of more than 10,000,000 steps"),
+        ({"sampling_rate": 0.0}, "^sampling_rate=0.0"),
+        ({"accountant": "fourier"}, "^accountant='fourier': is for Poisson minibatches only"),
+    ],
+)
+def test_bad_settings_of_accountants_are_named(settings, message):
+    plan = {"sampler": "random_allocation", "sampling_rate": 0.1, "noise_multiplier": 2.0, "steps": 100, "delta": 1e-5}
+    with pytest.raises(ArgumentError, match=message):
+        accounting.epsilon(**plan | settings)
+
+
+def test_calibrations_keep_epsilon_and_hardly_more():
+    target = {"epsilon": 1.0, "delta": 1e-5, "sampler": "random_allocation"}
+
+    def cost(**plan):
+        return accounting.epsilon(sampler="random_allocation", delta=1e-5, **plan)
+
+    sigma = calibration.noise_multiplier(**target, sampling_rate=0.01, steps=1000)
+    assert 0.999 < cost(sampling_rate=0.01, noise_multiplier=sigma, steps=1000) <= 1
+    steps = calibration.max_steps(**target, sampling_rate=0.01, noise_multiplier=1.5)
+    assert cost(sampling_rate=0.01, noise_multiplier=1.5, steps=steps) <= 1
+    assert cost(sampling_rate=0.01, noise_multiplier=1.5, steps=steps + 1) > 1
+    rate = calibration.max_sampling_rate(**target, noise_multiplier=1.5, steps=1000)
+    length = round(1 / rate)
+    assert rate == 1 / length
+    assert cost(sampling_rate=rate, noise_multiplier=1.5, steps=1000) <= 1
+    assert cost(sampling_rate=1 / (length - 1), noise_multiplier=1.5, steps=1000) > 1
+
+
+@pytest.mark.parametrize(("t", "mu", "order"), [(1, 0.7, 5), (2, 1.0, 2), (3, 0.5, 4), (3, 0.5, 9)])
+def test_renyi_bounds_are_those_of_numerical_integration(t, mu, order):
+    """In both directions, of a whole epoch."""
+    x = np.linspace(-9, 9 + (order + 1) * mu, 241)
+    weights = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) * (x[1] - x[0])
+    ratios = np.exp(mu * x - mu**2 / 2)
+    total, density = ratios, weights
+    for _ in range(t - 1):
+        total = total[..., None] + ratios
+        density = density[..., None] * weights
+    mean = total / t
+    exact = max(math.log(float((density * mean**order).sum())), math.log(float((density * mean ** (1.0 - order)).sum()))) / (
+        order - 1
+    )
+    bound = rdp.renyi_loss(Steps.checked("random_allocation", None, 1 / t, 1 / mu, t), order)
+    assert exact * (1 - 1e-6) <= bound <= exact * 1.01
+
+
+def test_renyi_bounds_give_an_epsilon_above_that_of_loss_distributions():
+    plan = {"sampler": "random_allocation", "sampling_rate": 0.01, "noise_multiplier": 1.41, "steps": 1000, "delta": 1e-5}
+    pld, renyi, classic = (accounting.epsilon(**plan, accountant=name) for name in ("pld", "rdp", "rdp_classic"))
+    assert pld < renyi < classic < 2 * pld

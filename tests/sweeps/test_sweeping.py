@@ -181,7 +181,7 @@ def test_clips_rates_and_an_automatic_guide_go_together_too():
 
 @pytest.mark.thorough
 @pytest.mark.whole_fit
-@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
+@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle", "random_allocation"])
 def test_other_samplers_go_together_too(sampler):
     sizes = {"epsilons": [2.0, 20.0], "seeds": [5], "iterations": STEPS}
     result = quietly(wb.sweep, "logistic", "breast_cancer", samplers=sampler, **sizes)
@@ -333,7 +333,7 @@ def cells_of(**settings):
 @pytest.mark.thorough
 def test_one_key_is_of_one_fit_and_defaults_may_be_written_out():
     choices = {
-        "samplers": ["poisson", "without_replacement", "shuffle"],
+        "samplers": ["poisson", "without_replacement", "shuffle", "random_allocation"],
         "relation": [None, "add_or_remove_one", "replace_one", "replace_special"],
         "clipping": [None, "flat", "automatic"],
         "average": [None, True, False],
@@ -350,8 +350,8 @@ def test_one_key_is_of_one_fit_and_defaults_may_be_written_out():
             continue
         fits_of.setdefault(one.key_of(cell), []).append((spec.privacy, spec.run_settings()))
     assert all(fit == fits[0] for fits in fits_of.values() for fit in fits)  # one key, one fit
-    # 4 pairs of sampler and relation, 2 clippings, 3 of average (the model's advice is another), 2 and 2
-    assert len(fits_of) == 4 * 2 * 3 * 2 * 2
+    # 5 pairs of sampler and relation, 2 clippings, 3 of average (the model's advice is another), 2 and 2
+    assert len(fits_of) == 5 * 2 * 3 * 2 * 2
 
 
 def test_defaults_that_are_left_out_are_those_of_the_table():

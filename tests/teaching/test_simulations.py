@@ -117,12 +117,12 @@ def test_minibatches_are_those_of_the_sampler(sampler):
     members = minibatches(sampler, num_records=40, batch_size=8, steps=40, key=key_from_seed(1))
     assert members.shape == (40, 40)
     sizes, times = members.sum(axis=1), members.sum(axis=0)
-    if sampler == "poisson":
+    if sampler in ("poisson", "random_allocation"):
         assert len(set(sizes)) > 3
     else:
         assert set(sizes) == {8}
     # 8 epochs of 5 steps
-    assert (set(times) == {8}) == (sampler == "shuffle")
+    assert (set(times) == {8}) == (sampler in ("shuffle", "random_allocation"))
     # binomial(1600, .2): beyond 7 standard deviations with probability 3e-12
     assert abs(members.sum() - 320) < 7 * math.sqrt(1600 * 0.2 * 0.8)
 

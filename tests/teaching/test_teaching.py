@@ -120,7 +120,8 @@ def test_samplers_show_each_sampler_under_its_own_relation(pieces):
     piece = pieces("samplers", batch_size=8, noise_multiplier=5.0, steps=100)
     plan = {"sampling_rate": 0.2, "noise_multiplier": 5.0, "steps": 100, "delta": 1e-5}
     for sampler, relation in [("poisson", "add_or_remove_one"), ("without_replacement", "replace_one"),
-                              ("shuffle", "replace_one"), ("shuffle", "replace_special")]:  # fmt: skip
+                              ("shuffle", "replace_one"), ("shuffle", "replace_special"),
+                              ("random_allocation", "add_or_remove_one")]:  # fmt: skip
         assert f"epsilon {spent(sampler, relation, 'pld', **plan).epsilon:g} for" in text(piece)
     assert "20 epochs" in text(piece)
     before = seen(piece)[0]

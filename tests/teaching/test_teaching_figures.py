@@ -71,7 +71,7 @@ def test_minibatches_are_cells_with_their_counts():
     members = [minibatches(name, num_records=40, batch_size=8, steps=40, key=key_from_seed(1)) for name in SAMPLERS]
     kept = MinibatchFigure(40, 40)
     kept.draw(members)
-    for (picture, counts), member in zip(np.reshape(kept.figure.axes, (3, 2)), members, strict=True):
+    for (picture, counts), member in zip(np.reshape(kept.figure.axes, (len(SAMPLERS), 2)), members, strict=True):
         np.testing.assert_array_equal(picture.images[0].get_array(), member.T)
         np.testing.assert_array_equal(counts.lines[0].get_xdata(), member.sum(axis=0))
     assert "minibatches of 8\na record is in 8 times" in kept.figure.texts[2].get_text()
@@ -86,12 +86,12 @@ def test_epsilon_over_steps_has_a_line_a_sampler_and_relation_and_a_number():
     kept.draw(found, 100)
     (axes,) = kept.figure.axes
     curves = [line for line in axes.lines if line.get_linestyle() != "None"]
-    assert len({(line.get_linestyle(), line.get_marker()) for line in curves}) == 4
-    for line, each in zip(curves, found[:4], strict=True):
+    assert len({(line.get_linestyle(), line.get_marker()) for line in curves}) == len(cases) == 5
+    for line, each in zip(curves, found[:5], strict=True):
         assert line.get_xydata().tolist() == [list(point) for point in each.curve]
-    assert f"PLD {found[0].epsilon:.3g}, RDP {found[4].epsilon:.3g}" in kept.figure.texts[0].get_text()
+    assert f"PLD {found[0].epsilon:.3g}, RDP {found[5].epsilon:.3g}" in kept.figure.texts[0].get_text()
     check(kept)
-    kept.draw([each._replace(curve=(), epsilon=np.inf) for each in found[:4]], 100)
+    kept.draw([each._replace(curve=(), epsilon=np.inf) for each in found[:5]], 100)
     assert "PLD no bound" in kept.figure.texts[0].get_text()
 
 

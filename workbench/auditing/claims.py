@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from workbench import _validate
-from workbench.auditing import accountant
 from workbench.auditing.result import Check
-from workbench.privacy import calibration
+from workbench.privacy import attacker, calibration
 from workbench.privacy.steps import SAMPLERS
 
 __all__ = ["LARGE", "Claim", "applies", "check"]
@@ -32,11 +31,11 @@ class Claim(NamedTuple):
 
     def excess(self) -> float:
         """A lower bound on the plan's delta at the claimed epsilon, relative to the claimed delta: above 1 refutes it."""
-        return accountant.delta_lower_bound(**self._plan, epsilon=self.epsilon) / self.delta
+        return attacker.delta_lower_bound(**self._plan, epsilon=self.epsilon) / self.delta
 
     def least_epsilon(self) -> float:
         """A lower bound on the plan's epsilon."""
-        return accountant.epsilon_lower_bound(**self._plan, delta=self.delta)
+        return attacker.epsilon_lower_bound(**self._plan, delta=self.delta)
 
     def __str__(self) -> str:
         """The claim in words."""

@@ -213,12 +213,14 @@ class PreparedFit:
         :raises RuntimeError: if the run has ended, or was interrupted within a step.
         :raises CapError: if a cap on what may be spent on the records does not allow it.
         :raises LedgerError: if the ledger cannot be written.
+        :raises DisagreementError: if a second accountant does not confirm epsilon.
         """
         _validate.function("stop", stop)
         if self._last is not None and not self.can_resume:
             raise RuntimeError("this fit has run already: prepare another one (every run spends its own epsilon).")
         records, start = self.on_device
         compiling = self._compiling()
+        self.plan = self.plan.confirmed()  # while the steps compile
         self.run_log.begin(self._digest)
         taken: int | None = 0  # None for all steps that were marked
         try:
@@ -340,6 +342,7 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run already: prepare another one.")
+        self.plan = self.plan.confirmed()
         self._adopted, params = moments_in(params)
         like = self.step.get_params(self.state)
         shapes = {name: array.shape for name, array in by_name(like).items()}

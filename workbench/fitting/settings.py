@@ -137,9 +137,9 @@ class Shared:
         otherwise="the largest power of ten below 1/N", unit="probability", changes_guarantee=True,
     )  # fmt: skip
     relation: str | None = setting(
-        None, "neighbouring relation of the guarantee: add_or_remove_one (poisson), replace_one (the other samplers) or "
-        "replace_special (shuffle only)", _one_of("privacy.steps:SENSITIVITY"), otherwise="the sampler's",
-        changes_guarantee=True,
+        None, "neighbouring relation of the guarantee: add_or_remove_one (poisson and random_allocation), replace_one "
+        "(the other samplers) or replace_special (shuffle only)", _one_of("privacy.steps:SENSITIVITY"),
+        otherwise="the sampler's", changes_guarantee=True,
     )  # fmt: skip
     clipping: str = setting(
         "flat", "how a record's gradient is brought to norm C: flat cuts longer ones, automatic scales all to nearly C, "
@@ -197,11 +197,12 @@ class Settings(Shared):
         changes_guarantee=True,
     )  # fmt: skip
     batch_size: int | None = setting(
-        None, "records in a minibatch (for poisson: expected number), instead of the sampling rate", _whole(at_least=1),
-        unit="records", symbol="B", changes_guarantee=True,
+        None, "records in a minibatch (for poisson and random_allocation: expected number), instead of the sampling rate",
+        _whole(at_least=1), unit="records", symbol="B", changes_guarantee=True,
     )  # fmt: skip
     sampler: str = setting(
-        "poisson", "how minibatches are drawn: poisson, without_replacement or shuffle", _one_of("privacy.steps:SAMPLERS"),
+        "poisson", "how minibatches are drawn: poisson, without_replacement, shuffle or random_allocation",
+        _one_of("privacy.steps:SAMPLERS"),
         changes_guarantee=True,
     )  # fmt: skip
     clip: float | None = setting(

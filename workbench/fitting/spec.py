@@ -35,6 +35,7 @@ from workbench.models import get as get_model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan, sampling_rate_of
+from workbench.privacy.steps import SAMPLERS
 
 __all__ = ["FitRequest", "FitSpec", "data_named", "is_array", "model_named", "resolve"]
 
@@ -214,8 +215,9 @@ def resolve(asked: FitRequest) -> FitSpec:
     model, source = model_named(asked.model), data_named(asked.data)
     data = model.view(source)
     declared = data.num_train if asked.num_records is None else asked.num_records
-    # under "poisson" the exact number of records is private, so nothing that is chosen here may follow from it
-    drawn_from = declared if asked.sampler == "poisson" else data.num_train
+    # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen here may follow from it
+    hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())
+    drawn_from = declared if hides_size else data.num_train
     given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows
     chosen = defaults.complete(given, model.advice(data, drawn_from, asked.epsilon), drawn_from, rows) | {

@@ -24,6 +24,8 @@ from workbench.inference._hoisting import hoist
 from workbench.inference._jaxprs import constants, primitives
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
+from workbench.sampling.minibatch import Minibatch
+from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = [
     "Chunk", "Compilation", "Compiling", "Lowered", "chunk_of", "compile_ahead", "compiler_options", "interval_of",
@@ -133,15 +135,23 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
     """``chunk(state, records, limit, hyper)`` for jit and vmap, which steps until ``state.step == limit``.
 
     Each block draws the randomness of a few steps at once, the guide's base noise included (a pure function of key and
-    step number, so blocks change no result), and loops over it.
+    step number, so blocks change no result), and loops over it. If records are allocated to the steps of epochs, each epoch
+    is prepared before its first step here.
 
     :param interval: steps between two stops. :param lanes: how many fits are stepped together, where it is to be mapped.
     """
     ahead, words_ahead = _steps_ahead(private_step, interval, lanes), _WORDS_AHEAD // lanes
+    sampler = private_step.sampler
 
-    def chunk(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
+    def steps_until(
+        limit: jax.Array,
+        state: DPVIState,
+        records: Record,
+        hyper: Hyperparameters,
+        prepared: Callable[[jax.Array], Minibatch | None] = lambda number: None,
+    ) -> DPVIState:
         def draw(number: jax.Array) -> Draws:
-            return private_step.draw(state.key, number, hyper)
+            return private_step.draw(state.key, number, hyper, prepared(number))
 
         def one_step(state: DPVIState) -> DPVIState:
             return private_step.step(state, records, draw(state.step), hyper)
@@ -169,14 +179,38 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
         block_size = max(1, min(ahead, words_ahead // max(1, base_noise_size)))
         return lax.while_loop(lambda state: state.step < limit, block, state)
 
-    return chunk
+    def chunk(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
+        return steps_until(limit, state, records, hyper)
+
+    if not isinstance(sampler, RandomAllocationSampler):
+        return chunk
+
+    # as many short epochs at once as take about one block
+    epochs = max(1, min(ahead // sampler.steps_per_epoch, words_ahead // sampler.num_records))
+    span = epochs * sampler.steps_per_epoch
+    ahead = _evenly(span, ahead)
+
+    def chunk_of_epochs(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
+        def steps_of_epochs(state: DPVIState) -> DPVIState:
+            prepared = sampler.prepare(state.key, state.step // span * epochs, epochs)
+            steps = jnp.minimum(limit - state.step, span - state.step % span)
+            draw = functools.partial(sampler.draw_prepared, prepared)
+            return steps_until(state.step + steps, state, records, hyper, draw)
+
+        return lax.while_loop(lambda state: state.step < limit, steps_of_epochs, state)
+
+    return chunk_of_epochs
 
 
 def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int) -> int:
     """How many steps' random draws are made at once: many for small models, one for large ones, none in vain."""
     words = (private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2) * lanes
-    most = max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words))
-    return math.ceil(interval / math.ceil(interval / most))
+    return _evenly(interval, max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words)))
+
+
+def _evenly(steps: int, most: int) -> int:
+    """The size of equal blocks of at most ``most`` steps, ``steps`` in all."""
+    return math.ceil(steps / math.ceil(steps / most))
 
 
 def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, records: Record, interval: int) -> Lowered:

@@ -234,8 +234,11 @@ class PrivateStep:
         copies = [jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params) for _ in range(2)]
         return self.optimizer.init(copies[0]), copies[1]
 
-    def draw(self, key: jax.Array, number: jax.Array, hyper: Hyperparameters) -> Draws:
-        """The randomness of step ``number`` (int32 scalar, from 0) of the run with ``key``."""
+    def draw(self, key: jax.Array, number: jax.Array, hyper: Hyperparameters, minibatch: Minibatch | None = None) -> Draws:
+        """The randomness of step ``number`` (int32 scalar, from 0) of the run with ``key``.
+
+        :param minibatch: of that step, if the sampler has prepared its epoch; the same is drawn if it is left out.
+        """
         # one stream for all: each call of ChaCha20 costs .2 s of compilation and some microseconds
         coordinates = self.noised_coordinates
         is_large = coordinates >= _LARGE
@@ -248,7 +251,9 @@ class PrivateStep:
             noise = self.mechanism.noise(noise_key, coordinates, level)
         else:
             noise = self.mechanism.noise_from(for_noise, coordinates, level)
-        return Draws(self.sampler.draw_from(for_minibatch, key, number), noise, fast_key(for_base_noise))
+        if minibatch is None:
+            minibatch = self.sampler.draw_from(for_minibatch, key, number)
+        return Draws(minibatch, noise, fast_key(for_base_noise))
 
     def step(self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters) -> DPVIState:
         """One step of the optimiser on the noised gradient divided by N.

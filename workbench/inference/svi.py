@@ -90,7 +90,7 @@ class DPVI:
     :param delta: in (0, 1); the largest power of ten below 1/N by default.
     :param iterations: T, planned steps; ``run``'s number of steps by default.
     :param sampling_rate: q in (0, 1], public.
-    :param sampler: "poisson" (default), "without_replacement" or "shuffle".
+    :param sampler: "poisson" (default), "without_replacement", "shuffle" or "random_allocation".
     :param clip: C > 0, 1 by default.
     :param clipping: how a record's gradient is brought to norm C: "flat" (default), "automatic" or "per_leaf"
         (``clipped_sum``).
@@ -204,6 +204,9 @@ class DPVI:
         if self._noise is None:
             self._noise = self._target.on(size, declared, steps)
         sampler, mechanism, plan = self._noise
+        if plan is not None:
+            plan = plan.confirmed()
+            self._noise = (sampler, mechanism, plan)
         if declared is None and plan is not None:
             declared = plan.settings.num_records
         self._step = step = assemble(

@@ -26,7 +26,12 @@ _ACCOUNTANTS = {
     "rdp_classic": ("#8250df", "D", "RDP, classic conversion"),
     "fourier": ("#57606a", "x", "Fourier: not a bound"),
 }
-_SAMPLERS = {"poisson": "Poisson", "without_replacement": "without replacement", "shuffle": "shuffle"}
+_SAMPLERS = {
+    "poisson": "Poisson",
+    "without_replacement": "without replacement",
+    "shuffle": "shuffle",
+    "random_allocation": "random allocation",
+}
 
 
 def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:

@@ -37,7 +37,7 @@ INK, QUIET, GRID, SHADE = "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
 # distinct for every kind of colour blindness, with a contrast of at least 3 to white; series also differ in marker and line
 COLOURS = ("#0550ae", "#c2570c", "#1b9e77", "#6b1d55", "#878f98")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES = ("-", "--", "-.", (0, (1, 1.2)))
+LINES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2, 1, 1.2)))
 # both are light enough that INK on them has a contrast above 7
 DENSITY = LinearSegmentedColormap.from_list("density", ["#ffffff", "#d5e5f7", "#8dbbec"])
 DIVERGING = LinearSegmentedColormap.from_list("diverging", ["#8dbbec", "#ffffff", "#f0a860"])

@@ -18,7 +18,8 @@ _SHARE = 10**9  # stands for N in q N / N; only the quotient counts
 def event_of(plan: Steps) -> dp_event.DpEvent:
     """The event of all steps of a run with one phase.
 
-    No event says that a shuffled record enters one minibatch per epoch, so the steps that can hold one record are counted.
+    No event says that a record enters one minibatch per epoch, at random or not, so for shuffled and allocated records the
+    steps that can hold one record are counted, as if they were known: right, but far more than allocated ones cost.
     """
     steps = sum(phase.steps for phase in plan.uses_of_a_record)
     if not steps:
@@ -34,7 +35,7 @@ def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:
     answers there are too large. Under REPLACE_SPECIAL they are right for shuffled fits.
     """
     noise = dp_event.GaussianDpEvent(phase.noise_multiplier / SENSITIVITY[relation])
-    if sampler == "shuffle":
+    if sampler in ("shuffle", "random_allocation"):
         return noise
     if sampler == "poisson":
         return dp_event.PoissonSampledDpEvent(phase.sampling_rate, noise)

@@ -17,9 +17,11 @@ import numpy as np
 
 from workbench import _validate
 from workbench.privacy._gaussian import GaussianLoss
+from workbench.privacy._windows import Step
+from workbench.privacy.allocated_gaussian import AllocatedGaussian
 from workbench.privacy.pld import LARGEST_EPSILON, ComposedLoss
 from workbench.privacy.sampled_gaussian import SampledGaussian
-from workbench.privacy.steps import SENSITIVITY, Steps, first_steps
+from workbench.privacy.steps import SENSITIVITY, Epochs, Phase, Steps, first_steps
 
 __all__ = [
     "ACCOUNTANTS",
@@ -44,27 +46,46 @@ def round_up(value: float, digits: int) -> float:
     return rounded if rounded >= value else rounded + 10.0**-digits
 
 
+def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
+    """What plans compose of.
+
+    :return: (sum of 1 / sigma^2 over the steps that a record enters for sure, without sampling; sampled steps; epochs of
+        random allocation).
+    """
+    squares = 0.0
+    sampled: list[Phase] = []
+    allocated: list[Epochs] = []
+    for plan in plans:
+        if plan.sampler == "random_allocation":
+            allocated += [each for each in plan.epochs if each.length > 1]
+            known = [Phase(1.0, each.noise_multiplier, each.repeated) for each in plan.epochs if each.length == 1]
+        elif plan.sampler == "shuffle":
+            known = list(plan.uses_of_a_record)
+        else:
+            sampled += [phase for phase in plan.phases if phase.sampling_rate < 1]
+            known = [phase for phase in plan.phases if phase.sampling_rate == 1]
+        squares += sum(phase.steps / phase.noise_multiplier**2 for phase in known)
+    return squares, sampled, allocated
+
+
 def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | ComposedLoss]:
     """The privacy loss of all plans under one relation, in each direction (a single one if both are the same)."""
     relation = plans[0].relation
-    squares, sampled = 0.0, []
-    for plan in plans:
-        for phase in plan.uses_of_a_record:
-            if plan.sampler == "shuffle" or phase.sampling_rate == 1:
-                # without sampling a step is a Gaussian mechanism, and Gaussian mechanisms compose to one
-                squares += phase.steps / phase.noise_multiplier**2
-            else:
-                sampled.append(phase)
+    squares, sampled, allocated = _parts(plans)
+    # Gaussian mechanisms compose to one
     mu = SENSITIVITY[relation] * math.sqrt(squares)
-    if not sampled:
+    if not (sampled or allocated):
         return [GaussianLoss(mu)]
     directions = ("replace",) if relation == "replace_one" else ("remove", "add")
 
     def composed(direction: str) -> ComposedLoss:
-        counts: dict[SampledGaussian, int] = {}
+        counts: dict[Step, int] = {}
         for phase in sampled:
             step = SampledGaussian(phase.sampling_rate, SENSITIVITY[relation] / phase.noise_multiplier, direction)
             counts[step] = counts.get(step, 0) + phase.steps
+        for each in allocated:
+            epoch = AllocatedGaussian(each.length, 1 / each.noise_multiplier, direction, each.released)
+            counts[epoch] = counts.get(epoch, 0) + each.repeated
         if mu > 0:
             counts[SampledGaussian(1.0, mu, direction)] = 1
         return ComposedLoss(tuple(counts.items()), coarse)
@@ -74,12 +95,12 @@ def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | Compose
 
 def _participation(plans: Sequence[Steps]) -> float:
     """Upper bound on the probability that a given record enters any step. With this delta even epsilon = 0 holds."""
-    logarithm = 0.0
-    for plan in plans:
-        for phase in plan.phases:
-            if plan.sampler == "shuffle" or phase.sampling_rate == 1:
-                return 1.0
-            logarithm += phase.steps * math.log1p(-phase.sampling_rate)
+    squares, sampled, allocated = _parts(plans)
+    if squares or any(each.released == each.length for each in allocated):
+        return 1.0
+    rates = [(phase.sampling_rate, phase.steps) for phase in sampled]
+    rates += [(each.released / each.length, each.repeated) for each in allocated]
+    logarithm = sum(count * math.log1p(-rate) for rate, count in rates)
     return -math.expm1(logarithm) * (1 + 1e-12)
 
 
@@ -94,7 +115,21 @@ def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) 
         raise _validate.ArgumentError("plans", plans, "must be one or more plans, all under the same relation.")
     if _participation(plans) <= delta:
         return 0.0
-    return max(loss.epsilon(delta) for loss in _losses(plans, coarse))
+    worst = max(loss.epsilon(delta) for loss in _losses(plans, coarse))
+    known = _known(plans)
+    return worst if known is None else min(worst, known.epsilon(delta))
+
+
+def _known(plans: Sequence[Steps]) -> GaussianLoss | None:
+    """If records are allocated, a loss that is no smaller: that of the same steps, if a record entered known ones.
+
+    It has an answer where no grid is large enough.
+    """
+    if not any(plan.sampler == "random_allocation" for plan in plans):
+        return None
+    uses = [phase for plan in plans for phase in plan.uses_of_a_record]
+    squares = sum(phase.steps / phase.noise_multiplier**2 for phase in uses)
+    return GaussianLoss(SENSITIVITY[plans[0].relation] * math.sqrt(squares))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -105,7 +140,9 @@ def bound(steps: Steps, delta: float, coarse: bool = False) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _delta_bound(steps: Steps, epsilon: float) -> float:
-    return min(_participation((steps,)), max(loss.delta(epsilon) for loss in _losses((steps,), False)))
+    worst = max(loss.delta(epsilon) for loss in _losses((steps,), False))
+    known = _known((steps,))
+    return min(worst, _participation((steps,)), 1.0 if known is None else known.delta(epsilon))
 
 
 def epsilon(
@@ -130,10 +167,12 @@ def epsilon(
     1.828
 
     :param sampler: "poisson": every record enters a step with probability q; "without_replacement": minibatches are
-        uniform subsets of q N records; "shuffle": epochs of floor(1/q) steps in which a record enters at most one.
+        uniform subsets of q N records; "shuffle": epochs of floor(1/q) steps in which a record enters at most one;
+        "random_allocation": epochs of t steps, of which each record enters one, uniformly chosen for itself, where t is 1/q
+        rounded to a whole number. An epoch that is not finished is charged for the steps that were taken alone.
     :param relation: the neighbouring relation, by default and usually the sampler's only one: add_or_remove_one for
-        "poisson", replace_one for "without_replacement", replace_one or replace_special (a record is blanked in place)
-        for "shuffle". The sensitivity is C, and 2 C under replace_one.
+        "poisson" and "random_allocation", replace_one for "without_replacement", replace_one or replace_special (a record
+        is blanked in place) for "shuffle". The sensitivity is C, and 2 C under replace_one.
     :param sampling_rate: q in (0, 1], public.
     :param noise_multiplier: sigma = noise standard deviation / clipping norm C, in [.1, 1e5].
     :param steps: T >= 0; at 0 epsilon is 0.

@@ -18,7 +18,7 @@ from workbench import _validate
 from workbench.privacy import _cache, accounting
 from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy.accounting import round_up
-from workbench.privacy.steps import SENSITIVITY, Phase, Steps
+from workbench.privacy.steps import MOST_STEPS_PER_EPOCH, SENSITIVITY, Phase, Steps, steps_per_epoch
 
 __all__ = ["gaussian_mu", "largest_kept", "max_sampling_rate", "max_steps", "noise_multiplier"]
 
@@ -158,6 +158,8 @@ def max_sampling_rate(
 ) -> float:
     """The largest q in (0, 1] with epsilon(q) <= ``epsilon`` at ``delta``, rounded down to 5 digits and verified.
 
+    For "random_allocation" it is 1 / t with whole t.
+
     >>> wb.privacy.max_sampling_rate(
     ...     epsilon=1.0, delta=1e-5, noise_multiplier=1.5, steps=1000
     ... )
@@ -177,14 +179,20 @@ def max_sampling_rate(
     if bound(1.0) <= epsilon:
         return 1.0
     guess = gaussian_mu(epsilon, delta) / (_mu_of_a_step(plan) * math.sqrt(steps))
-    root = largest_kept(bound, epsilon, 1e-9, 1.0, guess)
+    lowest = 1 / MOST_STEPS_PER_EPOCH if plan.sampler == "random_allocation" else 1e-9
+    root = largest_kept(bound, epsilon, lowest, 1.0, guess)
     if root is None:
         raise _validate.ArgumentError(
             "epsilon",
             epsilon,
-            f"no sampling rate from 1e-9 up reaches it at delta={delta:g}, noise_multiplier={noise_multiplier:g}, "
+            f"no sampling rate from {lowest:g} up reaches it at delta={delta:g}, noise_multiplier={noise_multiplier:g}, "
             f"steps={steps}; add noise, or choose fewer steps or a larger epsilon.",
         )
+    if plan.sampler == "random_allocation":  # rates are 1 / t
+        length = steps_per_epoch(plan.sampler, root)
+        while bound(1 / length) > epsilon:
+            length += max(1, length // 50_000)
+        return 1 / length
     unit = 10.0 ** (math.floor(math.log10(root)) - _DIGITS + 1)
     rate = math.floor(root / unit) * unit
     while bound(rate) > epsilon:

@@ -37,6 +37,7 @@ def compare(
     1  without_replacement        replace_one  14.8208
     2              shuffle        replace_one  46.2113
     3              shuffle    replace_special  17.8566
+    4    random_allocation  add_or_remove_one   1.7037
 
     :param sampling_rate: q in (0, 1], or a sequence for schedules, as ``noise_multiplier`` and ``steps``: see
         ``accounting.epsilon``.

@@ -16,7 +16,7 @@ from workbench._former_names import with_present_names
 from workbench._numbers import count, upper
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
-from workbench.privacy.steps import Steps
+from workbench.privacy.steps import Steps, steps_per_epoch
 
 __all__ = ["Guarantee", "epsilon_of_steps", "percent"]
 
@@ -35,6 +35,7 @@ _MINIBATCHES = {
     "poisson": "Poisson minibatches at sampling rate {rate:g}",
     "without_replacement": "minibatches without replacement, each with a share of {rate:g} of the records",
     "shuffle": "shuffled minibatches, each with a share of {rate:g} of the records",
+    "random_allocation": "minibatches by random allocation, each record in one step of every {epoch}",
 }
 _CLIPPED = {
     "flat": "clipped to norm {clip:g}",
@@ -76,6 +77,8 @@ class Guarantee:
     :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point" by earlier versions, whose last
         bits are not covered.
     :param max_rows: how many rows of one unit were used at most; None where a row is a unit.
+    :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none. It is no
+        part of the promise: two that differ in it are equal.
     """
 
     epsilon: float
@@ -98,6 +101,7 @@ class Guarantee:
     clipping: str = "flat"
     arithmetic: str = "floating point"
     max_rows: int | None = None
+    second_opinion: str = dataclasses.field(default="", compare=False)
 
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""
@@ -193,14 +197,16 @@ class Guarantee:
         """The guarantee in plain words: headline, meaning for an attacker, how it was kept, and conditions."""
         bounds = self.attack_bounds()
         found = percent(bounds["true_positive_rate_at_1_percent"])
-        minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate)
+        epoch = _plain_count(steps_per_epoch(self.sampler, self.sampling_rate))
+        minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate, epoch=epoch)
+        opinion = f"; {self.second_opinion}" if self.second_opinion else ""
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
             f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients} "
             f"{_CLIPPED[self.clipping].format(clip=self.clip)}, Gaussian noise of {self.noise_multiplier:g} times that norm "
-            f"(accountant: {self.accountant.upper()}, pessimistic; relation: {self.relation}).",
+            f"(accountant: {self.accountant.upper()}, pessimistic{opinion}; relation: {self.relation}).",
         ]
         if self.steps_taken < self.steps:
             taken, planned = (_plain_count(steps) for steps in (self.steps_taken, self.steps))

@@ -16,6 +16,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from workbench import _validate
 from workbench.privacy import _events
+from workbench.privacy.rdp import renyi_loss
 from workbench.privacy.steps import SENSITIVITY, Steps
 
 __all__ = ["epsilon"]
@@ -25,6 +26,7 @@ _RELATIONS = {
     "replace_one": NeighboringRelation.REPLACE_ONE,
     "replace_special": NeighboringRelation.REPLACE_SPECIAL,
 }
+_ORDERS = (*range(2, 65), 80, 96, 128, 192, 256)  # of random allocation, whole ones
 _FOURIER_SECONDS = 20.0
 _FOURIER_POINTS = 10**6
 _FOURIER_LARGEST = 100.0
@@ -43,6 +45,9 @@ def epsilon(plan: Steps, delta: float, accountant: str, bound: Callable[[Steps, 
     if plan.sampler == "shuffle":
         squares = sum(phase.steps / phase.noise_multiplier**2 for phase in plan.uses_of_a_record)
         return _of_gaussian(plan.sensitivity**2 * squares / 2, delta, accountant)
+    if plan.sampler == "random_allocation":
+        losses = ((order, renyi_loss(plan, order)) for order in _ORDERS)
+        return min(_converted(order, loss, delta, accountant) for order, loss in losses)
     renyi = RdpAccountant(neighboring_relation=_RELATIONS[plan.relation])
     with _quiet():
         for phase in plan.phases:
@@ -77,11 +82,15 @@ def _of_gaussian(rho: float, delta: float, accountant: str) -> float:
     if accountant == "rdp_classic":
         return rho + 2 * math.sqrt(rho * math.log(1 / delta))
     orders = [1 + math.sqrt(math.log(1 / delta) / rho) * 1.03**power for power in range(-80, 81)]
+    return min(_converted(a, rho * a, delta, accountant) for a in orders)
+
+
+def _converted(order: float, loss: float, delta: float, accountant: str) -> float:
+    """Epsilon of a Renyi divergence of ``loss`` at ``order``."""
+    if accountant == "rdp_classic":
+        return _classic(loss, order, delta)
     # Canonne, Kamath and Steinke 2020, Proposition 12
-    return max(
-        0.0,
-        min(rho * a + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in orders),
-    )
+    return max(0.0, loss + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
 
 
 def _fourier(plan: Steps, delta: float, bound: Callable[[Steps, float], float]) -> float:

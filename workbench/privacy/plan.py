@@ -22,8 +22,15 @@ from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
 from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.steps import SAMPLERS
-from workbench.sampling import PoissonSampler, Sampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.privacy.second_opinion import SecondOpinion, confirm
+from workbench.privacy.steps import SAMPLERS, Steps, check_epoch, steps_per_epoch
+from workbench.sampling import (
+    PoissonSampler,
+    RandomAllocationSampler,
+    Sampler,
+    ShuffleSampler,
+    WithoutReplacementSampler,
+)
 from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
 
 __all__ = ["PrivacyPlan", "PrivacySettings", "default_delta", "make_plan", "sampling_rate_of"]
@@ -39,8 +46,9 @@ class PrivacySettings:
     :param epsilon: in (0, 100].
     :param delta: in (0, 1).
     :param iterations: T >= 1, planned steps.
-    :param sampling_rate: q in [2^-32, 1], public.
-    :param sampler: "poisson", "without_replacement" or "shuffle".
+    :param sampling_rate: q in [2^-32, 1], public. For "random_allocation" it is at least 1e-7, and
+        becomes 1 / t, with t = 1 / q rounded to a whole number.
+    :param sampler: "poisson", "without_replacement", "shuffle" or "random_allocation".
     :param clip: C > 0.
     :param num_records: N in 2 .. 2^30 - 1, declared public.
     :param seed: None for secret randomness; a number >= 0 makes the run reproducible, and its noise predictable for
@@ -76,6 +84,9 @@ class PrivacySettings:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        check_epoch(self.sampler, self.sampling_rate)
+        if self.sampler == "random_allocation":
+            object.__setattr__(self, "sampling_rate", 1 / steps_per_epoch(self.sampler, self.sampling_rate))
 
     def cautions(self) -> tuple[str, ...]:
         """A sentence about each value that is allowed but unwise."""
@@ -102,12 +113,23 @@ class PrivacyPlan:
     :param sampler: draws the minibatches.
     :param mechanism: clips to C and adds noise of sigma C.
     :param overflow_delta: share of delta for the sampler's padding and rounding.
+    :param opinion: of an independent computation of epsilon; None where there is none (``confirmed``).
     """
 
     settings: PrivacySettings
     sampler: Sampler
     mechanism: GaussianMechanism
     overflow_delta: float
+    opinion: SecondOpinion | None = None
+
+    def confirmed(self) -> PrivacyPlan:
+        """The same plan with a second opinion on its epsilon, which every run asks for before its first step.
+
+        :raises DisagreementError: if the opinion is larger by more than rounding.
+        """
+        asked = self._accounted(self.settings.iterations)
+        delta = asked.pop("delta")
+        return replace(self, opinion=confirm(Steps.checked(**asked), delta, self.settings.epsilon))
 
     def noise_delta(self, dimension: int) -> float:
         """The delta that noise in ``dimension`` coordinates costs in T steps, for its distance from rounded Gaussians.
@@ -189,6 +211,7 @@ class PrivacyPlan:
             noise_delta=self.noise_delta(dimension),
             arithmetic="whole numbers",
             secure_randomness=settings.seed is None,
+            second_opinion="" if self.opinion is None else self.opinion.words(),
             caveats=(*caveats, *self._caveats()),
             max_rows=max_rows,
         )
@@ -249,7 +272,7 @@ def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
             f"is so large that rounding and padding of minibatches alone cost a delta of {overflow_delta:.1e}; choose a "
             "smaller epsilon.",
         )
-    if isinstance(sampler, PoissonSampler):
+    if isinstance(sampler, (PoissonSampler, RandomAllocationSampler)):
         overflow_delta = share  # the whole allowance, because the exact figure depends on the private number of records
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
@@ -281,10 +304,17 @@ def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]
     share = settings.delta * _IMPLEMENTATION_SHARE
     # at least as for epsilon = 10: a little more padding, but fits that differ in epsilon share a compiled step
     padded = replace(settings, epsilon=max(settings.epsilon, _EPSILON_OF_PADDING))
-    capacity = overflow_capacity(size, settings.sampling_rate, math.log(share / 2) - _log_factor(padded))
+    rate = settings.sampling_rate
+    capacity = overflow_capacity(size, rate, math.log(share / 2) - _log_factor(padded))
+    overflow = math.exp(log_overflow_probability(size, rate, capacity))
     # nor may the parts of a minibatch, and with them the spacing of the sum, tell how many records there are
-    sampler = PoissonSampler(num_train, settings.sampling_rate, capacity, settings.num_records)
-    overflow = math.exp(log_overflow_probability(size, settings.sampling_rate, capacity))
+    if (
+        settings.sampler == "random_allocation"
+    ):  # a step of it has as many records as one of Poisson sampling, by the same law
+        return RandomAllocationSampler(
+            num_train, steps_per_epoch(settings.sampler, rate), capacity, settings.num_records
+        ), overflow
+    sampler = PoissonSampler(num_train, rate, capacity, settings.num_records)
     return sampler, overflow + sampler.total_variation
 
 

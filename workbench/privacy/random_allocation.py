@@ -34,6 +34,7 @@ from workbench.privacy.calibration import gaussian_mu, largest_kept
 from workbench.privacy.lower_pld import ComposedLowerBound
 from workbench.privacy.pld import ComposedLoss, Phases
 from workbench.privacy.sampled_gaussian import SampledGaussian
+from workbench.privacy.steps import MOST_STEPS_PER_EPOCH
 
 __all__ = [
     "Allocation",
@@ -46,7 +47,6 @@ __all__ = [
     "noise_multiplier",
 ]
 
-MOST_STEPS_PER_EPOCH = 10**7  # as far as rounding has been tested
 _DIRECTIONS = ("remove", "add")
 _SMALLEST, _LARGEST = 0.1, 1e5  # of sigma, as in ``Steps``
 _LEAST_CALIBRATED = 0.2

@@ -13,6 +13,7 @@ import math
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
+from workbench.privacy._mean_ratio import mean_ratio
 from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 
 __all__ = ["MAX_ORDER", "renyi_loss"]
@@ -25,6 +26,7 @@ _PANELS = 400
 _REACH = 40.0  # standard deviations that are integrated over
 _INTEGRAL_SLACK = 1 + 1e-6
 _SMALLEST_MU = 1e-4  # below it the profile's two terms cancel; a larger one is an upper bound
+_NEGLIGIBLE = 40.0  # -log of what an expectation may leave out, and then counts
 
 
 def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
@@ -36,8 +38,10 @@ def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
     if changes == 2:
         first, second = renyi_loss(plan, 2 * order), renyi_loss(plan, 2 * order - 1)
         return ((order - 0.5) / (order - 1) * first + second) * _SLACK
-    total = math.fsum(_of_phase(plan, phase, order) for phase in plan.uses_of_a_record)
-    return total * _SLACK
+    if plan.sampler == "random_allocation":  # an epoch that was not finished is charged as a whole one
+        costs = (each.repeated * _of_epoch(each.length, 1 / each.noise_multiplier, order) for each in plan.epochs)
+        return math.fsum(costs) * _SLACK
+    return math.fsum(_of_phase(plan, phase, order) for phase in plan.uses_of_a_record) * _SLACK
 
 
 def _of_phase(plan: Steps, phase: Phase, order: int) -> float:
@@ -85,3 +89,58 @@ def _without_replacement(rate: float, mu: float, order: int) -> float:
     terms = np.logaddexp((order - 1) * epsilon, -order * epsilon) + log_slope + log_profile + np.log(half * _WEIGHTS)
     logarithm = math.log(order * (order - 1) * rate * _INTEGRAL_SLACK) + float(logsumexp(terms))
     return float(np.logaddexp(0.0, logarithm)) / (order - 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_epoch(length: int, mu: float, order: int) -> float:
+    """One epoch of random allocation, in both directions: see ``allocated_gaussian`` for P, Q and S = dP/dQ.
+
+    It is at most that of the Gaussian mechanism, because the divergence is quasi-convex and P is a mean of Gaussians.
+    """
+    known = order * mu**2 / 2
+    if length == 1:
+        return known
+    return min(known, max(_log_moment(length, mu, order), _log_inverse_moment(length, mu, order - 1)) / (order - 1))
+
+
+def _log_moment(length: int, mu: float, order: int) -> float:
+    """log E_Q[S^a], rounded up.
+
+    S is the mean of t independent ratios Y with E[Y^k] = exp(mu^2 k (k - 1) / 2). So E[S^a] is a! / t^a times the a-th
+    coefficient of (sum over k of E[Y^k] z^k / k!)^t. All coefficients are positive, so their logarithms lose nothing.
+    """
+    k = np.arange(order + 1, dtype=np.float64)
+    single = mu**2 * k * (k - 1) / 2 - gammaln(k + 1)
+    power = single
+    for digit in f"{length:b}"[1:]:
+        power = _product(power, power)
+        if digit == "1":
+            power = _product(power, single)
+    logarithm = float(power[order] + gammaln(order + 1) - order * math.log(length))
+    rounding = 1e-14 * (order * math.log(length + order) + float(single.max() - single.min()))
+    return logarithm + 64 * rounding
+
+
+def _product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Logarithms of the coefficients of a product of two power series, from theirs."""
+    return np.array([logsumexp(one[: place + 1] + other[place::-1]) for place in range(len(one))])
+
+
+def _log_inverse_moment(length: int, mu: float, power: int) -> float:
+    """Upper bound on log E_Q[S^-p].
+
+    Below some c, S^-p is continued by its tangent. What that leaves out is at most E[S^-p; S < c], which for every v >= p is
+    at most c^(v - p) E[S^-v]. The mean S is at least the geometric mean, so E[S^-v] is at most
+    exp(v mu^2 / 2 + v^2 mu^2 / (2 t)), and c is such that the best v makes this negligible. The continued function is
+    convex and decreasing, so a law that is larger in the convex order bounds its mean from above.
+    """
+    step = mu / math.sqrt(length)
+    far = power * step + math.sqrt((power * step) ** 2 + power * mu**2 + 2 * _NEGLIGIBLE)
+    log_c = -(mu**2) / 2 - far * step
+    law = mean_ratio(length, mu, True)
+    logs = law.log_ratios()
+    below = -power * log_c + np.log1p(-power * np.expm1(np.minimum(logs - log_c, 0.0)))
+    with np.errstate(divide="ignore"):
+        terms = np.where(logs < log_c, below, -power * logs) + np.log(law.masses)
+    logarithm = float(logsumexp(terms)) - math.log1p(-law.mass_error) - power * math.log1p(-law.value_error)
+    return float(np.logaddexp(logarithm, -_NEGLIGIBLE))

@@ -12,13 +12,26 @@ import numpy as np
 
 from workbench import _validate
 
-__all__ = ["SAMPLERS", "SENSITIVITY", "Phase", "Steps", "first_steps", "steps_per_epoch"]
+__all__ = [
+    "MOST_STEPS_PER_EPOCH",
+    "SAMPLERS",
+    "SENSITIVITY",
+    "Epochs",
+    "Phase",
+    "Steps",
+    "check_epoch",
+    "first_steps",
+    "steps_per_epoch",
+]
+
+MOST_STEPS_PER_EPOCH = 10**7  # of random allocation: as far as the rounding of its accountant has been tested
 
 # the relations that a sampler has accountants for; by default a guarantee uses the first
 SAMPLERS = {
     "poisson": ("add_or_remove_one",),
     "without_replacement": ("replace_one",),
     "shuffle": ("replace_one", "replace_special"),
+    "random_allocation": ("add_or_remove_one",),
 }
 
 # how far a neighbouring data set can move the clipped sum, in units of the clipping norm
@@ -31,6 +44,23 @@ class Phase(NamedTuple):
     sampling_rate: float
     noise_multiplier: float
     steps: int
+
+
+class Epochs(NamedTuple):
+    """Consecutive epochs that are alike.
+
+    :param sampling_rate: q, as given.
+    :param length: t, steps of a whole epoch.
+    :param released: how many of them are taken.
+    :param noise_multiplier: sigma, the least of the epoch's steps.
+    :param repeated: how many epochs.
+    """
+
+    sampling_rate: float
+    length: int
+    released: int
+    noise_multiplier: float
+    repeated: int
 
 
 @dataclass(frozen=True)
@@ -78,6 +108,8 @@ class Steps:
             )
             for rate, sigma, count in rows
         ]
+        for phase in phases:
+            check_epoch(sampler, phase.sampling_rate)
         return cls(sampler, relation, tuple(phase for phase in phases if phase.steps))
 
     @property
@@ -85,33 +117,62 @@ class Steps:
         """How far neighbouring data sets can move the clipped sum, in units of the clipping norm."""
         return SENSITIVITY[self.relation]
 
+    @property
+    def has_epochs(self) -> bool:
+        """Whether a record enters one step of each epoch."""
+        return self.sampler in ("shuffle", "random_allocation")
+
+    @functools.cached_property
+    def epochs(self) -> tuple[Epochs, ...]:
+        """The epochs of shuffled or allocated records.
+
+        They continue from phase to phase, and a new one begins where the sampling rate changes.
+        """
+        epochs: list[Epochs] = []
+        for phase in self.phases:
+            steps = phase.steps
+            if epochs and epochs[-1].released < epochs[-1].length and phase.sampling_rate == epochs[-1].sampling_rate:
+                last = epochs[-1]
+                within = min(last.length - last.released, steps)
+                sigma = min(last.noise_multiplier, phase.noise_multiplier)
+                epochs[-1] = last._replace(released=last.released + within, noise_multiplier=sigma)
+                steps -= within
+            length = steps_per_epoch(self.sampler, phase.sampling_rate)
+            whole, begun = divmod(steps, length)
+            for released, count in ((length, whole), (begun, 1 if begun else 0)):
+                if count:
+                    epochs.append(Epochs(phase.sampling_rate, length, released, phase.noise_multiplier, count))
+        return tuple(epochs)
+
     @functools.cached_property
     def uses_of_a_record(self) -> tuple[Phase, ...]:
         """The steps that can contain one given record in the worst case, whatever the draws.
 
-        These are all steps, or for shuffled records one step per epoch, the one with the least noise. Epochs continue from
-        phase to phase, and a new one begins where the sampling rate changes.
+        These are all steps, or one step per epoch, the one with the least noise.
         """
-        if self.sampler != "shuffle":
+        if not self.has_epochs:
             return self.phases
-        uses: list[Phase] = []
-        left = 0  # remaining steps of the current epoch
-        for phase in self.phases:
-            steps = phase.steps
-            if left and phase.sampling_rate == uses[-1].sampling_rate:
-                uses[-1] = min(uses[-1], phase._replace(steps=1), key=lambda use: use.noise_multiplier)
-                within = min(left, steps)
-                left, steps = left - within, steps - within
-            if steps:
-                epochs, begun = divmod(steps, steps_per_epoch(phase.sampling_rate))
-                uses += [phase._replace(steps=count) for count in (epochs, min(begun, 1)) if count]
-                left = steps_per_epoch(phase.sampling_rate) - begun if begun else 0
-        return tuple(uses)
+        return tuple(Phase(each.sampling_rate, each.noise_multiplier, each.repeated) for each in self.epochs)
 
 
-def steps_per_epoch(sampling_rate: float) -> int:
-    """Whole minibatches in an epoch of shuffled records at rate q = batch size / N, which may be rounded."""
-    return max(1, math.floor((1 + 1e-12) / sampling_rate))
+def steps_per_epoch(sampler: str, sampling_rate: float) -> int:
+    """t, the number of steps of an epoch at rate q.
+
+    For "shuffle" it is the number of whole minibatches, floor(1 / q), where q = batch size / N may be rounded. For
+    "random_allocation" it is 1 / q rounded to the nearest whole number (the larger of two), and the rate is 1 / t.
+    """
+    return max(1, math.floor((1 + 1e-12) / sampling_rate if sampler == "shuffle" else 1 / sampling_rate + 0.5))
+
+
+def check_epoch(sampler: str, sampling_rate: float) -> None:
+    """Refuse epochs that are too long. :raises ArgumentError: naming ``sampling_rate``."""
+    if sampler == "random_allocation" and steps_per_epoch(sampler, sampling_rate) > MOST_STEPS_PER_EPOCH:
+        raise _validate.ArgumentError(
+            "sampling_rate",
+            sampling_rate,
+            f"makes epochs of more than {MOST_STEPS_PER_EPOCH:,} steps, which random allocation has no accountant for: "
+            "choose a larger rate, or Poisson sampling.",
+        )
 
 
 def first_steps(plan: Steps, count: int) -> Steps:

@@ -3,7 +3,16 @@
 from workbench.sampling.feistel import FeistelSampler
 from workbench.sampling.minibatch import Minibatch, Sampler
 from workbench.sampling.poisson import PoissonSampler
+from workbench.sampling.random_allocation import RandomAllocationSampler
 from workbench.sampling.shuffle import ShuffleSampler
 from workbench.sampling.without_replacement import WithoutReplacementSampler
 
-__all__ = ["FeistelSampler", "Minibatch", "PoissonSampler", "Sampler", "ShuffleSampler", "WithoutReplacementSampler"]
+__all__ = [
+    "FeistelSampler",
+    "Minibatch",
+    "PoissonSampler",
+    "RandomAllocationSampler",
+    "Sampler",
+    "ShuffleSampler",
+    "WithoutReplacementSampler",
+]

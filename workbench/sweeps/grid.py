@@ -31,7 +31,12 @@ _SPEED_ONLY = ("strategy", "microbatch_size", "device")
 # Values at which a key leaves shared settings out: the fit is the same whether a caller writes them out or not. Stores keep
 # keys, so these stay as they are when a default changes.
 _LEFT_OUT = {"delta": None, "relation": None, "clipping": "flat", "average": None, "evaluate_private": False}
-_USUAL_RELATIONS = {"poisson": "add_or_remove_one", "without_replacement": "replace_one", "shuffle": "replace_one"}
+_USUAL_RELATIONS = {
+    "poisson": "add_or_remove_one",
+    "without_replacement": "replace_one",
+    "shuffle": "replace_one",
+    "random_allocation": "add_or_remove_one",
+}
 
 
 @dataclass(frozen=True)

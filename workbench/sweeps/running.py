@@ -74,10 +74,13 @@ class Outcome:
 
 
 def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
-    """The plan of a fit. Fits that differ only in the seed are calibrated once and noted in ``known``."""
+    """The plan of a fit, confirmed. Fits that differ only in the seed are calibrated once and noted in ``known``.
+
+    :raises DisagreementError: if a second accountant contradicts its epsilon.
+    """
     without_seed = dataclasses.replace(spec.privacy, seed=None), spec.data.num_train
     if without_seed not in known:
-        known[without_seed] = dataclasses.replace(spec, privacy=without_seed[0]).plan()
+        known[without_seed] = dataclasses.replace(spec, privacy=without_seed[0]).plan().confirmed()
     return dataclasses.replace(known[without_seed], settings=spec.privacy)
 
 

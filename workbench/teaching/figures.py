@@ -21,7 +21,12 @@ __all__ = ["AttackFigure", "CompositionFigure", "DescentFigure", "MinibatchFigur
 
 _PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 _HALO = [withStroke(linewidth=2.5, foreground="white")]
-SAMPLER_NAMES = {"poisson": "Poisson", "without_replacement": "without replacement", "shuffle": "shuffle"}
+SAMPLER_NAMES = {
+    "poisson": "Poisson",
+    "without_replacement": "without replacement",
+    "shuffle": "shuffle",
+    "random_allocation": "random allocation",
+}
 
 
 class _Kept:
@@ -153,7 +158,7 @@ def _key(figure: Any, x: float, y: float, colour: Any, line: Any, marker: str) -
 
 
 class MinibatchFigure(_Kept):
-    """The records in each step under three samplers, and how often each is drawn; 7.0 x 3.0 inches.
+    """The records in each step under each sampler, and how often each is drawn; 7.0 x 3.0 inches.
 
     :param num_records: N.
     :param steps: number of steps to show.
@@ -164,14 +169,15 @@ class MinibatchFigure(_Kept):
         black = ListedColormap(["#ffffff", COLOURS[0]])
         self._parts = []
         for place, sampler in enumerate(SAMPLER_NAMES):
-            left = 0.065 + 0.32 * place
-            axes = dress(self.figure.add_axes((left, 0.15, 0.2, 0.6)), "", "step")
+            left = 0.068 + 0.236 * place
+            axes = dress(self.figure.add_axes((left, 0.15, 0.145, 0.6)), "", "step")
             axes.grid(visible=False)
+            axes.tick_params(labelleft=place == 0)
             picture = axes.imshow(
                 np.zeros((num_records, steps)), cmap=black, vmin=0, vmax=1, aspect="auto", interpolation="nearest",
                 extent=(0.5, steps + 0.5, num_records + 0.5, 0.5),
             )  # fmt: skip
-            counts = dress(self.figure.add_axes((left + 0.21, 0.15, 0.065, 0.6)), "", "times in")
+            counts = dress(self.figure.add_axes((left + 0.152, 0.15, 0.05, 0.6)), "", "times in")
             counts.set_ylim(num_records + 0.5, 0.5)
             counts.set_yticks([])
             counts.xaxis.set_major_locator(MaxNLocator(2, integer=True, prune="lower"))
@@ -179,11 +185,11 @@ class MinibatchFigure(_Kept):
             (line,) = counts.plot([], [], color=INK, marker=".", markersize=3.5, linestyle="none")
             if place == 0:
                 axes.set_ylabel("record", fontsize=9, color=QUIET)
-            words = self.figure.text(left, 0.775, "", fontsize=8.5, color=INK, va="bottom", linespacing=1.3)
+            words = self.figure.text(left, 0.775, "", fontsize=8, color=INK, va="bottom", linespacing=1.3)
             self._parts.append((SAMPLER_NAMES[sampler], picture, counts, line, words))
 
     def draw(self, members: Sequence[np.ndarray]) -> None:
-        """Show which records each of the three samplers draws, bool[steps, N] each."""
+        """Show which records each sampler draws, bool[steps, N] each."""
         most = max(int(member.sum(axis=0).max()) for member in members)
         for (name, picture, counts, line, words), member in zip(self._parts, members, strict=True):
             picture.set_data(member.T)
@@ -203,6 +209,7 @@ _CASES = {
     ("without_replacement", "replace_one"): "without replacement, replace one",
     ("shuffle", "replace_one"): "shuffle, replace one",
     ("shuffle", "replace_special"): "shuffle, blank one in place",
+    ("random_allocation", "add_or_remove_one"): "allocation, add or remove one",
 }
 
 
@@ -225,7 +232,7 @@ class SpendingFigure(_Kept):
             (other,) = self._axes.plot(
                 [], [], color=colour, marker=marker, markersize=8, markerfacecolor="none", linestyle="none", clip_on=False
             )
-            y = 0.87 - 0.215 * place
+            y = 0.9 - 0.175 * place
             self.figure.add_artist(_key(self.figure, 0.625, y - 0.03, colour, line.get_linestyle(), marker))
             text = self.figure.text(0.69, y, "", fontsize=8.5, color=INK, va="top", linespacing=1.35)
             self._parts[case] = (line, other, text, words)

@@ -23,8 +23,8 @@ from workbench.noise.normals import normal
 from workbench.privacy import accounting, calibration
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import SAMPLERS as RELATIONS
-from workbench.privacy.steps import Steps
-from workbench.sampling import PoissonSampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.privacy.steps import Steps, steps_per_epoch
+from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
 
 __all__ = [
     "CLOUD", "Attack", "Descent", "DescentStep", "Several", "Spent", "attack", "clipped_location", "minibatches",
@@ -177,9 +177,10 @@ SAMPLERS = tuple(RELATIONS)
 def minibatches(sampler: str, *, num_records: int, batch_size: int, steps: int, key: jax.Array) -> np.ndarray:
     """Draw the records of each step with the real sampler, bool[steps, num_records].
 
-    :param sampler: "poisson" (q = batch_size / num_records), "without_replacement" or "shuffle".
+    :param sampler: "poisson" (q = batch_size / num_records), "without_replacement", "shuffle" or
+        "random_allocation" (t = num_records / batch_size, rounded).
     :param num_records: N.
-    :param batch_size: b in 1 .. N; the expected size for "poisson".
+    :param batch_size: b in 1 .. N; the expected size for "poisson" and "random_allocation".
     :param steps: T.
     :param key: a ChaCha20 key.
     :raises ArgumentError: naming the argument and its value.
@@ -199,6 +200,8 @@ def _membership(sampler: str, num_records: int, batch_size: int, steps: int) -> 
         drawn = PoissonSampler(num_records, batch_size / num_records, num_records)  # room for all records: no overflow
     elif sampler == "without_replacement":
         drawn = WithoutReplacementSampler(num_records, batch_size)
+    elif sampler == "random_allocation":
+        drawn = RandomAllocationSampler(num_records, steps_per_epoch(sampler, batch_size / num_records), num_records)
     else:
         drawn = ShuffleSampler(num_records, batch_size)
 

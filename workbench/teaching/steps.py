@@ -241,7 +241,7 @@ class SamplersScreen(TeachingScreen):
             [*sliders, buttons, self.table],
             sliders,
             [
-                ("Records over steps under three samplers, and how often each record is drawn.", 840),
+                ("Records over steps under four samplers, and how often each record is drawn.", 840),
                 ("Epsilon over steps under every sampler and relation: lines PLD, open markers RDP.", 840),
             ],
         )
@@ -295,7 +295,8 @@ class SamplersScreen(TeachingScreen):
             f"Poisson: {of('poisson', 'add_or_remove_one')} for one record added or removed. Without replacement: "
             f"{of('without_replacement', 'replace_one')} for one record replaced, which moves a sum by up to 2 C. Shuffle: "
             f"{of('shuffle', 'replace_one')} for one replaced, {of('shuffle', 'replace_special')} for one blanked in place, "
-            f"after {math.ceil(rounds):,} epochs without amplification by sampling.",
+            f"after {math.ceil(rounds):,} epochs without amplification by sampling. Random allocation: "
+            f"{of('random_allocation', 'add_or_remove_one')} for one added or removed, each once an epoch.",
             "RDP (open markers) is also an upper bound, but a looser one.",
         ]
 

@@ -26,6 +26,10 @@ SAMPLER_WORDS = {
     "poisson": ("at random (Poisson)", "Each record enters each step with probability q, independently of the others."),
     "without_replacement": ("without replacement", "Each step draws a fixed number of q N different records."),
     "shuffle": ("shuffled, in epochs", "Each epoch shuffles the records and takes them in turn. This needs more noise."),
+    "random_allocation": (
+        "allocated, in epochs",
+        "In each epoch of 1/q steps every record enters one step, which it draws for itself. Noise is about as for Poisson.",
+    ),
 }
 _RELATIONS = {
     "add_or_remove_one": ("add or remove one", "Hides whether a record was in the data."),

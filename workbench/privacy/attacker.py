@@ -13,6 +13,7 @@ decisive losses to the middle of the grid. What rounding and the ends of the gri
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,12 @@ _LARGEST = 2**22  # points of a window
 _WINDOW = 14.0  # standard deviations on each side of the window's middle
 _SLACK = 1e-11  # error of a loss, from rounding in its two probabilities
 _LARGEST_EPSILON = 200.0
+
+
+_EPOCHS: dict[str, Callable[[float], int]] = {  # how many steps an epoch has
+    "shuffle": lambda rate: max(1, math.floor((1 + 1e-12) / rate)),
+    "random_allocation": lambda rate: max(1, math.floor(1 / rate + 0.5)),
+}
 
 
 class _Step(NamedTuple):
@@ -172,13 +179,13 @@ def _steps(
 ) -> tuple[list[_Step], int]:
     """The attacker's pairs, one for each direction, and how often they are composed.
 
-    T steps of a Gaussian mechanism are equivalent to one. The attacker adds up all noised sums of a shuffled epoch, and so
-    does not need to know the order. An incomplete epoch is left out.
+    T steps of a Gaussian mechanism are equivalent to one. The attacker adds up all noised sums of an epoch, and so does not
+    need to know the order of shuffled records, or the step that a record was allocated to. An incomplete epoch is left out.
     """
     unit = 1 / noise_multiplier
     sensitivity = 2.0 if relation == "replace_one" else 1.0
-    if sampler == "shuffle" or sampling_rate == 1:
-        epoch = max(1, math.floor((1 + 1e-12) / sampling_rate)) if sampler == "shuffle" else 1
+    if sampler in _EPOCHS or sampling_rate == 1:
+        epoch = _EPOCHS[sampler](sampling_rate) if sampler in _EPOCHS else 1
         shift = sensitivity * unit * math.sqrt(steps // epoch / epoch)
         return ([_Step(1.0, shift, 0.0)] if shift > 0 else []), 1
     if relation == "replace_one":

@@ -11,8 +11,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from tests.conftest import some_of
-from workbench.auditing import accountant, audit, claims
+from workbench.auditing import audit, claims
 from workbench.auditing.claims import Claim
+from workbench.privacy import attacker
 
 # asked: epsilon 1 at delta 1e-5; what dp-accounting 0.6 says of it: 2.531 at most, 1.53 at least
 UNDERCOUNTED = {
@@ -31,7 +32,7 @@ def gaussian_epsilon(mu, delta):
 
 
 def test_it_uses_nothing_of_the_accountant():
-    tree = ast.parse(Path(accountant.__file__).read_text())
+    tree = ast.parse(Path(attacker.__file__).read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert not any(name.startswith("workbench") for name in imported)
@@ -44,7 +45,7 @@ def test_steps_without_sampling_are_one_gaussian_mechanism(sigma, steps, delta):
     plan = {"sampling_rate": 1.0, "noise_multiplier": sigma, "steps": steps, "delta": delta}
     for sampler, relation, sensitivity in (("poisson", "add_or_remove_one", 1), ("shuffle", "replace_one", 2)):
         exact = gaussian_epsilon(sensitivity * math.sqrt(steps) / sigma, delta)
-        found = accountant.epsilon_lower_bound(sampler=sampler, relation=relation, **plan)
+        found = attacker.epsilon_lower_bound(sampler=sampler, relation=relation, **plan)
         assert 0.998 * exact < found < exact
 
 
@@ -54,7 +55,7 @@ def test_a_few_poisson_steps_against_integration(steps, epsilon):
     """One step in closed form; two and ten by a million outcomes of the same seed, five standard errors (false alarms: one
     seed in three million)."""
     rate, sigma = 0.3, 0.8
-    found = accountant.delta_lower_bound(
+    found = attacker.delta_lower_bound(
         sampler="poisson", relation="add_or_remove_one", sampling_rate=rate, noise_multiplier=sigma, steps=steps,
         epsilon=epsilon,
     )  # fmt: skip
@@ -80,11 +81,11 @@ def test_a_few_poisson_steps_against_integration(steps, epsilon):
 
 def test_the_plan_that_an_accountant_undercounted_is_refuted():
     """That accountant calibrated the noise to epsilon 1; the bounds of dp-accounting are 1.53 and 2.531."""
-    least = accountant.epsilon_lower_bound(**UNDERCOUNTED, delta=1e-5)
+    least = attacker.epsilon_lower_bound(**UNDERCOUNTED, delta=1e-5)
     print(f"epsilon of the plan is at least {least:.4f}")
     assert 2.52 < least < 2.531
-    assert accountant.delta_lower_bound(**UNDERCOUNTED, epsilon=1.0) > 0.02
-    assert accountant.delta_lower_bound(**UNDERCOUNTED, epsilon=2.531) < 1e-5
+    assert attacker.delta_lower_bound(**UNDERCOUNTED, epsilon=1.0) > 0.02
+    assert attacker.delta_lower_bound(**UNDERCOUNTED, epsilon=2.531) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_the_plan_that_an_accountant_undercounted_is_refuted():
 def test_without_replacement_it_is_not_far_under_the_promise(rate, sigma, steps, delta, promise):
     """All other records at one end of C: only the minibatches with the canary differ."""
     plan = {"sampler": "without_replacement", "relation": "replace_one", "sampling_rate": rate}
-    least = accountant.epsilon_lower_bound(**plan, noise_multiplier=sigma, steps=steps, delta=delta)
+    least = attacker.epsilon_lower_bound(**plan, noise_multiplier=sigma, steps=steps, delta=delta)
     assert 0.7 * promise < least < promise
 
 
@@ -107,7 +108,7 @@ def test_without_replacement_it_is_not_far_under_the_promise(rate, sigma, steps,
     some_of([(0.01, 1.0, 10**4, 1e-5), (0.1, 5.0, 1000, 1e-6), (0.5, 30.0, 2000, 1e-3), (0.002, 0.7, 3000, 1e-6)], 2),
 )
 def test_it_stays_under_dp_accountings_upper_bound_and_close_to_it(rate, sigma, steps, delta):
-    found = accountant.epsilon_lower_bound(
+    found = attacker.epsilon_lower_bound(
         sampler="poisson", relation="add_or_remove_one", sampling_rate=rate, noise_multiplier=sigma, steps=steps, delta=delta
     )
     step = pld.from_gaussian_mechanism(sigma, sampling_prob=rate, value_discretization_interval=1e-3)
@@ -119,15 +120,15 @@ def test_it_stays_under_dp_accountings_upper_bound_and_close_to_it(rate, sigma, 
 def test_shuffled_epochs_stay_under_what_is_exact_when_the_order_is_known():
     plan = {"sampling_rate": 0.25, "noise_multiplier": 2.0, "delta": 1e-5}
     known = gaussian_epsilon(2 * math.sqrt(3) / 2.0, 1e-5)
-    found = accountant.epsilon_lower_bound(sampler="shuffle", relation="replace_one", steps=12, **plan)
+    found = attacker.epsilon_lower_bound(sampler="shuffle", relation="replace_one", steps=12, **plan)
     assert 0 < found < known
-    assert accountant.epsilon_lower_bound(sampler="shuffle", relation="replace_one", steps=3, **plan) == 0
+    assert attacker.epsilon_lower_bound(sampler="shuffle", relation="replace_one", steps=3, **plan) == 0
 
 
 def test_no_steps_to_speak_of_and_large_claims_are_no_trouble():
     plan = {"sampler": "poisson", "relation": "add_or_remove_one", "sampling_rate": 1e-4, "noise_multiplier": 100.0}
-    assert accountant.epsilon_lower_bound(**plan, steps=1, delta=1e-3) == 0
-    assert accountant.delta_lower_bound(**plan, steps=1, epsilon=50.0) == 0
+    assert attacker.epsilon_lower_bound(**plan, steps=1, delta=1e-3) == 0
+    assert attacker.delta_lower_bound(**plan, steps=1, epsilon=50.0) == 0
 
 
 def claim(**changes):

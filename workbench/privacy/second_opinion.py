@@ -1,0 +1,122 @@
+"""A second opinion on an epsilon that is to be promised, by code that shares nothing with what computed it.
+
+Steps that are sampled by Poisson, and steps that are Gaussian mechanisms, are accounted again by the package dp-accounting,
+which is of other authors. Its epsilon is an upper bound, but for errors of rounding. For other samplers it has no bound.
+There the second opinion is a lower bound, from an attack that is computed exactly (``attacker``), and for random allocation
+also from a smaller law of the privacy loss (``random_allocation``). It cannot say that a promise is kept, but it finds one
+that is broken by more than the distance between the two.
+
+Plans for which it would take long, or outside of what the other accountant can resolve, get no second opinion.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+from workbench._numbers import upper
+from workbench.privacy import attacker, random_allocation
+from workbench.privacy.steps import SENSITIVITY, Phase, Steps
+
+__all__ = ["DisagreementError", "SecondOpinion", "confirm", "second_opinion"]
+
+_ROUNDING = 0.002  # relative, of an epsilon by dp-accounting
+_GRID = 20.0  # of its points per standard deviation of a step's loss
+_COARSEST, _FINEST = 1e-4, 1e-6
+_MOST_STEPS = 10**5  # beyond them its truncated tails add up to more than usual deltas
+_LEAST_RATE, _LEAST_SIGMA, _LEAST_DELTA = 1e-4, 0.5, 1e-12
+_EPSILONS = (0.01, 30.0)
+
+
+class DisagreementError(RuntimeError):
+    """Two accountants disagree about a plan by more than rounding, so nothing is promised and nothing runs."""
+
+
+@dataclass(frozen=True)
+class SecondOpinion:
+    """What another computation says of the epsilon of a plan.
+
+    :param epsilon: at the plan's delta.
+    :param source: "dp-accounting" or "lower bound".
+    """
+
+    epsilon: float
+    source: str
+
+    def words(self) -> str:
+        """As the end of a sentence about a promise."""
+        if self.source == "lower bound":
+            return f"no epsilon below {self.epsilon:.4g} holds, by an independent lower bound"
+        return f"confirmed by {self.source}: {upper(self.epsilon)}"
+
+
+@functools.lru_cache(maxsize=256)
+def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
+    """Another computation of epsilon after the steps of ``plan``, one phase; None where none is made. It takes up to 3 s."""
+    if len(plan.phases) != 1:
+        return None
+    phase = plan.phases[0]
+    gaussian = plan.sampler == "shuffle" or phase.sampling_rate == 1
+    if gaussian or plan.sampler == "poisson":
+        return _of_dp_accounting(plan, phase, delta, gaussian)
+    if phase.steps > _MOST_STEPS or delta < _LEAST_DELTA:
+        return None
+    lowest = attacker.epsilon_lower_bound(
+        sampler=plan.sampler,
+        relation=plan.relation,
+        sampling_rate=phase.sampling_rate,
+        noise_multiplier=phase.noise_multiplier,
+        steps=phase.steps,
+        delta=delta,
+    )
+    if plan.sampler == "random_allocation":
+        of_smaller_law = random_allocation.lower_epsilon(
+            noise_multiplier=phase.noise_multiplier,
+            steps_per_epoch=plan.epochs[0].length,
+            steps=phase.steps,
+            delta=delta,
+        )
+        lowest = max(lowest, of_smaller_law)
+    return SecondOpinion(lowest, "lower bound")
+
+
+def _of_dp_accounting(plan: Steps, phase: Phase, delta: float, gaussian: bool) -> SecondOpinion | None:
+    sigma, rate = phase.noise_multiplier / SENSITIVITY[plan.relation], phase.sampling_rate
+    steps = sum(use.steps for use in plan.uses_of_a_record)
+    if delta < _LEAST_DELTA:
+        return None
+    # imported here because it takes a second
+    from dp_accounting import NeighboringRelation, dp_event
+    from dp_accounting.pld import PLDAccountant
+
+    if gaussian:  # of which many are one with less noise
+        event, count = dp_event.GaussianDpEvent(sigma / math.sqrt(steps)), 1
+        deviation = math.sqrt(steps) / sigma
+    else:
+        if steps > _MOST_STEPS or rate < _LEAST_RATE or sigma < _LEAST_SIGMA:
+            return None
+        event, count = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(sigma)), steps
+        deviation = rate * math.sqrt(math.expm1(sigma**-2))
+    width = min(max(deviation / _GRID, _FINEST), _COARSEST)
+    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=width)
+    return SecondOpinion(float(accountant.compose(event, count).get_epsilon(delta)), "dp-accounting")
+
+
+def confirm(plan: Steps, delta: float, epsilon: float) -> SecondOpinion | None:
+    """The second opinion on the promise that ``plan`` keeps ``epsilon`` at ``delta``; None where there is none.
+
+    :raises DisagreementError: if it is larger by more than rounding.
+    """
+    if not _EPSILONS[0] <= epsilon <= _EPSILONS[1]:
+        return None
+    found = second_opinion(plan, delta)
+    if found is None:
+        return None
+    rounding = 0.0 if found.source == "lower bound" else _ROUNDING
+    if found.epsilon > epsilon * (1 + rounding):
+        raise DisagreementError(
+            f"epsilon = {upper(epsilon)} is not promised: by {found.source} it is {found.epsilon:.6g} at delta = {delta:g} "
+            f"for {plan}. Please report this; nothing was run."
+        )
+    return found
