@@ -77,8 +77,8 @@ class Guarantee:
     :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point" by earlier versions, whose last
         bits are not covered.
     :param max_rows: how many rows of one unit were used at most; None where a row is a unit.
-    :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none. It is no
-        part of the promise: two that differ in it are equal.
+    :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none.
+        It is no part of the promise: two that differ in it are equal.
     """
 
     epsilon: float
