@@ -76,8 +76,8 @@ class Guarantee:
     :param clipping: how per-record gradients were clipped to norm C (``noise.mechanism.CLIPPINGS``).
     :param arithmetic: in which noise was drawn and added: "whole numbers"; "floating point" by earlier versions, whose last
         bits are not covered.
-    :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none. It is no
-        part of the promise: two that differ in it are equal.
+    :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none.
+        It is no part of the promise: two that differ in it are equal.
     """
 
     epsilon: float
