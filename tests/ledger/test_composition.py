@@ -19,7 +19,12 @@ from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.steps import SENSITIVITY, Phase, Steps
 from workbench.widgets.ledger.words import spent_words
 
-RELATIONS = {"poisson": "add_or_remove_one", "without_replacement": "replace_one", "shuffle": "replace_one"}
+RELATIONS = {
+    "poisson": "add_or_remove_one",
+    "without_replacement": "replace_one",
+    "shuffle": "replace_one",
+    "random_allocation": "add_or_remove_one",
+}
 
 
 def fit(epsilon=1.0, sampler="poisson", *, delta=1e-5, steps=500, rate=0.05, records=2000, relation=None):
@@ -164,8 +169,9 @@ def test_rounding_costs_what_the_largest_losses_of_its_fit_make_of_it():
     distance = 500 * composition._poisson_rounding(0.05, 2**30)
     found = composition._rounding(one, share, 1)
     assert share + (1 + math.exp(reached)) * distance <= found <= share + (1 + math.exp(1.1 * reached)) * distance
-    exact = dataclasses.replace(fit(3.0, "shuffle"), noise_delta=0.0)
-    assert composition._rounding(exact, share, 1) == 0
+    for sampler in ("shuffle", "random_allocation"):
+        exact = dataclasses.replace(fit(3.0, sampler), noise_delta=0.0)
+        assert composition._rounding(exact, share, 1) == 0
 
 
 @pytest.mark.parametrize("changes", [1, 2])

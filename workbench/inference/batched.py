@@ -24,6 +24,7 @@ from workbench import _validate
 from workbench.inference.compiling import chunk_of, compiler_options
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
+from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = ["BatchedProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]
 
@@ -75,7 +76,9 @@ def bytes_per_lane(private_step: PrivateStep, state: DPVIState, records: Sequenc
     # gradients of a minibatch's records, in the worst case one by one, and what is drawn ahead
     held = (sampler.usual_size() if size is None else size) * noise_size * 4
     words = private_step.mechanism.words_for(noise_size) + sampler.words
-    return int(4 * kept + own + held + 4 * (noise_size + 2 * words))
+    # an epoch of allocated records, and what sorting it takes
+    epoch = 3 * sampler.num_records + sampler.capacity if isinstance(sampler, RandomAllocationSampler) else 0
+    return int(4 * kept + own + held + 4 * (noise_size + 2 * words + epoch))
 
 
 def unconstrained(private_step: PrivateStep, state: DPVIState, averaged: bool) -> dict[str, Any]:
