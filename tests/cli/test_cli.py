@@ -164,6 +164,21 @@ def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, 
     assert result.metrics == {}
 
 
+def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
+    rng, ids = np.random.default_rng(0), np.repeat(np.arange(60), 3)
+    frame = pd.DataFrame({"patient_id": ids, "age": rng.uniform(0, 100, 180), "ill": rng.integers(0, 2, 180)})
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    words = ["--data", tmp_path / "visits.csv", "--target", "ill", "--bounds", "age=0:100", "--epsilon", "2"]
+    words += ["--unit-id", "patient_id", "--iterations", "20", "--quiet"]
+    code, out, _ = command("fit", *words, "--max-rows", "2")
+    assert code == 0
+    assert "For each patient: " in out
+    assert "of up to 2 rows together" in out
+    code, _, err = command("fit", *words)
+    assert code != 0
+    assert "max_rows=None: must say how many rows of a unit are used at most" in err
+
+
 def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
     code, out, _ = command(
         "fit", "--data", table, "--target", "ill", "--private-scaling", "--epsilon", "2", "--iterations", "20", "--quiet",

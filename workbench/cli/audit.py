@@ -46,6 +46,9 @@ def add(commands: Any) -> None:
         "--num-canaries", type=number, default=1000, help="canaries in the run, for one_run (default: 1000)"
     )
     add_former(audit, "--canaries", canaries)
+    audit.add_argument(
+        "--max-rows", type=number, help="rows that each record stands for, to attack people with several (default: one)"
+    )
     audit.add_argument("--confidence", type=number, default=0.95, help="confidence of the lower bound (default: 0.95)")
     audit.add_argument(
         "--parts", nargs="+", metavar="PART",
@@ -54,7 +57,7 @@ def add(commands: Any) -> None:
     bug = audit.add_argument(
         "--bug",
         help="break the audited code on purpose: half_noise, no_clipping, realised_size, short_norms, clamped_indices, "
-        "shared_key, repeated_noise, float_noise, float_sums or lenient_accountant",
+        "clip_by_row, shared_key, repeated_noise, float_noise, float_sums or lenient_accountant",
     )
     add_former(audit, "--planted-bug", bug)
 
@@ -71,6 +74,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         mode=arguments.mode,
         trials=arguments.trials,
         num_canaries=arguments.num_canaries,
+        max_rows=arguments.max_rows,
         confidence=arguments.confidence,
         bug=arguments.bug,
         parts=arguments.parts or PARTS,
