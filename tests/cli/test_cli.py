@@ -13,6 +13,8 @@ import tempfile
 import time
 import types
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import workbench as wb
