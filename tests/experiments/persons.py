@@ -52,7 +52,7 @@ def errors(data, reference, repeats, **settings):
         for _ in prepared.run():
             pass
         result = prepared.result()
-        found.append(result.params["weights_loc"] - reference)
+        found.append(result.draws["weights"].mean(axis=0) - reference)
         prepared = prepared.again()
     return float(np.sqrt(np.mean(np.square(found)))), result.gradient_norms.clipped[0]
 
