@@ -295,6 +295,36 @@ def test_a_newcomers_own_file_becomes_a_posterior(notebook, page, screenshots, t
 
 
 @pytest.mark.integration
+def test_a_column_can_say_whose_row_it_is(notebook, page, screenshots, tmp_path):
+    """The promise is then to patients, and no identifier is shown."""
+    file = tmp_path / "visits.csv"
+    rows = [f"{7000 + i // 4},{20 + i % 60},{int(i % 60 > 30)}" for i in range(1200)]
+    file.write_text("patient_id,age,ill\n" + "\n".join(rows) + "\n")
+    notebook(SHOW.format(200), name="visits").run(0)
+    screen = Screen(page).is_ready()
+    screen.choose("data", "a file of your own…")
+    with page.expect_file_chooser() as chooser:
+        screen.root.locator("button", has_text="Upload a CSV file").click()
+    chooser.value.set_files(file)
+    screen.choose("What do you want to predict?", "ill")
+    screen.choose("patient_id", "person id")
+    for label, value in (("lowest", "0"), ("highest", "120")):
+        control = screen.root.get_by_label(label, exact=True).locator("visible=true").first
+        control.fill(value)
+        control.press("Enter")
+    wait_for(lambda: "most rows of one person of patient_id" in screen.root.inner_text(), 30, "what is still needed")
+    screen.type("most rows of one person", "3")
+    screen.is_ready()
+    full_page(page, screenshots / "visits.png", 1280, 1400)
+    screen.button("Fit").click()
+    screen.headline("Done")
+    shown = screen.root.inner_text()
+    assert "For each patient: " in shown
+    assert "7001" not in shown
+    full_page(page, screenshots / "visits-done.png", 1280, 1400)
+
+
+@pytest.mark.integration
 def test_a_reload_during_a_fit_finds_it_again(notebook, page, screenshots):
     book = notebook(SHOW.format(50_000_000), name="reload")
     book.run(0)
