@@ -449,3 +449,15 @@ def test_a_data_set_of_the_registry_is_audited():
     result = show(audit("logistic", "breast_cancer", epsilon=1, delta=DELTA, confidence=CONFIDENCE, seed=0, parts=ATTACK))
     assert result.passed
     assert result.data == "breast_cancer"
+
+
+@pytest.mark.parametrize("bug", [None, "half_noise"])
+def test_runs_that_adapt_c_keep_the_claim(bug):
+    """Sums and counts of norms are attacked together, at the C of each step."""
+    result = audit(
+        epsilon=2, delta=DELTA, iterations=20, sampling_rate=1, clip="auto", trials=3000, confidence=CONFIDENCE, seed=0,
+        bug=bug, parts=ATTACK,
+    )  # fmt: skip
+    show(result)
+    assert result.passed == (bug is None)
+    assert result.lower_bound > (0.5 if bug is None else 2)

@@ -6,6 +6,7 @@ Runs go through ``PrivateStep.draw`` and ``PrivateStep.step``, with a mechanism 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 from workbench.auditing.bugs import watched, whole
 from workbench.auditing.canaries import Canaries, Rows
+from workbench.inference import _adaptive_clip, _norms
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.estimators import RecordLoss
 from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
@@ -35,11 +37,12 @@ _OWN_DRAWS = 8  # draws of a record's own base noise, for its mean gradient
 
 
 def clipped_gradients(
-    step: PrivateStep, clip: float, params: Any, draws: Draws, canaries: Canaries
+    step: PrivateStep, clip: float | jax.Array, params: Any, draws: Draws, canaries: Canaries
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Clipped gradients at this step's release point: of ``present``, of ``absent`` and the sum of those of ``others``.
 
-    The first two are float[m, d], with zeros where there is no record; the sum is float[d]. If a record's loss has its own
+    The first two are float[m, d], with zeros where there is no record; the sum is float[d]. Where the step counts norms, d
+    is followed by the ranges of norms. If a record's loss has its own
     base noise, that noise is as secret as the minibatch, so the attacker averages over independent draws of it.
     """
     caught: list[tuple[jax.Array, jax.Array, jax.Array]] = []
@@ -52,8 +55,9 @@ def clipped_gradients(
             def with_own(key: jax.Array) -> jax.Array:
                 of_record = lambda u, record: loss(u, (record, key))  # noqa: E731
                 clipping = step.mechanism.clipping
-                clipped, _ = clipped_sum(of_record, u, whole(step, records), mask, clip, clipping=clipping)
-                return ravel_pytree(clipped)[0]
+                clipped, norms = clipped_sum(of_record, u, whole(step, records), mask, clip, clipping=clipping)
+                counts = [_norms.counts_of(norms, mask, jnp.float32(clip)).astype(jnp.float32)] * step.counts_norms
+                return ravel_pytree([clipped, *counts])[0]
 
             return jnp.mean(jax.vmap(with_own)(keys), axis=0)
 
@@ -71,7 +75,7 @@ def clipped_gradients(
 
 
 def evidence_of(
-    noised: jax.Array, gradients: tuple[jax.Array, jax.Array, jax.Array], rate: float, deviation: float
+    noised: jax.Array, gradients: tuple[jax.Array, jax.Array, jax.Array], rate: float, deviation: float | jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Each canary's log-likelihood ratio of presence in one step, float[m], and the step's log mean square.
 
@@ -85,7 +89,7 @@ def evidence_of(
     left = rest + means  # for each canary, what the other records do not explain
 
     def mixture(gradient: jax.Array) -> jax.Array:
-        exponent = jnp.sum(gradient * left - gradient**2 / 2, axis=1) / deviation**2
+        exponent = jnp.sum((gradient * left - gradient**2 / 2) / deviation**2, axis=1)
         out = math.log1p(-rate) if rate < 1 else -math.inf
         return jnp.logaddexp(out, math.log(rate) + exponent)
 
@@ -99,6 +103,7 @@ class Attack:
     :param make_step: ``make_step(mechanism, key, records)`` is the step for these records.
     :param claimed: the mechanism of the claim.
     :param expected: public expected size of a minibatch.
+    :param adapts_clip: whether runs adapt C, as fits with clip="auto" do, and release counts of norms for it.
     """
 
     make_step: Callable[[GaussianMechanism, jax.Array, Rows], PrivateStep]
@@ -108,6 +113,7 @@ class Attack:
     expected: float
     iterations: int
     start_key: jax.Array
+    adapts_clip: bool = False
 
     def scorer(self, rows: Rows) -> tuple[Callable[[jax.Array, Rows], tuple[jax.Array, jax.Array]], int]:
         """A function that trains on records and attacks what the run releases, and how many such runs fit into memory.
@@ -119,6 +125,9 @@ class Attack:
         throw_away(self.start_key)
         step = self.make_step(seen, self.start_key, rows)
         hyper = Hyperparameters.of(seen)
+        if self.adapts_clip:
+            step = dataclasses.replace(step, counts_norms=True, keeps_moments=False)
+            hyper = hyper._replace(moments_from=jnp.int32(self.iterations), adaptive=_adaptive_clip.of(self.iterations))
         start = step.init(self.start_key, hyper, step.model.initial)
 
         def scores(key: jax.Array, records: Rows) -> tuple[jax.Array, jax.Array]:
@@ -129,10 +138,11 @@ class Attack:
                 draws = step.draw(state.key, state.step, hyper)
                 seen.begin(draws.minibatch)
                 following = step.step(state, arrays, draws, hyper)
-                gradients = clipped_gradients(step, self.claimed.clip, step.unconstrained(state), draws, self.canaries)
-                ratios, log_size = evidence_of(
-                    seen.noised_sum(), gradients, step.sampler.sampling_rate, self.claimed.standard_deviation
-                )
+                # what the claim is about; after a planted bug, the step's own may be other ones
+                clip, deviation = self._claimed_for(step, state, hyper)
+                gradients = clipped_gradients(step, clip, step.unconstrained(state), draws, self.canaries)
+                noised = jnp.concatenate([seen.noised_sum(), seen.noised_counts()])
+                ratios, log_size = evidence_of(noised, gradients, step.sampler.sampling_rate, deviation)
                 # a step that is not finite gives no evidence; that, too, is a function of the release
                 return (following, evidence + jnp.nan_to_num(ratios), log_sizes + jnp.nan_to_num(log_size)), None
 
@@ -142,6 +152,15 @@ class Attack:
 
         numbers = step.noise_size * (len(rows[0]) + self.canaries.count)  # of a run's per-record gradients
         return scores, max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // numbers))
+
+    def _claimed_for(self, step: PrivateStep, state: DPVIState, hyper: Hyperparameters) -> tuple[Any, Any]:
+        """C of the step after ``state``, and standard deviations of the noise in each coordinate of what it releases."""
+        if not self.adapts_clip:
+            return self.claimed.clip, self.claimed.standard_deviation
+        clip, sigma = step.clip(state, hyper._replace(clip=jnp.float32(self.claimed.clip))), self.claimed.noise_multiplier
+        of_sum, of_norms = step.shares(state.step, hyper)
+        sizes = np.array([step.noise_size, step.noised_coordinates - step.noise_size])
+        return clip, jnp.repeat(jnp.stack([clip * sigma / of_sum, sigma / of_norms]), sizes, total_repeat_length=sizes.sum())
 
     def many_runs(self, keys: dict[bool, jax.Array]) -> dict[bool, np.ndarray]:
         """Scores of independent runs with (True) and without (False) the canary, float[number of keys, 2]."""

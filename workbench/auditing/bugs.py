@@ -76,12 +76,15 @@ class Watched(GaussianMechanism):
 
     def noised_sum(self) -> jax.Array:
         """The step's release, float[size of u]."""
-        (noised,) = self.seen
-        return ravel_pytree(noised)[0]
+        return ravel_pytree(self.seen[0])[0]
+
+    def noised_counts(self) -> jax.Array:
+        """Counts of norms in the step's release, float[RANGES]; empty where none are released."""
+        return ravel_pytree(self.seen[1:])[0]
 
     def total(self) -> tuple[jax.Array, jax.Array]:
         """The step's sum without noise, int32[size of u], and g; where it has no grid, float[size of u] and 1."""
-        (total,) = self.totals
+        total = self.totals[0]
         units, spacing = total if isinstance(total, OnGrid) else (total, jnp.ones(()))
         return ravel_pytree(units)[0], spacing
 

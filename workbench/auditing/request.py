@@ -84,7 +84,7 @@ class _OfFit(_Attack):
     sampling_rate: float = _as_in_fit("sampling_rate", 0.5)
     sampler: str = _as_in_fit("sampler", "poisson")
     relation: str | None = _as_in_fit("relation", None)
-    clip: float = _as_in_fit("clip", 1.0)
+    clip: float | str = _as_in_fit("clip", 1.0)
     clipping: str = _as_in_fit("clipping", "flat")
     num_canaries: int = setting(1000, 'number of canaries, for "one_run" without ``canaries``')
     num_others: int = setting(
@@ -126,6 +126,9 @@ class _OfSteps(_Attack):
         None, "optimiser, as for ``DPVI``", otherwise="Adam with steps so small that the canaries' gradients stay long"
     )
     static: Mapping[str, Any] | None = setting(None, "further keyword arguments of model and guide, public constants")
+    adapts_clip: bool = setting(
+        False, 'attack runs that adapt C, beginning at the claimed one, as fits with clip="auto" do', _validate.flag
+    )
     model_name: str = setting("the model", "what the result's statement calls the model")
     data_name: str = setting("the caller's records", "what the result calls the data")
 

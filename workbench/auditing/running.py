@@ -25,7 +25,7 @@ from workbench.auditing.request import AuditRequest, ReleaseRequest
 from workbench.auditing.result import AuditResult, Check
 from workbench.data import Dataset
 from workbench.data.units import strata_widths
-from workbench.fitting.settings import takes
+from workbench.fitting.settings import AUTO, takes
 from workbench.fitting.spec import data_named, model_named
 from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
@@ -39,6 +39,7 @@ from workbench.sampling import PoissonSampler, Sampler
 __all__ = ["audit", "audit_release"]
 
 _LEARNING_RATE = 1e-3
+_FIRST_CLIP = 1.0  # of runs that adapt it
 
 
 @dataclass(frozen=True)
@@ -106,11 +107,12 @@ def _attacked(
     trials: int,
     confidence: float,
     key: jax.Array,
+    adapts_clip: bool,
 ) -> LowerBound:
     """Run the part "attack"."""
     start_key, coin_key, first_key, second_key = jax.random.split(key, 4)
     expected = claim.sampling_rate * training.num_records
-    attack = Attack(training.step, canaries, mechanism, training.bug, expected, claim.steps, start_key)
+    attack = Attack(training.step, canaries, mechanism, training.bug, expected, claim.steps, start_key, adapts_clip)
     if mode == "many_runs":
         keys = {present: jax.random.split(own, trials) for present, own in ((True, first_key), (False, second_key))}
         scores = attack.many_runs(keys)
@@ -202,7 +204,9 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
     key = new_key() if asked.seed is None else key_from_seed(asked.seed)
     bound, runs = LowerBound(0.0, 0, "no runs"), 0
     if "attack" in asked.parts:
-        bound = _attacked(training, canaries, mechanism, claim, asked.mode, asked.trials, asked.confidence, key)
+        bound = _attacked(
+            training, canaries, mechanism, claim, asked.mode, asked.trials, asked.confidence, key, asked.adapts_clip
+        )
         runs = asked.trials if asked.mode == "many_runs" else 1
     checks = _checks(asked.parts, training, canaries, mechanism, claim, jax.random.fold_in(key, 0))
     return AuditResult(
@@ -243,8 +247,10 @@ def audit(asked: AuditRequest) -> AuditResult:
     model = model_named(asked.model)
     data_name, others, present = _records(model, asked.data, asked.canaries, count, asked.num_others)
     num_records = len(others[0]) + len(present[0])
-    plain = {each.name: getattr(asked, each.name) for each in fields(PrivacySettings) if each.name != "num_records"}
-    settings = PrivacySettings(**plain, num_records=num_records)
+    plain = {each.name: getattr(asked, each.name) for each in fields(PrivacySettings) if hasattr(asked, each.name)}
+    if adapts_clip := asked.clip == AUTO:
+        plain["clip"] = _FIRST_CLIP
+    settings = PrivacySettings(**plain, num_records=num_records, adapts_clip=adapts_clip)
     plan = make_plan(settings, num_records)
     absent = None
     if settings.relation == "replace_one":
@@ -263,6 +269,7 @@ def audit(asked: AuditRequest) -> AuditResult:
         iterations=settings.iterations,
         optim=None if asked.learning_rate is None else numpyro.optim.Adam(asked.learning_rate),
         static=model.options,
+        adapts_clip=adapts_clip,
         model_name=model.name,
         data_name=data_name,
         **asked.of_attack(),

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from workbench import _interrupt, _validate
 from workbench._former_names import FORMER_NAMES
 from workbench._validate import ArgumentError
-from workbench.fitting.settings import about, default_of
+from workbench.fitting.settings import AUTO, about, default_of
 
 __all__ = [
     "DONE", "FAILED", "STOPPED", "UNUSABLE", "Parser", "add_former", "add_json", "add_settings", "bounds", "check_out",
@@ -177,6 +177,10 @@ def stopped_by_interrupt(words: str) -> Iterator[Callable[[], bool]]:
 # ---- options --------------------------------------------------------------------------------------------------------------
 
 
+def _number_or_word(word: str) -> Callable[[str], Any]:
+    return lambda text: text if text == word else number(text)
+
+
 def add_settings(command: argparse.ArgumentParser, names: Iterable[str], **defaults: Any) -> None:
     """Options for settings of a fit, as their table has them.
 
@@ -192,8 +196,11 @@ def add_settings(command: argparse.ArgumentParser, names: Iterable[str], **defau
             command.add_argument(option, action=action, default=default, help=words)
         else:
             is_number = setting.range or setting.check is _validate.seed
+            kind: Callable[[str], Any] = number if is_number else str
+            if name == "clip":
+                kind = _number_or_word(AUTO)
             action = command.add_argument(
-                option, type=number if is_number else str, default=default, required=required, help=words,
+                option, type=kind, default=default, required=required, help=words,
                 metavar=setting.symbol.upper() or None,
             )  # fmt: skip
             for former in (former for former, present in FORMER_NAMES.items() if present == name):

@@ -30,8 +30,8 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     if prepared.evaluator is None:
         return None
     step, hyper = prepared.step, prepared.hyper
-    free = dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0))
-    hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=jnp.float32(0.0))
+    free = dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
+    hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=jnp.float32(0.0), adaptive=None)
     records, _ = prepared.on_device
     state = jax.device_put(jax.jit(free.init)(new_key(), hyper), prepared.device)
     steps = run(free, hyper, state, records, prepared.privacy.iterations, stop=stop)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from workbench.fitting.spec import FitSpec
-from workbench.inference import _norms, noise_aware
+from workbench.inference import _adaptive_clip, _norms, noise_aware
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments
 from workbench.inference.noise_aware import NoNoiseAwarePosterior
@@ -17,7 +17,7 @@ from workbench.inference.record_model import RecordModel
 from workbench.inference.step import Hyperparameters, PrivateStep
 from workbench.privacy.gradient_norms import GradientNorms
 
-__all__ = ["FEWEST_DRAWS", "gradient_norms", "noise_aware_draws"]
+__all__ = ["FEWEST_DRAWS", "final_clip", "gradient_norms", "noise_aware_draws"]
 
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 
@@ -75,6 +75,13 @@ def _functions(model: RecordModel, names: list[str], latents: dict[str, np.ndarr
     return jax.device_get(jax.jit(jax.vmap(one))(latents))
 
 
+def final_clip(hyper: Hyperparameters, moments: Moments | None) -> float:
+    """C of the steps that ``moments`` count, or of the newest step where none does yet."""
+    if hyper.adaptive is None or moments is None or moments.rung is None:
+        return float(hyper.clip)
+    return float(_adaptive_clip.clip_of(moments.rung, hyper.clip, hyper.adaptive))
+
+
 def gradient_norms(step: PrivateStep, hyper: Hyperparameters, moments: Moments | None) -> GradientNorms | None:
     """How long the records' gradients were; None where no step counted them. :param moments: of the run."""
     if moments is None or moments.norms is None or not float(moments.norms[0]):
@@ -82,4 +89,6 @@ def gradient_norms(step: PrivateStep, hyper: Hyperparameters, moments: Moments |
     steps, *counts = np.asarray(moments.norms, float)
     expected = steps * step.sampler.sampling_rate * step.model.num_records  # gradients, by public numbers
     deviation = float(hyper.standard_deviation / hyper.clip) / _norms.OF_NORMS * math.sqrt(steps)
-    return GradientNorms(_norms.EDGES, tuple(float(count / expected) for count in counts), float(deviation / expected))
+    shares = tuple(float(count / expected) for count in counts)
+    first = None if hyper.adaptive is None else float(hyper.clip)
+    return GradientNorms(_norms.EDGES, shares, float(deviation / expected), final_clip(hyper, moments), first)

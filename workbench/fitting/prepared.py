@@ -20,7 +20,7 @@ from workbench._versions import versions
 from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, fit_digest
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
-from workbench.fitting.posterior import FEWEST_DRAWS, gradient_norms, noise_aware_draws
+from workbench.fitting.posterior import FEWEST_DRAWS, final_clip, gradient_norms, noise_aware_draws
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -380,9 +380,10 @@ class PreparedFit:
         count = self.settings.draws
         guide = jax.device_get(self._functions.draw(last.params, self.key, max(count, FEWEST_DRAWS)))
         rate = self.step.sampler.sampling_rate
+        clip, sigma = final_clip(self.hyper, self._moments), float(self.hyper.standard_deviation / self.hyper.clip)
         posterior, note = noise_aware_draws(
             self.spec, self.step.model, self._moments, guide, key=fast_child(self.key, Purpose.INTERVALS),
-            step_noise=float(self.hyper.standard_deviation) / (self.step.share_of_sum * rate), sampling_rate=rate,
+            step_noise=sigma * clip / (self.step.share_of_sum * rate), sampling_rate=rate,
         )  # fmt: skip
         guide = {name: values[:count] for name, values in guide.items()}
         return FitResult(

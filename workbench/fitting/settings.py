@@ -22,7 +22,7 @@ from workbench import _validate
 from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
 
 __all__ = [
-    "LedgerSettings", "Setting", "Settings", "Shared", "about", "check_all", "default_of", "described", "names",
+    "AUTO", "LedgerSettings", "Setting", "Settings", "Shared", "about", "check_all", "default_of", "described", "names",
     "problems_of", "setting", "takes",
 ]  # fmt: skip
 
@@ -32,6 +32,7 @@ P = ParamSpec("P")
 S = TypeVar("S")
 R = TypeVar("R")
 
+AUTO = "auto"  # the value of ``clip`` with which a run chooses C itself
 _MOST_DRAWS = 1_000_000  # from the posterior, each as large as all global latents
 _WORDS = {"above": "greater than", "at_least": "at least", "below": "less than", "at_most": "at most"}
 _LARGE = 10**6  # a limit that help need not mention
@@ -64,7 +65,7 @@ class Setting:
     @property
     def range(self) -> str:
         """The limits of a number in words, "" where there are none."""
-        limits = getattr(self.check, "keywords", {})
+        limits = getattr(_clip_number if self.check is _clip else self.check, "keywords", {})
         return " and ".join(f"{_WORDS[name]} {limit:g}" for name, limit in limits.items() if limit < _LARGE)
 
     def phrase(self, default: Any = None) -> str:
@@ -91,6 +92,9 @@ _number = functools.partial(functools.partial, _validate.number)  # with limits
 _whole = functools.partial(functools.partial, _validate.integer)
 
 
+_clip_number = _number(at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP)
+
+
 def _imported(place: str) -> Any:
     """The object called ``module:name`` in the workbench."""
     module, _, name = place.partition(":")
@@ -104,6 +108,10 @@ def _one_of(place: str) -> Check:
 def _accepted_by(place: str) -> Check:
     """The value itself, if a function of name and value raises nothing."""
     return lambda name, value: (_imported(place)(name, value), value)[1]
+
+
+def _clip(name: str, value: Any) -> Any:
+    return value if value == AUTO else _clip_number(name, value)
 
 
 def _strategy(name: str, value: Any) -> str:
@@ -205,9 +213,9 @@ class Settings(Shared):
         _one_of("privacy.steps:SAMPLERS"),
         changes_guarantee=True,
     )  # fmt: skip
-    clip: float | None = setting(
-        None, "clipping norm C, the largest norm of one record's gradient",
-        _number(at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
+    clip: float | str | None = setting(
+        None, "clipping norm C, the largest norm of one record's gradient; or auto, which adapts C in the first fifth of "
+        "the run, within the same epsilon", _clip,
         otherwise="the model's advice, else 1", symbol="C", changes_guarantee=True,
     )  # fmt: skip
     num_records: int | None = setting(

@@ -16,12 +16,13 @@ import numpy as np
 import numpyro
 
 from workbench import _validate
+from workbench._limits import LARGEST_CLIP
 from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.fitting import defaults
 from workbench.fitting.devices import device_named
-from workbench.fitting.settings import Settings, about, described, names, takes
-from workbench.inference import _norms
+from workbench.fitting.settings import AUTO, Settings, about, described, names, takes
+from workbench.inference import _adaptive_clip, _norms
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
@@ -77,6 +78,7 @@ class FitSpec:
     :param data: the records as the model sees them.
     :param source: the data set as it was given.
     :param constants: public facts about this data set that the model takes by keyword.
+    :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the model knows it.
     """
 
     model: Model
@@ -86,6 +88,7 @@ class FitSpec:
     privacy: PrivacySettings
     settings: Settings
     device: jax.Device
+    largest_clip: float = LARGEST_CLIP
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -136,6 +139,10 @@ class FitSpec:
         # of the other ways a norm above C does not say what happened to a gradient
         is_flat = self.privacy.clipping == "flat"
         counts_norms = is_flat and _norms.have_room(plan.mechanism, plan.sampler.capacity)
+        if self.privacy.adapts_clip and not counts_norms:
+            raise _validate.ArgumentError(
+                "clip", AUTO, "takes counts, for which this much noise leaves no room: give a number."
+            )
         return dataclasses.replace(step, counts_norms=counts_norms, keeps_moments=keeps_moments)
 
     def prior(self, model: RecordModel) -> Prior | JointPrior:
@@ -150,7 +157,10 @@ class FitSpec:
         """What ``step`` takes as arguments besides state, records and draws."""
         average_from = self.privacy.iterations // 2 if self.averages else None
         moments_from = int(_SETTLED * self.privacy.iterations) if step.counts_norms or step.keeps_moments else None
-        return Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from, moments_from)
+        hyper = Hyperparameters.of(plan.mechanism, self.settings.learning_rate, average_from, moments_from)
+        if not self.privacy.adapts_clip:
+            return hyper
+        return hyper._replace(adaptive=_adaptive_clip.of(self.privacy.iterations, self.largest_clip))
 
     def begin(self, plan: PrivacyPlan, key: jax.Array) -> tuple[PrivateStep, DPVIState]:
         """The fit's step, and the state of the run with ``key`` before the first one."""
@@ -173,7 +183,7 @@ class FitSpec:
         compiled = {name: value for name, value in self.run_settings().items() if name not in _NOT_COMPILED}
         return (
             model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,
-            self.unit_rows,
+            self.unit_rows, self.privacy.adapts_clip,
             self.privacy.iterations, self.privacy.clipping, plan.sampler, tuple(compiled.items()),
             id(self.settings.optimizer),
             tuple((name, np.shape(value) if is_array(value) else repr(value)) for name, value in self.constants.items()),
@@ -219,8 +229,13 @@ def resolve(asked: FitRequest) -> FitSpec:
     hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())
     drawn_from = declared if hides_size else data.num_train
     given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
+    adapts_clip = asked.clip == AUTO
+    if adapts_clip:
+        given["clip"] = None
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows
-    chosen = defaults.complete(given, model.advice(data, drawn_from, asked.epsilon), drawn_from, rows) | {
+    advice = model.advice(data, drawn_from, asked.epsilon)
+    chosen = defaults.complete(given, advice, drawn_from, rows) | {
+        "adapts_clip": adapts_clip,
         "delta": default_delta(declared) if asked.delta is None else asked.delta,
         "num_records": declared,
     }
@@ -228,5 +243,8 @@ def resolve(asked: FitRequest) -> FitSpec:
     if asked.optimizer is not None:
         chosen["learning_rate"] = None
     privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
-    chosen |= {**asdict(privacy), "batch_size": None, "device": f"{device.platform}:{device.id}"}
-    return FitSpec(model, data, source, dict(model.constants(data)), privacy, Settings(**chosen), device)
+    chosen |= {name: value for name, value in asdict(privacy).items() if name != "adapts_clip"}
+    chosen |= {"batch_size": None, "device": f"{device.platform}:{device.id}", "clip": AUTO if adapts_clip else privacy.clip}
+    del chosen["adapts_clip"]
+    largest = min(float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)
+    return FitSpec(model, data, source, dict(model.constants(data)), privacy, Settings(**chosen), device, largest)

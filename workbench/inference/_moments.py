@@ -29,11 +29,15 @@ class Moments(NamedTuple):
     :param sums: of (1, u - origin) z', float32[1 + d, 1 + 2 d].
     :param norms: a 1 for each step and its noised counts of gradients by ranges of their norm, float32[1 + RANGES]; None
         where norms were not counted.
+    :param rung: where C is on its ladder (``_adaptive_clip``), int32; None where C is not adapted.
+    :param warm_up: as ``norms``, but of the steps since C was last decided on.
     """
 
     origin: Any
     sums: Any
     norms: Any = None
+    rung: Any = None
+    warm_up: Any = None
 
     @property
     def steps(self) -> float:
@@ -52,11 +56,12 @@ class Moments(NamedTuple):
         return np.asarray(self.origin, float) + means[:size], means[size:], products[:, :size], products[:, size:]
 
 
-def empty(size: int | None, counts_norms: bool = False) -> Moments:
+def empty(size: int | None, counts_norms: bool = False, adapts_clip: bool = False) -> Moments:
     """Those of no step. :param size: d, or None to keep no sums of z."""
     zeros = functools.partial(jnp.zeros, dtype=jnp.float32)
     sums = (None, None) if size is None else (zeros(size), zeros((1 + size, 1 + 2 * size)))
-    return Moments(sums[0], sums[1], zeros(1 + RANGES) if counts_norms else None)
+    norms, warm_up = (zeros(1 + RANGES) if kept else None for kept in (counts_norms, adapts_clip))
+    return Moments(sums[0], sums[1], norms, jnp.int32(0) if adapts_clip else None, warm_up)
 
 
 def with_release(moments: Moments, point: Any, gradient: Any, norms: jax.Array | None, counts: jax.Array) -> Moments:

@@ -21,7 +21,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._limits import SMALLEST_CLIP
-from workbench.inference import _factors, _moments, _norms
+from workbench.inference import _adaptive_clip, _factors, _moments, _norms
 from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer
 from workbench.inference._units import UnitRows
@@ -110,6 +110,7 @@ class Hyperparameters(NamedTuple):
     :param average_from: step from which on iterates are averaged, int32 scalar; None where no average is kept.
     :param moments_from: step from which on moments of the release are kept, int32 scalar; None where none are kept.
     :param constants: arrays that the model takes by keyword, instead of those it was split with.
+    :param adaptive: how C is adapted, which begins at ``clip``; None for one C. It takes counts of norms and moments.
     """
 
     clip: Any
@@ -118,6 +119,7 @@ class Hyperparameters(NamedTuple):
     average_from: Any = None
     moments_from: Any = None
     constants: Any = {}  # noqa: RUF012 - a NamedTuple's default, which nothing writes to
+    adaptive: _adaptive_clip.Adaptive | None = None
 
     @classmethod
     def of(
@@ -220,6 +222,8 @@ class PrivateStep:
         """
         require_secure(key)
         self.require_noise(hyper)
+        if hyper.adaptive is not None and (not self.counts_norms or hyper.moments_from is None):
+            raise _validate.ArgumentError("hyper", "adaptive", "takes a step that counts norms and keeps moments.")
         if params is None:
             params = self.model.starting_values(fast_child(key, Purpose.STARTING_VALUES), hyper.constants)
         optim_state, start = jax.jit(self._start)(params)
@@ -227,7 +231,8 @@ class PrivateStep:
         average = None if hyper.average_from is None else start
         moments = None
         if hyper.moments_from is not None:
-            moments = _moments.empty(self.noise_size if self.keeps_moments else None, self.counts_norms)
+            kept = self.noise_size if self.keeps_moments else None
+            moments = _moments.empty(kept, self.counts_norms, hyper.adaptive is not None)
         return DPVIState(optim_state, jnp.int32(0), key, average, moments)
 
     def _start(self, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -266,10 +271,12 @@ class PrivateStep:
         """
         records = self._checked(state, records)
         model = self.model.with_static(hyper.constants) if hyper.constants else self.model
-        clip, noise, sigma = self._clip(state.step, hyper), draws.noise, _noise_multiplier(hyper)
+        clip, noise, sigma = self.clip(state, hyper), draws.noise, _noise_multiplier(hyper)
+        of_sum, of_norms = self.shares(state.step, hyper)
         spacing_for = count = None
         if noise is not None:
-            spacing_for = functools.partial(self._spacing, sigma / self.share_of_sum, clip, noise.level)
+            smallest = self.share_of_sum if hyper.adaptive is None else _adaptive_clip.SMALLEST_SHARE
+            spacing_for = functools.partial(self._spacing, smallest, sigma / of_sum, clip, noise.level)
             count = functools.partial(_norms.counts_of, clip=clip) if self.counts_norms else None
 
         released: list[tuple[Any, Any, Any]] = []  # (u, G, counts of norms)
@@ -285,7 +292,7 @@ class PrivateStep:
             total, counts = clipped_sum_in_parts(
                 of_record, u, strata, clip, strategy, self.mechanism.clipping, rules, spacing_for, count
             )
-            noised, norms = self._noised(total, counts, noise, sigma)
+            noised, norms = self._noised(total, counts, noise, sigma / of_norms)
             released.append((u, noised, norms))
             return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), noised, u)
 
@@ -295,7 +302,7 @@ class PrivateStep:
         mean = jax.tree.map(lambda leaf: leaf / model.num_records, gradient)
         optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
         average = self._average(state, self.optimizer.get_params(optim_state), hyper.average_from)
-        moments = self._moments(state, *released[0], hyper.moments_from)
+        moments = self._moments(state, *released[0], hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
     def _strata(self, minibatch: Minibatch, records: Record, own_noise: bool) -> list[Stratum]:
@@ -312,11 +319,11 @@ class PrivateStep:
         return [Stratum(rows_at, minibatch.mask, size)]
 
     def _noised(self, total: Any, counts: Any, noise: Noise | None, sigma: jax.Array) -> tuple[Any, Any]:
-        """(the sum with its noise, counts with theirs); None for counts that were not taken."""
+        """(the sum with its noise, counts with theirs); None for counts that were not taken. :param sigma: of counts."""
         if counts is None or noise is None:
             return self.mechanism.add(total, noise), None
         for_sum, for_counts = jnp.split(noise.units, [self.noise_size])
-        one = self.mechanism.whole_spacings(sigma / _norms.OF_NORMS, noise.level)
+        one = self.mechanism.whole_spacings(sigma, noise.level)
         in_spacings = OnGrid(
             counts * one, jnp.where(one > 0, 1 / one, 0)
         )  # none has room: noise alone, of which nothing is kept
@@ -324,9 +331,14 @@ class PrivateStep:
         noised, norms = (self.mechanism.add(*pair) for pair in of_both)
         return noised, norms
 
-    def _spacing(self, sigma: jax.Array, clip: jax.Array, level: jax.Array, slack: float, units: float) -> jax.Array:
-        """As ``GaussianMechanism.spacing``. :raises ArgumentError: naming ``noise_multiplier``, without room for noise."""
-        if not self.mechanism.has_room(self.sampler.capacity, units / self.share_of_sum**2):
+    def _spacing(
+        self, share: float, sigma: jax.Array, clip: jax.Array, level: jax.Array, slack: float, units: float
+    ) -> jax.Array:
+        """As ``GaussianMechanism.spacing``. :raises ArgumentError: naming ``noise_multiplier``, without room for noise.
+
+        :param share: by which the noise multiplier is divided at most.
+        """
+        if not self.mechanism.has_room(self.sampler.capacity, units / share**2):
             raise _validate.ArgumentError(
                 "noise_multiplier",
                 self.mechanism.noise_multiplier,
@@ -342,14 +354,22 @@ class PrivateStep:
             _key_use.draw_steps(state.key, int(state.step), int(state.step) + 1)
         return tuple(map(jnp.asarray, records))  # NumPy's cannot be indexed by what is traced
 
-    def _clip(self, number: jax.Array, hyper: Hyperparameters) -> jax.Array:
-        """C of step ``number``."""
+    def clip(self, state: DPVIState, hyper: Hyperparameters) -> jax.Array:
+        """C of the step that follows ``state``."""
+        if hyper.adaptive is not None and state.moments is not None:
+            return _adaptive_clip.clip_of(state.moments.rung, hyper.clip, hyper.adaptive)
         if self.clip_schedule is None:
             return hyper.clip
-        clip = jnp.asarray(self.clip_schedule(number), jnp.float32)
+        clip = jnp.asarray(self.clip_schedule(state.step), jnp.float32)
         if clip.shape != ():  # several would clip by record and scale the noise by coordinate
             raise _validate.ArgumentError("clip_schedule", clip.shape, "must return one number, C_t.")
         return jnp.maximum(clip, SMALLEST_CLIP)
+
+    def shares(self, number: jax.Array, hyper: Hyperparameters) -> tuple[Any, Any]:
+        """By what the noise multiplier is divided for sum and counts of step ``number``."""
+        if hyper.adaptive is not None:
+            return _adaptive_clip.shares(number, hyper.adaptive)
+        return self.share_of_sum, _norms.OF_NORMS
 
     def _average(self, state: DPVIState, newest: Any, average_from: Any) -> Any:
         if average_from is None:
@@ -362,11 +382,19 @@ class PrivateStep:
 
         return jax.tree.map(averaged, state.average, newest)
 
-    def _moments(self, state: DPVIState, point: Any, noised: Any, norms: Any, moments_from: Any) -> _moments.Moments | None:
-        if moments_from is None or state.moments is None:
+    def _moments(
+        self, state: DPVIState, point: Any, noised: Any, norms: Any, hyper: Hyperparameters
+    ) -> _moments.Moments | None:
+        moments = state.moments
+        if hyper.moments_from is None or moments is None:
             return None
+        if hyper.adaptive is not None:
+            expected = self.sampler.sampling_rate * self.model.num_records
+            facts = hyper.adaptive, hyper.clip, _noise_multiplier(hyper), self.noise_size, expected
+            rung, warm_up = _adaptive_clip.with_counts(moments.rung, moments.warm_up, norms, state.step, *facts)
+            moments = moments._replace(rung=rung, warm_up=warm_up)
         gradient = jax.tree.map(lambda leaf: -leaf / self.sampler.sampling_rate, noised)
-        return _moments.with_release(state.moments, point, gradient, norms, state.step >= moments_from)
+        return _moments.with_release(moments, point, gradient, norms, state.step >= hyper.moments_from)
 
     def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates once there is one.

@@ -29,16 +29,21 @@ class GradientNorms:
     :param edges: where ranges of norms end, in units of C; the last range has no end.
     :param shares: of the gradients, one for each range. Noise is not taken off: some may be below 0, and their sum not 1.
     :param deviation: standard deviation of the noise in each share.
+    :param clip: C in these steps; None in files of earlier versions.
+    :param adapted_from: C at the beginning of a run that adapted it; None for one C.
     """
 
     edges: tuple[float, ...]
     shares: tuple[float, ...]
     deviation: float
+    clip: float | None = None
+    adapted_from: float | None = None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GradientNorms:
         """The inverse of ``to_dict``."""
-        return cls(tuple(values["edges"]), tuple(values["shares"]), float(values["deviation"]))
+        of_clip = values.get("clip"), values.get("adapted_from")
+        return cls(tuple(values["edges"]), tuple(values["shares"]), float(values["deviation"]), *of_clip)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -63,7 +68,12 @@ class GradientNorms:
         return min(max(share, 0.0), 1.0), deviation
 
     def words(self) -> str:
-        """What was clipped, in a sentence, and what follows from it in another."""
+        """What was clipped, in a sentence, and what follows from it in another; before them C, if the run chose it."""
+        if self.adapted_from is None:
+            return self._of_clipped()
+        return f"The run adapted C from {self.adapted_from:.3g} to {self.clip:.3g}. {self._of_clipped()}"
+
+    def _of_clipped(self) -> str:
         share, deviation = self.clipped
         low, high = max(0.0, share - _SURE * deviation), min(1.0, share + _SURE * deviation)
         if high - low > 0.7:

@@ -42,6 +42,9 @@ _CLIPPED = {
     "automatic": "scaled to norm {clip:g} or a little less",
     "per_leaf": "clipped parameter by parameter, to norm {clip:g} in total",
 }
+_ADAPTED = (
+    "clipped to a norm C that began at {clip:g} and was adapted by noised counts in the same release at no further cost"
+)
 # from this q T on, bounds of the first versions for without_replacement could be too small
 _MISCOUNTED_EPOCHS = 100
 _SLACK = 1e-3  # relative difference of the bounds of two versions that are both right
@@ -62,7 +65,7 @@ class Guarantee:
     :param sampler: how minibatches were drawn.
     :param sampling_rate: q, public.
     :param noise_multiplier: sigma, noise standard deviation / C.
-    :param clip: C.
+    :param clip: C, at the beginning where ``adapts_clip``.
     :param steps: planned T.
     :param steps_taken: steps that ran.
     :param epsilon_taken: epsilon of the steps taken at the same delta, rounded up. After an early stop it is smaller than
@@ -79,6 +82,7 @@ class Guarantee:
     :param max_rows: how many rows of one unit were used at most; None where a row is a unit.
     :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none.
         It is no part of the promise: two that differ in it are equal.
+    :param adapts_clip: whether C followed what was released before. Noise was sigma times the C of each step.
     """
 
     epsilon: float
@@ -102,6 +106,7 @@ class Guarantee:
     arithmetic: str = "floating point"
     max_rows: int | None = None
     second_opinion: str = dataclasses.field(default="", compare=False)
+    adapts_clip: bool = False
 
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""
@@ -200,12 +205,13 @@ class Guarantee:
         epoch = _plain_count(steps_per_epoch(self.sampler, self.sampling_rate))
         minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate, epoch=epoch)
         opinion = f"; {self.second_opinion}" if self.second_opinion else ""
+        clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
             f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients} "
-            f"{_CLIPPED[self.clipping].format(clip=self.clip)}, Gaussian noise of {self.noise_multiplier:g} times that norm "
+            f"{clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
             f"(accountant: {self.accountant.upper()}, pessimistic{opinion}; relation: {self.relation}).",
         ]
         if self.steps_taken < self.steps:

@@ -55,6 +55,7 @@ class PrivacySettings:
         everybody who knows the number.
     :param relation: the neighbouring relation; None stands for the sampler's own (``steps.SAMPLERS``).
     :param clipping: how a record's gradient is brought to norm C, one of ``noise.mechanism.CLIPPINGS``.
+    :param adapts_clip: whether the run adapts C, which begins at ``clip``, from what it releases; with "flat" only.
     :raises ArgumentError: naming the argument and its value.
     """
 
@@ -68,6 +69,7 @@ class PrivacySettings:
     seed: int | None
     relation: str | None = None
     clipping: str = "flat"
+    adapts_clip: bool = False
 
     def __post_init__(self) -> None:
         relations = SAMPLERS[_validate.choice("sampler", self.sampler, SAMPLERS)]
@@ -81,7 +83,10 @@ class PrivacySettings:
             "relation": _validate.choice("relation", relations[0] if self.relation is None else self.relation, relations),
             "clipping": _validate.choice("clipping", self.clipping, CLIPPINGS),
             "seed": None if self.seed is None else _validate.seed("seed", self.seed),
+            "adapts_clip": _validate.flag("adapts_clip", self.adapts_clip),
         }
+        if self.adapts_clip and self.clipping != "flat":
+            raise _validate.ArgumentError("clip", "auto", f'takes clipping="flat", not {self.clipping!r}.')
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         check_epoch(self.sampler, self.sampling_rate)
@@ -202,6 +207,7 @@ class PrivacyPlan:
             noise_multiplier=self.mechanism.noise_multiplier,
             clip=settings.clip,
             clipping=settings.clipping,
+            adapts_clip=settings.adapts_clip,
             steps=settings.iterations,
             steps_taken=steps_taken,
             epsilon_taken=self.epsilon_after(steps_taken),

@@ -28,6 +28,8 @@ def code_of(result: FitResult) -> str:
     """
     settings = result.settings
     given = {name: settings[name] for name in _SETTINGS if name in settings}
+    if settings.get("adapts_clip"):
+        given["clip"] = "auto"
     given = {name: value for name, value in given.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
     if settings.get("learning_rate") is None:

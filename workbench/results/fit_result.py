@@ -268,7 +268,9 @@ class FitResult:
         learning_rate = self.settings.get("learning_rate")
         if learning_rate is None or self.settings.get("estimator") != "aligned":
             return None
-        return self.guarantee.noise_multiplier * self.settings["clip"] / self.settings["sampling_rate"]
+        known = None if self.gradient_norms is None else self.gradient_norms.clip  # it may have been adapted
+        clip = self.settings["clip"] if known is None else known
+        return self.guarantee.noise_multiplier * clip / self.settings["sampling_rate"]
 
     def _noise_of(self, quantity: str, sd: float) -> float:
         from workbench.results._location_noise import location_noise

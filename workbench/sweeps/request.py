@@ -127,7 +127,7 @@ class SweepRequest(_OfRecords):
         "num_records", "how many of the public or made-up records a fit uses"
     )
     samplers: Sequence[str] | str = _several("sampler")
-    clips: Sequence[float | None] | float | None = _several("clip")
+    clips: Sequence[float | str | None] | float | str | None = _several("clip")
     learning_rates: Sequence[float | None] | float | None = _several("learning_rate")
     sampling_rates: Sequence[float | None] | float | None = _several("sampling_rate")
     batch_sizes: Sequence[int | None] | int | None = _several("batch_size")

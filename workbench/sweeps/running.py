@@ -250,7 +250,7 @@ class _Group:
         hyper = run.spec.hyper(run.plan, self.step)
         if run.method == NON_PRIVATE:
             nothing = jnp.float32(0.0)
-            hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=nothing, moments_from=None)
+            hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=nothing, moments_from=None, adaptive=None)
         return hyper._replace(constants={name: jnp.asarray(run.spec.constants[name]) for name in self._differing})
 
     def _starts(self, runs: Sequence[Run], keys: Sequence[jax.Array], hyper: Hyperparameters) -> DPVIState:

@@ -57,7 +57,7 @@ COLUMNS = {
     "num_records": ("INTEGER", "N as declared publicly"),
     "sampler": ("TEXT", "how minibatches were drawn"),
     "sampling_rate": ("REAL", "q"),
-    "clip": ("REAL", "C, largest norm of one record's gradient"),
+    "clip": ("REAL", "C, largest norm of one record's gradient; empty where the fit adapted it"),
     "learning_rate": ("REAL", "of Adam"),
     "estimator": ("TEXT", "of the gradient: aligned or vanilla"),
     "noise_multiplier": ("REAL", "sigma, noise standard deviation / C"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench import _validate
 from workbench.fitting.fits import DeltaWarning
-from workbench.fitting.settings import setting, takes
+from workbench.fitting.settings import AUTO, setting, takes
 from workbench.fitting.spec import FitSpec, resolve
 from workbench.inference.record_model import PrivacyModelError
 from workbench.ledger.fingerprint import fingerprint
@@ -138,7 +138,7 @@ def _facts(grid: Grid, key: str, cell: Cell, spec: FitSpec, plan: Any, dimension
         "num_records": privacy.num_records,
         "sampler": privacy.sampler if stepped else None,
         "sampling_rate": plan.sampler.sampling_rate if stepped else None,
-        "clip": privacy.clip if private else None,
+        "clip": privacy.clip if private and not privacy.adapts_clip else None,
         "learning_rate": spec.settings.learning_rate if stepped else None,
         "estimator": spec.settings.estimator if stepped else None,
         "noise_multiplier": plan.mechanism.noise_multiplier if private else None,
@@ -153,6 +153,7 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
     dataset = grid.records_of(cell)
     return {
         **{name: cell.settings.get(name) for name in COLUMNS},
+        "clip": None if cell.settings.get("clip") == AUTO else cell.settings.get("clip"),
         **_identity(grid, key, cell),
         **{"status": "refused", "message": message, "metrics": {}, "attempts": 0, "seconds": 0.0, "finished": now()},
         "label": dataset.evaluation_label,

@@ -1,0 +1,101 @@
+"""Fits with clip="auto"."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench._validate import ArgumentError
+from workbench.cli.main import main
+from workbench.fitting import prepare
+from workbench.privacy.guarantee import Guarantee
+from workbench.results.code import code_of
+
+SMALL = {"epsilon": 8.0, "delta": 1e-3, "iterations": 60, "ledger": False}
+
+
+@pytest.fixture(scope="module")
+def done():
+    """A fit that begins with a C of 1 / 100 of what it should be."""
+    table = wb.data.load("breast_cancer")
+    model = dataclasses.replace(wb.models.get("logistic"), defaults={"clip": 0.02, "largest_clip": 3.0})
+    return wb.fit(model, table, clip="auto", **SMALL)
+
+
+def test_a_fit_says_which_c_it_chose_and_that_the_guarantee_covers_it(done):
+    norms = done.gradient_norms
+    assert norms.adapted_from == pytest.approx(0.02)
+    assert 0.1 < norms.clip <= 3.0
+    assert norms.words().startswith(f"The run adapted C from 0.02 to {norms.clip:.3g}. ")
+    assert done.guarantee.adapts_clip
+    assert "clipped to a norm C that began at 0.02 and was adapted by noised counts" in done.guarantee.statement()
+    assert done.settings["adapts_clip"]
+    assert 'clip="auto"' in code_of(done).replace("'", '"')
+
+
+def test_what_follows_c_takes_the_adapted_one(done):
+    assert done.posterior_kind == "noise-aware"
+    noise = done.guarantee.noise_multiplier / done.settings["sampling_rate"]
+    assert done._step_noise == pytest.approx(noise * done.gradient_norms.clip)
+
+
+def test_it_is_kept_in_files(done, tmp_path):
+    done.save(tmp_path)
+    again = wb.load(tmp_path)
+    assert again.gradient_norms == done.gradient_norms
+    assert again.guarantee == done.guarantee
+    older = done.guarantee.to_dict()
+    del older["adapts_clip"]
+    assert not Guarantee.from_dict(older).adapts_clip
+
+
+def test_the_plan_costs_what_a_plan_with_one_c_costs():
+    plans = [prepare("logistic", "breast_cancer", clip=clip, **SMALL).plan for clip in (1.0, "auto")]
+    assert plans[0].mechanism.noise_multiplier == plans[1].mechanism.noise_multiplier
+    assert plans[0].epsilon_after(30) == plans[1].epsilon_after(30)
+
+
+def test_a_run_that_pauses_in_the_warm_up_ends_as_one_that_does_not():
+    ends = []
+    for pauses in (False, True):
+        fit = prepare("logistic", "breast_cancer", clip="auto", seed=1, **SMALL)
+        if pauses:
+            snapshots = fit.run(stop=lambda fit=fit: fit._last is not None and fit._last.step > 0)
+            assert list(snapshots)[-1].status == "cancelled"
+        assert list(fit.run())[-1].status == "done"
+        ends.append(fit.result())
+    assert ends[0].gradient_norms == ends[1].gradient_norms
+    np.testing.assert_array_equal(ends[0].params["weights_loc"], ends[1].params["weights_loc"])
+
+
+def test_a_stop_before_anything_was_counted_gives_the_guides_posterior():
+    fit = prepare("logistic", "breast_cancer", clip="auto", seed=1, **SMALL)
+    list(fit.run(stop=lambda: True))
+    result = fit.result()
+    assert result.gradient_norms is None
+    assert result.posterior_kind == "variational"
+
+
+def test_it_takes_flat_clipping_and_room_for_counts():
+    with pytest.raises(ArgumentError, match=r'^clip=.auto.: takes clipping="flat"'):
+        prepare("logistic", "breast_cancer", clip="auto", clipping="automatic", **SMALL)
+    with pytest.raises(ArgumentError, match=r"^clip=.often.:"):
+        prepare("logistic", "breast_cancer", clip="often", **SMALL)
+
+
+def test_a_sweep_has_both_kinds_and_they_end_as_alone():
+    data = wb.data.load("breast_cancer")
+    swept = wb.sweep(
+        "logistic", data, epsilons=8.0, delta=1e-3, iterations=60, clips=[1.0, "auto"], seeds=[3], baselines=["non-private"]
+    )
+    rows = swept.table[swept.table["method"] == "dp-vi"] if "dp-vi" in set(swept.table["method"]) else swept.table
+    assert sorted(rows["clip"].isna()) == [False, *[True] * (len(rows) - 1)]
+    assert (swept.table["status"] == "done").all()
+
+
+def test_the_command_line_takes_the_word(tmp_path, capsys):
+    arguments = "fit --model logistic --data breast_cancer --epsilon 8 --delta 1e-3 --iterations 60 --no-ledger"
+    assert main([*arguments.split(), "--clip", "auto", "--json", "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert wb.load(tmp_path / "run").guarantee.adapts_clip
