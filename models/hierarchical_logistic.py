@@ -33,7 +33,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from workbench import ArgumentError
-from workbench.models import Model, checks, pictures, scoring
+from workbench.models import Model, checks, guides, pictures, scoring
 
 __all__ = ["guide", "hierarchical_logistic", "model", "predict"]
 
@@ -55,12 +55,13 @@ def model(
     group_scale=1.0,
     group_guide=True,
     intercept=False,
+    covariance="diagonal",
 ):
     """The NumPyro model.
 
     :param x: float[B, D]. :param group: int[B], in 0 .. L - 1. :param y: int[B], or None to draw it.
     :param num_records: N (B by default). :param group_features: float[L, K], public.
-    The other arguments are options of ``hierarchical_logistic``. ``group_guide`` is for the guide only.
+    The other arguments are options of ``hierarchical_logistic``. ``group_guide`` and ``covariance`` are for the guide only.
     """
     if intercept:
         x = _with_intercept(x)
@@ -84,13 +85,16 @@ def guide(
     group_scale=1.0,
     group_guide=True,
     intercept=False,
+    covariance="diagonal",
 ):
-    """Mean-field normal guide. If ``group_scale`` is learnt, its logarithm is normal.
+    """Normal guide, mean-field or with all covariances. If ``group_scale`` is learnt, its logarithm is normal.
 
     Without ``group_guide``, the guide leaves out the group weights, and they are drawn from the model. Then only the part of
     a group's weights that its features explain is learnt.
     """
     num_features = x.shape[-1] + intercept
+    if covariance == "full":
+        return _joint(num_features, group_features.shape, group_scale == _LEARNT, group_guide)
     _normal("mixing", (num_features, group_features.shape[-1]))
     if group_scale == _LEARNT:
         location = numpyro.param("group_scale_loc", jnp.zeros(()))
@@ -99,6 +103,19 @@ def guide(
     if group_guide:
         with numpyro.plate("groups", group_features.shape[0]):
             _normal("group_weights", (group_features.shape[0], num_features), event_dims=1)
+
+
+def _joint(num_features, groups, learns_scale, group_guide):
+    shapes = {"mixing": (num_features, groups[1])}
+    shapes |= {"group_scale": ()} if learns_scale else {}
+    shapes |= {"group_weights": (groups[0], num_features)} if group_guide else {}
+    values = guides.joint_normal(shapes, _INITIAL_SCALE)
+    numpyro.sample("mixing", dist.Delta(values["mixing"], event_dim=2))
+    if learns_scale:  # the density of the exponential of a normal
+        numpyro.sample("group_scale", dist.Delta(jnp.exp(values["group_scale"]), log_density=-values["group_scale"]))
+    if group_guide:
+        with numpyro.plate("groups", groups[0]):
+            numpyro.sample("group_weights", dist.Delta(values["group_weights"], event_dim=1))
 
 
 def _normal(name, shape, event_dims=2):
@@ -139,6 +156,7 @@ def hierarchical_logistic(
     group_scale: float | Literal["learnt"] = 1.0,
     group_guide: bool = True,
     intercept: bool = False,
+    covariance: Literal["diagonal", "full"] = "diagonal",
 ) -> Model:
     """Hierarchical logistic regression.
 
@@ -153,6 +171,7 @@ def hierarchical_logistic(
     :param group_guide: True learns each group's own weights; False learns ``mixing`` alone, which takes less data.
     :param intercept: True gives every group an intercept, as the weight of a constant feature; measured data usually need
         one, the synthetic records of the literature have none.
+    :param covariance: of the guide, "diagonal" or "full". The full one fits correlated weights, and needs little noise.
     """
     if isinstance(group_scale, str):
         if group_scale != _LEARNT:
@@ -175,6 +194,7 @@ def hierarchical_logistic(
             "group_scale": group_scale,
             "group_guide": checks.flag("group_guide", group_guide),
             "intercept": checks.flag("intercept", intercept),
+            "covariance": checks.choice("covariance", covariance, ("diagonal", "full")),
         },
         defaults={"iterations": 1000, "clip": 0.2, "average": True},
         pictures={"groups": pictures.groups},

@@ -24,7 +24,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from workbench import ArgumentError
-from workbench.models import LinearPredictor, Model, checks, pictures, scoring
+from workbench.models import LinearPredictor, Model, checks, guides, pictures, scoring
 
 __all__ = ["guide", "logistic", "model", "predict"]
 
@@ -39,8 +39,11 @@ _PRIORS = {
 }
 
 
-def model(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True):
-    """The NumPyro model. ``x``: float[B, D], ``y``: int[B] or None, ``num_records``: N (B by default)."""
+def model(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True, covariance="diagonal"):
+    """The NumPyro model. ``x``: float[B, D], ``y``: int[B] or None, ``num_records``: N (B by default).
+
+    ``covariance`` is for the guide only.
+    """
     prior_of = _PRIORS[prior]
     logits = x @ numpyro.sample("weights", prior_of(prior_scale).expand([x.shape[-1]]).to_event(1))
     if intercept:
@@ -49,9 +52,13 @@ def model(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercep
         numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
-def guide(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True):
-    """Mean-field normal guide over weights and intercept."""
+def guide(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True, covariance="diagonal"):
+    """Normal guide over weights and intercept: mean-field, or with the covariances of all of them."""
     shapes = {"weights": (x.shape[-1],)} | ({"intercept": ()} if intercept else {})
+    if covariance == "full":
+        for name, value in guides.joint_normal(shapes, _INITIAL_SCALE).items():
+            numpyro.sample(name, dist.Delta(value, event_dim=value.ndim))
+        return
     for name, shape in shapes.items():
         location = numpyro.param(f"{name}_loc", jnp.zeros(shape))
         scale = numpyro.param(f"{name}_scale", jnp.full(shape, _INITIAL_SCALE), constraint=constraints.softplus_positive)
@@ -92,18 +99,20 @@ def logistic(
     prior_scale: float = 5.0,
     prior: Literal["normal", "laplace", "student_t", "cauchy"] = "normal",
     intercept: bool = True,
+    covariance: Literal["diagonal", "full"] = "diagonal",
 ) -> Model:
     """Bayesian logistic regression.
 
     >>> model = wb.models.get("logistic", prior="laplace", prior_scale=1.0)
     >>> model.options
-    {'prior_scale': 1.0, 'prior': 'laplace', 'intercept': True}
+    {'prior_scale': 1.0, 'prior': 'laplace', 'intercept': True, 'covariance': 'diagonal'}
 
     :param prior_scale: scale of the priors (standard deviation of the normal one), in logits per unit of a feature scaled
         to [-1, 1].
     :param prior: "normal"; or with heavier tails, for few large weights among many small ones, "laplace", "student_t" (3
         degrees of freedom) or "cauchy".
     :param intercept: False leaves the intercept out.
+    :param covariance: of the guide, "diagonal" or "full". The full one fits correlated columns, and needs little noise.
     """
     return Model(
         name="logistic",
@@ -122,6 +131,7 @@ def logistic(
             "prior_scale": checks.number("prior_scale", prior_scale, above=0),
             "prior": checks.choice("prior", prior, _PRIORS),
             "intercept": checks.flag("intercept", intercept),
+            "covariance": checks.choice("covariance", covariance, ("diagonal", "full")),
         },
         reference="Jälkö, Dikmen and Honkela 2017, section 5.1",
     )

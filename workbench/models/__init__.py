@@ -1,7 +1,7 @@
 """What a ``Model`` is, and models by name: those of the gallery, the user's own, and those of installed packages.
 
-A file of a model also finds here what the gallery uses: ``checks`` of options, ``scoring`` of predictions, ``pictures`` of
-results and ``networks``.
+A file of a model also finds here what the gallery uses: ``checks`` of options, ``guides``, ``scoring`` of predictions,
+``pictures`` of results and ``networks``.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from workbench.models.model import LinearPredictor, Model
 from workbench.models.options import Option
 from workbench.models.registry import BUILT_IN, from_file, get, names, options, origin, register
 
-_MODULES = ("checks", "networks", "pictures", "scoring")
+_MODULES = ("checks", "guides", "networks", "pictures", "scoring")
 
 __all__ = [
     "LinearPredictor",
