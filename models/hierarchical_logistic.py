@@ -106,7 +106,7 @@ def guide(
 
 
 def _joint(num_features, groups, learns_scale, group_guide):
-    shapes = {"mixing": (num_features, groups[1])}
+    shapes: dict[str, tuple[int, ...]] = {"mixing": (num_features, groups[1])}
     shapes |= {"group_scale": ()} if learns_scale else {}
     shapes |= {"group_weights": (groups[0], num_features)} if group_guide else {}
     values = guides.joint_normal(shapes, _INITIAL_SCALE)

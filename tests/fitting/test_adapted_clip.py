@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import numpyro
 import pytest
 
 import workbench as wb
@@ -99,3 +100,16 @@ def test_the_command_line_takes_the_word(tmp_path, capsys):
     assert main([*arguments.split(), "--clip", "auto", "--json", "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     assert wb.load(tmp_path / "run").guarantee.adapts_clip
+
+
+def test_a_checkpoint_names_the_setting_as_fit_takes_it(tmp_path):
+    fit = prepare("logistic", "breast_cancer", clip="auto", **SMALL)
+    assert fit.privacy.as_arguments()["clip"] == "auto"
+    assert "adapts_clip" not in fit.privacy.as_arguments()
+    assert prepare("logistic", "breast_cancer", **{**SMALL, **fit.privacy.as_arguments()}).privacy == fit.privacy
+
+
+def test_the_class_for_numpyro_users_has_one_c():
+    fit = prepare("logistic", "breast_cancer", clip="auto", **SMALL)
+    with pytest.raises(ArgumentError, match=r"^privacy=.adapts_clip=True"):
+        wb.inference.DPVI(fit.model.model, fit.model.guide, numpyro.optim.Adam(0.1), privacy=fit.privacy)

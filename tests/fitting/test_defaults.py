@@ -75,7 +75,10 @@ def test_the_logistic_model_clips_at_a_share_of_the_largest_gradient_that_grows_
 def test_categories_count_once_however_many_features_they_become():
     frame = pd.DataFrame({"age": [1.0, 2.0, 3.0, 4.0] * 10, "town": list("abcd") * 10, "ill": [0, 1, 0, 1] * 10})
     data = wb.data.from_frame(frame, target="ill", schema={"age": (0, 9), "town": list("abcd")})
-    assert wb.models.get("logistic").advice(data, 1000, 1.0) == {"clip": pytest.approx(0.7 * 3**0.5)}
+    assert wb.models.get("logistic").advice(data, 1000, 1.0) == {
+        "clip": pytest.approx(0.7 * 3**0.5),
+        "largest_clip": pytest.approx(3**0.5),
+    }
 
 
 def test_defaults_may_be_a_function_of_the_data_set():

@@ -25,7 +25,7 @@ from workbench.auditing.request import AuditRequest, ReleaseRequest
 from workbench.auditing.result import AuditResult, Check
 from workbench.data import Dataset
 from workbench.data.units import strata_widths
-from workbench.fitting.settings import AUTO, takes
+from workbench.fitting.settings import takes
 from workbench.fitting.spec import data_named, model_named
 from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
@@ -248,7 +248,7 @@ def audit(asked: AuditRequest) -> AuditResult:
     data_name, others, present = _records(model, asked.data, asked.canaries, count, asked.num_others)
     num_records = len(others[0]) + len(present[0])
     plain = {each.name: getattr(asked, each.name) for each in fields(PrivacySettings) if hasattr(asked, each.name)}
-    if adapts_clip := asked.clip == AUTO:
+    if adapts_clip := isinstance(asked.clip, str):
         plain["clip"] = _FIRST_CLIP
     settings = PrivacySettings(**plain, num_records=num_records, adapts_clip=adapts_clip)
     plan = make_plan(settings, num_records)

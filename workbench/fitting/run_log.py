@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import uuid
@@ -151,7 +150,7 @@ class RunLog:
             },
             "data": spec.source.name,
             "settings": {
-                **dataclasses.asdict(self._plan.settings),
+                **self._plan.settings.as_arguments(),
                 **spec.run_settings(),
                 "device": spec.settings.device,
             },

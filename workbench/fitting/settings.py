@@ -111,7 +111,7 @@ def _accepted_by(place: str) -> Check:
 
 
 def _clip(name: str, value: Any) -> Any:
-    return value if value == AUTO else _clip_number(name, value)
+    return value if isinstance(value, str) and value == AUTO else _clip_number(name, value)
 
 
 def _strategy(name: str, value: Any) -> str:

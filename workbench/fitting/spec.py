@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
@@ -229,7 +229,7 @@ def resolve(asked: FitRequest) -> FitSpec:
     hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())
     drawn_from = declared if hides_size else data.num_train
     given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
-    adapts_clip = asked.clip == AUTO
+    adapts_clip = isinstance(asked.clip, str)
     if adapts_clip:
         given["clip"] = None
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows
@@ -243,8 +243,7 @@ def resolve(asked: FitRequest) -> FitSpec:
     if asked.optimizer is not None:
         chosen["learning_rate"] = None
     privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
-    chosen |= {name: value for name, value in asdict(privacy).items() if name != "adapts_clip"}
-    chosen |= {"batch_size": None, "device": f"{device.platform}:{device.id}", "clip": AUTO if adapts_clip else privacy.clip}
     del chosen["adapts_clip"]
+    chosen |= {**privacy.as_arguments(), "batch_size": None, "device": f"{device.platform}:{device.id}"}
     largest = min(float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)
     return FitSpec(model, data, source, dict(model.constants(data)), privacy, Settings(**chosen), device, largest)

@@ -8,9 +8,9 @@ one C.
 
 C_t is to minimise the error of the mean gradient in the steps that follow, B(C)^2 + (nu C)^2. Here nu C is the length of the
 noise in the mean of n steps, and B(C) the length of clipping bias, about E (norm - C)+ = integral of P(norm > t) from C on.
-These shares are known up to the noise on counts. So C rises to the best value for the lower ends of their intervals, and if
-that is C, falls to the best value for the upper ends. Where noise hides the answer C stays. (A C that followed the counts of
-each step by feedback walked at random at epsilon 1 and 1000 records.)
+These shares are known up to the noise on counts. So C_t is the best value from C on for the lower ends of their intervals,
+and if that is C, the best one up to C for the upper ends. Where noise hides the answer C_t is C, whatever the
+first gradients were like. (A C that followed the counts of each step by feedback walked at random at epsilon 1 and 1000 records.)
 """
 
 from __future__ import annotations
@@ -116,13 +116,14 @@ def with_counts(
     steps = adaptive.until.astype(jnp.float32) * np.float32(1 / _SHARE - 1)
     noise = sigma / np.float32(_norms.OF_SUM) * np.float32(math.sqrt(size) / expected) / jnp.sqrt(jnp.maximum(steps, 1.0))
     factors = np.float32(_FACTORS)
+    first, rungs = jnp.clip(-rung, _RUNGS[0], _RUNGS[-1]), jnp.asarray(_RUNGS)  # where C began, seen from where it is
     up, down = (
-        jnp.asarray(_RUNGS)[jnp.argmin(jnp.where(allowed, bias**2 + (noise * factors) ** 2, jnp.inf))]
+        rungs[jnp.argmin(jnp.where(allowed, bias**2 + (noise * factors) ** 2, jnp.inf))]
         for bias, allowed in (
-            (_ALIGNED * least, _RUNGS >= 0),
-            (_EXCESS * factors * most, (_RUNGS == 0) | (_RUNGS < 0) & (most <= _MOST_CLIPPED)),
+            (_ALIGNED * least, rungs >= first),
+            (_EXCESS * factors * most, (rungs == first) | (rungs < first) & (most <= _MOST_CLIPPED)),
         )
     )
     highest = jnp.ceil(jnp.clip(2 * jnp.log2(adaptive.largest / clip), 0, _MOST)).astype(jnp.int32)
-    decided = jnp.clip(rung + jnp.where(up > 0, up, down), -_MOST, highest)
+    decided = jnp.clip(rung + jnp.where(up > first, up, down), -_MOST, highest)
     return jnp.where(decides, decided, rung), jnp.where(decides, jnp.zeros_like(counts), counts)

@@ -396,10 +396,13 @@ def _target(privacy: Any, short: dict[str, Any]) -> _Target:
     from workbench.privacy.guarantee import Guarantee
     from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 
+    settings = privacy.settings if isinstance(privacy, PrivacyPlan) else privacy
+    if isinstance(settings, PrivacySettings) and settings.adapts_clip:
+        raise _validate.ArgumentError("privacy", "adapts_clip=True", "is for workbench.fit: DPVI takes a number for C.")
     if isinstance(privacy, PrivacyPlan):
         return _Target(privacy.settings.clipping, lambda size, num_records, steps: _planned(privacy))
     if isinstance(privacy, PrivacySettings):
-        return _Target(privacy.clipping, lambda size, num_records, steps: _calibrated(size, **dataclasses.asdict(privacy)))
+        return _Target(privacy.clipping, lambda size, num_records, steps: _calibrated(size, **privacy.as_arguments()))
     if isinstance(privacy, Guarantee):
         names = ("epsilon", "delta", "sampling_rate", "sampler", "relation", "clip", "clipping")
         kept = {name: getattr(privacy, name) for name in names} | {"iterations": privacy.steps, "seed": None}

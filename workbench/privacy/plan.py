@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,10 @@ class PrivacySettings:
         if self.sampler == "random_allocation":
             object.__setattr__(self, "sampling_rate", 1 / steps_per_epoch(self.sampler, self.sampling_rate))
 
+    def as_arguments(self) -> dict[str, Any]:
+        """The same settings as ``workbench.fit`` takes them."""
+        return without_adapts_clip(asdict(self))
+
     def cautions(self) -> tuple[str, ...]:
         """A sentence about each value that is allowed but unwise."""
         if self.delta < 1 / self.num_records:
@@ -102,6 +106,12 @@ class PrivacySettings:
             "delta allows a mechanism that publishes one record in full. "
             f"{default_delta(self.num_records):g} is a usual choice here.",
         )
+
+
+def without_adapts_clip(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` with the clip "auto" in place of ``adapts_clip``."""
+    others = {name: value for name, value in settings.items() if name != "adapts_clip"}
+    return others | {"clip": "auto"} if settings.get("adapts_clip") else others
 
 
 def default_delta(num_records: int) -> float:

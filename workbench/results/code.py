@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from workbench.privacy.plan import without_adapts_clip
+
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
@@ -26,10 +28,8 @@ def code_of(result: FitResult) -> str:
 
     What a result does not know, such as a table of the user's own, is left for the reader to fill in.
     """
-    settings = result.settings
+    settings = without_adapts_clip(result.settings)
     given = {name: settings[name] for name in _SETTINGS if name in settings}
-    if settings.get("adapts_clip"):
-        given["clip"] = "auto"
     given = {name: value for name, value in given.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
     if settings.get("learning_rate") is None:
