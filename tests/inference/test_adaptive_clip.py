@@ -44,7 +44,7 @@ def adapted(norms, *, clip=1.0, sigma=1e-3, adaptive=ADAPTIVE, noise=None, size=
     rung, counts, found = jnp.int32(0), jnp.zeros(1 + _norms.RANGES), []
     facts = adaptive, jnp.float32(clip), jnp.float32(sigma)
     for number in range(UNTIL + 5):
-        own = np.zeros(_norms.RANGES) if noise is None else noise.normal(size=_norms.RANGES) * sigma / 0.5**0.5
+        own = np.zeros(_norms.RANGES) if noise is None else noise.normal(size=_norms.RANGES) * sigma / 0.2**0.5
         drawn = jnp.asarray(norms, jnp.float32), jnp.asarray(own, jnp.float32)
         rung, counts, now = stepping(size)(rung, counts, *drawn, jnp.int32(number), *facts)
         found.append(float(now))
