@@ -10,7 +10,6 @@ from workbench.gallery import hierarchical_logistic, logistic
 
 import workbench as wb
 from tests.zoo import shapes_of
-from workbench.fitting.posterior import _conditional_deviations
 from workbench.inference.record_model import split
 from workbench.models.guides import joint_normal
 from workbench.noise.chacha20 import key_from_seed
@@ -79,14 +78,6 @@ def test_a_hierarchical_fit_predicts():
     model = wb.models.get("hierarchical_logistic", covariance="full", group_scale="learnt")
     result = wb.fit(model, wb.data.hierarchical(400, num_evaluation=100), epsilon=8.0, iterations=200, seed=0)
     assert result.metrics["auc"] > 0.8
-
-
-def test_deviations_given_the_others_are_those_of_the_precision():
-    covariance = np.array([[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 4.0]])
-    draws = np.random.default_rng(1).multivariate_normal(np.zeros(3), covariance, 20_000)
-    wanted = 1 / np.sqrt(np.diag(np.linalg.inv(covariance)))
-    np.testing.assert_allclose(_conditional_deviations(draws), wanted, rtol=0.03)
-    assert _conditional_deviations(np.zeros((200, 3))).tolist() == [0, 0, 0]
 
 
 def test_parts_have_their_shapes():

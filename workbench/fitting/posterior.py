@@ -45,7 +45,7 @@ def noise_aware_draws(
         drawn = noise_aware.draw(
             moments,
             prior,
-            _conditional_deviations(np.concatenate(flat, axis=1)),
+            np.concatenate(flat, axis=1).std(axis=0),
             step_noise=step_noise,
             sampling_rate=sampling_rate,
             count=spec.settings.draws,
@@ -63,20 +63,6 @@ def noise_aware_draws(
     if functions:
         found |= _functions(model, functions, found)
     return {name: found[name] for name in guide}, ""
-
-
-def _conditional_deviations(draws: np.ndarray) -> np.ndarray:
-    """Standard deviations of each quantity given the others, float[d], as a mean-field guide would have them.
-
-    :param draws: float[draws, d] of a guide that may have covariances.
-    """
-    count, size = draws.shape
-    scale = draws.std(axis=0)
-    if not np.all(np.isfinite(scale)) or scale.min() <= 0:
-        return scale  # no guide that says anything
-    correlations = np.atleast_2d(np.corrcoef(draws, rowvar=False))
-    precision = np.diag(np.linalg.pinv(correlations, hermitian=True)) * (count - size - 2) / (count - 1)  # without bias
-    return scale / np.sqrt(np.maximum(precision, 1.0))
 
 
 def _functions(model: RecordModel, names: list[str], latents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
