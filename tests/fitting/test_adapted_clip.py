@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import numpyro
+import pandas as pd
 import pytest
 
 import workbench as wb
@@ -113,3 +114,13 @@ def test_the_class_for_numpyro_users_has_one_c():
     fit = prepare("logistic", "breast_cancer", clip="auto", **SMALL)
     with pytest.raises(ArgumentError, match=r"^privacy=.adapts_clip=True"):
         wb.inference.DPVI(fit.model.model, fit.model.guide, numpyro.optim.Adam(0.1), privacy=fit.privacy)
+
+
+def test_rows_of_a_person_add_up_to_the_largest_gradient():
+    alone = prepare("logistic", "breast_cancer", clip="auto", **SMALL)
+    frame = pd.DataFrame({"x": np.linspace(0, 1, 60), "who": np.repeat(np.arange(20), 3), "ill": [0, 1] * 30})
+    visits = wb.data.from_frame(frame, target="ill", schema={"x": (0, 1)}, unit_id="who", max_rows=3)
+    together = prepare("logistic", visits, clip="auto", **{**SMALL, "delta": 1e-2})
+    assert alone.spec.largest_clip == pytest.approx((alone.data.train[0].shape[1] + 1) ** 0.5)
+    assert together.spec.largest_clip == pytest.approx(3 * 2**0.5)
+    assert together.step.model.num_records == together.step.sampler.num_records <= 20  # persons, whose gradients count

@@ -245,5 +245,5 @@ def resolve(asked: FitRequest) -> FitSpec:
     privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
     del chosen["adapts_clip"]
     chosen |= {**privacy.as_arguments(), "batch_size": None, "device": f"{device.platform}:{device.id}"}
-    largest = min(float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)
+    largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)  # rows of a person add up
     return FitSpec(model, data, source, dict(model.constants(data)), privacy, Settings(**chosen), device, largest)
