@@ -61,7 +61,9 @@ CHOICES = [
 def test_choices_are_annotated():
     assert {(name, option): choices for name, option, choices in CHOICES} == {
         ("logistic", "prior"): ("normal", "laplace", "student_t", "cauchy"),
+        ("logistic", "covariance"): ("diagonal", "full"),
         ("hierarchical_logistic", "group_scale"): ("learnt",),
+        ("hierarchical_logistic", "covariance"): ("diagonal", "full"),
         ("gmm", "covariance"): ("spherical", "diagonal"),
         ("vae", "layout"): ("dense", "convolutional"),
         ("vae", "likelihood"): ("bernoulli", "gaussian"),
