@@ -78,7 +78,8 @@ def test_a_panel_shows_its_model_and_asks_nothing(panels):
 def test_every_option_has_a_control_of_its_kind_with_help(panels):
     panel, _ = panels()
     kinds = {name: type(field.control) for name, field in panel.fields.items()}
-    assert kinds == {"prior_scale": ipywidgets.Text, "prior": ipywidgets.Dropdown, "intercept": ipywidgets.Checkbox}
+    of_logistic = {"prior_scale": ipywidgets.Text, "prior": ipywidgets.Dropdown, "intercept": ipywidgets.Checkbox}
+    assert kinds == {**of_logistic, "covariance": ipywidgets.Dropdown}
     assert panel.fields["prior_scale"].control.placeholder == "default: 5.0"
     assert "scale of the priors" in shown(panel.fields["prior_scale"].view)
     panel.model.value = "gmm"
