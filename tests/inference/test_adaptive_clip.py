@@ -72,7 +72,7 @@ def test_c_changes_only_when_it_is_decided_on():
 
 
 def test_where_noise_hides_the_norms_c_stays():
-    """At three standard errors each of 13 shares moves C by chance once in 700 decisions or less."""
+    """Each of 7 shares is beyond three standard errors once in 740 decisions, of which there are 200, and not all move C."""
     moved = 0
     for seed in range(40):
         found = adapted(np.linspace(0.1, 1.3, 100), sigma=400.0, noise=np.random.default_rng(seed))
