@@ -55,13 +55,12 @@ def model(
     group_scale=1.0,
     group_guide=True,
     intercept=False,
-    covariance="diagonal",
 ):
     """The NumPyro model.
 
     :param x: float[B, D]. :param group: int[B], in 0 .. L - 1. :param y: int[B], or None to draw it.
     :param num_records: N (B by default). :param group_features: float[L, K], public.
-    The other arguments are options of ``hierarchical_logistic``. ``group_guide`` and ``covariance`` are for the guide only.
+    The other arguments are options of ``hierarchical_logistic``. ``group_guide`` is for the guide only.
     """
     if intercept:
         x = _with_intercept(x)
@@ -85,16 +84,13 @@ def guide(
     group_scale=1.0,
     group_guide=True,
     intercept=False,
-    covariance="diagonal",
 ):
-    """Normal guide, mean-field or with all covariances. If ``group_scale`` is learnt, its logarithm is normal.
+    """Mean-field normal guide. If ``group_scale`` is learnt, its logarithm is normal.
 
     Without ``group_guide``, the guide leaves out the group weights, and they are drawn from the model. Then only the part of
     a group's weights that its features explain is learnt.
     """
     num_features = x.shape[-1] + intercept
-    if covariance == "full":
-        return _joint(num_features, group_features.shape, group_scale == _LEARNT, group_guide)
     _normal("mixing", (num_features, group_features.shape[-1]))
     if group_scale == _LEARNT:
         location = numpyro.param("group_scale_loc", jnp.zeros(()))
@@ -105,16 +101,25 @@ def guide(
             _normal("group_weights", (group_features.shape[0], num_features), event_dims=1)
 
 
-def _joint(num_features, groups, learns_scale, group_guide):
-    shapes: dict[str, tuple[int, ...]] = {"mixing": (num_features, groups[1])}
+def joint_model(x, group, y=None, num_records=None, covariance="full", **options):
+    """``model``, with an option that is for the guide."""
+    model(x, group, y, num_records, **options)
+
+
+def joint_guide(
+    x, group, y=None, num_records=None, group_features=None, group_scale=1.0, group_guide=True, intercept=False, **options
+):
+    """Normal guide with all covariances; ``guide`` describes the options."""
+    num_features, learns_scale = x.shape[-1] + intercept, group_scale == _LEARNT
+    shapes: dict[str, tuple[int, ...]] = {"mixing": (num_features, group_features.shape[1])}
     shapes |= {"group_scale": ()} if learns_scale else {}
-    shapes |= {"group_weights": (groups[0], num_features)} if group_guide else {}
+    shapes |= {"group_weights": (group_features.shape[0], num_features)} if group_guide else {}
     values = guides.joint_normal(shapes, _INITIAL_SCALE)
     numpyro.sample("mixing", dist.Delta(values["mixing"], event_dim=2))
     if learns_scale:  # the density of the exponential of a normal
         numpyro.sample("group_scale", dist.Delta(jnp.exp(values["group_scale"]), log_density=-values["group_scale"]))
     if group_guide:
-        with numpyro.plate("groups", groups[0]):
+        with numpyro.plate("groups", group_features.shape[0]):
             numpyro.sample("group_weights", dist.Delta(values["group_weights"], event_dim=1))
 
 
@@ -178,11 +183,12 @@ def hierarchical_logistic(
             raise ArgumentError("group_scale", group_scale, f"must be a number or {_LEARNT!r}.")
     else:
         group_scale = checks.number("group_scale", group_scale, above=0)
+    is_full = checks.choice("covariance", covariance, ("diagonal", "full")) == "full"
     return Model(
         name="hierarchical_logistic",
         summary="Hierarchical logistic regression: a binary target, with weights for each group that its features predict.",
-        model=model,
-        guide=guide,
+        model=joint_model if is_full else model,
+        guide=joint_guide if is_full else guide,
         predict=predict,
         score=scoring.binary_scores,
         check=_check,
@@ -194,7 +200,7 @@ def hierarchical_logistic(
             "group_scale": group_scale,
             "group_guide": checks.flag("group_guide", group_guide),
             "intercept": checks.flag("intercept", intercept),
-            "covariance": checks.choice("covariance", covariance, ("diagonal", "full")),
+            **({"covariance": "full"} if is_full else {}),  # not there by default, as in results that were saved earlier
         },
         defaults={"iterations": 1000, "clip": 0.2, "average": True},
         pictures={"groups": pictures.groups},

@@ -39,11 +39,8 @@ _PRIORS = {
 }
 
 
-def model(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True, covariance="diagonal"):
-    """The NumPyro model. ``x``: float[B, D], ``y``: int[B] or None, ``num_records``: N (B by default).
-
-    ``covariance`` is for the guide only.
-    """
+def model(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True):
+    """The NumPyro model. ``x``: float[B, D], ``y``: int[B] or None, ``num_records``: N (B by default)."""
     prior_of = _PRIORS[prior]
     logits = x @ numpyro.sample("weights", prior_of(prior_scale).expand([x.shape[-1]]).to_event(1))
     if intercept:
@@ -52,17 +49,25 @@ def model(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercep
         numpyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
 
 
-def guide(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True, covariance="diagonal"):
-    """Normal guide over weights and intercept: mean-field, or with the covariances of all of them."""
+def guide(x, y=None, num_records=None, prior_scale=5.0, prior="normal", intercept=True):
+    """Mean-field normal guide over weights and intercept."""
     shapes = {"weights": (x.shape[-1],)} | ({"intercept": ()} if intercept else {})
-    if covariance == "full":
-        for name, value in guides.joint_normal(shapes, _INITIAL_SCALE).items():
-            numpyro.sample(name, dist.Delta(value, event_dim=value.ndim))
-        return
     for name, shape in shapes.items():
         location = numpyro.param(f"{name}_loc", jnp.zeros(shape))
         scale = numpyro.param(f"{name}_scale", jnp.full(shape, _INITIAL_SCALE), constraint=constraints.softplus_positive)
         numpyro.sample(name, dist.Normal(location, scale).to_event(len(shape)))
+
+
+def joint_model(x, y=None, num_records=None, covariance="full", **options):
+    """``model``, with an option that is for the guide."""
+    model(x, y, num_records, **options)
+
+
+def joint_guide(x, y=None, num_records=None, intercept=True, **options):
+    """Normal guide with the covariances of weights and intercept."""
+    shapes = {"weights": (x.shape[-1],)} | ({"intercept": ()} if intercept else {})
+    for name, value in guides.joint_normal(shapes, _INITIAL_SCALE).items():
+        numpyro.sample(name, dist.Delta(value, event_dim=value.ndim))
 
 
 def predict(values: dict[str, jax.Array], x: jax.Array) -> jax.Array:
@@ -105,7 +110,7 @@ def logistic(
 
     >>> model = wb.models.get("logistic", prior="laplace", prior_scale=1.0)
     >>> model.options
-    {'prior_scale': 1.0, 'prior': 'laplace', 'intercept': True, 'covariance': 'diagonal'}
+    {'prior_scale': 1.0, 'prior': 'laplace', 'intercept': True}
 
     :param prior_scale: scale of the priors (standard deviation of the normal one), in logits per unit of a feature scaled
         to [-1, 1].
@@ -114,11 +119,12 @@ def logistic(
     :param intercept: False leaves the intercept out.
     :param covariance: of the guide, "diagonal" or "full". The full one fits correlated columns, and needs little noise.
     """
+    is_full = checks.choice("covariance", covariance, ("diagonal", "full")) == "full"
     return Model(
         name="logistic",
         summary="Bayesian logistic regression: a binary target from numeric features, with an interval for each weight.",
-        model=model,
-        guide=guide,
+        model=joint_model if is_full else model,
+        guide=joint_guide if is_full else guide,
         predict=predict,
         score=scoring.binary_scores,
         check=_check,
@@ -131,7 +137,7 @@ def logistic(
             "prior_scale": checks.number("prior_scale", prior_scale, above=0),
             "prior": checks.choice("prior", prior, _PRIORS),
             "intercept": checks.flag("intercept", intercept),
-            "covariance": checks.choice("covariance", covariance, ("diagonal", "full")),
+            **({"covariance": "full"} if is_full else {}),  # not there by default, as in results that were saved earlier
         },
         reference="Jälkö, Dikmen and Honkela 2017, section 5.1",
     )

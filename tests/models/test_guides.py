@@ -38,29 +38,28 @@ def log_density(trace):
 
 
 def test_the_density_is_that_of_the_normal_distribution():
-    trace, location, factor = traced(logistic.guide, X, Y, covariance="full")
+    trace, location, factor = traced(logistic.joint_guide, X, Y)
     values = np.concatenate([trace["weights"]["value"], trace["intercept"]["value"][None]])
     wanted = stats.multivariate_normal.logpdf(values, location, factor @ factor.T)
     assert log_density(trace) == pytest.approx(wanted, rel=1e-4)
 
 
 def test_a_scale_has_the_density_of_the_exponential_of_a_normal():
-    options = {"covariance": "full", "group_scale": "learnt", **GROUPS}
-    trace, location, factor = traced(hierarchical_logistic.guide, X, GROUP, Y, **options)
+    options = {"group_scale": "learnt", **GROUPS}
+    trace, location, factor = traced(hierarchical_logistic.joint_guide, X, GROUP, Y, **options)
     scale = float(trace["group_scale"]["value"])
     mixing, weights = (np.ravel(trace[name]["value"]) for name in ("mixing", "group_weights"))
     values = np.concatenate([mixing, [np.log(scale)], weights])
     wanted = stats.multivariate_normal.logpdf(values, location, factor @ factor.T) - np.log(scale)
     assert log_density(trace) == pytest.approx(wanted, rel=1e-4)
-    without = traced(hierarchical_logistic.guide, X, GROUP, Y, covariance="full", group_guide=False, **GROUPS)[0]
+    without = traced(hierarchical_logistic.joint_guide, X, GROUP, Y, group_guide=False, **GROUPS)[0]
     assert "group_weights" not in without
 
 
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
 def test_covariances_take_no_more_noised_coordinates(covariance):
-    options = {"covariance": covariance}
-    records = shapes_of(X, Y)
-    model = split(logistic.model, logistic.guide, key_from_seed(0), records, num_records=4, static=options)
+    made, records = wb.models.get("logistic", covariance=covariance), shapes_of(X, Y)
+    model = split(made.model, made.guide, key_from_seed(0), records, num_records=4, static=made.options)
     assert (model.shared, model.shared_size) == (("intercept", "weights"), 3)
 
 

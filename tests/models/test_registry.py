@@ -113,7 +113,7 @@ def test_a_name_that_is_no_text_is_unknown(name):
 
 
 def test_options_reach_the_model():
-    expected = {"prior_scale": 2.0, "prior": "laplace", "intercept": True, "covariance": "diagonal"}
+    expected = {"prior_scale": 2.0, "prior": "laplace", "intercept": True}
     assert wb.models.get("logistic", prior_scale=2.0, prior="laplace").options == expected
 
 
