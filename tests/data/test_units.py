@@ -64,9 +64,27 @@ def test_no_patient_is_on_both_sides():
 def test_units_are_in_the_order_of_their_strata():
     data = wb.data.from_frame(visits(most=30), **OPTIONS | {"max_rows": 25})
     assert strata_widths(25) == data.units.widths == (25, 7, 2, 1)
-    strata = [min(width for width in data.units.widths if width >= count) for count in data.units.counts]
+    strata = [min(width for width in data.units.widths if width >= count) for count in data.units.index[1]]
     assert strata == sorted(strata, reverse=True)
     assert set(strata) == {25, 7, 2, 1}
+    firsts, counts = data.units.in_place
+    np.testing.assert_array_equal(firsts, np.cumsum(counts) - counts)
+    assert sorted(zip(*data.units.index, strict=True)) == sorted(zip(firsts, counts, strict=True))
+
+
+def test_a_replaced_unit_with_more_rows_keeps_its_place():
+    frame = visits()
+    rows = frame.index[frame["patient_id"] == "p3"]
+    other = frame.drop(index=rows[1:])  # the same patient with one row
+    before, after = (
+        wb.data.from_frame(each, **OPTIONS | {"evaluation_fraction": 0.01}).units.in_place[1] for each in (frame, other)
+    )
+    assert len(before) == len(after)
+    assert np.count_nonzero(before != after) == 1
+
+
+def test_nothing_private_is_printed():
+    assert repr(wb.data.from_frame(visits(), **OPTIONS).units) == "Units(max_rows=5, mean=False, are_padded=False)"
 
 
 @pytest.mark.parametrize("gone", ["p3", "p17", "p111"])
@@ -121,12 +139,15 @@ def test_what_is_refused():
     assert refused(lambda frame: frame.assign(patient_id=np.arange(len(frame)))) == "unit_id"
     assert refused(lambda frame: frame.assign(patient_id=[1, "1"] + [2] * (len(frame) - 2))) == "unit_id"
     assert refused(lambda frame: frame.assign(patient_id=np.arange(len(frame)) // 2 + 0.5)) == "unit_id"
+    mixed = pd.Categorical([1, "1"] + [2] * (len(frame) - 2))
+    assert refused(lambda frame: frame.assign(patient_id=mixed)) == "unit_id"
+    assert refused(lambda frame: frame.assign(patient_id=[[1]] * len(frame))) == "unit_id"
     assert refused(unit_id="nobody") == refused(unit_id="ill") == "unit_id"
     assert refused(features=["age", "patient_id"]) == "features"
     assert refused(bounds=None, schema={"age": (0, 1), "patient_id": ["p1"]}) == "schema"
     assert [refused(max_rows=most) for most in (0, None, 1.5, 10**6)] == ["max_rows"] * 4
     assert refused(evaluation=frame) == "unit_id"
-    for argument, value in (("max_rows", 5), ("unit_mean", True)):
+    for argument, value in (("max_rows", 5), ("max_rows", 0), ("unit_mean", True)):
         with pytest.raises(ArgumentError, match="needs unit_id"):
             wb.data.from_frame(frame.drop(columns="patient_id"), **short, **{argument: value})
 

@@ -284,6 +284,7 @@ def test_random_allocation_fits_with_whole_epochs_and_is_confirmed():
     assert 7.8 < lowest <= 8.0
 
 
+@pytest.mark.thorough
 @pytest.mark.whole_fit
 def test_random_allocation_that_was_stopped_within_an_epoch_resumes_to_the_same_bits(tmp_path):
     """The first chunk has 8 steps, and epochs have 16."""

@@ -56,6 +56,7 @@ def test_the_promise_is_to_patients(fitted):
     assert type(promised).from_dict(promised.to_dict()) == promised
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
 def test_other_samplers_draw_patients_too(sampler):
     result = fit(patients(), sampler=sampler)
@@ -75,6 +76,7 @@ def test_one_row_each_is_what_it_was():
         np.testing.assert_allclose(value, fit(plain).params[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_stopped_fit_ends_where_it_would_have_ended(fitted):
     prepared = fits.prepare("logistic", patients(), ledger=False, **SETTINGS)
     steps = [0]
@@ -132,6 +134,24 @@ def test_a_saved_result_keeps_its_unit(fitted, tmp_path):
     again = wb.load(tmp_path / "result") if hasattr(wb, "load") else wb.results.load(tmp_path / "result")
     assert again.guarantee.max_rows == 5
     assert "patient" in again.guarantee.headline()
+
+
+@pytest.mark.parametrize("sampler", ["poisson", "without_replacement"])
+def test_units_that_may_be_replaced_keep_their_places(sampler):
+    spec = fits.prepare("logistic", patients(), ledger=False, sampler=sampler, **SETTINGS).spec
+    expected = spec.data.units.index if sampler == "poisson" else spec.data.units.in_place
+    assert all(np.array_equal(a, b) for a, b in zip(spec.records[-2:], expected, strict=True))
+    assert spec.unit_rows.widths == ((5, 2, 1) if sampler == "poisson" else (5,))
+
+
+def test_a_padded_data_set_is_refused_for_the_data_set_itself():
+    with pytest.raises(ArgumentError, match="pass the data set itself"):
+        fit(patients().select(("x", "present", "y")))
+
+
+def test_an_audit_refuses_units():
+    with pytest.raises(ArgumentError, match="give max_rows without data"):
+        wb.audit("logistic", dataclasses.replace(patients(), is_public=True), parts=("sensitivity",))
 
 
 def test_clipping_grows_with_the_root_of_the_rows():

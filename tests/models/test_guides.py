@@ -63,6 +63,7 @@ def test_covariances_take_no_more_noised_coordinates(covariance):
     assert (model.shared, model.shared_size) == (("intercept", "weights"), 3)
 
 
+@pytest.mark.thorough
 def test_a_fit_has_correlated_weights_and_the_noise_aware_posterior():
     data = wb.data.load("breast_cancer")
     model = wb.models.get("logistic", covariance="full")

@@ -225,6 +225,12 @@ def _records(model: Model, data: str | Dataset | None, canaries: Any, count: int
         dataset, made = made_table(num_others, count)
     else:
         dataset = data_named(data)
+        if dataset.units is not None:
+            raise _validate.ArgumentError(
+                "data",
+                dataset.name,
+                "has several rows for a unit, which an audit does not take: give max_rows without data.",
+            )
     model.check(dataset)
     if canaries is not None:
         present = arrays_of("canaries", canaries)

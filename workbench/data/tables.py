@@ -226,7 +226,7 @@ def _checked_unit(
     _validate.flag("unit_mean", needing["unit_mean"])
     if unit_id is None:
         for argument, value in needing.items():
-            if value:
+            if value is not None and value is not False:
                 raise _validate.ArgumentError(
                     argument, value, "needs unit_id=, the name of the column that says whose row it is."
                 )

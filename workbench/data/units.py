@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,16 +42,16 @@ class Units:
     >>> data.unit, data.units.max_rows, data.units.widths
     ('patient', 2, (2, 1))
 
-    :param counts: int32[N], how many rows each unit has, descending by strata. Private.
+    :param counts: int32[N], how many rows each unit has, in the order of their rows. Private, and not shown.
     :param max_rows: the largest number of rows of a unit that are used, public.
     :param evaluation_counts: the same of the evaluation units, all of whose rows are used.
     :param mean: whether the rows of a unit weigh 1 together, so that every unit counts alike; else every row weighs 1.
     :param are_padded: whether the arrays have an entry for each unit, as from ``padded``, instead of one for each row.
     """
 
-    counts: np.ndarray
+    counts: np.ndarray = field(repr=False)
     max_rows: int
-    evaluation_counts: np.ndarray
+    evaluation_counts: np.ndarray = field(repr=False)
     mean: bool = False
     are_padded: bool = False
 
@@ -61,10 +61,17 @@ class Units:
         return strata_widths(self.max_rows)
 
     @functools.cached_property
-    def index(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first row and the number of rows of each unit, int32[N] both."""
+    def in_place(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first row and the number of rows of each unit, int32[N] both. No unit's rows move another unit."""
         counts = np.asarray(self.counts, np.int32)
         return (np.cumsum(counts) - counts).astype(np.int32), counts
+
+    @functools.cached_property
+    def index(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same by strata, the widest first: for relations under which a unit may be missing, but never another one."""
+        order = np.argsort(-np.searchsorted(self.widths[::-1], self.counts), kind="stable")
+        firsts, counts = self.in_place
+        return firsts[order], counts[order]
 
 
 def padded(arrays: Sequence[np.ndarray], counts: np.ndarray, max_rows: int) -> tuple[np.ndarray, ...]:
@@ -103,14 +110,19 @@ def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.nd
     name = str(column.name)
     if column.isna().any():
         raise _validate.ArgumentError("unit_id", name, "has missing values: every row needs to say whose it is.")
-    types = {type(value) for value in column} if column.dtype == object else set()
+    is_category = isinstance(column.dtype, pd.CategoricalDtype)
+    values = column.cat.categories if is_category else column
+    types = {type(value) for value in values} if values.dtype == object else set()
     if len(types) > 1:
         raise _validate.ArgumentError(
             "unit_id", name, f"has values of {len(types)} types, so that 1 and '1' would be two: convert it to one type."
         )
-    if pd.api.types.is_float_dtype(column.dtype) and (column % 1 != 0).any():
+    if pd.api.types.is_float_dtype(values.dtype) and np.any(np.asarray(values, float) % 1 != 0):
         raise _validate.ArgumentError("unit_id", name, "has fractions, which identify nobody: use whole numbers or text.")
-    codes, found = pd.factorize(column)
+    try:
+        codes, found = pd.factorize(column)
+    except TypeError:
+        raise _validate.ArgumentError("unit_id", name, "has values that are no identifiers, such as lists.") from None
     if len(found) == len(codes):
         raise _validate.ArgumentError("unit_id", name, "is different in every row, so a row is a unit: leave unit_id out.")
     if held_out is not None and np.intersect1d(codes[held_out], codes[~held_out]).size:
@@ -140,10 +152,9 @@ def divided(
         held = np.array([bool(held_out[rows[0]]) for rows in rows_of])
     kept = [_sample(digests[rows], rows, max_rows) for rows, out in zip(rows_of, held, strict=True) if not out]
     counts = np.array([len(rows) for rows in kept], np.int32)
-    by_stratum = np.argsort(-np.searchsorted(strata_widths(max_rows)[::-1], counts), kind="stable")
-    training = np.concatenate([kept[place] for place in by_stratum])
+    training = np.concatenate(kept)
     others = [rows for rows, out in zip(rows_of, held, strict=True) if out]
-    return training, np.concatenate(others), counts[by_stratum], np.array([len(rows) for rows in others], np.int32)
+    return training, np.concatenate(others), counts, np.array([len(rows) for rows in others], np.int32)
 
 
 def _sample(digests: np.ndarray, rows: np.ndarray, max_rows: int) -> np.ndarray:

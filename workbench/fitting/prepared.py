@@ -152,7 +152,7 @@ class PreparedFit:
     @functools.cached_property
     def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
         """The training records and the state before the first step, on the device."""
-        records = tuple(jax.device_put(array, self.device) for array in self.data.fitted)
+        records = tuple(jax.device_put(array, self.device) for array in self.spec.records)
         return records, jax.device_put(self.state, self.device)
 
     @_compiled.keeping

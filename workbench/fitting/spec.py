@@ -111,7 +111,21 @@ class FitSpec:
     def unit_rows(self) -> UnitRows | None:
         """How rows make units; None where each record is one."""
         units = self.data.units
-        return None if units is None or units.are_padded else UnitRows(units.widths, units.mean)
+        if units is None or units.are_padded:
+            return None
+        return UnitRows(units.widths if self._may_lack_units else units.widths[:1], units.mean)
+
+    @property
+    def _may_lack_units(self) -> bool:
+        return self.privacy.relation == "add_or_remove_one"
+
+    @property
+    def records(self) -> tuple[np.ndarray, ...]:
+        """What the steps read: ``data.fitted``, but a unit that may be replaced by one with more rows keeps its place."""
+        units = self.data.units
+        if units is None or units.are_padded or self._may_lack_units:
+            return self.data.fitted
+        return (*self.data.train, *units.in_place)
 
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
@@ -223,6 +237,12 @@ def resolve(asked: FitRequest) -> FitSpec:
     check_clipping(asked.clipping, asked.strategy)
     device = device_named(asked.device)
     model, source = model_named(asked.model), data_named(asked.data)
+    if source.units is not None and source.units.are_padded:
+        raise _validate.ArgumentError(
+            "data",
+            source.name,
+            'is padded already: pass the data set itself, with "present" among the arrays of the model.',
+        )
     data = model.view(source)
     declared = data.num_train if asked.num_records is None else asked.num_records
     # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen here may follow from it

@@ -225,13 +225,13 @@ class RecordModel:
         if self.most_rows is None:
             return self.record_loss(shared, unit, key)
         *rows, weights = unit
-        if weights.shape[0] == 1:
-            return weights[0] * self.record_loss(shared, tuple(array[0] for array in rows), key)
 
-        def of_row(record: Record, number: Array) -> Array:
+        def of_row(record: Record, number: Array | int) -> Array:
             own = key._replace(place=key.place * self.most_rows + number) if isinstance(key, RecordKey) else key
             return self.record_loss(shared, record, own)
 
+        if weights.shape[0] == 1:
+            return weights[0] * of_row(tuple(array[0] for array in rows), 0)
         return jnp.sum(weights * jax.vmap(of_row)(tuple(rows), jnp.arange(weights.shape[0])))
 
     def record_terms(self, trace: dict) -> dict[str, Array]:

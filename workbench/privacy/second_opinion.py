@@ -53,7 +53,10 @@ class SecondOpinion:
 
 @functools.lru_cache(maxsize=256)
 def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
-    """Another computation of epsilon after the steps of ``plan``, one phase; None where none is made. It takes up to 3 s."""
+    """Another computation of epsilon after the steps of ``plan``, one phase; None where none is made.
+
+    It takes a second, seldom ten.
+    """
     if len(plan.phases) != 1:
         return None
     phase = plan.phases[0]

@@ -44,7 +44,9 @@ def _data(result: FitResult) -> list[str]:
     name, source = result.data["name"], result.data["source"]
     if name in names() and info(name).source == source:
         return [f"data = wb.data.load({name!r})"]
-    return [f"data = ...  # the data set {name!r}, with the bounds and categories declared above"]
+    most = result.guarantee.max_rows
+    of_units = "" if most is None else f", unit_id= that says whose row it is, and max_rows={most}"
+    return [f"data = ...  # the data set {name!r}, with the bounds and categories declared above{of_units}"]
 
 
 def _model(result: FitResult) -> list[str]:

@@ -183,7 +183,7 @@ class _Group:
     @functools.cached_property
     def affordable_lanes(self) -> int:
         """The number of lanes that fit into memory and are worth stepping together."""
-        records = self.spec.data.fitted
+        records = self.spec.records
         needed = bytes_per_lane(self.step, self._start, records, shared=self.shared)
         lanes = max(1, int(_MEMORY_SHARE * _free_memory(self.spec.device) / needed))
         if self.spec.device.platform == "cpu":
@@ -204,9 +204,9 @@ class _Group:
             self._program = lanes, BatchedProgram(self.step, lanes, shared=self.shared, device=spec.device)
         keys = [run.spec.new_key() for run in runs]
         records = (
-            tuple(map(jnp.asarray, spec.data.fitted))
+            tuple(map(jnp.asarray, spec.records))
             if self.shared
-            else tuple(jnp.stack(arrays) for arrays in zip(*(run.spec.data.fitted for run in runs), strict=True))
+            else tuple(jnp.stack(arrays) for arrays in zip(*(run.spec.records for run in runs), strict=True))
         )
         hyper = stacked([self._hyper(run) for run in runs])
         starts = self._starts(runs, keys, hyper)
