@@ -176,6 +176,14 @@ def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
     assert code == 0
     assert "For each patient: " in out
     assert "of up to 2 rows together" in out
+    columns = {"patient_id": {"kind": "unit", "max_rows": 2}, "age": {"kind": "numeric", "low": 0, "high": 100}}
+    (tmp_path / "columns.json").write_text(json.dumps(columns))
+    by_file = ["fit", *words[:4], "--epsilon", "2", "--iterations", "20", "--quiet", "--schema", tmp_path / "columns.json"]
+    code, out, _ = command(*by_file)
+    assert (code, "of up to 2 rows together" in out) == (0, True)
+    (tmp_path / "columns.json").write_text(json.dumps({**columns, "other_id": columns["patient_id"]}))
+    code, _, err = command(*by_file)
+    assert "schema={'kind': 'unit', 'max_rows': 2}: is for one column" in err
     code, _, err = command("fit", *words)
     assert code != 0
     assert "max_rows=None: must say how many rows of a unit are used at most" in err

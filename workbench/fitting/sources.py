@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench._validate import ArgumentError
 
-__all__ = ["group_features", "is_file", "model", "table"]
+__all__ = ["group_features", "is_file", "model", "table", "unit_in"]
 
 
 def is_file(text: str) -> bool:
@@ -38,6 +38,28 @@ def table(argument: str, path: str | Path) -> Any:
         return read_csv(path)
     except ArgumentError as error:
         raise ArgumentError(argument, str(path), error.expectation) from None
+
+
+def unit_in(schema: Any) -> tuple[Any, dict[str, Any]]:
+    """(the schema of the features, the column that says whose row it is as options of ``from_frame``) of a schema file.
+
+    :param schema: as the file has it: ``{"patient_id": {"kind": "unit", "max_rows": 10}, "age": ...}``.
+    :raises ArgumentError: naming ``schema``: several such columns, or other facts about one.
+    """
+    if not isinstance(schema, Mapping):
+        return schema, {}
+    found = {name: facts for name, facts in schema.items() if isinstance(facts, Mapping) and facts.get("kind") == "unit"}
+    for facts in found.values():
+        if len(found) > 1 or not {"kind", "max_rows"} <= set(facts) <= {"kind", "max_rows", "mean"}:
+            raise ArgumentError(
+                "schema", dict(facts), 'is for one column, {"kind": "unit", "max_rows": 10}, "mean" if wanted.'
+            )
+    others = {name: facts for name, facts in schema.items() if name not in found}
+    options = {
+        name: {"unit_id": name, "max_rows": facts["max_rows"], "unit_mean": facts.get("mean", False)}
+        for name, facts in found.items()
+    }
+    return others, next(iter(options.values()), {})
 
 
 def group_features(path: str | Path) -> Any:
