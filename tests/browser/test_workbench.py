@@ -296,7 +296,7 @@ def test_a_newcomers_own_file_becomes_a_posterior(notebook, page, screenshots, t
 
 @pytest.mark.integration
 def test_a_column_can_say_whose_row_it_is(notebook, page, screenshots, tmp_path):
-    """The promise is then to patients, and no identifier is shown."""
+    """The promise is then to patients, and no identifier is shown; drawn by random allocation."""
     file = tmp_path / "visits.csv"
     rows = [f"{7000 + i // 4},{20 + i % 60},{int(i % 60 > 30)}" for i in range(1200)]
     file.write_text("patient_id,age,ill\n" + "\n".join(rows) + "\n")
@@ -316,11 +316,16 @@ def test_a_column_can_say_whose_row_it_is(notebook, page, screenshots, tmp_path)
     screen.type("most rows of one person", "3")
     screen.is_ready()
     full_page(page, screenshots / "visits.png", 1280, 1400)
+    screen.tab("Settings")
+    screen.choose("drawn", "allocated, in epochs")
+    screen.is_ready()
     screen.button("Fit").click()
     screen.headline("Done")
     shown = screen.root.inner_text()
     assert "For each patient: " in shown
     assert "7001" not in shown
+    screen.tab("Guarantee")
+    wait_for(lambda: "by random allocation" in screen.root.inner_text(), 30, "the sampler in the guarantee")
     full_page(page, screenshots / "visits-done.png", 1280, 1400)
 
 

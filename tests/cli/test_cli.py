@@ -408,7 +408,8 @@ def account(command, *arguments, drawn=None):
 
 
 def test_account_finds_epsilon_from_noise(command):
-    answer = account(command, "--noise-multiplier", "2", "--sampling-rate", ".01")
+    answer = account(command, "--noise-multiplier", "2", "--sampling-rate", ".01", "--unit", "patient")
+    assert answer["unit"] == "patient"
     exact = wb.privacy.epsilon(sampling_rate=0.01, noise_multiplier=2.0, steps=1000, delta=1e-5)
     assert exact <= answer["epsilon"] <= exact + 1e-5
     assert (answer["noise_multiplier"], answer["steps"], answer["delta"]) == (2.0, 1000, 1e-5)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workbench._validate import ArgumentError, integer
+from workbench._validate import ArgumentError, integer, text
 from workbench.cli.shell import DONE, add_json, add_settings, number
 
 __all__ = ["add"]
@@ -35,6 +35,9 @@ def add(commands: Any) -> None:
     account.add_argument("--sampling-rate", type=number, metavar="Q", help="probability with which a record enters a step")
     add_settings(account, ["sampler", "relation"])
     add_json(account)
+    account.add_argument(
+        "--unit", default="record", help="what is protected, such as a patient with all rows (default: record)"
+    )
     account.add_argument("--accountant", default="pld", help="pld, rdp, rdp_classic or fourier (default: pld)")
     account.add_argument("--compare", action="store_true", help="show the plan under every sampler and accountant")
     account.add_argument("--figure", metavar="FILE.png", help="draw the curve, or the comparison, to this file")
@@ -59,6 +62,7 @@ def _account(arguments: argparse.Namespace) -> int:
         "epsilon": epsilon,
         "delta": plan["delta"],
         "relation": plan["relation"] or SAMPLERS[plan["sampler"]][0],
+        "unit": text("unit", arguments.unit),
         "sampler": plan["sampler"],
         "sampling_rate": float(plan["sampling_rate"]),
         "noise_multiplier": float(plan["noise_multiplier"]),
