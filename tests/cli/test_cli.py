@@ -671,9 +671,7 @@ def test_models_are_listed(command, gallery):
     assert "--model FILE.py" in last
     listed = json.loads(command("models", "--json")[1])
     assert list(listed) == wb.models.names()
-    assert listed["logistic"]["options"] == {
-        "prior_scale": 5.0, "prior": "normal", "intercept": True, "covariance": "diagonal",
-    }  # fmt: skip
+    assert listed["logistic"]["options"] == {"prior_scale": 5.0, "prior": "normal", "intercept": True}
     assert listed["mine"] == {"summary": "Mine.", "options": {}, "origin": "registered here"}
 
 
