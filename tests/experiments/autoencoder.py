@@ -12,7 +12,6 @@ from workbench.plots import png, reconstructions_figure
 
 PAPER = {"DP": 304.74, "non-private": 243.99}
 SIGMA, BATCH, DELTA = 1.5, 128, 1 / 60_000
-LABELS = {"poisson": "add_or_remove_one", "without_replacement": "replace_one", "shuffle": "replace_one"}
 
 
 def fit(data, epochs, sampler, epsilon):
@@ -29,7 +28,7 @@ def fit(data, epochs, sampler, epsilon):
     for iterate in ("last", "average"):
         result = prepared.result(last_iterate=iterate == "last")
         rows.append({
-            "sampler": sampler, "relation": LABELS[sampler], "epsilon": round(epsilon, 3), "epochs": epochs,
+            "sampler": sampler, "relation": result.guarantee.relation, "epsilon": round(epsilon, 3), "epochs": epochs,
             "sigma": round(result.guarantee.noise_multiplier, 3), "iterate": iterate, "test loss": -result.metrics["elbo"],
             "reconstruction error": result.metrics["reconstruction_error"], "seconds": time.perf_counter() - began,
         })  # fmt: skip
