@@ -65,7 +65,7 @@ class Setting:
     @property
     def range(self) -> str:
         """The limits of a number in words, "" where there are none."""
-        limits = getattr(_clip_number if self.check is _clip else self.check, "keywords", {})
+        limits = getattr(self.check, "keywords", {})
         return " and ".join(f"{_WORDS[name]} {limit:g}" for name, limit in limits.items() if limit < _LARGE)
 
     def phrase(self, default: Any = None) -> str:
@@ -92,9 +92,6 @@ _number = functools.partial(functools.partial, _validate.number)  # with limits
 _whole = functools.partial(functools.partial, _validate.integer)
 
 
-_clip_number = _number(at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP)
-
-
 def _imported(place: str) -> Any:
     """The object called ``module:name`` in the workbench."""
     module, _, name = place.partition(":")
@@ -110,8 +107,8 @@ def _accepted_by(place: str) -> Check:
     return lambda name, value: (_imported(place)(name, value), value)[1]
 
 
-def _clip(name: str, value: Any) -> Any:
-    return value if isinstance(value, str) and value == AUTO else _clip_number(name, value)
+def _clip(name: str, value: Any, **limits: float) -> Any:
+    return value if isinstance(value, str) and value == AUTO else _validate.number(name, value, **limits)
 
 
 def _strategy(name: str, value: Any) -> str:
@@ -215,7 +212,7 @@ class Settings(Shared):
     )  # fmt: skip
     clip: float | str | None = setting(
         None, "clipping norm C, the largest norm of one record's gradient; or auto, which adapts C in the first fifth of "
-        "the run, within the same epsilon", _clip,
+        "the run, within the same epsilon", functools.partial(_clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
         otherwise="the model's advice, else 1", symbol="C", changes_guarantee=True,
     )  # fmt: skip
     num_records: int | None = setting(
