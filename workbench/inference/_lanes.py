@@ -11,7 +11,7 @@ __all__ = ["in_any_lane", "largest_in_any_lane"]
 
 @custom_vmap
 def largest_in_any_lane(number: jax.Array) -> jax.Array:
-    """``number``, a scalar; under vmap the largest of any lane, so that all take as many turns of a loop."""
+    """``number``, a scalar, a bool too; under vmap the largest of any lane, so that all take as many turns of a loop."""
     return number
 
 
@@ -20,15 +20,9 @@ def _largest_of(size: int, in_batched: list[bool], number: jax.Array) -> tuple[j
     return largest_in_any_lane(jnp.max(number)), False
 
 
-@custom_vmap
 def in_any_lane(needed: jax.Array) -> jax.Array:
     """``needed``, a bool scalar; under vmap whether any lane needs it, so that a rare branch stays rare.
 
     For branches that lanes may take needlessly. Otherwise vmap computes both and selects.
     """
-    return needed
-
-
-@in_any_lane.def_vmap
-def _in_any_of(size: int, in_batched: list[bool], needed: jax.Array) -> tuple[jax.Array, bool]:
-    return in_any_lane(jnp.any(needed)), False
+    return largest_in_any_lane(needed)
