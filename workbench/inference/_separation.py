@@ -6,6 +6,7 @@ what it does to the terms of others.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,7 @@ _REFUSED = {
 _SOUND_KEYS = ("key<fry>", "key<cc20>")  # threefry and noise.chacha20
 
 
-def require_separate(loss: Callable[[Any, Any], jax.Array], u: Any, record: Any, num_records: int) -> None:
+def require_separate(loss: Callable[[Any, Any], jax.Array], u: Any, record: Any, *num_records: int) -> None:
     """Trace the gradient of ``loss(u, record)`` in u, and look at its operations and constants.
 
     What cannot be found so: what was made of the records outside and has another shape than they have (statistics, a flat
@@ -66,7 +67,7 @@ def require_separate(loss: Callable[[Any, Any], jax.Array], u: Any, record: Any,
     """
     closed = jax.make_jaxpr(jax.grad(loss))(u, record)
     require_plain(closed)
-    require_no_records(closed, num_records)
+    require_no_records(closed, *num_records)
 
 
 def require_plain(closed: ClosedJaxpr) -> None:
@@ -86,13 +87,16 @@ def require_plain(closed: ClosedJaxpr) -> None:
         )
 
 
-def require_no_records(closed: ClosedJaxpr, num_records: int) -> None:
-    """:raises PrivacyModelError: if what ``closed`` computes depends on a constant that looks like all of the records."""
-    for constant in constants(closed):
+def require_no_records(closed: ClosedJaxpr, *num_records: int) -> None:
+    """:raises PrivacyModelError: if what ``closed`` computes depends on a constant that looks like all of the records.
+
+    :param num_records: their number; with units, those of units and of rows.
+    """
+    for constant, number in itertools.product(constants(closed), num_records):
         shape = tuple(getattr(constant, "shape", ()))
-        if has_axis_of_records(shape, num_records):
+        if has_axis_of_records(shape, number):
             raise PrivacyModelError(
-                f"an array of shape {shape} that the model, guide or loss closes over has an axis of {num_records}, "
+                f"an array of shape {shape} that the model, guide or loss closes over has an axis of {number}, "
                 f"which is the number of records: every record would see all of them. {BY_POSITION}"
             )
 

@@ -9,7 +9,7 @@ nothing that is computed for others. Rows that are missing repeat the unit's own
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,16 @@ from jax import lax
 from workbench.inference.strata import Stratum
 from workbench.sampling.minibatch import Minibatch
 
-__all__ = ["UnitRows"]
+__all__ = ["UnitRows", "parted"]
 
 Record = tuple[jax.Array, ...]
 
 _FEWEST_AT_ONCE = 8  # units
+
+
+def parted(records: tuple[Any, ...], units: UnitRows | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """(arrays of rows, the two that find those of each unit); the latter are none where each row is a unit."""
+    return (records, ()) if units is None else (records[:-2], records[-2:])
 
 
 class UnitRows(NamedTuple):

@@ -21,7 +21,7 @@ from workbench.inference._separation import (
     require_no_records,
     require_separate,
 )
-from workbench.inference._units import UnitRows
+from workbench.inference._units import UnitRows, parted
 from workbench.inference.clipping import check_clipping
 from workbench.inference.estimators import ESTIMATORS, RecordLoss
 from workbench.inference.record_model import common_length, split
@@ -67,8 +67,8 @@ def assemble(
     require_secure(key)
     chosen = ESTIMATORS[_validate.choice("estimator", estimator, ESTIMATORS)]
     check_clipping(mechanism.clipping, performance.strategy, performance.rules)
-    rows = records if units is None else records[:-2]
-    size = common_length(records if units is None else records[-2:])
+    rows, index = parted(records, units)
+    size = common_length(index or rows)
     sizes = dict.fromkeys((size, common_length(rows)))
     static = dict(static or {})
     for each in sizes:
@@ -90,8 +90,7 @@ def assemble(
         by_record = dataclasses.replace(by_record, most_rows=units.widths[0])
     optimizer = optimizer_for(by_record.initial, optim, learning_rate)
     step = PrivateStep(by_record, sampler, mechanism, chosen, optimizer, performance, clip_schedule, units=units)
-    for each in sizes:
-        _require_separate_records(step, each)
+    _require_separate_records(step, *sizes)
     return step
 
 
@@ -109,7 +108,7 @@ def _require_no_record_arrays(static: dict[str, Any], size: int) -> None:
                 raise _validate.ArgumentError(name, shape, f"has an axis of {size}, the number of records. {BY_POSITION}")
 
 
-def _require_separate_records(step: PrivateStep, size: int) -> None:
+def _require_separate_records(step: PrivateStep, *num_records: int) -> None:
     """Trace one step and check that each record's loss depends on that record only, and nothing else on any record."""
     model = step.model
     unit = model.blank_record
@@ -121,10 +120,10 @@ def _require_separate_records(step: PrivateStep, size: int) -> None:
 
     def without_records(params: Any, key: jax.Array) -> Any:
         def release(loss: RecordLoss, u: Any) -> Any:
-            require_separate(loss, u, (unit, key), size)
+            require_separate(loss, u, (unit, key), *num_records)
             return jax.tree.map(jnp.zeros_like, u)
 
         return step.estimator.gradient(model, params, key, 1.0, release)
 
     base_noise = jax.eval_shape(fast_key, jax.ShapeDtypeStruct((2,), jnp.uint32))
-    require_no_records(jax.make_jaxpr(without_records)(model.initial, base_noise), size)
+    require_no_records(jax.make_jaxpr(without_records)(model.initial, base_noise), *num_records)

@@ -24,7 +24,7 @@ from workbench._limits import SMALLEST_CLIP
 from workbench.inference import _adaptive_clip, _factors, _moments, _norms
 from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer
-from workbench.inference._units import UnitRows
+from workbench.inference._units import UnitRows, parted
 from workbench.inference.estimators import Estimator, RecordLoss
 from workbench.inference.record_model import Record, RecordModel, common_length
 from workbench.inference.strata import Stratum, clipped_sum_in_parts
@@ -429,26 +429,20 @@ class PrivateStep:
                 "hyper", f"standard_deviation {deviation}", f"is of another fit: this step's mechanism has {expected}."
             )
 
-    def _number_of(self, records: tuple[Any, ...]) -> int:
-        """N. :raises ArgumentError: naming ``records``, if one has not the shape of those that were planned."""
-        if self.units is None:
-            return self.model.require_like(records)
-        self.model.require_like(records[:-2])
-        return common_length(records[-2:])
-
     def require_records(self, records: tuple[Any, ...]) -> None:
         """:raises ArgumentError: naming ``records``, unless number, shapes and types are those the step was made for.
 
         Only shapes count, so a step asks while it is traced. JAX reads beyond the end of an array as its last entry: of
         fewer records the last one would enter many times.
         """
-        size, planned = self._number_of(records), self.sampler.num_records
+        rows, index = parted(records, self.units)
+        num_rows, planned = self.model.require_like(rows), self.sampler.num_records
+        size = common_length(index) if index else num_rows
         if size != planned:
             raise _validate.ArgumentError(
                 "records", size, f"init saw {planned} records, and each step draws its minibatch from all of them: give the "
                 "whole arrays that init saw, not a minibatch."
             )  # fmt: skip
-        rows = records if self.units is None else records[:-2]
         for array, seen in zip(rows, self.model.blank_record, strict=True):
             if jax.dtypes.canonicalize_dtype(array.dtype) != seen.dtype:
                 raise _validate.ArgumentError("records", str(array.dtype), f"init saw {seen.dtype} in this array.")
