@@ -48,7 +48,7 @@ def test_a_patient_is_the_unit_and_is_called_so():
     assert sum(data.units.counts) == len(data.train[0]) == len(data.train[1])
     assert any("a patient with all rows is the privacy unit" in line for line in data.declarations())
     assert not any("patient_id" in text or "p17" in text for text in (repr(data), data._repr_html_(), *data.declarations()))
-    assert not any(array.dtype == object for array in (*data.fitted, *data.evaluation))
+    assert not any(array.dtype == object for array in (*data.train, data.units.counts, *data.evaluation))
     data.check()
 
 
@@ -170,7 +170,8 @@ def test_arrays_and_files(tmp_path):
     frame.to_csv(tmp_path / "visits.csv", index=False)
     from_csv = wb.data.from_csv(tmp_path / "visits.csv", **OPTIONS)
     for other in (arrays, from_csv):
-        assert all(np.array_equal(a, b) for a, b in zip(data.fitted, other.fitted, strict=True))
+        pairs = zip((*data.train, data.units.counts), (*other.train, other.units.counts), strict=True)
+        assert all(np.array_equal(a, b) for a, b in pairs)
     with pytest.raises(ArgumentError, match="from_frame"):
         wb.data.from_arrays(np.ones((4, 1)), bounds=(0, 1), unit_id=[0, 0, 1, 1], max_rows=2, evaluation=(np.ones((1, 1)),))
 

@@ -246,13 +246,12 @@ def _dataset(arguments: argparse.Namespace) -> Any:
     # images take no such arguments
     tables = {"missing": "refuse", "unit_id": None, "max_rows": None, "unit_mean": False}
     of_tables = {name: value for name in tables if (value := getattr(arguments, name)) != tables[name]}
-    declared, of_units = sources.unit_in(schema(arguments.schema) if arguments.schema else None)
+    declared = schema(arguments.schema) if arguments.schema else None
     return data.from_file(
         arguments.data,
-        **of_units | of_tables,
+        **{"schema": declared} | sources.unit_in(declared) | of_tables,
         **{name: getattr(arguments, name) for name in plain},
         bounds=bounds(arguments.bounds) if arguments.bounds else None,
-        schema=declared,
         group_features=None if arguments.group_features is None else sources.group_features(arguments.group_features),
         evaluation_is_public=arguments.evaluation_public,
         **split,

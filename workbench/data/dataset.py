@@ -275,11 +275,6 @@ class Dataset:
         return len(self.train[0] if self.units is None else self.units.counts)
 
     @property
-    def fitted(self) -> tuple[np.ndarray, ...]:
-        """What a fit reads: ``train``, with ``units`` followed by the first row and the number of rows of each unit."""
-        return self.train if self.units is None or self.units.are_padded else (*self.train, *self.units.index)
-
-    @property
     def num_evaluation(self) -> int:
         """Number of evaluation records."""
         return len(self.evaluation[0])
@@ -309,7 +304,7 @@ class Dataset:
         """What the guarantee treats as public about this data set, a sentence each. Private counts are left out."""
         lines = ["The training records are private; one of them is the privacy unit."]
         if self.units is not None:
-            weigh = ", which weigh as much as one row together, whoever has how many" if self.units.mean else ""
+            weigh = ", and the rows of each weigh as much as one row together" if self.units.mean else ""
             lines = [
                 f"The training records are private, and a {self.unit} with all rows is the privacy unit. At most "
                 f"{self.units.max_rows} rows of each are used, a public number{weigh}."

@@ -10,12 +10,24 @@ import jax
 import jax.numpy as jnp
 
 from workbench.fitting.prepared import PreparedFit
+from workbench.inference.step import Hyperparameters, PrivateStep
 from workbench.inference.training import run
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.results.fit_result import Scores
 
-__all__ = ["without_privacy"]
+__all__ = ["noiseless", "noiseless_hyper", "without_privacy"]
+
+
+def noiseless(step: PrivateStep) -> PrivateStep:
+    """``step`` without clipping and noise, and without what only a noised release has. Not private."""
+    return dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
+
+
+def noiseless_hyper(hyper: Hyperparameters) -> Hyperparameters:
+    """What ``noiseless(step)`` takes in the place of ``hyper``."""
+    clip, deviation = jnp.float32(math.inf), jnp.float32(0.0)
+    return hyper._replace(clip=clip, standard_deviation=deviation, moments_from=None, adaptive=None)
 
 
 def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: False) -> Scores | None:
@@ -29,9 +41,7 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     """
     if prepared.evaluator is None:
         return None
-    step, hyper = prepared.step, prepared.hyper
-    free = dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
-    hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=jnp.float32(0.0), adaptive=None)
+    free, hyper = noiseless(prepared.step), noiseless_hyper(prepared.hyper)
     records, _ = prepared.on_device
     state = jax.device_put(jax.jit(free.init)(new_key(), hyper), prepared.device)
     steps = run(free, hyper, state, records, prepared.privacy.iterations, stop=stop)

@@ -40,26 +40,24 @@ def table(argument: str, path: str | Path) -> Any:
         raise ArgumentError(argument, str(path), error.expectation) from None
 
 
-def unit_in(schema: Any) -> tuple[Any, dict[str, Any]]:
-    """(the schema of the features, the column that says whose row it is as options of ``from_frame``) of a schema file.
+def unit_in(schema: Any) -> dict[str, Any]:
+    """What a schema file with a column that says whose row it is means as options of ``from_frame``; none without one.
 
     :param schema: as the file has it: ``{"patient_id": {"kind": "unit", "max_rows": 10}, "age": ...}``.
     :raises ArgumentError: naming ``schema``: several such columns, or other facts about one.
     """
     if not isinstance(schema, Mapping):
-        return schema, {}
+        return {}
     found = {name: facts for name, facts in schema.items() if isinstance(facts, Mapping) and facts.get("kind") == "unit"}
     for facts in found.values():
         if len(found) > 1 or not {"kind", "max_rows"} <= set(facts) <= {"kind", "max_rows", "mean"}:
             raise ArgumentError(
                 "schema", dict(facts), 'is for one column, {"kind": "unit", "max_rows": 10}, "mean" if wanted.'
             )
-    others = {name: facts for name, facts in schema.items() if name not in found}
-    options = {
-        name: {"unit_id": name, "max_rows": facts["max_rows"], "unit_mean": facts.get("mean", False)}
-        for name, facts in found.items()
-    }
-    return others, next(iter(options.values()), {})
+        others = {name: of_column for name, of_column in schema.items() if name not in found}
+        unit = {"max_rows": facts["max_rows"], "unit_mean": facts.get("mean", False)}
+        return {"schema": others, "unit_id": next(iter(found)), **unit}
+    return {}
 
 
 def group_features(path: str | Path) -> Any:

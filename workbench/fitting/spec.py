@@ -121,11 +121,14 @@ class FitSpec:
 
     @property
     def records(self) -> tuple[np.ndarray, ...]:
-        """What the steps read: ``data.fitted``, but a unit that may be replaced by one with more rows keeps its place."""
+        """What the steps read: the training arrays, and with units where the rows of each are.
+
+        Units are sorted by strata where one may be missing. One that may be replaced by one with more rows keeps its place.
+        """
         units = self.data.units
-        if units is None or units.are_padded or self._may_lack_units:
-            return self.data.fitted
-        return (*self.data.train, *units.in_place)
+        if units is None or units.are_padded:
+            return self.data.train
+        return (*self.data.train, *(units.index if self._may_lack_units else units.in_place))
 
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
@@ -135,7 +138,7 @@ class FitSpec:
             self.model.new_guide(),
             numpyro.optim.Adam if settings.optimizer is None else settings.optimizer,
             key,
-            self.data.fitted,
+            self.records,
             sampler=plan.sampler,
             mechanism=plan.mechanism,
             num_records=self.privacy.num_records,
@@ -193,7 +196,7 @@ class FitSpec:
         Of arrays among the constants only the shapes count.
         """
         model = self.model
-        shapes = tuple((array.shape, str(array.dtype)) for array in (*self.data.fitted, *self.data.evaluation))
+        shapes = tuple((array.shape, str(array.dtype)) for array in (*self.records, *self.data.evaluation))
         compiled = {name: value for name, value in self.run_settings().items() if name not in _NOT_COMPILED}
         return (
             model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,

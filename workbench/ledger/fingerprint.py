@@ -53,12 +53,13 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
     }
     if dataset.vocabulary_size:  # data sets without one keep the fingerprints of early versions
         facts["vocabulary_size"] = dataset.vocabulary_size
+    counts = () if dataset.units is None else (dataset.units.counts,)
     if dataset.units is not None:
         facts |= {"max_rows": dataset.units.max_rows, "unit_mean": dataset.units.mean}
     digest = hashlib.blake2b(digest_size=16, key=b"" if dataset.is_public else key or secret_key())
     group_features = () if dataset.group_features is None else (dataset.group_features,)
     digest.update(_headed(facts))
-    for arrays in (dataset.fitted, dataset.evaluation, group_features):
+    for arrays in ((*dataset.train, *counts), dataset.evaluation, group_features):
         digest.update(_headed(len(arrays)))
         for array in map(np.asarray, arrays):
             if array.dtype.hasobject:

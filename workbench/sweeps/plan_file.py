@@ -192,8 +192,7 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
     for argument in ("bounds", "schema"):
         if isinstance(options.get(argument), str):
             options[argument] = _mapping(argument, folder / _path(argument, options[argument]))
-    declared, of_units = sources.unit_in(options.get("schema"))
-    options |= {**of_units, **({"schema": declared} if of_units else {})}
+    options |= sources.unit_in(options.get("schema"))
     if isinstance(options.get("group_features"), str):
         options["group_features"] = sources.group_features(folder / _path("group_features", options["group_features"]))
     try:

@@ -18,6 +18,7 @@ import numpy as np
 from numpyro.infer.autoguide import AutoGuide
 
 from workbench import _compiled
+from workbench.fitting.baseline import noiseless, noiseless_hyper
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
 from workbench.fitting.spec import FitSpec, is_array
@@ -26,7 +27,6 @@ from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, s
 from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.step import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
-from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacyPlan
 from workbench.sweeps.request import DP, NON_PRIVATE, POOLED
 
@@ -166,9 +166,9 @@ class _Group:
         self.spec = first.spec
         self.step, self._start = first.spec.begin(first.plan, first.spec.new_key())
         if first.method == NON_PRIVATE:
-            self.step = dataclasses.replace(self.step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
+            self.step = noiseless(self.step)
         datasets = [run.spec.data for run in runs]
-        self.shared = all(_same_arrays(data.fitted, datasets[0].fitted) for data in datasets)
+        self.shared = all(_same_arrays(run.spec.records, first.spec.records) for run in runs)
         self._evaluation_is_shared = all(_same_arrays(data.evaluation, datasets[0].evaluation) for data in datasets)
         constants = [run.spec.constants for run in runs]
         # public facts about the data that the model takes by keyword, such as the features of groups
@@ -249,8 +249,7 @@ class _Group:
         assert run.plan is not None
         hyper = run.spec.hyper(run.plan, self.step)
         if run.method == NON_PRIVATE:
-            nothing = jnp.float32(0.0)
-            hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=nothing, moments_from=None, adaptive=None)
+            hyper = noiseless_hyper(hyper)
         return hyper._replace(constants={name: jnp.asarray(run.spec.constants[name]) for name in self._differing})
 
     def _starts(self, runs: Sequence[Run], keys: Sequence[jax.Array], hyper: Hyperparameters) -> DPVIState:
