@@ -183,7 +183,11 @@ class BudgetStatus:
     @functools.cached_property
     def units(self) -> tuple[str, ...]:
         """The privacy units of the fits, in words. Fits with several have no common total (``unit_of``)."""
-        return tuple(dict.fromkeys(map(unit_of, self.parts)))
+        return self.units_with()
+
+    def units_with(self, *fits: Guarantee) -> tuple[str, ...]:
+        """``units`` after ``fits`` too."""
+        return tuple(dict.fromkeys(map(unit_of, (*self.parts, *fits))))
 
     @functools.cached_property
     def total(self) -> TotalPrivacy | None:
@@ -225,7 +229,7 @@ class BudgetStatus:
 
     def how_many_more(self, fit: Guarantee) -> int | None:
         """How many fits like ``fit`` the caps still allow; None without a cap, 0 if a cap cannot count it."""
-        if self.caps and len(dict.fromkeys((*self.units, unit_of(fit)))) > 1:
+        if self.caps and len(self.units_with(fit)) > 1:
             return 0
         try:
             counts = [entry.cap.how_many_more(fit, self._before) for entry in self.caps if entry.cap is not None]
@@ -240,7 +244,7 @@ class BudgetStatus:
             ``seed``, for one that was used before.
         """
         rules = set()
-        if self.caps and len(units := dict.fromkeys((*self.units, *map(unit_of, fits)))) > 1:
+        if self.caps and len(units := self.units_with(*fits)) > 1:
             raise CapError(
                 "unit_id",
                 fits[0].unit,
@@ -323,7 +327,7 @@ class BudgetStatus:
         if len(self.units) > 1:
             lines.append(
                 f"The fits protect different units ({_listed(self.units)}) and have no common total. A fit that protects "
-                "a row with epsilon protects whoever has k rows with k epsilon at a larger delta (group privacy)."
+                "a row with epsilon protects a person with k rows with k epsilon at a larger delta (group privacy)."
             )
         lines += self.mix_ups()
         if self.begun_anew:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workbench import _validate
-from workbench.ledger.budget import CapError, unit_of
+from workbench.ledger.budget import CapError
 from workbench.ledger.composition import TotalPrivacy, total
 from workbench.ledger.reservation import Reservation
 from workbench.privacy.guarantee import Guarantee
@@ -125,7 +125,7 @@ class PreparedSweep:
         if budget is None:
             return []
         words = []
-        if budget.parts and len(set(map(unit_of, (*budget.parts, *planned)))) == 1:
+        if budget.parts and len(budget.units_with(*planned)) == 1:
             whole = total([*budget.parts, *planned])
             words.append(f"Together with other fits of these records in the ledger: {whole.statement(unit)}")
         try:
