@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench import _validate
 
-__all__ = ["by_place", "by_record", "by_unit", "coins", "digests", "evaluation_rows"]
+__all__ = ["by_place", "by_record", "by_unit", "coins", "coins_of", "digests", "evaluation_rows"]
 
 
 def coins(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
@@ -21,7 +21,7 @@ def coins(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
     :param arrays: record i is entry i of each, N >= 0 entries. The encoding of a record must not depend on others.
     """
-    return _coins_of([digest.tobytes() for digest in digests(arrays, seed)], seed)
+    return coins_of([digest.tobytes() for digest in digests(arrays, seed)], seed)
 
 
 def digests(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
@@ -36,7 +36,8 @@ def digests(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
     return np.frombuffer(bytes(found), [("high", "<u8"), ("low", "<u8")])
 
 
-def _coins_of(contents: Sequence[bytes], seed: int) -> np.ndarray:
+def coins_of(contents: Sequence[bytes], seed: int) -> np.ndarray:
+    """``coins`` of what each record is known by."""
     key, known = _key(seed), dict[bytes, int]()
     drawn = np.empty(len(contents))
     for place, content in enumerate(contents):
@@ -57,7 +58,7 @@ def by_unit(contents: Sequence[bytes], fraction: Any, seed: Any) -> np.ndarray:
     :raises ArgumentError: as ``by_record``.
     """
     fraction, seed = _checked(fraction, seed)
-    return _both_sides(_coins_of(contents, seed) < fraction, fraction)
+    return _both_sides(coins_of(contents, seed) < fraction, fraction)
 
 
 def by_record(arrays: Sequence[np.ndarray], fraction: Any, seed: Any) -> np.ndarray:

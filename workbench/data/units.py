@@ -8,7 +8,6 @@ belong together, and nothing else. They are kept nowhere.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -150,23 +149,18 @@ def divided(
         held = splits.by_unit([digests[rows].tobytes() for rows in rows_of], fraction, seed)
     else:
         held = np.array([bool(held_out[rows[0]]) for rows in rows_of])
-    kept = [_sample(digests[rows], rows, max_rows) for rows, out in zip(rows_of, held, strict=True) if not out]
+    kept = [_sample(digests[rows], rows, max_rows, seed) for rows, out in zip(rows_of, held, strict=True) if not out]
     counts = np.array([len(rows) for rows in kept], np.int32)
     training = np.concatenate(kept)
     others = [rows for rows, out in zip(rows_of, held, strict=True) if out]
     return training, np.concatenate(others), counts, np.array([len(rows) for rows in others], np.int32)
 
 
-def _sample(digests: np.ndarray, rows: np.ndarray, max_rows: int) -> np.ndarray:
-    """``max_rows`` of a unit's rows, which are sorted by digest; equal rows are numbered."""
+def _sample(digests: np.ndarray, rows: np.ndarray, max_rows: int, seed: int) -> np.ndarray:
+    """``max_rows`` of a unit's rows, in their order, by coins of their own."""
     if len(rows) <= max_rows:
         return rows
-    number, coins = 0, []
-    for place, digest in enumerate(digests):
-        number = number + 1 if place and digest == digests[place - 1] else 0
-        coins.append(
-            hashlib.blake2b(digest.tobytes() + number.to_bytes(8, "little"), person=b"rows", digest_size=8).digest()
-        )
+    coins = splits.coins_of([b"of a unit" + digest.tobytes() for digest in digests], seed)
     return rows[np.sort(np.argsort(coins, kind="stable")[:max_rows])]
 
 
