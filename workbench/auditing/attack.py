@@ -19,8 +19,9 @@ import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from workbench.auditing.bugs import watched, whole
+from workbench.auditing.bugs import watched
 from workbench.auditing.canaries import Canaries, Rows
+from workbench.auditing.units import whole
 from workbench.inference import _adaptive_clip, _norms
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.estimators import RecordLoss

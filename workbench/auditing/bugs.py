@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,14 +22,11 @@ from workbench.sampling import Minibatch
 __all__ = [
     "PLANTED_BUGS",
     "ClampedIndices",
-    "EqualRows",
     "FloatSums",
     "Watched",
-    "in_rows",
     "silent",
     "stepping",
     "watched",
-    "whole",
 ]
 
 # {name: what is broken}; each is caught by at least one part of the audit
@@ -198,37 +194,6 @@ class _RowByRow(UnitRows):
             (stratum,) = UnitRows((1,)).strata(minibatch, alone, *others)
             all_strata.append(stratum._replace(mask=stratum.mask & (counts[minibatch.indices] > number)))
         return all_strata
-
-
-class EqualRows(PrivateStep):
-    """The step of people who have several rows each, all alike: ``records`` are one row of each."""
-
-    def require_records(self, records: tuple[Any, ...]) -> None:
-        """As of ``PrivateStep``, for the rows that are made of ``records``."""
-        super().require_records(jax.eval_shape(self._rows_of, tuple(records)))
-
-    def _checked(self, state: DPVIState, records: Record) -> Record:
-        return self._rows_of(super()._checked(state, records))
-
-    def _rows_of(self, records: tuple[Any, ...]) -> Record:
-        assert self.units is not None
-        return in_rows(records, self.units.widths[0])
-
-
-def whole(step: PrivateStep, records: Record) -> Record:
-    """``records`` as the loss of ``step`` takes them: with ``units`` the rows of each, and their weights."""
-    if step.units is None:
-        return records
-    count, size = step.units.widths[0], len(records[0])
-    rows = (jnp.repeat(jnp.asarray(array)[:, None], count, axis=1) for array in records)
-    return (*rows, jnp.ones((size, count), jnp.float32))
-
-
-def in_rows(records: Sequence[Any], count: int) -> Record:
-    """Records as units with ``count`` rows each, all alike: rows, first rows and numbers of rows."""
-    size = len(records[0])
-    rows = tuple(jnp.repeat(jnp.asarray(array), count, axis=0) for array in records)
-    return (*rows, jnp.arange(size, dtype=jnp.int32) * count, jnp.full(size, count, jnp.int32))
 
 
 class FloatSums(PrivateStep):

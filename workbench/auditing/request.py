@@ -51,7 +51,7 @@ class _Attack:
     strategy: str = _as_in_fit("strategy", "auto")
     microbatch_size: int | None = _as_in_fit("microbatch_size", None)
     max_rows: int | None = setting(
-        None, "rows that each record stands for, all alike: a person with so many is then the unit", _whole(at_least=1),
+        None, "rows that each record stands for, all alike: a person with that many is then the unit", _whole(at_least=1),
         otherwise="a record is the unit", unit="rows",
     )  # fmt: skip
     seed: int | None = setting(None, "makes the audit reproducible", _validate.seed, otherwise="secret randomness")

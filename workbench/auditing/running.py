@@ -18,11 +18,12 @@ from workbench import _validate
 from workbench.auditing import claims, crash, made, paths, reachable, sensitivity, summation
 from workbench.auditing.attack import SCORES, Attack
 from workbench.auditing.bounds import LowerBound, epsilon_lower_bound, one_run_epsilon_lower_bound
-from workbench.auditing.bugs import EqualRows, Watched, in_rows, stepping, watched
+from workbench.auditing.bugs import Watched, stepping, watched
 from workbench.auditing.canaries import Canaries, Rows, arrays_of, blank, made_table, table_canaries
 from workbench.auditing.claims import Claim
 from workbench.auditing.request import AuditRequest, ReleaseRequest
 from workbench.auditing.result import AuditResult, Check
+from workbench.auditing.units import EqualRows, in_rows
 from workbench.data import Dataset
 from workbench.data.units import strata_widths
 from workbench.fitting.settings import takes

@@ -324,12 +324,10 @@ def _sampler(settings: PrivacySettings, num_train: int) -> tuple[Sampler, float]
     capacity = overflow_capacity(size, rate, math.log(share / 2) - _log_factor(padded))
     overflow = math.exp(log_overflow_probability(size, rate, capacity))
     # nor may the parts of a minibatch, and with them the spacing of the sum, tell how many records there are
-    if (
-        settings.sampler == "random_allocation"
-    ):  # a step of it has as many records as one of Poisson sampling, by the same law
-        return RandomAllocationSampler(
-            num_train, steps_per_epoch(settings.sampler, rate), capacity, settings.num_records
-        ), overflow
+    if settings.sampler == "random_allocation":
+        # a step of it has as many records as one of Poisson sampling, by the same law
+        steps = steps_per_epoch(settings.sampler, rate)
+        return RandomAllocationSampler(num_train, steps, capacity, settings.num_records), overflow
     sampler = PoissonSampler(num_train, rate, capacity, settings.num_records)
     return sampler, overflow + sampler.total_variation
 
