@@ -353,6 +353,7 @@ def test_the_glossary_has_the_words_of_the_screen():
     assert words - terms == set()
 
 
+@pytest.mark.thorough
 def test_the_table_of_random_allocation():
     """Each row of choosing_a_sampler.md, rounded up to the digits that it has."""
     rows = re.findall(

@@ -86,6 +86,7 @@ def test_it_takes_flat_clipping_and_room_for_counts():
         prepare("logistic", "breast_cancer", clip="often", **SMALL)
 
 
+@pytest.mark.thorough
 def test_a_sweep_has_both_kinds_and_they_end_as_alone():
     data = wb.data.load("breast_cancer")
     swept = wb.sweep(

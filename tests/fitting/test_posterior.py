@@ -64,6 +64,7 @@ def of_groups(**options):
     return wb.fit(wb.models.get("hierarchical_logistic", **options), data, **SETTINGS)
 
 
+@pytest.mark.thorough
 def test_a_hierarchical_model_has_draws_of_all_its_levels():
     """Of which group weights alone are released."""
     found = of_groups(group_scale="learnt")
@@ -95,6 +96,7 @@ def test_functions_of_latents_are_those_of_the_same_draw():
     np.testing.assert_allclose(found["share"], rates / rates.sum(1, keepdims=True), rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_mixture_keeps_the_guides_posterior():
     found = wb.fit(wb.models.get("gmm", num_components=2), wb.data.mixture(500), **SETTINGS)
     assert found.posterior_kind == "variational"

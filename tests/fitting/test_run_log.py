@@ -86,6 +86,7 @@ def test_a_private_fit_is_entered_before_its_first_step(private_data, state):
     assert result.budget_status.total.epsilon == 1.0
 
 
+@pytest.mark.thorough
 def test_a_public_fit_spends_nothing(state):
     result = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=50)
     assert result.spend == ""
@@ -93,6 +94,7 @@ def test_a_public_fit_spends_nothing(state):
     assert not Ledger().path.exists()
 
 
+@pytest.mark.thorough
 def test_a_fit_that_is_to_be_entered_nowhere_is_not(private_data, state):
     assert fit(private_data, iterations=50, ledger=False).spend == ""
     assert not Ledger().path.exists()
@@ -270,6 +272,7 @@ def test_a_fit_that_finished_and_could_not_say_so_is_settled_by_its_result(priva
     assert [(spend.status, spend.counted) for spend in Ledger().spends()] == [("settled", 600)]
 
 
+@pytest.mark.thorough
 def test_a_fit_that_was_entered_nowhere_stays_so(private_data, state):
     _, folder = stopped(private_data, ledger=False)
     wb.resume(folder, data=private_data)

@@ -88,6 +88,7 @@ def test_a_stopped_fit_ends_where_it_would_have_ended(fitted):
         np.testing.assert_array_equal(value, resumed.params[name])
 
 
+@pytest.mark.thorough
 def test_lanes_of_a_sweep_are_fits():
     settings = {"delta": SETTINGS["delta"], "iterations": 60, "sampling_rates": 0.2, "clips": 2.0, "baselines": ()}
     public = dataclasses.replace(patients(), is_public=True)
@@ -219,6 +220,7 @@ def test_a_model_of_persons_gets_their_rows_beside_one_another():
         rows().select(("x", "present", "y"))
 
 
+@pytest.mark.thorough
 def test_a_latent_of_each_person_is_learnt():
     """How far people differ, which rows alone cannot tell."""
     model = wb.models.Model("own", "Own intercepts.", own_intercepts, own_intercepts_guide, arrays=("x", "present", "y"))

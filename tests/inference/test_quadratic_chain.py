@@ -8,6 +8,7 @@ import pytest
 from numpyro import handlers
 from scipy import stats
 
+from tests.conftest import some_of
 from workbench.inference import _quadratic_chain
 from workbench.inference._joint_prior import JointPrior, NoNoiseAwarePosterior
 
@@ -109,6 +110,7 @@ def groups(size):
     return JointPrior(OfPrior(prior, "effects"))
 
 
+@pytest.mark.thorough
 def test_group_effects_and_their_scale_are_those_of_integration():
     """From effects that are open to effects that are known to a thousandth: the funnel and its opposite."""
     effects, prior = np.array([1.1, -0.4, 1.9, 1.3, 0.6, 2.2, 1.0, 0.3]), groups(8)
@@ -165,13 +167,14 @@ def test_what_is_not_known_has_its_prior_where_the_quadratic_is_singular():
     assert distance(found[:, 2], REAL, -np.abs(REAL)) < FURTHEST
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("count", some_of([1, 2, 7], 3))
 def test_few_draws(count):
     found = drawn(groups(3), np.eye(3), np.ones(3), count=count)
     assert found.shape == (count, 5)
     assert np.all(np.isfinite(found))
 
 
+@pytest.mark.thorough
 def test_many_quantities():
     found = drawn(groups(60), 10 * np.eye(60), 10 * np.sin(np.arange(60.0)), count=100)
     assert found.shape == (100, 62)
@@ -236,6 +239,7 @@ def test_priors_that_it_cannot_use(prior, shared, reason):
         drawn(JointPrior(OfPrior(prior, shared)), [[1.0]], [0.0])
 
 
+@pytest.mark.thorough
 def test_a_simplex_that_is_not_released_is_drawn():
     def prior():
         shares = numpyro.sample("shares", dist.Dirichlet(jnp.ones(3)))

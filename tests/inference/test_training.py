@@ -165,6 +165,7 @@ def test_a_run_continues_where_a_state_stands_and_leaves_it_alone(usual, looped)
     assert_same_params(dpvi.get_params(at_10), snapshots[0].params, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_how_many_draws_are_made_ahead_changes_no_result(usual, one_evaluation, monkeypatch):
     monkeypatch.setattr(compiling, "_STEPS_AHEAD", 7)
     dpvi = trainer()

@@ -74,6 +74,7 @@ def test_a_fit_has_correlated_weights_and_the_noise_aware_posterior():
     assert np.abs(drawn - np.eye(len(drawn))).max() > 0.3
 
 
+@pytest.mark.thorough
 def test_a_hierarchical_fit_predicts():
     model = wb.models.get("hierarchical_logistic", covariance="full", group_scale="learnt")
     result = wb.fit(model, wb.data.hierarchical(400, num_evaluation=100), epsilon=8.0, iterations=200, seed=0)

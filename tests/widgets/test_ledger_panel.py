@@ -331,6 +331,7 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
     assert not screen.ledger.reason.visible
 
 
+@pytest.mark.thorough
 def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_data):
     spend(book, private_data, 1.0)
     book.set_cap(1, 2.0, 1e-3)
@@ -342,6 +343,7 @@ def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_dat
     assert book.budget_status(1).used() <= 1
 
 
+@pytest.mark.thorough
 def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, private_data):
     spend(book, private_data, 1.0)
     book.set_cap(1, 1.0, 1e-3)
@@ -366,6 +368,7 @@ def test_another_ledger_is_used_and_printed(book, screens, private_data, tmp_pat
     assert f"ledger={path!r}" in html.unescape(screen.outcome.code.value)
 
 
+@pytest.mark.thorough
 def test_a_screen_may_keep_no_ledger(book, screens, private_data):
     screen = fitted(screens(data=private_data, iterations=40, ledger=False))
     assert screen.result.status == "done"
