@@ -226,6 +226,7 @@ def test_what_is_shown_is_the_plan_of_the_controls_whatever_was_asked_before(scr
     screen.privacy.delta.value = "abc"
     settle(screen)
     assert "Complete the highlighted fields to see" in text(screen)
+    assert "Not ready yet." in screen.live.status.value
     assert "delta = abc" in screen.privacy.delta.error
     assert screen.privacy.delta.control.placeholder == "automatic"
 

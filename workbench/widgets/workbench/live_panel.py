@@ -46,9 +46,9 @@ class LivePanel:
         self.ready()
         self._clear()
 
-    def ready(self) -> None:
-        """Show that a fit can begin."""
-        self._say(markup.note("Ready.", "Press Fit."), 0.0)
+    def ready(self, missing: str = "") -> None:
+        """Show that a fit can begin. :param missing: what must be done before, a sentence; "" for nothing."""
+        self._say(markup.note("Not ready yet.", missing) if missing else markup.note("Ready.", "Press Fit."), 0.0)
 
     def begin(self, resumed: bool) -> None:
         """Show that a fit begins. A resumed fit keeps its curves."""

@@ -188,13 +188,17 @@ class Workbench(RunScreen):
 
     def _follow_problems(self) -> None:
         where = ", or the table under Data," if self.data.has_own_source else ""
-        self.privacy.show_unknown(f"Complete the highlighted fields{where} to see what this plan implies.")
+        to_do = f"Complete the highlighted fields{where}"
+        if self._has_shown_nothing:
+            self.live.ready(f"{to_do}.")
+        self.privacy.show_unknown(f"{to_do} to see what this plan implies.")
         self.ledger.show_unknown()
 
     def _follow(self, settings: Settings) -> None:
         self.outcome.show_code(settings.as_code(), settings.as_cells())
         session = self._session
-        if session is not None and session.ended and session.result is None and settings.key != self._fitted:
+        failed = session is not None and session.ended and session.result is None
+        if self._has_shown_nothing or (failed and settings.key != self._fitted):
             self.live.ready()  # an error does not outlive its cause
         self.ledger.computing(settings.data.key)
         if self._ready is not None and self._ready.fits(settings):
@@ -203,6 +207,10 @@ class Workbench(RunScreen):
             return
         self.privacy.computing()
         self._outlooks.ask(lambda: self._look_ahead(settings), lambda found: self._show_outlook(settings, found))
+
+    @property
+    def _has_shown_nothing(self) -> bool:
+        return self._session is None and self.result is None
 
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, or beside the data if it has none."""
