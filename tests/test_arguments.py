@@ -76,7 +76,7 @@ FIT = {
     "batch_size": WHOLE | OTHERS, "relation": OTHERS, "clip": POSITIVE | OTHERS, "optimizer": OTHERS,
     "learning_rate": POSITIVE | OTHERS, "average": FLAG | OTHERS, "microbatch_size": WHOLE | OTHERS,
     "num_records": {"3"} | OTHERS, "evaluate_private": FLAG, "draws": {"3"}, "device": OTHERS,
-    "seed": FROM_0 | OTHERS,
+    "devices": {"1"} | OTHERS, "seed": FROM_0 | OTHERS,
 }  # fmt: skip
 
 

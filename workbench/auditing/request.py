@@ -49,6 +49,7 @@ class _Attack:
     confidence: float = setting(0.95, "confidence of the lower bound", _validate.probability)
     estimator: str = _as_in_fit("estimator", "aligned")
     strategy: str = _as_in_fit("strategy", "auto")
+    devices: int | str | None = _as_in_fit("devices", None)
     microbatch_size: int | None = _as_in_fit("microbatch_size", None)
     max_rows: int | None = setting(
         None, "rows that each record stands for, all alike: a person with that many is then the unit", _whole(at_least=1),

@@ -26,10 +26,12 @@ from workbench.auditing.result import AuditResult, Check
 from workbench.auditing.units import EqualRows, in_rows
 from workbench.data import Dataset
 from workbench.data.units import strata_widths
+from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import takes
 from workbench.fitting.spec import data_named, model_named
 from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
+from workbench.inference.sharding import Shards
 from workbench.inference.step import Performance, PrivateStep
 from workbench.models import Model
 from workbench.noise.chacha20 import key_from_seed, new_key
@@ -58,6 +60,7 @@ class _Training:
     bug: str | None
     optim: Any
     max_rows: int | None = None
+    shards: Shards | None = None
 
     def step(self, mechanism: GaussianMechanism, key: jax.Array, records: Rows, optim: Any = None) -> PrivateStep:
         """The step for ``records``."""
@@ -80,7 +83,7 @@ class _Training:
             static=self.constants,
             units=units,
         )
-        step = stepping(sound, self.bug)
+        step = stepping(dataclasses.replace(sound, shards=self.shards), self.bug)
         if units is None:
             return step
         if type(step) is not PrivateStep:
@@ -132,7 +135,7 @@ def _checks(
     watched_step = functools.partial(training.watched_step, mechanism)
 
     def step_of(optim: Any, key: jax.Array, records: Rows) -> PrivateStep:
-        return training.step(mechanism, key, records, optim)
+        return dataclasses.replace(training, shards=None).step(mechanism, key, records, optim)
 
     def in_parts_of(size: int | None) -> Callable[[jax.Array, Rows], tuple[PrivateStep, Watched]]:
         return functools.partial(training.of_made_records(summation.SIZE, microbatch_size=size).watched_step, mechanism)
@@ -192,10 +195,13 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
     """
     canaries = _checked_canaries(asked.present, asked.absent, asked.others, asked.relation, asked.mode)
     num_records = len(canaries.others[0]) + canaries.count
+    devices = devices_named(asked.devices)
+    if len(devices) > 1 and asked.max_rows is not None:
+        raise _validate.ArgumentError("devices", asked.devices, "spreads rows, and each record has several: leave one out.")
     training = _Training(
         asked.model, asked.guide, asked.sampler, num_records, asked.estimator, asked.strategy, asked.microbatch_size,
         dict(asked.static or {}), asked.bug, numpyro.optim.Adam(_LEARNING_RATE) if asked.optim is None else asked.optim,
-        asked.max_rows,
+        asked.max_rows, Shards(devices) if len(devices) > 1 else None,
     )  # fmt: skip
     sampler, mechanism = asked.sampler, asked.mechanism
     claim = Claim(

@@ -15,7 +15,7 @@ __all__ = ["add"]
 # settings of a fit that an audit takes, in its own words and with its own defaults
 _SETTINGS = (
     "epsilon", "delta", "relation", "clipping", "iterations", "sampling_rate", "sampler", "clip", "seed", "estimator",
-    "strategy",
+    "strategy", "devices",
 )  # fmt: skip
 _DEFAULTS = {"epsilon": 1.0, "delta": 0.01, "iterations": 20, "sampling_rate": 0.5, "clip": 1.0}
 

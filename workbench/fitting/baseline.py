@@ -43,7 +43,7 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
         return None
     free, hyper = noiseless(prepared.step), noiseless_hyper(prepared.hyper)
     records, _ = prepared.on_device
-    state = jax.device_put(jax.jit(free.init)(new_key(), hyper), prepared.device)
+    state = prepared.spec.placed(jax.jit(free.init)(new_key(), hyper))
     steps = run(free, hyper, state, records, prepared.privacy.iterations, stop=stop)
     while True:
         try:

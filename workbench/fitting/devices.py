@@ -6,12 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from workbench import _validate
 from workbench._validate import ArgumentError
 
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["DeviceInfo", "check_device", "device_named", "devices"]
+__all__ = ["DeviceInfo", "check_device", "check_devices", "device_named", "devices", "devices_named"]
 
 
 def device_named(name: Any) -> jax.Device:
@@ -38,6 +39,54 @@ def device_named(name: Any) -> jax.Device:
 def check_device(argument: str, name: Any) -> None:
     """:raises ArgumentError: naming ``device``, if there is no such device."""
     device_named(name)
+
+
+def devices_named(devices: Any, first: Any = None) -> tuple[jax.Device, ...]:
+    """The devices among which records are spread.
+
+    :param devices: how many of the kind of ``first``, or "all" of them; or a list of names or devices, or a mesh of JAX's
+        with one axis, "records"; or None for ``first`` alone.
+    :param first: as of ``device_named``.
+    :raises ArgumentError: naming ``devices``.
+    """
+    import jax
+
+    if devices is None:
+        return (device_named(first),)
+    if isinstance(devices, jax.sharding.Mesh):
+        if devices.axis_names != ("records",):
+            raise ArgumentError("devices", devices.axis_names, 'is a mesh of other axes than one, "records".')
+        devices = list(devices.devices)
+    if isinstance(devices, (list, tuple)):
+        if first is not None:
+            raise ArgumentError("devices", devices, f"names devices, and so does device={first!r}: leave one out.")
+        try:
+            found = tuple(map(device_named, devices))
+        except ArgumentError as error:
+            raise ArgumentError("devices", error.value, error.expectation) from None
+        if not found or len(set(found)) < len(found) or len({each.platform for each in found}) > 1:
+            raise ArgumentError("devices", devices, "must be different devices of one kind.")
+        return found
+    known = jax.devices(device_named(first).platform)
+    if isinstance(devices, str) and devices == "all":
+        return tuple(known)
+    try:
+        number = _validate.integer("devices", _as_number(devices), at_least=1)
+    except ArgumentError:
+        raise ArgumentError("devices", devices, 'must be how many, from 1, or "all", or a list of names.') from None
+    if number > len(known):
+        raise ArgumentError("devices", number, f"is more than there are: JAX sees {len(known)} of that kind.")
+    return tuple(known[:number])
+
+
+def _as_number(devices: Any) -> Any:
+    """A number from the command line."""
+    return int(devices) if isinstance(devices, str) and devices.isdecimal() else devices
+
+
+def check_devices(argument: str, devices: Any) -> None:
+    """:raises ArgumentError: naming ``devices``, unless it is as ``devices_named`` takes it."""
+    devices_named(devices)
 
 
 @dataclass(frozen=True)

@@ -144,16 +144,15 @@ class PreparedFit:
         if not self.shows_metrics:
             return None
         key = evaluation_key(self.key)
-        records = tuple(jax.device_put(array, self.device) for array in self.data.evaluation)
+        records = self.spec.placed(self.data.evaluation)
         target = np.asarray(self.data.evaluation[-1])
         compute = self._functions.compute
         return lambda params: metrics_of(self.model, target, compute(params, records, key))
 
     @functools.cached_property
     def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
-        """The training records and the state before the first step, on the device."""
-        records = tuple(jax.device_put(array, self.device) for array in self.spec.records)
-        return records, jax.device_put(self.state, self.device)
+        """The training records and the state before the first step, on the device or devices."""
+        return self.spec.placed_records(), self.spec.placed(self.state)
 
     @_compiled.keeping
     def compile(self) -> None:
@@ -184,7 +183,7 @@ class PreparedFit:
             self, step=step, state=state, key=key, run_log=self.run_log.again(),
             _last=None, _end=None, _adopted=None, _history=[],
         )  # fmt: skip
-        vars(other)["on_device"] = self.on_device[0], jax.device_put(other.state, self.device)
+        vars(other)["on_device"] = self.on_device[0], self.spec.placed(other.state)
         return other
 
     @property
@@ -322,7 +321,7 @@ class PreparedFit:
             self._history = history
             return
         state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
-        self.key, self.state, self._end = state.key, state, jax.device_put(state, self.device)
+        self.key, self.state, self._end = state.key, state, self.spec.placed(state)
         vars(self).pop("on_device", None)
         params = jax.tree.map(np.asarray, self.step.get_params(state, averaged=self.spec.averages))
         step, metrics = int(state.step), history[-1].metrics if history else {}

@@ -233,6 +233,10 @@ class Settings(Shared):
         None, "optimiser of numpyro.optim or optax", _accepted_by("inference._optimizers:check_optimizer"), otherwise="Adam",
         is_text=False,
     )  # fmt: skip
+    devices: Any = setting(
+        None, "devices among which the records are spread: how many, all, or a list of names; they give the same guarantee",
+        _accepted_by("fitting.devices:check_devices"), otherwise="device alone",
+    )  # fmt: skip
     draws: int = setting(1000, "number of posterior draws to keep", _whole(at_least=2, at_most=_MOST_DRAWS), unit="draws")
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from workbench._limits import LARGEST_CLIP
 from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.fitting import defaults
-from workbench.fitting.devices import device_named
+from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import AUTO, Settings, about, described, names, takes
 from workbench.inference import _adaptive_clip, _norms
 from workbench.inference._joint_prior import JointPrior
@@ -29,6 +29,7 @@ from workbench.inference.assemble import assemble
 from workbench.inference.clipping import check_clipping
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
 from workbench.inference.record_model import RecordModel
+from workbench.inference.sharding import Shards
 from workbench.inference.step import DPVIState, Hyperparameters, Performance, PrivateStep
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
@@ -78,6 +79,7 @@ class FitSpec:
     :param data: the records as the model sees them.
     :param source: the data set as it was given.
     :param constants: public facts about this data set that the model takes by keyword.
+    :param devices: among which the records are spread; mostly one.
     :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the model knows it.
     """
 
@@ -87,8 +89,26 @@ class FitSpec:
     constants: dict[str, Any]
     privacy: PrivacySettings
     settings: Settings
-    device: jax.Device
+    devices: tuple[jax.Device, ...]
     largest_clip: float = LARGEST_CLIP
+
+    @property
+    def device(self) -> jax.Device:
+        """The device that it runs on, the first of several."""
+        return self.devices[0]
+
+    @functools.cached_property
+    def shards(self) -> Shards | None:
+        """How records are spread; None for one device."""
+        return Shards(self.devices) if len(self.devices) > 1 else None
+
+    def placed(self, tree: Any) -> Any:
+        """``tree`` on the device, or on all of them."""
+        return jax.device_put(tree, self.device) if self.shards is None else self.shards.replicated(tree)
+
+    def placed_records(self) -> tuple[jax.Array, ...]:
+        """``records`` on the device, or spread."""
+        return self.placed(self.records) if self.shards is None else self.shards.spread(self.records)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -160,7 +180,7 @@ class FitSpec:
             raise _validate.ArgumentError(
                 "clip", AUTO, "takes counts, for which this much noise leaves no room: give a number."
             )
-        return dataclasses.replace(step, counts_norms=counts_norms, keeps_moments=keeps_moments)
+        return dataclasses.replace(step, counts_norms=counts_norms, keeps_moments=keeps_moments, shards=self.shards)
 
     def prior(self, model: RecordModel) -> Prior | JointPrior:
         """The prior for a noise-aware posterior. :raises NoNoiseAwarePosterior: if there will be none."""
@@ -188,7 +208,9 @@ class FitSpec:
         """The settings that do not change the guarantee, ready for JSON."""
         shown = (name for name in names() if not about(name).changes_guarantee and about(name).is_text)
         values = {name: getattr(self.settings, name) for name in shown}
-        return {**values, "device": f"{self.settings.device} ({self.device.device_kind})"}
+        if self.settings.devices is None:  # not there, as in what was saved before there was such a setting
+            del values["devices"]
+        return {**values, "device": f"{', '.join(map(_named, self.devices))} ({self.device.device_kind})"}
 
     def program_key(self, plan: PrivacyPlan) -> Hashable:
         """Equal for fits whose steps are one compiled program with other ``inference.step.Hyperparameters``.
@@ -200,7 +222,7 @@ class FitSpec:
         compiled = {name: value for name, value in self.run_settings().items() if name not in _NOT_COMPILED}
         return (
             model.model, model.guide, model.predict, repr(sorted(model.options.items())), shapes, self.privacy.num_records,
-            self.unit_rows, self.privacy.adapts_clip,
+            self.unit_rows, self.privacy.adapts_clip, self.shards,
             self.privacy.iterations, self.privacy.clipping, plan.sampler, tuple(compiled.items()),
             id(self.settings.optimizer),
             tuple((name, np.shape(value) if is_array(value) else repr(value)) for name, value in self.constants.items()),
@@ -231,6 +253,10 @@ def is_array(value: Any) -> bool:
     return bool(getattr(value, "ndim", 0))
 
 
+def _named(device: jax.Device) -> str:
+    return f"{device.platform}:{device.id}"
+
+
 @takes(FitRequest)
 def resolve(asked: FitRequest) -> FitSpec:
     """Check a request and choose the settings that it leaves out.
@@ -238,7 +264,7 @@ def resolve(asked: FitRequest) -> FitSpec:
     :raises ArgumentError: naming the argument and its value.
     """
     check_clipping(asked.clipping, asked.strategy)
-    device = device_named(asked.device)
+    devices = devices_named(asked.devices, asked.device)
     model, source = model_named(asked.model), data_named(asked.data)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
@@ -247,6 +273,10 @@ def resolve(asked: FitRequest) -> FitSpec:
             'is padded already: pass the data set itself, with "present" among the arrays of the model.',
         )
     data = model.view(source)
+    if len(devices) > 1 and data.units is not None:
+        raise _validate.ArgumentError(
+            "devices", asked.devices, f"spreads rows, and a {data.unit} has several: take one device."
+        )
     declared = data.num_train if asked.num_records is None else asked.num_records
     # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen here may follow from it
     hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())
@@ -267,6 +297,8 @@ def resolve(asked: FitRequest) -> FitSpec:
         chosen["learning_rate"] = None
     privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
     del chosen["adapts_clip"]
-    chosen |= {**privacy.as_arguments(), "batch_size": None, "device": f"{device.platform}:{device.id}"}
+    chosen |= {**privacy.as_arguments(), "batch_size": None, "device": _named(devices[0])}
+    if len(devices) > 1:
+        chosen |= {"device": None, "devices": [_named(each) for each in devices]}
     largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)  # rows of a person add up
-    return FitSpec(model, data, source, dict(model.constants(data)), privacy, Settings(**chosen), device, largest)
+    return FitSpec(model, data, source, dict(model.constants(data)), privacy, Settings(**chosen), devices, largest)

@@ -27,7 +27,8 @@ from workbench.inference._optimizers import Optimizer
 from workbench.inference._units import UnitRows, parted
 from workbench.inference.estimators import Estimator, RecordLoss
 from workbench.inference.record_model import Record, RecordModel, common_length
-from workbench.inference.strata import Stratum, clipped_sum_in_parts
+from workbench.inference.sharding import Shards
+from workbench.inference.strata import Stratum, clipped_sum_in_parts, stratum_of
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
@@ -184,6 +185,7 @@ class PrivateStep:
     :param counts_norms: whether steps also release how many gradients have norms of which range (``_norms``).
     :param keeps_moments: whether moments of u and G are kept, where ``moments_from`` is given: 2 d^2 numbers.
     :param units: how rows make privacy units, whose gradients are clipped; None where each record is one.
+    :param shards: devices among which records are spread; None for one device. Not with ``units``.
     """
 
     model: RecordModel
@@ -196,6 +198,7 @@ class PrivateStep:
     counts_norms: bool = False
     keeps_moments: bool = True
     units: UnitRows | None = None
+    shards: Shards | None = None
 
     @property
     def noise_size(self) -> int:
@@ -288,10 +291,14 @@ class PrivateStep:
                 return loss(u, (record, draws.base_noise if place is None else record_keys(draws.base_noise, place)))
 
             strategy, rules, _ = self.performance
-            strata = self._strata(draws.minibatch, records, self.estimator.needs_own_keys(model))
-            total, counts = clipped_sum_in_parts(
-                of_record, u, strata, clip, strategy, self.mechanism.clipping, rules, spacing_for, count
-            )
+            own_keys = self.estimator.needs_own_keys(model)
+
+            def clipped(records: Record, minibatch: Minibatch, at: jax.Array | None = None) -> tuple[Any, Any]:
+                strata, clipping = self._strata(minibatch, records, own_keys, at), self.mechanism.clipping
+                return clipped_sum_in_parts(of_record, u, strata, clip, strategy, clipping, rules, spacing_for, count)
+
+            add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped)
+            total, counts = add_up(records, draws.minibatch)
             noised, norms = self._noised(total, counts, noise, sigma / of_norms)
             released.append((u, noised, norms))
             return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), noised, u)
@@ -305,18 +312,19 @@ class PrivateStep:
         moments = self._moments(state, *released[0], hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
-    def _strata(self, minibatch: Minibatch, records: Record, own_noise: bool) -> list[Stratum]:
-        """The minibatch as ``clipped_sum_in_parts`` takes it. :param own_noise: whether a record needs its place."""
+    def _strata(self, minibatch: Minibatch, records: Record, own_noise: bool, at: jax.Array | None) -> list[Stratum]:
+        """The minibatch as ``clipped_sum_in_parts`` takes it.
+
+        :param own_noise: whether a record needs its place. :param at: which those are; None for the minibatch's own.
+        """
         size = self.performance.microbatch_size
-        size = self.sampler.usual_size() if size is None else size
+        if size is None:
+            size = self.sampler.usual_size() if self.shards is None else self.shards.usual_size(self.sampler)
         if self.units is not None:
             return self.units.strata(minibatch, records, own_noise, size, isinstance(self.sampler, PoissonSampler))
 
-        def rows_at(places: jax.Array) -> Any:
-            rows = tuple(array[minibatch.indices[places]] for array in records)
-            return rows, places if own_noise else None
-
-        return [Stratum(rows_at, minibatch.mask, size)]
+        at = jnp.arange(len(minibatch.mask)) if at is None else at
+        return [stratum_of(records, minibatch, at if own_noise else None, size)]
 
     def _noised(self, total: Any, counts: Any, noise: Noise | None, sigma: jax.Array) -> tuple[Any, Any]:
         """(the sum with its noise, counts with theirs); None for counts that were not taken. :param sigma: of counts."""
@@ -438,6 +446,8 @@ class PrivateStep:
         rows, index = parted(records, self.units)
         num_rows, planned = self.model.require_like(rows), self.sampler.num_records
         size = common_length(index) if index else num_rows
+        if self.shards is not None and size == len(self.shards.devices) * self.shards.held(planned):
+            size = planned  # with room that is left on the last devices
         if size != planned:
             raise _validate.ArgumentError(
                 "records", size, f"init saw {planned} records, and each step draws its minibatch from all of them: give the "

@@ -16,8 +16,9 @@ from workbench.inference._grid import Grid
 from workbench.inference._lanes import in_any_lane, largest_in_any_lane
 from workbench.inference.clipping import Loss, Way, shape_of_one, way_of
 from workbench.noise.mechanism import OnGrid
+from workbench.sampling.minibatch import Minibatch
 
-__all__ = ["Stratum", "clipped_sum_in_parts"]
+__all__ = ["Stratum", "clipped_sum_in_parts", "stratum_of"]
 
 
 class Stratum(NamedTuple):
@@ -31,6 +32,19 @@ class Stratum(NamedTuple):
     chosen: Callable[[jax.Array], Any]
     mask: jax.Array
     microbatch_size: int
+
+
+def stratum_of(records: Sequence[jax.Array], minibatch: Minibatch, at: jax.Array | None, size: int) -> Stratum:
+    """All of a minibatch as one stratum. A record of it is (its rows of ``records``, its entry of ``at`` or None).
+
+    :param at: int32[M]. :param size: records brought in at once.
+    """
+
+    def chosen(places: jax.Array) -> Any:
+        rows = tuple(array[minibatch.indices[places]] for array in records)
+        return rows, None if at is None else at[places]
+
+    return Stratum(chosen, minibatch.mask, size)
 
 
 class _InParts(NamedTuple):

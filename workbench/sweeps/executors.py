@@ -234,7 +234,7 @@ def _pieces(group: Sequence[Run], workers: int, max_lanes: int | None) -> list[S
 
 def _submit(executor: Executor, piece: Sequence[Run], options: tuple[int | None, str | None]) -> Future[list[Outcome]]:
     # a device is an object that exists only in this process
-    packed: Any = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, device=None)) for run in piece]
+    packed: Any = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=())) for run in piece]
     file = registry.source_file(piece[0].spec.model)
     if file is not None:  # its functions can be unpickled only after it has run
         packed = pickle.dumps(packed)
@@ -273,5 +273,5 @@ def _work(
         registry.run_source(file)
     runs = pickle.loads(packed) if isinstance(packed, bytes) else packed
     device = device_named(device_name)
-    own = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, device=device)) for run in runs]
+    own = [dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=(device,))) for run in runs]
     return [outcome for outcomes in run_group(own, max_lanes=max_lanes) for outcome in outcomes]

@@ -1,0 +1,187 @@
+"""Fits whose records are spread over devices. ``test_sharding.py`` runs this file with eight of XLA's simulated ones."""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from numpyro.optim import Adam
+
+import workbench as wb
+from tests import zoo
+from tests.conftest import some_of
+from workbench import ArgumentError
+from workbench.inference.assemble import assemble
+from workbench.inference.sharding import Shards
+from workbench.inference.step import DPVIState, Hyperparameters
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
+from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
+
+N = 61  # which no number of devices divides
+SAMPLERS = [
+    PoissonSampler(N, 0.4, 50), RandomAllocationSampler(N, 3, 50), WithoutReplacementSampler(N, 24), ShuffleSampler(N, 24),
+]  # fmt: skip
+CLIP = 1.0
+KEY = key_from_seed(0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Seen(GaussianMechanism):
+    """Keeps the sum, the noise and what is released."""
+
+    kept: list = dataclasses.field(default_factory=list)
+
+    def add(self, total, noise):
+        noised = super().add(total, noise)
+        self.kept.append((total, noise, noised))
+        return noised
+
+
+def step_of(model, guide, records, sampler, sigma=2.0):
+    return assemble(model, guide, Adam(0.01), KEY, records, sampler=sampler, mechanism=Seen(CLIP, sigma))
+
+
+def released(step, records, number=3):
+    """(sum without noise, noise, release) of a step, in spacings and in units of C."""
+    hyper = Hyperparameters.of(step.mechanism)
+    params = step.model.initial
+
+    def one(key, records):
+        state = step.optimizer.init(params)
+        draws = step.draw(key, jnp.int32(number), hyper)
+        step.mechanism.kept.clear()
+        following = step.step(DPVIState(state, jnp.int32(number), key), records, draws, hyper)
+        ((total, noise, noised),) = step.mechanism.kept
+        return total.units, total.spacing, noise.units, noised, following.optim_state
+
+    return jax.jit(one)(KEY, records)
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def spread(step, records, count):
+    shards = Shards(tuple(jax.devices()[:count]))
+    return dataclasses.replace(step, shards=shards), shards.spread(records)
+
+
+@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 3), ids=lambda sampler: sampler.name)
+@pytest.mark.parametrize("count", some_of([8, 2]))
+def test_the_sum_is_that_of_one_device_and_noise_is_added_once(sampler, count):
+    records = zoo.logistic_data(N)
+    step = step_of(zoo.logistic, zoo.logistic_guide, records, sampler)
+    sums, spacing, noise, _, _ = released(step, tuple(map(jnp.asarray, records)))
+    own_sums, own_spacing, own_noise, own_noised, end = released(*spread(step, records, count))
+    np.testing.assert_allclose(flat(own_sums) * own_spacing, flat(sums) * spacing, atol=1e-3 * CLIP)
+    np.testing.assert_array_equal(own_noise, noise)
+    np.testing.assert_array_equal(flat(own_noised), ((flat(own_sums) + own_noise).astype(np.float32) * own_spacing))
+    for leaf in jax.tree.leaves(end):  # no device has gone a way of its own
+        copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
+        assert len(copies) == count
+        assert all(np.array_equal(copy, copies[0]) for copy in copies)
+
+
+@pytest.mark.thorough
+def test_local_latents_draw_what_they_draw_on_one_device():
+    records = (np.random.default_rng(0).normal(size=N).astype(np.float32),)
+    step = step_of(zoo.noisy_means, zoo.noisy_means_guide, records, SAMPLERS[0])
+    assert step.estimator.needs_own_keys(step.model)
+    sums, spacing, *_ = released(step, tuple(map(jnp.asarray, records)))
+    own_sums, own_spacing, *_ = released(*spread(step, records, 8))
+    np.testing.assert_allclose(flat(own_sums) * own_spacing, flat(sums) * spacing, atol=1e-3 * CLIP)
+
+
+def test_a_step_moves_one_sum_and_no_record():
+    """One all-reduce, of as many whole numbers as there are coordinates, and no other exchange."""
+    records = zoo.logistic_data(N)
+    step, arrays = spread(step_of(zoo.logistic, zoo.logistic_guide, records, SAMPLERS[0]), records, 8)
+    hyper, start = Hyperparameters.of(step.mechanism), step.optimizer.init(step.model.initial)
+    one = lambda records: step.step(DPVIState(start, jnp.int32(0), KEY), records, step.draw(KEY, 0, hyper), hyper)  # noqa: E731
+    text = jax.jit(one).lower(arrays).compile().as_text()
+    sums = re.findall(r"= (.*?) all-reduce(?:-start)?\(", text)
+    numbers = [
+        int(np.prod([int(size) for size in shape.split(",") if size])) for shape in re.findall(r"s32\[(.*?)\]", sums[0])
+    ]
+    assert len(sums) == 1
+    assert sum(numbers) == step.noise_size
+    assert not re.search(r"all-gather|all-to-all|collective-permute|collective-broadcast", text)
+
+
+def test_room_that_is_left_is_never_drawn():
+    records = zoo.logistic_data(N)
+    step = step_of(zoo.logistic, zoo.logistic_guide, records, PoissonSampler(N, 1.0, N), sigma=1.0)
+    step, arrays = spread(step, records, 8)
+    assert [len(shard.data) for shard in arrays[0].addressable_shards] == [8] * 8
+    poisoned = tuple(array.at[N:].set(jnp.nan if array.dtype.kind == "f" else 99) for array in map(jnp.asarray, arrays))
+    sums, *_ = released(step, poisoned)
+    np.testing.assert_array_equal(flat(sums), flat(released(step, arrays)[0]))
+
+
+@pytest.mark.parametrize("sampler", some_of(["poisson", "shuffle"]))
+def test_a_fit_has_the_guarantee_and_nearly_the_parameters_of_one_device(sampler, tmp_path):
+    settings = {"epsilon": 1.0, "iterations": 60, "seed": 1, "sampler": sampler}
+    alone = wb.fit("logistic", "breast_cancer", **settings)
+    result = wb.fit("logistic", "breast_cancer", devices=3, **settings)
+    assert result.guarantee == alone.guarantee
+    for name, value in alone.params.items():
+        np.testing.assert_allclose(result.params[name], value, atol=0.02)
+    assert result.metrics == pytest.approx(alone.metrics, rel=0.02)
+    assert result.settings["devices"] == ["cpu:0", "cpu:1", "cpu:2"]
+    result.save(tmp_path / "saved")
+    assert wb.load(tmp_path / "saved").settings["devices"] == result.settings["devices"]
+
+
+@pytest.mark.thorough
+def test_a_stopped_fit_goes_on_to_where_it_would_have_ended(tmp_path):
+    settings = {"epsilon": 1.0, "iterations": 60, "seed": 2, "devices": "all"}
+    whole = wb.fit("logistic", "breast_cancer", **settings)
+    seen = []
+    stopped = wb.fit(
+        "logistic",
+        "breast_cancer",
+        checkpoint=tmp_path / "run",
+        on_snapshot=seen.append,
+        stop=lambda: len(seen) > 2,
+        **settings,
+    )
+    assert stopped.status == "cancelled"
+    resumed = wb.resume(tmp_path / "run")
+    assert resumed.status == "done"
+    for name, value in whole.params.items():
+        np.testing.assert_array_equal(resumed.params[name], value)
+
+
+@pytest.mark.thorough
+def test_the_audit_stays_below_the_claim_and_sees_a_bug():
+    settings = {"epsilon": 2.0, "trials": 1000, "iterations": 5, "seed": 0, "devices": "all"}
+    sound = wb.audit("logistic", parts=["attack", "sensitivity", "summation", "reachable"], **settings)
+    assert sound.passed
+    assert 0.2 < sound.lower_bound < 2.0
+    assert not wb.audit("logistic", bug="no_clipping", parts=["attack"], **settings).passed
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"devices": 9}, "devices=9: is more than there are: JAX sees 8"), ({"devices": 0}, "devices=0"),
+        ({"devices": "every"}, "devices='every': must be how many"),
+        ({"devices": ["cpu:1", "cpu:1"]}, "must be different devices"),
+        ({"devices": ["cpu:99"]}, "devices='cpu:99': no such device"), ({"devices": []}, "must be different"),
+        ({"devices": ["cpu:1"], "device": "cpu"}, "leave one out"),
+        ({"devices": Mesh(np.array(jax.devices()).reshape(4, 2), ("records", "model"))}, "mesh of other axes"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(changes, reason):
+    with pytest.raises(ArgumentError, match=re.escape(reason)):
+        wb.prepare("logistic", "breast_cancer", epsilon=1.0, **changes)
+
+
+def test_a_mesh_a_number_and_all_are_ways_to_say_it():
+    for devices in (Mesh(np.array(jax.devices()[:2]), ("records",)), 2, "2", ["cpu:0", "cpu:1"]):
+        assert wb.prepare("logistic", "breast_cancer", epsilon=1.0, devices=devices).spec.devices == tuple(jax.devices()[:2])
+    assert len(wb.prepare("logistic", "breast_cancer", epsilon=1.0, devices="all").spec.devices) == 8

@@ -1,0 +1,113 @@
+"""One fit on several devices: each holds a part of the records, which never leave it.
+
+The minibatch is drawn from all N records with the run's key, on every device alike, and each takes its own records out of
+it. It adds up their clipped gradients as whole numbers, and one all-reduce adds up those sums, without error in any order.
+Then every device adds the same noise, which follows from the run's key, and takes the same step of the optimiser. So a fit
+on several devices has the sampler, the noise and the guarantee of a fit on one. Only the rounding of a block's sum depends
+on which records are in it, as with another ``microbatch_size``.
+
+Drawing a minibatch takes q N random words, a small part of what its gradients take. Random allocation takes N words and a
+sort once an epoch, on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from workbench._validate import ArgumentError
+from workbench.noise.mechanism import OnGrid
+from workbench.sampling.minibatch import Minibatch, Sampler, usual_binomial_size
+
+__all__ = ["Shards"]
+
+_AXIS = "records"
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Devices among which records are spread: with n = ceil(N / devices), device d holds records d n to (d + 1) n - 1.
+
+    :param devices: of one kind, each once.
+    """
+
+    devices: tuple[jax.Device, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.devices)) < len(self.devices) or not self.devices:
+            raise ArgumentError("devices", self.devices, "must be one device or more, each once.")
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices as an axis of records."""
+        return Mesh(np.array(self.devices), (_AXIS,))
+
+    def held(self, num_records: int) -> int:
+        """Records that a device has room for. The last ones may hold fewer."""
+        return -(-num_records // len(self.devices))
+
+    def spread(self, records: Sequence[Any]) -> tuple[jax.Array, ...]:
+        """Each device's part of ``records`` on it. Room that is left is filled up with zeros, which no minibatch has."""
+        return tuple(self._spread(np.asarray(array)) for array in records)
+
+    def _spread(self, array: np.ndarray) -> jax.Array:
+        held = self.held(len(array))
+
+        def part(index: Any) -> np.ndarray:
+            rows = array[index[0].start or 0 : index[0].stop]
+            return np.concatenate([rows, np.zeros((held - len(rows), *array.shape[1:]), array.dtype)])
+
+        shape = (held * len(self.devices), *array.shape[1:])
+        return jax.make_array_from_callback(shape, NamedSharding(self.mesh, PartitionSpec(_AXIS)), part)
+
+    def replicated(self, tree: Any) -> Any:
+        """``tree`` with a copy of each array on every device."""
+        return jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))
+
+    def usual_size(self, sampler: Sampler) -> int:
+        """Places that a device's part of a minibatch rarely exceeds."""
+        found = usual_binomial_size(self.held(sampler.num_records), sampler.sampling_rate, len(self.devices))
+        return max(1, min(found, self.held(sampler.num_records), sampler.capacity))
+
+    def sum_of(self, sums: Callable[..., tuple[Any, Any]], records: Sequence[jax.Array], minibatch: Minibatch) -> Any:
+        """What ``sums(own records, own minibatch, places)`` gives on each device, added up over all.
+
+        :param sums: gives a sum of gradients, on a grid or not, and one of counts or None. ``places``: where in the whole
+            minibatch the places of its own are, int32[M].
+        :param records: as ``spread``; others are spread here. :param minibatch: of all records.
+        """
+        held = self.held(len(records[0]))
+        room = held * len(self.devices) - len(records[0])
+        whole = (jnp.pad(array, [(0, room), *[(0, 0)] * (array.ndim - 1)]) if room else array for array in records)
+
+        def of_device(records: tuple[jax.Array, ...], minibatch: Minibatch) -> Any:
+            own, places = _own(minibatch, lax.axis_index(_AXIS) * held, held)
+            total, counts = sums(records, own, places)
+            if not isinstance(total, OnGrid):
+                return lax.psum((total, counts), _AXIS)
+            units, counts = lax.psum((total.units, counts), _AXIS)
+            return OnGrid(units, total.spacing), counts  # the spacing is the same everywhere
+
+        specs = PartitionSpec(_AXIS), PartitionSpec()
+        mapped = jax.shard_map(of_device, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+        return mapped(tuple(whole), minibatch)
+
+
+def _own(minibatch: Minibatch, first: jax.Array, held: int) -> tuple[Minibatch, jax.Array]:
+    """(the part of a minibatch whose records are ``first`` to ``first + held - 1``, where its places are in the whole).
+
+    Its members come first, in their order. What is drawn decides this, not which records there are: one that is left out
+    leaves its place empty here too.
+    """
+    indices, mask = minibatch
+    mine = (indices >= first) & (indices < first + held)
+    order = jnp.argsort(~mine, stable=True)
+    mask = (mine & mask)[order]
+    return Minibatch(jnp.where(mask, indices[order] - first, 0), mask), order
