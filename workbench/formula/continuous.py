@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -90,8 +91,8 @@ class Gamma(Family):
         return {"shape": dist.LogNormal(1.0, 1.5)}
 
     def gradient(self, response: Response) -> Gradient:
-        shape = np.e  # the prior's median
-        return Gradient(float(np.sqrt(shape) * self._log_slope(response)), False)
+        shape = math.e  # the prior's median
+        return Gradient(float(math.sqrt(shape) * self._log_slope(response)), False)
 
     def _encoded(self, response: Response, values: Any) -> np.ndarray:
         return response.numbers(values, at_least=0)
