@@ -92,7 +92,7 @@ class Gamma(Family):
 
     def gradient(self, response: Response) -> Gradient:
         shape = math.e  # the prior's median
-        return Gradient(float(np.sqrt(shape) * self._log_slope(response)), False)
+        return Gradient(float(math.sqrt(shape) * self._log_slope(response)), False)
 
     def _encoded(self, response: Response, values: Any) -> np.ndarray:
         return response.numbers(values, at_least=0)
