@@ -335,6 +335,36 @@ def test_the_largest_gradient_is_not_exceeded():
     assert norms.max() > 0.8 * largest
 
 
+def test_missing_numbers_get_a_column_of_the_design():
+    frame = made(200)
+    frame.loc[::10, "age"] = np.nan
+    frame.loc[3, "ward"] = None
+    given = {"model": "ill ~ age * ward + log(bmi)", "data": frame, "family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0}
+    with pytest.raises(ArgumentError, match=r"^age=") as caught:
+        wb.prepare(**given)
+    assert caught.value.code == "missing"
+    dropped = wb.prepare(**given, missing="drop").data
+    assert dropped.num_train + dropped.num_evaluation == 179
+    prepared = wb.prepare(**given, missing="indicator")
+    names = prepared.data.feature_names
+    assert [name for name in names if name.startswith("missing")] == ["missing(age)", "missing(bmi)"]
+    x = np.concatenate([prepared.data.train[0], prepared.data.evaluation[0]])
+    assert len(x) == 199
+    is_missing = x[:, names.index("missing(age)")]
+    assert is_missing.sum() == 20
+    assert np.all(x[is_missing == 1][:, names.index("age")] == 0)
+    inputs = prepared.model.arrays_of(frame.dropna(subset="ward"))
+    assert inputs["x"][:, names.index("missing(age)")].sum() == 20
+    again = wb.models.get("formula", **json.loads(json.dumps(prepared.model.options)))
+    np.testing.assert_array_equal(again.arrays_of(frame.dropna(subset="ward"))["x"], inputs["x"])
+
+
+def test_indicators_are_declared_for_a_model():
+    model = wb.models.formula(**PLAIN)
+    with pytest.raises(ArgumentError, match="missing=True"):
+        model.dataset(made(50), missing="indicator")
+
+
 def test_a_model_can_be_sent_to_another_process():
     cloudpickle = pytest.importorskip("cloudpickle")
     model = wb.models.formula("ill ~ age + bs(bmi, df=5) + (1 | site)", family="bernoulli", schema=SCHEMA)

@@ -142,7 +142,7 @@ def _shifted(term: tuple[Factor, ...], news: set[_Subset], spanned: Mapping[_Sub
         """Whether the term without these is there too."""
         return news <= spanned.get(numbers - names, set())
 
-    single = [factor.name for factor in term if isinstance(factor, Number) and len(factor.labels) == 1]
+    single = [each.name for each in term if isinstance(each, Number) and len(each.labels) == 1 and not each.is_truth]
     movable = [name for name in single if without(frozenset([name]))]
     pairs = itertools.chain.from_iterable(itertools.combinations(movable, size) for size in range(2, len(movable) + 1))
     return set(movable) if all(without(frozenset(names)) for names in pairs) else set()

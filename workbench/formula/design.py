@@ -139,14 +139,15 @@ class Design:
         columns = {} if self.schema is None else self.schema.columns
         count = _ROWS * (len(self.block.columns) + 8)
         numbers, levels = {}, {}
-        spread = dict(zip(columns, _spread(len(columns), 2 * count), strict=True))
+        spreads = list(_spread(2 * len(columns), 2 * count))
+        spread, others = (dict(zip(columns, spreads[half::2], strict=True)) for half in (0, 1))
         for name, column in columns.items():
             names = level_names(column)
             if isinstance(column, Numeric):
                 low, high = (math.ceil(column.low), math.floor(column.high)) if column.whole else (column.low, column.high)
                 drawn = low + (high - low) * spread[name]
                 numbers[name] = np.rint(drawn) if column.whole else drawn
-                numbers[indicator_of(name)] = (np.arange(2 * count) % 5 == 0).astype(np.float64)
+                numbers[indicator_of(name)] = (others[name] < 0.3).astype(np.float64)
             if names is not None:
                 levels[name] = np.minimum((spread[name] * len(names)).astype(np.int64), len(names) - 1)
         for place, parts in enumerate(self.block.columns):

@@ -41,6 +41,7 @@ class Number:
     :param name: as in the formula. :param labels: of its columns. :param bounds: float64[K, 2], public.
     :param compute: float64[N, K] from ``Values``. :param columns: of the table, of which it is made.
     :param sums_to_one: whether the squares of a row's columns add up to 1 at most, as splines' do.
+    :param is_truth: whether it is 0 or 1, which stays so, as for categories.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Number:
     compute: Callable[[Values], np.ndarray]
     columns: tuple[str, ...]
     sums_to_one: bool = False
+    is_truth: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +192,10 @@ def _number(parsed: Parsed, schema: Schema, node: ast.expr, name: str) -> Number
         assert found is not None
         return np.broadcast_to(found, values.rows)[:, None]
 
-    return Number(name, (name,), np.array([bounds[:2]]), compute, tuple(column for column, _ in columns.values()))
+    used = tuple(column for column, _ in columns.values())
+    inner = node.args[0] if isinstance(node, ast.Call) and function_name(node) == "I" and node.args else node
+    is_truth = isinstance(inner, ast.Compare)
+    return Number(name, (name,), np.array([bounds[:2]]), compute, used, is_truth=is_truth)
 
 
 def _missing(parsed: Parsed, schema: Schema, call: ast.Call) -> Number:
@@ -201,8 +206,9 @@ def _missing(parsed: Parsed, schema: Schema, call: ast.Call) -> Number:
         raise refused(parsed.text, f"has missing({name}), but {name} is not declared as Numeric(..., missing=True).")
     label = f"missing({name})"
     return Number(
-        label, (label,), np.array([[0.0, 1.0]]), lambda values: values.numbers[indicator_of(name)][:, None], (name,)
-    )
+        label, (label,), np.array([[0.0, 1.0]]), lambda values: values.numbers[indicator_of(name)][:, None], (name,),
+        is_truth=True,
+    )  # fmt: skip
 
 
 def _basis(parsed: Parsed, schema: Schema, call: ast.Call, name: str) -> Number:

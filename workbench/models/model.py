@@ -33,8 +33,8 @@ class OwnUnits(NamedTuple):
 
     >>> schema = {"ill": bool, "age": (0, 120)}
     >>> model = wb.models.formula("ill ~ age", family="bernoulli", schema=schema)
-    >>> model.linear.own_units.matrix.tolist()
-    [[1.0, -1.0], [0.0, 0.016666666666666666]]
+    >>> model.linear.own_units.matrix.round(4).tolist()
+    [[1.0, -1.0], [0.0, 0.0167]]
 
     :param matrix: of which the product with the weights, the intercept's first if there is one, has them in own units.
     :param contrasts: what each of the products compares, in words. :param shift: to be added to the intercept.
