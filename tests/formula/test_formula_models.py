@@ -359,6 +359,30 @@ def test_missing_numbers_get_a_column_of_the_design():
     np.testing.assert_array_equal(again.arrays_of(frame.dropna(subset="ward"))["x"], inputs["x"])
 
 
+@pytest.mark.parametrize("bounds", [(0, 120), (0.1, 99.7), (-3, 1e6), (0, 1e-3)])
+def test_comparisons_see_numbers_as_they_were_given(bounds):
+    """A number that was scaled to float32 and back is on the same side of a public limit."""
+    low, high = bounds
+    limits = np.array([float(f"{low + share * (high - low):.5g}") for share in (0.1, 0.31, 0.5, 0.77, 0.99)])
+    frame = pd.DataFrame({"a": np.repeat(limits, 12), "ill": [0, 1] * 30})
+    for limit in limits.tolist():
+        model = wb.models.formula(f"ill ~ I(a >= {limit!r})", "bernoulli", {"a": bounds, "ill": bool})
+        data = model.view(model.dataset(frame))
+        seen = np.concatenate([data.train[0], data.evaluation[0]])[:, 0]
+        assert seen.sum() == (frame["a"] >= limit).sum()
+
+
+def test_numbers_of_trials_need_not_be_declared_whole():
+    schema = {"wins": (0, 20), "n": (1, 20), "age": (0, 120)}
+    model = wb.models.formula("p(wins, n) ~ age", "binomial", schema)
+    frame = made(200)
+    data = model.view(model.dataset(frame, evaluation=frame.head(2)))
+    np.testing.assert_array_equal(data.train[1], frame["n"])
+    np.testing.assert_array_equal(data.train[2], frame["wins"])
+    with pytest.raises(ArgumentError, match="not whole"):
+        model.view(model.dataset(frame.assign(n=frame["n"] + 0.5)))
+
+
 def test_indicators_are_declared_for_a_model():
     model = wb.models.formula(**PLAIN)
     with pytest.raises(ArgumentError, match="missing=True"):

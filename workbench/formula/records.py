@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +86,9 @@ class Columns:
         declared = self.schema.columns[self.response.name]
         how: dict[str, Any] = {}
         if isinstance(declared, Numeric) and not self.response.levels:
-            how["target_bounds"] = (declared.low, declared.high)
+            low, high = declared.low, declared.high
+            # a count that is cut to a bound is still whole
+            how["target_bounds"] = (math.ceil(low), math.floor(high)) if self.family.kind == "count" else (low, high)
         elif not isinstance(declared, Boolean):
             how["classes"] = self.response.levels
         return from_frame(frame, target=self.response.name, schema=self.features, **how, **options)
@@ -148,6 +151,9 @@ class Columns:
         given = dict(zip(dataset.arrays, arrays, strict=True))
         assert dataset.schema is not None
         frame = dataset.schema.decode(given["x"])
+        for name, column in dataset.schema.columns.items():
+            if isinstance(column, Numeric) and not column.whole:
+                frame[name] = _as_given(frame[name].to_numpy(), column)
         if dataset.group_name and dataset.group_name in self.needed:
             frame[dataset.group_name] = np.asarray(dataset.groups, object)[given["group"]]
         y = given["y"]
@@ -156,6 +162,12 @@ class Columns:
             y = np.asarray(self.response.levels if is_boolean else dataset.classes, object)[y]
         encoded = self.design.encode(self.design.values(frame)) | self._encoded(frame, y)
         return tuple(encoded[name] for name in self.arrays)
+
+
+def _as_given(numbers: np.ndarray, column: Numeric) -> np.ndarray:
+    """Decoded numbers without what float32 added, which is at most 2^-25 of half the range: rounded to a decimal of at least
+    1e-7 of it. So ``I(age >= 65)`` is true of 65, which was scaled to [-1, 1] and back."""
+    return np.round(numbers, math.floor(7 - math.log10(column.high / 2 - column.low / 2)))
 
 
 def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: Mapping[str, str]) -> Columns:
