@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import collections
-import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ def from_frame(
     unit_id: Any = None,
     max_rows: int | None = None,
     unit_mean: bool = False,
-    evaluation: pd.DataFrame | None = None,
+    evaluation: pd.DataFrame | bool | None = None,
     evaluation_fraction: float = 0.2,
     split_seed: int = 0,
     evaluation_is_public: bool = False,
@@ -88,7 +87,8 @@ def from_frame(
         data. Of a unit with more rows a sample is kept, drawn by a hash of its own rows.
     :param unit_mean: whether the rows of a unit weigh 1 together. The model is then of the average unit, and else of the
         average row.
-    :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``.
+    :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``; False for none, so
+        that all rows are training records.
     :param evaluation_fraction: probability of each row to become an evaluation record, in (0, 1). Which side a row is on
         depends only on its encoded values (features, group and target) and the seed, so no row moves another.
     :param split_seed: public seed of the split, >= 0.
@@ -105,7 +105,8 @@ def from_frame(
         would not have this property.
     :raises ArgumentError: naming the argument and the value, or a column and its type, never a cell.
     """
-    _validate.flag("evaluation_is_public", evaluation_is_public)
+    if _validate.flag("evaluation_is_public", evaluation_is_public) and evaluation is False:
+        raise _validate.ArgumentError("evaluation_is_public", True, "is said of evaluation records, and evaluation=False.")
     frame, names, held_out = _checked_frame(frame, evaluation)
     _check_scaling(bounds, schema, private_scaling)
     target, group = _checked_roles(
@@ -122,14 +123,15 @@ def from_frame(
     if not (isinstance(missing, str) and missing == "refuse"):
         filled = missing_values.public_values(missing, declared, chosen, names)
         frame, complete = missing_values.without_missing(frame, filled, declared, chosen, (target, group, unit_id))
-        held_out = _left(len(frame), None if held_out is None else held_out[complete], missing)
+        held_out = None if held_out is None else held_out[complete]
+        missing_values.check_left(len(frame), held_out, missing, least=0 if evaluation is False else 1)
     arrays: dict[str, np.ndarray] = {}
     if group is not None:
         all_groups = checked_groups(groups, group_features)
         facts, fact_names = checked_group_features(group_features, all_groups)
         arrays["group"] = group_codes(frame[group], all_groups)
     labels: tuple[str, ...] = ()
-    with _remedy_for_missing():
+    with missing_values.with_remedy():
         if target is not None:
             arrays["y"], labels = _target(frame[target], positive, classes, threshold)
         x = preprocessing.numeric_features(frame, chosen) if declared is None else declared.encode(frame)
@@ -163,26 +165,6 @@ def from_frame(
         group_features=facts if group is not None else None,
         group_feature_names=fact_names if group is not None else (),
     )
-
-
-@contextlib.contextmanager
-def _remedy_for_missing() -> Iterator[None]:
-    try:
-        yield
-    except _validate.ArgumentError as error:
-        if error.code != preprocessing.MISSING:
-            raise
-        remedy = "missing='drop' leaves them out; missing='middle' puts the middle of the declared bounds."
-        raise _validate.ArgumentError(
-            error.argument, error.value, error.expectation, code=error.code, remedy=remedy
-        ) from None
-
-
-def _left(rows: int, held_out: np.ndarray | None, missing: Any) -> np.ndarray | None:
-    """``held_out`` of the rows that are left, checked to have both sides, or that there can be two."""
-    if rows < 3 or (held_out is not None and (np.sum(~held_out) < 2 or np.sum(held_out) < 1)):
-        raise _validate.ArgumentError("missing", missing, "leaves fewer than 2 training records or no evaluation record.")
-    return held_out
 
 
 def _description(chosen: list[str], target: str | None, missing: Any) -> str:
@@ -274,7 +256,7 @@ def from_arrays(
     target_name: str = "y",
     group: Any = None,
     unit_id: Any = None,
-    evaluation: tuple[Any, ...] | None = None,
+    evaluation: tuple[Any, ...] | bool | None = None,
     name: str = "arrays",
     **options: Any,
 ) -> Dataset:
@@ -294,11 +276,12 @@ def from_arrays(
     :param feature_names: D names of the columns; "x1", "x2", ... by default.
     :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
     :param unit_id: array[N] that says whose row each is, together with ``max_rows``; not with ``evaluation``.
-    :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; otherwise ``x`` is split.
+    :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; False for none; otherwise
+        ``x`` is split.
     :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
     """
     x = preprocessing.unmasked("x", x)
-    if unit_id is not None and evaluation is not None:
+    if unit_id is not None and evaluation is not None and evaluation is not False:
         raise _validate.ArgumentError(
             "unit_id", type(unit_id).__name__, "cannot say whose rows those in evaluation= are: use from_frame."
         )
@@ -310,8 +293,8 @@ def from_arrays(
     feature_names = [f"x{number + 1}" for number in range(width)] if feature_names is None else list(feature_names)
     _validate.text("target_name", target_name)
     frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
-    held_out = None
-    if evaluation is not None:
+    held_out = evaluation
+    if evaluation is not None and evaluation is not False:
         held_out = _frame_of(evaluation_arrays(evaluation, present), feature_names, target_name, "evaluation ")
     return from_frame(
         frame,
@@ -358,9 +341,9 @@ def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
-    """(all rows, with text as column names; {label: text}; which rows are evaluation records, if given)."""
+    """(all rows, with text as column names; {label: text}; which rows are evaluation records, if that is given)."""
     for argument, table in (("frame", frame), ("evaluation", evaluation)):
-        if not isinstance(table, pd.DataFrame) and not (argument == "evaluation" and table is None):
+        if not isinstance(table, pd.DataFrame) and not (argument == "evaluation" and (table is None or table is False)):
             raise _validate.ArgumentError(argument, type(table).__name__, "must be a pandas DataFrame.")
     names = {label: str(label) for label in frame.columns}
     columns = [str(label) for label in frame.columns]
@@ -373,6 +356,10 @@ def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any,
     frame = frame.set_axis(columns, axis=1)
     if evaluation is None:
         return frame, names, None
+    if evaluation is False:
+        if len(frame) < 2:
+            raise _validate.ArgumentError("frame", frame, "needs at least 2 training records.")
+        return frame, names, np.zeros(len(frame), bool)
     others = [str(label) for label in evaluation.columns]
     occurs = collections.Counter(others)
     missing = [column for column in columns if occurs[column] != 1]
