@@ -67,6 +67,7 @@ bench: bench-layers
 	taskset -c 0 $(BIN)/python tests/benchmarks/speed.py hierarchical logistic local
 	$(BIN)/python tests/benchmarks/speed.py lanes
 	$(BIN)/python tests/benchmarks/sweep.py
+	$(BIN)/python tests/benchmarks/estimators.py $(if $(ADULT),--adult $(ADULT))
 
 # steps on all cores and on one; Adult and Fashion-MNIST as for the experiments below
 bench-layers: $(VENV)/tested

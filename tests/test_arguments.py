@@ -4,6 +4,7 @@ The tables call real functions, up to where they would compile. A value that is 
 line that begins with the argument's name.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import math
@@ -22,6 +23,7 @@ from workbench.fitting.run_log import RunLog
 from workbench.fitting.tables import FormulaSettings, model_and_data
 from workbench.inference import DPVI
 from workbench.ledger import reservation
+from workbench.sklearn._estimator import PrivateEstimator
 from workbench.sweeps import prepared as prepared_sweeps
 from workbench.sweeps import sweeping
 from workbench.sweeps.store import Store
@@ -373,3 +375,30 @@ def test_equal_flags_are_the_same_fit(published):
         for flag in (True, np.True_)
     ]
     assert keys[0] == keys[1]
+
+
+def test_estimators_for_scikit_learn(monkeypatch):
+    x, y = np.linspace(0, 1, 40)[:, None], np.array([0, 1] * 40)[:40]
+
+    def resolved(estimator, model, data):
+        given = {name: value for name, value in estimator.get_params().items() if name in table(spec.resolve)}
+        spec.resolve(model, data, **given)
+        raise Resolved
+
+    monkeypatch.setattr(PrivateEstimator, "_fit", resolved)
+    own = {"bounds": set(), "y_bounds": set(), "prior_scale": POSITIVE, "n_clusters": WHOLE}
+    own["classes"] = {*OTHERS, repr(np.array([True, False]))}  # of labels 0 and 1
+    taken = {**FIT, **own, "covariance": set(), "unit": TEXT, "name": TEXT, "sampler": set()}
+    for estimator in (wb.sklearn.PrivateClassifier, wb.sklearn.PrivateRegressor, wb.sklearn.PrivateClusterer):
+        ranges = {"y_bounds": (0, 1)} if estimator is wb.sklearn.PrivateRegressor else {}
+
+        def call(name, value, estimator=estimator, ranges=ranges):
+            with contextlib.suppress(Resolved):
+                estimator(**{"bounds": (0, 1), "iterations": 20, **ranges, name: value}).fit(x, y)
+
+        # a fit takes the others
+        assert_refuses_all_but(taken, call, table(estimator, without=("cap", "ledger", "over_cap")))
+
+
+class Resolved(Exception):
+    """A request was in order."""

@@ -70,6 +70,6 @@ def test_every_peer_has_its_requirements(peer):
     assert all("==" in pin for pin in pins)
 
 
-@pytest.mark.parametrize("script", ["accuracy", "samplers", "speed"])
+@pytest.mark.parametrize("script", ["accuracy", "estimators", "samplers", "speed"])
 def test_scripts_import(script):
     assert callable(importlib.import_module(script).main)

@@ -11,8 +11,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 _ROOMS = (
-    "data", "inference", "ledger", "models", "noise", "plots", "privacy", "results", "sampling", "sweeps", "teaching",
-    "widgets",
+    "data", "inference", "ledger", "models", "noise", "plots", "privacy", "results", "sampling", "sklearn", "sweeps",
+    "teaching", "widgets",
 )  # fmt: skip
 _NAMES = {
     "ArgumentError": "workbench._validate",

@@ -1,5 +1,7 @@
 """Data sets from a DataFrame or from NumPy arrays."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -428,3 +430,61 @@ def test_arrays_that_cannot_be_used_are_named(argument, arguments, options):
         wb.data.from_arrays(*arguments, **{"bounds": (0, 20), **options})
     assert caught.value.argument == argument
     assert "\n" not in str(caught.value)
+
+
+def test_all_rows_can_be_training_records(frame):
+    dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS, evaluation=False)
+    assert (dataset.num_train, dataset.num_evaluation) == (60, 0)
+    np.testing.assert_allclose(dataset.train[0][:, 0], frame.age / 50 - 1, atol=1e-6)  # in their order
+    assert dataset.train[1].tolist() == frame.ill.tolist()
+    assert [array.shape for array in dataset.evaluation] == [(0, 2), (0,)]
+    dataset.check()
+    assert "There are no evaluation records." in dataset.declarations()
+    assert not any("evaluation records are" in line for line in dataset.declarations())
+    same = wb.data.from_arrays(frame[["age", "dose"]].to_numpy(), frame.ill, bounds=(0, 100), evaluation=False)
+    assert same.num_train == 60
+
+
+def test_all_units_can_be_training_units(frame):
+    frame = frame.assign(patient_id=np.arange(60) // 3)
+    dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS, unit_id="patient_id", max_rows=2, evaluation=False)
+    assert (dataset.num_train, dataset.num_evaluation) == (20, 0)
+    assert len(dataset.train[0]) == 40
+
+
+def test_without_evaluation_records_nothing_is_said_of_them(frame):
+    def refused(argument, table=frame, **options):
+        with pytest.raises(ArgumentError) as caught:
+            wb.data.from_frame(table, target="ill", bounds=BOUNDS, evaluation=False, **options)
+        assert caught.value.argument == argument
+
+    refused("evaluation_is_public", evaluation_is_public=True)
+    refused("frame", frame[:1])
+    holes = frame.assign(age=frame.age.where(frame.index < 2))
+    assert wb.data.from_frame(holes, target="ill", bounds=BOUNDS, evaluation=False, missing="drop").num_train == 2
+    refused("missing", holes.assign(age=frame.age.where(frame.index < 1)), missing="drop")
+    for wrong in (True, 0, "no"):
+        with pytest.raises(ArgumentError, match=r"^evaluation="):
+            wb.data.from_frame(frame, target="ill", bounds=BOUNDS, evaluation=wrong)
+
+
+def test_a_fit_without_evaluation_records_has_no_metrics(frame, made_up_steps):
+    dataset = wb.data.from_frame(frame, target="ill", bounds=BOUNDS, evaluation=False)
+    result = wb.fit("logistic", dataset, epsilon=1.0, iterations=20)
+    assert (result.metrics, result.public_records, result.history) == ({}, None, ())
+    with pytest.raises(ArgumentError, match=r"^evaluate_private=True: needs evaluation records"):
+        wb.fit("logistic", dataset, epsilon=1.0, iterations=20, evaluate_private=True)
+    assert wb.ledger.Ledger().budget_status("data frame").total.epsilon == 1.0
+
+
+def test_what_is_undeclared_is_said_first(frame):
+    declared = wb.data.from_frame(frame, target="ill", bounds=BOUNDS)
+    read_off = dataclasses.replace(declared, undeclared=("classes",))
+    assert (declared.release_label, read_off.release_label) == ("covered", "outside the guarantee")
+    assert declared.caveats == ()
+    assert read_off.caveats[0].startswith("The classes were read off the private training records")
+    assert "The classes were read off the private training records." in read_off.declarations()
+    assert not any("two classes" in line for line in read_off.declarations())
+    both = dataclasses.replace(read_off, private_scaling=True)
+    assert len(both.caveats) == 2
+    assert "mean and standard deviation" in both.caveats[0]

@@ -22,7 +22,7 @@ from workbench.ledger import _file, ledger
 from workbench.ledger._errors import ledger_error
 from workbench.ledger.ledger import CapError, DatasetId, Ledger, LedgerError, LedgerFileError, LostLedgerError
 from workbench.ledger.overlap import sketch
-from workbench.ledger.reservation import id_of
+from workbench.ledger.reservation import Reservation, id_of
 from workbench.privacy import _events
 
 
@@ -637,3 +637,22 @@ def test_refusals_of_a_cap_have_codes(book):
     assert [error.argument for error in refused.values()] == ["epsilon", "relation", "seed"]
     assert ["over_cap=" in error.remedy for error in refused.values()] == [True, True, False]
     assert not any("over_cap" in error.expectation for error in refused.values())
+
+
+def test_a_cap_is_kept_for_records_that_have_none(book):
+    def reservation(epsilon=1.0, name="clinic", ledger=book):
+        return Reservation(ledger, lambda: records(name), lambda: [promise(epsilon)], model="logistic")
+
+    reservation().keep_cap(3.0, 1e-5, "add_or_remove_one", "the board's")
+    entry = book.entry("clinic")
+    assert (entry.cap.epsilon, entry.cap.delta, entry.why) == (3.0, 1e-5, "the board's")
+    assert book.spends() == []
+    reservation().keep_cap(3.0, 1e-5, "add_or_remove_one", "again")
+    assert book.entry("clinic").why == "the board's"
+    for other in ((4.0, 1e-5, "add_or_remove_one"), (3.0, 1e-6, "add_or_remove_one"), (3.0, 1e-5, "replace_one")):
+        with pytest.raises(ArgumentError, match=r"^cap=\(") as caught:
+            reservation().keep_cap(*other, "")
+        assert caught.value.code == "another cap"
+    for wrong in ((-1.0, 1e-5), (1.0, 2.0), (1e-9, 1e-9)):
+        with pytest.raises(ArgumentError, match=r"^cap=\("):
+            reservation(ledger=None).keep_cap(*wrong, "add_or_remove_one", "")

@@ -1,6 +1,8 @@
 """Results of fits."""
 
+import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -114,3 +116,12 @@ def test_repr_is_one_line_with_state_and_epsilon(done, cancelled):
 def test_a_result_cannot_be_rewritten(done):
     with pytest.raises(dataclasses.FrozenInstanceError):
         done.guarantee = None
+
+
+def test_a_result_can_be_pickled_after_it_predicted(done):
+    x = done.public_records[0]
+    known = done.predict((x,))
+    again = pickle.loads(pickle.dumps(done))
+    np.testing.assert_array_equal(again.predict((x,)), known)
+    assert again.guarantee == done.guarantee
+    assert copy.copy(done).params.keys() == done.params.keys()

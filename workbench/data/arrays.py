@@ -26,7 +26,7 @@ def from_arrays(
     target_name: str = "y",
     group: Any = None,
     unit_id: Any = None,
-    evaluation: tuple[Any, ...] | None = None,
+    evaluation: tuple[Any, ...] | bool | None = None,
     name: str = "arrays",
     **options: Any,
 ) -> Dataset:
@@ -46,11 +46,12 @@ def from_arrays(
     :param feature_names: D names of the columns; "x1", "x2", ... by default.
     :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
     :param unit_id: array[N] that says whose row each is, together with ``max_rows``; not with ``evaluation``.
-    :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; otherwise ``x`` is split.
+    :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; False for none; otherwise
+        ``x`` is split.
     :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
     """
     x = preprocessing.unmasked("x", x)
-    if unit_id is not None and evaluation is not None:
+    if unit_id is not None and evaluation is not None and evaluation is not False:
         raise _validate.ArgumentError(
             "unit_id", type(unit_id).__name__, "cannot say whose rows those in evaluation= are: use from_frame."
         )
@@ -62,8 +63,8 @@ def from_arrays(
     feature_names = [f"x{number + 1}" for number in range(width)] if feature_names is None else list(feature_names)
     _validate.text("target_name", target_name)
     frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
-    held_out = None
-    if evaluation is not None:
+    held_out = evaluation
+    if evaluation is not None and evaluation is not False:
         held_out = _frame_of(evaluation_arrays(evaluation, present), feature_names, target_name, "evaluation ")
     return from_frame(
         frame,

@@ -15,7 +15,7 @@ from workbench.data.columns import Categorical
 from workbench.data.schema import Schema
 from workbench.data.units import Units, padded
 
-__all__ = ["EVALUATION_LABELS", "Dataset"]
+__all__ = ["EVALUATION_LABELS", "SCALED", "UNDECLARED", "Dataset", "caveat_of"]
 
 Visibility = Literal["public data", "outside the guarantee"]
 
@@ -27,6 +27,15 @@ _HINTS = {
 }
 
 _NO_LETTERS = ("Cc", "Cs")  # Unicode's control characters and surrogates
+
+SCALED = (
+    "The features were scaled with the exact mean and standard deviation of the private training records. One record "
+    "changes these, and with them every scaled record. What they reveal is outside the guarantee, here and in all else "
+    "computed from this data set: epsilon and delta hold only as if these statistics were public."
+)
+
+# what may have been read off the private training records instead of declared, besides SCALED, in words
+UNDECLARED = {"classes": "The classes", "target": "The mean and standard deviation of the target"}
 
 _SUBSET_SEED = 20_260_101  # public
 
@@ -71,6 +80,8 @@ class Dataset:
         in a sequence; otherwise 0.
     :param is_public: True if the training records are public too, published or made up. Fits of them spend no privacy.
     :param units: which rows belong to one person or other unit; None where each row is one.
+    :param undeclared: what was read off the private training records instead of declared, besides the scaling:
+        keys of ``UNDECLARED``.
     """
 
     name: str
@@ -96,6 +107,7 @@ class Dataset:
     vocabulary_size: int = 0
     units: Units | None = None
     target_bounds: tuple[float, float] | None = None
+    undeclared: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check flags, and names, which files and pictures must be able to hold.
@@ -290,19 +302,16 @@ class Dataset:
 
     @property
     def release_label(self) -> str:
-        """The label of a private fit's parameters: "covered", or "outside the guarantee" after ``private_scaling``."""
-        return "outside the guarantee" if self.private_scaling else "covered"
+        """The label of a private fit's parameters: "covered", or "outside the guarantee" where declarations were not public.
+
+        That is after ``private_scaling``, and where anything is ``undeclared``.
+        """
+        return "outside the guarantee" if self.private_scaling or self.undeclared else "covered"
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Caveats that every guarantee for this data set must state first, if any."""
-        if not self.private_scaling:
-            return ()
-        return (
-            "The features were scaled with the exact mean and standard deviation of the private training records. One "
-            "record changes these, and with them every scaled record. What they reveal is outside the guarantee, here and "
-            "in all else computed from this data set: epsilon and delta hold only as if these statistics were public.",
-        )
+        return (*([SCALED] if self.private_scaling else []), *map(caveat_of, self.undeclared))
 
     def declarations(self) -> list[str]:
         """What the guarantee treats as public about this data set, a sentence each. Private counts are left out."""
@@ -322,7 +331,10 @@ class Dataset:
                 "The exact mean and standard deviation of each feature over the training records are used as if they were "
                 "public, and the guarantee does not protect them."
             )
-        if self.evaluation_is_public:
+        lines += [f"{UNDECLARED[part]} were read off the private training records." for part in self.undeclared]
+        if not self.num_evaluation:
+            lines.append("There are no evaluation records.")
+        elif self.evaluation_is_public:
             lines.append(f"The {self.num_evaluation} evaluation records are declared public.")
         else:
             lines.append(
@@ -336,7 +348,7 @@ class Dataset:
         facts = ["The size of the images" if self.image_shape else "Names of the columns"]
         if self.vocabulary_size:
             facts = ["The length of the sequences", "the vocabulary"]
-        if self.classes:
+        if self.classes and "classes" not in self.undeclared:
             facts.append("the two classes" if len(self.classes) == 2 else "the classes")
         if self.target_bounds is not None:
             facts.append("the bounds of the target")
@@ -350,6 +362,14 @@ class Dataset:
         if len(facts) > 1:
             return f"{', '.join(facts[:-1])} and {facts[-1]} are declared public."
         return f"{facts[0]} {'is' if self.image_shape else 'are'} declared public."
+
+
+def caveat_of(part: str) -> str:
+    """The caveat of a guarantee where ``part``, a key of ``UNDECLARED``, was read off the records."""
+    return (
+        f"{UNDECLARED[part]} were read off the private training records, and one record can change them. What they reveal "
+        "is outside the guarantee: epsilon and delta hold only as if they were public."
+    )
 
 
 def _are_tokens(array: np.ndarray, vocabulary_size: int) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from workbench.data import preprocessing
 from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.schema import Schema
 
-__all__ = ["INDICATOR", "WAYS", "public_values", "with_indicators", "without_missing"]
+__all__ = [
+    "INDICATOR", "WAYS", "check_left", "public_values", "with_indicators", "with_remedy", "without_missing",
+]  # fmt: skip
 
 INDICATOR = "indicator"
 WAYS = ("refuse", "drop", "middle", INDICATOR)
@@ -121,3 +124,23 @@ def without_missing(
         else:
             complete &= ~absent
     return frame.assign(**changed)[complete], complete
+
+
+@contextlib.contextmanager
+def with_remedy() -> Iterator[None]:
+    """Errors about a missing value say which ``missing=`` would help."""
+    try:
+        yield
+    except _validate.ArgumentError as error:
+        if error.code != preprocessing.MISSING:
+            raise
+        remedy = "missing='drop' leaves them out; missing='middle' puts the middle of the declared bounds."
+        raise _validate.ArgumentError(
+            error.argument, error.value, error.expectation, code=error.code, remedy=remedy
+        ) from None
+
+
+def check_left(rows: int, held_out: np.ndarray | None, missing: Any, least: int) -> None:
+    """Check that the rows that are left have 2 training records and ``least`` evaluation records, or can have them."""
+    if rows < 2 + least or (held_out is not None and (np.sum(~held_out) < 2 or np.sum(held_out) < least)):
+        raise _validate.ArgumentError("missing", missing, "leaves fewer than 2 training records or no evaluation record.")

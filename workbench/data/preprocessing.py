@@ -14,8 +14,9 @@ from workbench import _validate
 from workbench._lazy import pd
 
 __all__ = [
-    "MISSING", "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "listed", "may_hold_numbers", "names_withheld",
-    "number_or_nan", "numbers_in", "numeric_features", "scale_to_bounds", "standardise", "text_of", "text_or_none",
+    "MISSING", "OTHER", "checked_bounds", "checked_pair", "finite_numbers", "listed", "may_hold_numbers",
+    "mean_and_deviation", "names_withheld", "number_or_nan", "numbers_in", "numeric_features", "scale_to_bounds", "scaled",
+    "standardise", "text_of", "text_or_none",
     "texts_of", "unfit", "unknown_column", "unmasked",
 ]  # fmt: skip
 
@@ -183,16 +184,26 @@ def standardise(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
     A column that is constant in ``reference`` is only centred. The result depends on all of ``reference``, so private
     records are scaled like this only if the user asks for it (``Dataset.private_scaling``).
     """
+    return scaled(values, *mean_and_deviation(reference))
+
+
+def mean_and_deviation(reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, standard deviation) of each column, float64[D]; the deviation of a constant column is 1."""
     size = np.max(np.abs(reference), axis=0)
     size[size == 0] = 1.0
     ratio = reference / size  # so that sums and squares do not overflow
     mean, deviation = np.mean(ratio, axis=0) * size, np.std(ratio, axis=0) * size
     constant = (np.min(reference, axis=0) == np.max(reference, axis=0)) | (deviation == 0)
     mean[constant], deviation[constant] = reference[0, constant], 1.0  # rounding would leave a deviation above 0
+    return mean, deviation
+
+
+def scaled(values: np.ndarray, middle: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """float32: ``values`` less ``middle``, over ``reach``, column by column; the largest number where it would overflow."""
     largest = float(np.finfo(np.float32).max)
-    with np.errstate(over="ignore"):  # other values than those of ``reference`` may be any number of deviations away
-        scaled = 2 * ((values / 2 - mean / 2) / deviation)
-    return np.clip(scaled, -largest, largest).astype(np.float32)
+    with np.errstate(over="ignore"):  # values may be any number of ``reach`` away
+        ratio = 2 * ((values / 2 - middle / 2) / reach)
+    return np.clip(ratio, -largest, largest).astype(np.float32)
 
 
 def text_of(value: Any) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import collections
-import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ def from_frame(
     unit_id: Any = None,
     max_rows: int | None = None,
     unit_mean: bool = False,
-    evaluation: pd.DataFrame | None = None,
+    evaluation: pd.DataFrame | bool | None = None,
     evaluation_fraction: float = 0.2,
     split_seed: int = 0,
     evaluation_is_public: bool = False,
@@ -92,7 +91,8 @@ def from_frame(
         data. Of a unit with more rows a sample is kept, drawn by a hash of its own rows.
     :param unit_mean: whether the rows of a unit weigh 1 together. The model is then of the average unit, and else of the
         average row.
-    :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``.
+    :param evaluation: table of evaluation records with the same columns, instead of a split of ``frame``; False for none, so
+        that all rows are training records.
     :param evaluation_fraction: probability of each row to become an evaluation record, in (0, 1). Which side a row is on
         depends only on its encoded values (features, group and target) and the seed, so no row moves another.
     :param split_seed: public seed of the split, >= 0.
@@ -110,7 +110,8 @@ def from_frame(
         most frequent value of the private records would not have this property.
     :raises ArgumentError: naming the argument and the value, or a column and its type, never a cell.
     """
-    _validate.flag("evaluation_is_public", evaluation_is_public)
+    if _validate.flag("evaluation_is_public", evaluation_is_public) and evaluation is False:
+        raise _validate.ArgumentError("evaluation_is_public", True, "is said of evaluation records, and evaluation=False.")
     frame, names, held_out = _checked_frame(frame, evaluation)
     _check_scaling(bounds, schema, private_scaling)
     how = {"positive": positive, "classes": classes, "threshold": threshold, "target_bounds": target_bounds}
@@ -127,14 +128,15 @@ def from_frame(
     if not (isinstance(missing, str) and missing == "refuse"):
         filled = missing_values.public_values(missing, declared, chosen, names)
         frame, complete = missing_values.without_missing(frame, filled, declared, chosen, (target, group, unit_id))
-        held_out = _left(len(frame), None if held_out is None else held_out[complete], missing)
+        held_out = None if held_out is None else held_out[complete]
+        missing_values.check_left(len(frame), held_out, missing, least=0 if evaluation is False else 1)
     arrays: dict[str, np.ndarray] = {}
     if group is not None:
         all_groups = checked_groups(groups, group_features)
         facts, fact_names = checked_group_features(group_features, all_groups)
         arrays["group"] = group_codes(frame[group], all_groups)
     labels: tuple[str, ...] = ()
-    with _remedy_for_missing():
+    with missing_values.with_remedy():
         if target is not None:
             arrays["y"], labels = _target(frame[target], how)
         x = preprocessing.numeric_features(frame, chosen) if declared is None else declared.encode(frame)
@@ -169,26 +171,6 @@ def from_frame(
         group_features=facts if group is not None else None,
         group_feature_names=fact_names if group is not None else (),
     )
-
-
-@contextlib.contextmanager
-def _remedy_for_missing() -> Iterator[None]:
-    try:
-        yield
-    except _validate.ArgumentError as error:
-        if error.code != preprocessing.MISSING:
-            raise
-        remedy = "missing='drop' leaves them out; missing='middle' puts the middle of the declared bounds."
-        raise _validate.ArgumentError(
-            error.argument, error.value, error.expectation, code=error.code, remedy=remedy
-        ) from None
-
-
-def _left(rows: int, held_out: np.ndarray | None, missing: Any) -> np.ndarray | None:
-    """``held_out`` of the rows that are left, checked to have both sides, or that there can be two."""
-    if rows < 3 or (held_out is not None and (np.sum(~held_out) < 2 or np.sum(held_out) < 1)):
-        raise _validate.ArgumentError("missing", missing, "leaves fewer than 2 training records or no evaluation record.")
-    return held_out
 
 
 def _description(chosen: list[str], target: str | None, missing: Any) -> str:
@@ -271,9 +253,9 @@ def _schema_of_bounds(bounds: Any, chosen: list[str], names: Mapping[Any, str]) 
 
 
 def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
-    """(all rows, with text as column names; {label: text}; which rows are evaluation records, if given)."""
+    """(all rows, with text as column names; {label: text}; which rows are evaluation records, if that is given)."""
     for argument, table in (("frame", frame), ("evaluation", evaluation)):
-        if not isinstance(table, pd.DataFrame) and not (argument == "evaluation" and table is None):
+        if not isinstance(table, pd.DataFrame) and not (argument == "evaluation" and (table is None or table is False)):
             raise _validate.ArgumentError(argument, type(table).__name__, "must be a pandas DataFrame.")
     names = {label: str(label) for label in frame.columns}
     columns = [str(label) for label in frame.columns]
@@ -286,6 +268,10 @@ def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any,
     frame = frame.set_axis(columns, axis=1)
     if evaluation is None:
         return frame, names, None
+    if evaluation is False:
+        if len(frame) < 2:
+            raise _validate.ArgumentError("frame", frame, "needs at least 2 training records.")
+        return frame, names, np.zeros(len(frame), bool)
     others = [str(label) for label in evaluation.columns]
     occurs = collections.Counter(others)
     missing = [column for column in columns if occurs[column] != 1]

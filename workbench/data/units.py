@@ -153,7 +153,8 @@ def divided(
     counts = np.array([len(rows) for rows in kept], np.int32)
     training = np.concatenate(kept)
     others = [rows for rows, out in zip(rows_of, held, strict=True) if out]
-    return training, np.concatenate(others), counts, np.array([len(rows) for rows in others], np.int32)
+    evaluated = np.concatenate(others) if others else np.empty(0, np.int64)
+    return training, evaluated, counts, np.array([len(rows) for rows in others], np.int32)
 
 
 def _sample(digests: np.ndarray, rows: np.ndarray, max_rows: int, seed: int) -> np.ndarray:

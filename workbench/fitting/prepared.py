@@ -413,7 +413,7 @@ class PreparedFit:
             constants=dict(self.model.constants(self.data)),
             released=self.step.model.shared,
             definition=self.model,
-            public_records=self.data.evaluation if self.data.evaluation_is_public else None,
+            public_records=self.data.evaluation if self.data.evaluation_is_public and self.data.num_evaluation else None,
             spend=next(iter(self.run_log.reservation.keys), ""),
             ledger=self.run_log.reservation.ledger,
             versions=versions(),

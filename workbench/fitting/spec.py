@@ -234,8 +234,8 @@ class FitSpec:
 
     @property
     def shows_metrics(self) -> bool:
-        """Whether metrics on the evaluation records are computed: they are public, or the user asked."""
-        return self.data.evaluation_is_public or self.settings.evaluate_private
+        """Whether metrics on the evaluation records are computed: there are some that are public, or the user asked."""
+        return self.data.num_evaluation > 0 and (self.data.evaluation_is_public or self.settings.evaluate_private)
 
     def guarantee(self, plan: PrivacyPlan, steps_taken: int, dimension: int) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates."""
@@ -277,6 +277,8 @@ def resolve(asked: FitRequest) -> FitSpec:
         raise _validate.ArgumentError(
             "devices", asked.devices, f"spreads rows, and a {data.unit} has several: take one device."
         )
+    if asked.evaluate_private and not data.num_evaluation:
+        raise _validate.ArgumentError("evaluate_private", True, f"needs evaluation records, and {data.name!r} has none.")
     declared = data.num_train if asked.num_records is None else asked.num_records
     # under "add_or_remove_one" the exact number of records is private, so nothing that is chosen here may follow from it
     hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())

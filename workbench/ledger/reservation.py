@@ -12,6 +12,7 @@ from workbench import _validate
 from workbench.data import Dataset
 from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.ledger import DatasetId, Ledger, LedgerError
+from workbench.ledger.renyi_filter import Cap
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = ["LedgerWarning", "Reservation", "check_ledger", "id_of", "ledger_for", "note_saved"]
@@ -142,6 +143,32 @@ class Reservation:
         :raises LedgerError: if it cannot be read.
         """
         return None if self.ledger is None else self.ledger.budget_status(self._dataset())
+
+    def keep_cap(self, epsilon: float, delta: float, relation: str, why: str) -> None:
+        """Give the records this cap, which is what all fits on them may spend together, unless it counts for them already.
+
+        :param relation: as of ``Cap.checked``. :param why: recorded.
+        :raises ArgumentError: naming ``cap``, for a cap that no fit keeps, and if the ledger has another one.
+        """
+        try:
+            wanted = Cap.checked(epsilon, delta, relation)
+        except _validate.ArgumentError as error:
+            raise _validate.ArgumentError("cap", (epsilon, delta), f"its {error.argument} {error.expectation}") from None
+        status = self.budget_status()
+        if self.ledger is None or status is None:
+            return
+        known = [entry.cap for entry in status.caps if entry.cap is not None]
+        if not known:
+            self.ledger.set_cap(self.ledger.add(self._dataset()).number, epsilon, delta, relation, why=why)
+        elif not any((cap.epsilon, cap.delta, cap.relation) == (wanted.epsilon, wanted.delta, relation) for cap in known):
+            raise _validate.ArgumentError(
+                "cap",
+                (epsilon, delta),
+                f"is not the cap of these records in the ledger: epsilon = {known[0].epsilon:g} at delta = "
+                f"{known[0].delta:g} under {known[0].relation}.",
+                code="another cap",
+                remedy="Leave it out to keep that one, or change that one with Ledger.set_cap.",
+            )
 
 
 def note_saved(ledger: Ledger, key: str, path: str | Path) -> None:

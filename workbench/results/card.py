@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench import _html
 from workbench._numbers import count, fixed, places_for
+from workbench.data.dataset import SCALED, UNDECLARED, caveat_of
 from workbench.plots.metrics import in_words
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def promise(guarantee: Guarantee, release_label: str) -> str:
     """
     if release_label == "covered":
         return guarantee.headline()
+    read_off = [caveat for caveat in map(caveat_of, UNDECLARED) if caveat in guarantee.caveats]
+    if read_off and SCALED not in guarantee.caveats:
+        return f"The release is {release_label}. {' '.join(read_off)} As if they were: {guarantee.headline()}"
     return (
         f"The release is {release_label}: the records were scaled by their own mean and standard deviation, which no noise "
         f"hides. If these were public, this would hold. {guarantee.headline()}"

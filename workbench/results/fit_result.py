@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +131,10 @@ class FitResult:
     posterior_note: str = "the version that made this result had no other"
     variational_draws: dict[str, np.ndarray] = field(default_factory=dict)
     gradient_norms: GradientNorms | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone, for ``pickle`` and ``copy``: what is derived from them holds compiled functions."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def labels(self) -> dict[str, str]:

@@ -33,6 +33,7 @@ PEERS = {
     "d3p": Peer("d3p.svi, d3p.minibatch, d3p.random", apart="d3p==0.2.0", any_python=False),
     "opacus": Peer("opacus, torch"),
     "jax_privacy": Peer("jax_privacy"),
+    "diffprivlib": Peer("diffprivlib.models"),
 }
 
 

@@ -1,0 +1,144 @@
+"""What the private estimators share: their settings, one fit with its place in the ledger, and predictions."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from workbench import _validate
+from workbench.data import Dataset, from_arrays
+from workbench.fitting.fits import DeltaWarning, prepare
+from workbench.models import Model
+from workbench.results import FitResult
+from workbench.sklearn._inputs import FROM_DATA, Scaling, bounds_of, features_of, records_of
+
+__all__ = ["PrivateEstimator"]
+
+# as of ``workbench.fit``, whose table checks them
+_SETTINGS = ("epsilon", "delta", "iterations", "sampling_rate", "sampler", "clip", "learning_rate", "seed")
+
+
+class PrivateEstimator(BaseEstimator):
+    """A model that is fitted by ``workbench.fit``. Subclasses have the parameters that are read here.
+
+    A fitted estimator holds the release and public facts, and no record, so it can be pickled and sent as far as
+    ``result_.labels`` says "covered".
+    """
+
+    epsilon: Any
+    bounds: Any
+    cap: Any
+    unit: Any
+    name: Any
+    n_features_in_: int
+    result_: FitResult
+    _is_clone = False
+
+    def __sklearn_clone__(self) -> Any:
+        """A copy without a fit. It knows that it is one: cross-validation, searches and ensembles fit clones."""
+        twin = super().__sklearn_clone__()
+        twin._is_clone = True
+        return twin
+
+    def __sklearn_tags__(self) -> Any:
+        """A fit without a seed never comes out the same way again."""
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.seed is None
+        return tags
+
+    def _table(self, x: np.ndarray, y: np.ndarray | None = None, **options: Any) -> Dataset:
+        """The data set of all rows of ``x``, and how its columns are scaled as ``_scaling``.
+
+        :param y: the target as whole numbers. :param options: of ``from_arrays``.
+        """
+        names, read_off = features_of(self), isinstance(self.bounds, str) and self.bounds == FROM_DATA
+        target = "y"
+        while target in names:
+            target += "_"
+        if read_off:
+            options["private_scaling"] = True
+            scaling = Scaling.by_records(x)
+        else:
+            options["bounds"] = bounds_of("bounds", self.bounds, names)
+            scaling = Scaling.by_bounds(options["bounds"])
+        data = from_arrays(
+            x, y, feature_names=names, target_name=target, evaluation=False, unit=self.unit, name=self.name, **options
+        )
+        self._scaling = scaling
+        return data
+
+    def _fit(self, model: Model | str, data: Dataset) -> FitResult:
+        """One fit, which the ledger counts."""
+        named = inspect.signature(prepare).parameters
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name in named}
+        prepared = prepare(model, data, checkpoint=False, **settings)
+        self._count_with_others(prepared)
+        for caution in prepared.cautions:
+            warnings.warn(caution, DeltaWarning, stacklevel=3)
+        for _ in prepared.run():
+            pass
+        result = prepared.result()
+        if result.status != "done":
+            raise RuntimeError(f"the fit ended early: {result.message or result.status}")
+        return result
+
+    def _count_with_others(self, prepared: Any) -> None:
+        """See to it that one of several fits on the same records is under a cap.
+
+        Scikit-learn repeats fits by cloning, so a clone is one of several. Another estimator is if the ledger knows of fits
+        on these records, or on others that share some with them.
+
+        :raises ArgumentError: naming ``cap``.
+        """
+        reservation = prepared.run_log.reservation
+        if self.cap is not None:
+            epsilon, delta = _pair(self.cap)
+            why = f"given to a {type(self).__name__}"
+            reservation.keep_cap(epsilon, delta, prepared.privacy.relation, why)
+            return
+        status = reservation.budget_status()
+        if status is None or status.caps or not (self._is_clone or status.parts):
+            return
+        reason = "this is a clone, as cross-validation makes them" if self._is_clone else "these records were fitted before"
+        raise _validate.ArgumentError(
+            "cap",
+            None,
+            f"must say what all fits on these records may spend together: {reason}, and what each spends adds up.",
+            code="no cap",
+            remedy="Give cap=(epsilon, delta). Each fit then counts, and the one that would exceed it is refused.",
+        )
+
+    def _keep(self, result: FitResult) -> None:
+        self.result_, self.guarantee_ = result, result.guarantee
+
+    def _features(self, x: Any) -> np.ndarray:
+        """Records as the model sees them."""
+        check_is_fitted(self)
+        return self._scaling.features(records_of(self, x, reset=False))
+
+    def _cut(self, x: Any) -> np.ndarray:
+        """Records within the bounds, in their own units."""
+        check_is_fitted(self)
+        return self._scaling.cut(records_of(self, x, reset=False))
+
+    def _predictions(self, x: Any) -> np.ndarray:
+        """What the model predicts for each record, float64."""
+        return np.asarray(self.result_.predict((self._features(x),)), np.float64)
+
+    def _in_own_units(self, weights: np.ndarray, intercept: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of the columns, [..., D], and intercept, from those of the features."""
+        slopes = np.asarray(weights, np.float64) / self._scaling.reach
+        return slopes, intercept - slopes @ self._scaling.middle
+
+
+def _pair(cap: Any) -> tuple[Any, Any]:
+    try:
+        epsilon, delta = cap
+    except (TypeError, ValueError):
+        raise _validate.ArgumentError("cap", cap, "must be a pair (epsilon, delta).") from None
+    return epsilon, delta

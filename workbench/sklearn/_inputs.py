@@ -1,0 +1,193 @@
+"""What estimators are given: records, declared bounds and classes. No error quotes a cell, which scikit-learn's own may."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from workbench import _validate
+from workbench.data import preprocessing
+from workbench.data.preprocessing import Bounds
+
+__all__ = ["FROM_DATA", "Scaling", "bounds_of", "classes_of", "codes_of", "features_of", "records_of"]
+
+NO_TARGET = "no_validation"  # scikit-learn's word
+FROM_DATA = "data"  # in place of a declaration: read it off the private records
+_COMPLEX = "Complex data not supported"  # scikit-learn's words, after which it would quote the array
+
+
+class Scaling(NamedTuple):
+    """How columns become features: less ``middle``, over ``reach``, float64[D] both.
+
+    :param bounds: to which values are cut first; None for none.
+    """
+
+    middle: np.ndarray
+    reach: np.ndarray
+    bounds: Bounds | None
+
+    @classmethod
+    def by_bounds(cls, bounds: Bounds) -> Scaling:
+        """To [-1, 1], from public bounds."""
+        low, high = np.array(list(bounds.values()), np.float64).T
+        return cls(high / 2 + low / 2, high / 2 - low / 2, bounds)
+
+    @classmethod
+    def by_records(cls, records: np.ndarray) -> Scaling:
+        """By the mean and standard deviation of private records, which no guarantee covers."""
+        return cls(*preprocessing.mean_and_deviation(records), None)
+
+    def cut(self, records: np.ndarray) -> np.ndarray:
+        """``records`` within the bounds."""
+        if self.bounds is None:
+            return records
+        low, high = np.array(list(self.bounds.values()), np.float64).T
+        return np.clip(records, low, high)
+
+    def features(self, records: np.ndarray) -> np.ndarray:
+        """float32[N, D], as in the data set that is fitted."""
+        if self.bounds is None:
+            return preprocessing.scaled(records, self.middle, self.reach)
+        return preprocessing.scale_to_bounds(records, self.bounds)
+
+
+def bounds_of(argument: str, bounds: Any, names: Sequence[str]) -> Bounds:
+    """``{name: (low, high)}`` of all columns, from one pair, a pair for each, or ``{name: pair}``.
+
+    :raises ArgumentError: naming ``argument``. It is also refused to leave it out.
+    """
+    if bounds is None or isinstance(bounds, (str, bytes)):
+        raise _validate.ArgumentError(
+            argument,
+            bounds,
+            "must declare the public range: a pair (low, high), a list with a pair for each column, or {name: (low, high)}.",
+            code="no bounds",
+            remedy=f"{argument}='data' reads it off the private records; what that reveals is outside every guarantee.",
+        )
+    if not isinstance(bounds, Mapping):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            given = np.asarray(bounds, np.float64)
+            if given.shape == (len(names), 2):
+                bounds = {name: tuple(pair) for name, pair in zip(names, given.tolist(), strict=True)}
+            elif given.ndim > 1:
+                raise _validate.ArgumentError(
+                    argument, bounds, f"must have the shape ({len(names)}, 2), a pair for each column, or be one pair."
+                )
+    try:
+        return preprocessing.checked_bounds(bounds, list(names))
+    except _validate.ArgumentError as error:
+        raise _validate.ArgumentError(argument, error.value, f"{error.argument}: {error.expectation}") from None
+
+
+def records_of(estimator: Any, x: Any, y: Any = NO_TARGET, *, reset: bool, numbers: bool = False) -> Any:
+    """float64[N, D], and the target if one is given, as scikit-learn checks them.
+
+    :param reset: whether to note the names of the columns, as ``fit`` does, or to compare them.
+    :param numbers: whether the target must be numbers.
+    :raises ValueError, TypeError: as scikit-learn, but without the cell that it would quote.
+    """
+    _refuse_quotable("X", x, columns=True)
+    if y is not None and numbers:
+        _refuse_quotable("y", y, columns=False)
+    checks: dict[str, Any] = {"dtype": np.float64, "reset": reset, "ensure_min_samples": 2 if reset else 1}
+    if not isinstance(y, str):  # NO_TARGET, or what scikit-learn refuses
+        checks["y_numeric"] = numbers
+    return validate_data(estimator, x, y, **checks)
+
+
+def _refuse_quotable(argument: str, values: Any, *, columns: bool) -> None:
+    """Refuse what scikit-learn would refuse with a message that shows cells."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of objects on the way to an array; scikit-learn repeats it
+        try:
+            array = np.asarray(values)
+        except (TypeError, ValueError):  # rows of different lengths
+            raise _validate.ArgumentError(
+                argument, type(values).__name__, "must be an array with rows of one length."
+            ) from None
+    form = f"{type(values).__name__} of shape {array.shape}"
+    if array.dtype.kind == "c" or (array.dtype == object and any(isinstance(cell, complex) for cell in array.flat)):
+        raise _validate.ArgumentError(argument, form, f"{_COMPLEX}: give real numbers.")
+    if array.dtype.kind in "OUSVmM" and array.ndim:
+        try:
+            ok = array.dtype.kind in "OUS"
+            array.astype(np.float64)
+        except TypeError:  # scikit-learn's message shows a type and no cell
+            ok = array.dtype.kind in "OUS"
+        except (ValueError, OverflowError):
+            ok = False
+        if not ok:
+            raise _validate.ArgumentError(
+                argument,
+                form,
+                "must hold plain numbers: encode text, categories and dates with public categories and origins.",
+            )
+    if columns and array.ndim == 1:
+        raise _validate.ArgumentError(
+            argument,
+            form,
+            "must have two axes, records and columns. Reshape your data: X.reshape(-1, 1) is one column, X.reshape(1, -1) "
+            "one record.",
+        )
+
+
+def features_of(estimator: Any) -> list[str]:
+    """Names of the columns: those of the table that was fitted, else x1, x2, ..."""
+    named = getattr(estimator, "feature_names_in_", None)
+    return [f"x{place + 1}" for place in range(estimator.n_features_in_)] if named is None else [str(name) for name in named]
+
+
+def classes_of(classes: Any, y: np.ndarray) -> np.ndarray:
+    """The classes in ascending order, from their declaration.
+
+    :param classes: all labels; None for 0 and 1, or False and True; "data" to read them off ``y``, which is private.
+    :raises ArgumentError: naming ``classes``, without a label of ``y``.
+    """
+    if classes is None:
+        if y.dtype.kind not in "biuf":
+            raise _validate.ArgumentError("classes", None, _DECLARE, code="no classes", remedy=_READ_OFF)
+        return np.array([False, True]) if y.dtype.kind == "b" else np.array([0, 1], y.dtype)
+    if isinstance(classes, str) and classes == FROM_DATA:
+        found = np.unique(y)
+        if len(found) < 2:
+            raise _validate.ArgumentError("classes", FROM_DATA, "needs two classes or more, and y has only one class.")
+        return found
+    labels = np.empty(0) if isinstance(classes, (str, bytes, Mapping)) else np.asarray(classes)
+    if labels.ndim != 1 or not labels.size:
+        raise _validate.ArgumentError("classes", classes, _DECLARE, code="no classes", remedy=_READ_OFF)
+    try:
+        distinct = np.unique(labels)
+    except TypeError:  # labels without an order, such as numbers beside text
+        distinct = labels[:0]
+    if len(distinct) < max(2, len(labels)):
+        raise _validate.ArgumentError("classes", list(classes), "must be two labels or more of one kind, each once.")
+    return distinct
+
+
+_DECLARE = "must declare all labels that can occur, as in classes=['no', 'yes']; they may be left out for 0 and 1."
+_READ_OFF = "classes='data' reads them off the private target; what that reveals is outside every guarantee."
+
+
+def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """int64[N]: the place of each label in ``classes``.
+
+    :raises ArgumentError: naming ``classes``, if some label is none of them; it is not quoted.
+    """
+    check_classification_targets(y)
+    place_of = {label: place for place, label in enumerate(classes.tolist())}
+    codes = np.array([place_of.get(label, -1) for label in y.tolist()], np.int64)
+    if np.any(codes < 0):
+        raise _validate.ArgumentError(
+            "classes",
+            list(place_of),
+            "lacks the label of some record.",
+            code="no classes",
+            remedy=f"It {_DECLARE} {_READ_OFF}",
+        )
+    return codes

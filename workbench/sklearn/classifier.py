@@ -1,0 +1,133 @@
+"""The private classifier."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+
+from workbench.data.preprocessing import text_of
+from workbench.models import Model, checks, get
+from workbench.sklearn._estimator import PrivateEstimator
+from workbench.sklearn._inputs import FROM_DATA, classes_of, codes_of, records_of
+from workbench.sklearn._softmax import softmax
+
+__all__ = ["PrivateClassifier"]
+
+
+class PrivateClassifier(ClassifierMixin, PrivateEstimator):
+    """Private logistic regression, for three classes or more softmax regression, as a scikit-learn estimator.
+
+    One call of ``fit`` is one fit of ``workbench.fit``. It spends epsilon, and the ledger counts it. Under the sampler's
+    relation, what a fitted estimator holds is (epsilon, delta)-differentially private for one row; ``guarantee_`` says so in
+    words. Noise and minibatches come from secret randomness, so two fits differ. There is no ``random_state``, because one
+    that is set by habit would let anybody remove the noise.
+
+    >>> x, y = np.random.uniform(0, 100, (60, 2)), np.arange(60) % 2
+    >>> classifier = wb.sklearn.PrivateClassifier(epsilon=1.0, bounds=(0, 100))
+    >>> classifier.fit(x, y).predict_proba(x).shape
+    (60, 2)
+    >>> classifier.guarantee_.epsilon
+    1.0
+
+    :param epsilon: privacy loss of one fit.
+    :param delta: allowance for outcomes that reveal more than a factor of e^epsilon; by default the largest power of ten
+        below 1/N.
+    :param bounds: public range of the columns: one pair (low, high), array[D, 2], or ``{name: (low, high)}``. Values outside
+        are cut. "data" scales by mean and standard deviation of the private rows, outside the guarantee.
+    :param classes: all labels that can occur, which are public; not needed for 0 and 1, or False and True. "data" reads them
+        off the private target, outside the guarantee.
+    :param prior_scale: standard deviation of the normal prior of weights, for columns that are scaled to [-1, 1].
+    :param iterations: number of steps; this and the next four as of ``workbench.fit``, also by default.
+    :param sampling_rate: probability with which a row enters a step.
+    :param sampler: how minibatches are drawn, which decides the neighbouring relation.
+    :param clip: clipping norm C of one row's gradient, or "auto".
+    :param learning_rate: of Adam.
+    :param seed: of a reproducible fit, whose noise anybody can predict who knows it. The guarantee says so.
+    :param cap: (epsilon, delta), what all fits on these records may spend together, kept by the ledger. A clone needs one,
+        and so do records that were fitted before, because what several fits spend adds up.
+    :param ledger: path or ``Ledger`` in which fits are recorded; your own by default. False for none: then nothing is
+        counted and no cap is needed, as for public and made-up rows.
+    :param over_cap: reason to exceed the cap; the ledger keeps it.
+    :param unit: what one row is, in words.
+    :param name: of the records in the ledger.
+
+    Attributes of a fitted classifier: ``classes_``; ``coef_``, float64[1, D] or float64[classes, D], and ``intercept_``,
+    posterior means in the columns' own units; ``n_features_in_`` and ``feature_names_in_``; ``guarantee_``; and ``result_``,
+    the ``FitResult`` with posterior, intervals and labels.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        bounds: Any = None,
+        classes: Any = None,
+        prior_scale: float = 5.0,
+        iterations: int | None = None,
+        sampling_rate: float | None = None,
+        sampler: str = "poisson",
+        clip: float | str | None = None,
+        learning_rate: float | None = None,
+        seed: int | None = None,
+        cap: tuple[float, float] | None = None,
+        ledger: Any = None,
+        over_cap: str | None = None,
+        unit: str = "training record",
+        name: str = "arrays",
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.classes = classes
+        self.prior_scale = prior_scale
+        self.iterations = iterations
+        self.sampling_rate = sampling_rate
+        self.sampler = sampler
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.seed = seed
+        self.cap = cap
+        self.ledger = ledger
+        self.over_cap = over_cap
+        self.unit = unit
+        self.name = name
+
+    def fit(self, X: Any, y: Any) -> PrivateClassifier:  # noqa: N803
+        """Fit to all rows, once.
+
+        :param X: array[N, D] or a table of numbers without missing values, N >= 2. :param y: array[N] of labels.
+        :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
+        """
+        x, y = records_of(self, X, y, reset=True)
+        classes = classes_of(self.classes, y)
+        data = self._table(x, codes_of(y, classes), classes=len(classes))
+        read_off = isinstance(self.classes, str) and self.classes == FROM_DATA
+        data = replace(data, classes=tuple(map(text_of, classes.tolist())), undeclared=("classes",) if read_off else ())
+        result = self._fit(self._model(len(classes)), data)
+        weights, intercept = (result.guide_draws[site].mean(axis=0).T for site in ("weights", "intercept"))
+        self.classes_ = classes
+        self.coef_, self.intercept_ = self._in_own_units(np.atleast_2d(weights), np.atleast_1d(intercept))
+        self._keep(result)
+        return self
+
+    def _model(self, num_classes: int) -> Model:
+        scale = checks.number("prior_scale", self.prior_scale, above=0)
+        return get("logistic", prior_scale=scale) if num_classes == 2 else softmax(scale)
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Probability of each class for each row of ``X``, float64[B, classes], averaged over posterior draws.
+
+        It costs no further privacy.
+        """
+        found = self._predictions(X)
+        if found.ndim == 1:
+            return np.column_stack([1 - found, found])
+        return found / found.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The most probable class for each row of ``X``. It costs no further privacy."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[np.argmax(probabilities, axis=1)]

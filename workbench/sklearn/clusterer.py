@@ -1,0 +1,103 @@
+"""The private clusterer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClusterMixin
+
+from workbench.models import checks, get
+from workbench.sklearn._estimator import PrivateEstimator
+from workbench.sklearn._inputs import records_of
+
+__all__ = ["PrivateClusterer"]
+
+
+class PrivateClusterer(ClusterMixin, PrivateEstimator):
+    """A private Gaussian mixture as a scikit-learn estimator.
+
+    ``PrivateClassifier`` describes what all three estimators share. There is no ``labels_``: the clusters of the private
+    rows are exact functions of them, so a fitted clusterer does not hold them. ``fit(x).predict(x)`` gives them to you.
+
+    >>> x = np.random.uniform(0, 10, (60, 2))
+    >>> clusterer = wb.sklearn.PrivateClusterer(n_clusters=3, bounds=(0, 10))
+    >>> clusterer.fit(x).cluster_centers_.shape
+    (3, 2)
+
+    :param n_clusters: number of components. Clusters are numbered by weight, the largest first.
+    :param covariance: of a component, "spherical" or "diagonal".
+    :param epsilon: this and the others as of ``PrivateClassifier``.
+
+    Attributes of a fitted clusterer: ``cluster_centers_``, float64[clusters, D], in the columns' own units, and
+    ``weights_``, float64[clusters], posterior means; ``n_features_in_``, ``feature_names_in_``, ``guarantee_``, ``result_``.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 5,
+        covariance: str = "spherical",
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        bounds: Any = None,
+        iterations: int | None = None,
+        sampling_rate: float | None = None,
+        sampler: str = "poisson",
+        clip: float | str | None = None,
+        learning_rate: float | None = None,
+        seed: int | None = None,
+        cap: tuple[float, float] | None = None,
+        ledger: Any = None,
+        over_cap: str | None = None,
+        unit: str = "training record",
+        name: str = "arrays",
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.covariance = covariance
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.iterations = iterations
+        self.sampling_rate = sampling_rate
+        self.sampler = sampler
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.seed = seed
+        self.cap = cap
+        self.ledger = ledger
+        self.over_cap = over_cap
+        self.unit = unit
+        self.name = name
+
+    def fit(self, X: Any, y: Any = None) -> PrivateClusterer:  # noqa: N803
+        """Fit to all rows, once.
+
+        :param X: array[N, D] or a table of numbers without missing values, N >= 2. :param y: not read.
+        :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
+        """
+        x = records_of(self, X, reset=True)
+        count = checks.integer("n_clusters", self.n_clusters, at_least=1)
+        model = get("gmm", num_components=count, covariance=self.covariance)
+        result = self._fit(model, self._table(x))
+        draws = result.sorted_draws
+        self.weights_ = draws["weights"].mean(axis=0).astype(np.float64)
+        self.cluster_centers_ = self._scaling.middle + self._scaling.reach * draws["means"].mean(axis=0)
+        self._keep(result)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:  # noqa: N803
+        """``fit(X).predict(X)``: exact functions of the private rows, which the guarantee does not cover."""
+        return self.fit(X).predict(X)
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Probability of each cluster for each row of ``X``, float64[B, clusters]. It costs no further privacy."""
+        found = self._predictions(X)
+        return found / found.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The most probable cluster for each row of ``X``, int64[B]. It costs no further privacy."""
+        return np.argmax(self.predict_proba(X), axis=1)
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+        """Mean log-likelihood of the rows of ``X`` in nats, with columns scaled to [-1, 1]. :param y: not read."""
+        return self.result_.score((self._features(X),))["log_likelihood"]
