@@ -62,7 +62,7 @@ def test_ratios_are_exponents_and_shares_count_draws(tabled):
     table = tabled.coefficients(0.5, "eti")
     assert list(table.columns) == [
         "contrast", "mean", "sd", "eti_50%_low", "eti_50%_high", "odds ratio", "odds ratio low", "odds ratio high",
-        "share above 0",
+        "share above 0", "scaled mean", "scaled sd",
     ]  # fmt: skip
     smoker = 2 * tabled.draws["weights"][:, -2]
     row = table.loc["smoker"]

@@ -14,7 +14,7 @@ from workbench.inference.step import Hyperparameters, PrivateStep
 from workbench.inference.training import run
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
-from workbench.results.fit_result import Scores
+from workbench.results.scores import Scores
 
 __all__ = ["noiseless", "noiseless_hyper", "without_privacy"]
 

@@ -10,11 +10,15 @@ It ignores clipping bias, minibatch noise and the data.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-__all__ = ["coverage", "location_noise"]
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["coverage", "location_noise", "noise_sd"]
 
 _SMALL = 1e-3  # k times steps; below it x is a random walk, and the formula loses its digits
 
@@ -45,3 +49,22 @@ def coverage(ratio: float, nominal: float) -> float:
     """
     half_width = ndtri(0.5 + nominal / 2)
     return float(2 * ndtr(half_width / math.hypot(1, ratio)) - 1)
+
+
+def noise_sd(result: FitResult, quantity: str, spread: float) -> float:
+    """Standard deviation of the privacy noise of one quantity of a result's summary; NaN where there is no estimate.
+
+    :param quantity: its name, a site's name with the place in brackets. :param spread: its posterior standard deviation.
+    """
+    step_noise = result._step_noise
+    if step_noise is None or quantity.partition("[")[0] not in result.released or not spread > 0:
+        return float("nan")
+    return float(
+        location_noise(
+            np.asarray(spread),
+            step_noise=step_noise,
+            learning_rate=result.settings["learning_rate"],
+            iterations=max(1, result.guarantee.steps_taken),
+            averaged=result.settings["average"],
+        )
+    )

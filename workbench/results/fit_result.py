@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from workbench._numbers import upper
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
+from workbench.results.scores import Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,26 +26,17 @@ if TYPE_CHECKING:
     from workbench.ledger.budget import BudgetStatus
     from workbench.ledger.ledger import Ledger
     from workbench.models import Model
+    from workbench.results.coefficient_table import CoefficientTable
+    from workbench.results.effects import Comparisons, Effects
     from workbench.results.prediction import Predictor
 
-__all__ = ["FitResult", "HistoryPoint", "IntervalWarning", "Scores"]
+__all__ = ["FitResult", "HistoryPoint", "IntervalWarning"]
 
 _INFERENCE = {
     "noise-aware": "independent draws from a posterior that counts the privacy noise (DP-VI, regression on the release)",
     "variational": "independent draws from a variational posterior (DP-VI)",
 }
 _NOTABLE = 0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
-
-
-class Scores(dict[str, float]):
-    """Metrics by name. ``label`` is "public data" or "outside the guarantee"."""
-
-    def __init__(self, scores: dict[str, float], label: str) -> None:
-        super().__init__(scores)
-        self.label = label
-
-    def __repr__(self) -> str:
-        return f"{dict(self)} ({self.label})"
 
 
 class IntervalWarning(UserWarning):
@@ -243,14 +235,15 @@ class FitResult:
     def summary_table(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
         """``summary`` for callers that show ``interval_warning`` themselves."""
         from workbench.results import arviz_adapter
+        from workbench.results._location_noise import noise_sd
 
         table = arviz_adapter.summary(self.posterior, interval, kind)
         if self.posterior_kind == "variational":
-            table["noise_sd"] = [self._noise_of(str(name), sd) for name, sd in table["sd"].items()]
+            table["noise_sd"] = [noise_sd(self, str(name), sd) for name, sd in table["sd"].items()]
         return table
 
-    def coefficients(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
-        """A regression's coefficients in the columns' own units: mean, sd, interval, odds ratio and share above 0.
+    def coefficients(self, interval: float = 0.9, kind: str = "hdi") -> CoefficientTable:
+        """A regression's coefficients in the columns' own units: mean, sd, interval, ratio and share above 0; and scaled.
 
         Features are columns that were scaled to [-1, 1] by their declared bounds. Here a coefficient is the effect of what
         "contrast" says, such as one unit more of the column. Ratios are exp of mean and interval.
@@ -266,6 +259,51 @@ class FitResult:
 
         return coefficients.table(self, interval, kind)
 
+    def effects(
+        self, column: str, values: Sequence[Any] | None = None, *, by: str | None = None,
+        at: Mapping[str, Any] | None = None, interval: float = 0.9, kind: str = "hdi",
+    ) -> Effects:  # fmt: skip
+        """The expected response over a column's declared range or levels, the others at their middles and references.
+
+        A group without a value is a typical one, with no effect of its own; trials and exposure are 1.
+
+        >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
+        >>> list(result.effects("mean radius", [10, 20]).table.columns[:2])
+        ['mean', 'sd']
+
+        :param values: of the column, in its own units. :param by: another column, with a curve for each of its levels.
+        :param at: ``{column: value}`` of others. :param interval: probability, in (0, 1). :param kind: as of ``summary``.
+        :raises ArgumentError: naming a column that is not declared, or a value outside its declaration.
+        """
+        from workbench.results import effects
+
+        return effects.effects(self, column, values, by, at, interval, kind)
+
+    def comparisons(
+        self, column: str, values: Sequence[Any] | None = None, *, at: Mapping[str, Any] | None = None,
+        interval: float = 0.9, kind: str = "hdi",
+    ) -> Comparisons:  # fmt: skip
+        """Differences of the expected response between a column's levels, or given values, and the share of draws above 0.
+
+        >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
+        >>> result.comparisons("mean radius", [10, 20]).values
+        ('20.0 - 10.0',)
+
+        Arguments are those of ``effects``; of numbers, ``values`` must be given.
+        """
+        from workbench.results import effects
+
+        return effects.comparisons(self, column, values, at, interval, kind)
+
+    def intervals(self, records: Any = None, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
+        """Mean, sd and interval of the expected response of each record, over the posterior.
+
+        :param records: as of ``predict``. :param interval: probability, in (0, 1). :param kind: as of ``summary``.
+        """
+        from workbench.results import effects
+
+        return effects.intervals(self, records, interval, kind)
+
     @property
     def _step_noise(self) -> float | None:
         """Standard deviation of one step's noise on the summed gradient; None if the optimiser is not the built-in one."""
@@ -275,22 +313,6 @@ class FitResult:
         known = None if self.gradient_norms is None else self.gradient_norms.clip  # it may have been adapted
         clip = self.settings["clip"] if known is None else known
         return self.guarantee.noise_multiplier * clip / self.settings["sampling_rate"]
-
-    def _noise_of(self, quantity: str, sd: float) -> float:
-        from workbench.results._location_noise import location_noise
-
-        step_noise = self._step_noise
-        if step_noise is None or quantity.partition("[")[0] not in self.released or not sd > 0:
-            return float("nan")
-        return float(
-            location_noise(
-                np.asarray(sd),
-                step_noise=step_noise,
-                learning_rate=self.settings["learning_rate"],
-                iterations=max(1, self.guarantee.steps_taken),
-                averaged=self.settings["average"],
-            )
-        )
 
     @property
     def budget_status(self) -> BudgetStatus | None:
@@ -304,14 +326,14 @@ class FitResult:
     @functools.cached_property
     def interval_warning(self) -> str:
         """A warning if privacy noise makes the intervals too narrow, estimated from public settings; else ""."""
-        from workbench.results._location_noise import coverage
+        from workbench.results._location_noise import coverage, noise_sd
 
         if self.posterior_kind == "noise-aware":
             return ""
         ratios = []
         for name in self.released:
             for sd in np.ravel(np.std(self.draws[name], axis=0)) if name in self.draws else ():
-                ratios.append(self._noise_of(name, float(sd)) / sd if sd > 0 else np.nan)
+                ratios.append(noise_sd(self, name, float(sd)) / sd if sd > 0 else np.nan)
         typical = float(np.nanmedian(ratios)) if np.any(np.isfinite(ratios)) else 0.0
         if typical < _NOTABLE:
             return ""

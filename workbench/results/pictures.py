@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,12 +34,22 @@ def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
         found["clipping"] = functools.partial(_clipping, result)
     if result.model_is_known:
         model = result.predictor.model
-        if model.predict is not None and len(result.data["arrays"]) > 1 and len(result.data["classes"]) == 2:
+        if _regression(result) is not None:
+            found["check"] = functools.partial(_check_of_response, result)
+        elif model.predict is not None and len(result.data["arrays"]) > 1 and len(result.data["classes"]) == 2:
             found["check"] = functools.partial(_check_of_probabilities, result)
         elif result.data["arrays"] == ["x"] and not result.data["image_shape"]:
             found["check"] = functools.partial(_check_of_points, result)
         found |= {name: functools.partial(draw, result) for name, draw in model.pictures.items()}
     return found
+
+
+def _regression(result: FitResult) -> Any:
+    """The columns of a formula; None for other models."""
+    from workbench.results.effects import formula_of
+
+    model = formula_of(result)
+    return None if model is None else model.columns
 
 
 def _curves(result: FitResult, data: Dataset | None) -> Figure:
@@ -103,6 +113,35 @@ def _check_of_probabilities(result: FitResult, data: Dataset | None) -> Figure:
     observed = result.predictor.all_arrays(data)[-1]
     probabilities = result.predictor.draws_of_predictions(result.predictor.inputs(data))
     return predictive_check_figure(observed, probabilities, label=result.label_beside(data))
+
+
+def _check_of_response(result: FitResult, data: Dataset | None) -> Figure:
+    """Records beside what a regression's posterior makes of their columns, in the way that suits the family."""
+    from workbench.plots import (
+        points_check_figure,
+        predictive_check_figure,
+        proportions_figure,
+        rootogram_figure,
+        survival_check_figure,
+    )  # fmt: skip
+    from workbench.results import replication
+
+    _needs_records(result, data, "check")
+    columns, label = _regression(result), result.label_beside(data)
+    arrays = dict(zip(columns.arrays, result.predictor.all_arrays(data), strict=True))
+    family, name, observed = columns.family, columns.response.name, arrays["y"]
+    if family.kind == "time":
+        grid = np.linspace(0, float(observed.max()), 81)
+        seen = arrays.get("observed", np.ones(len(observed)))
+        return survival_check_figure(observed, seen, grid, replication.survival(result, arrays, grid), label, xlabel=name)
+    if family.name == "bernoulli":
+        return predictive_check_figure(observed, replication.means(result, arrays), label)
+    replicated = replication.responses(result, arrays)
+    if family.kind == "class":
+        return proportions_figure(observed, replicated, columns.response.levels, label)
+    if family.kind == "count":
+        return rootogram_figure(observed, replicated, label, xlabel=name)
+    return points_check_figure(observed[:, None], replicated[..., None], [name], label)
 
 
 def _check_of_points(result: FitResult, data: Dataset | None) -> Figure:

@@ -149,7 +149,7 @@ def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
         return [], []
     interval = f"{100 * INTERVAL:g} % interval"
     head = ["coefficient", "for", "mean", interval, *([linear.ratio, interval] if linear.ratio else ())]
-    numbers = table.drop(columns=["contrast", "sd", "share above 0"]).to_numpy(float)
+    numbers = table.drop(columns=["contrast", "sd", "share above 0", "scaled mean", "scaled sd"]).to_numpy(float)
     rows = []
     for name, contrast, values, digits in zip(
         table.index, table["contrast"], numbers, places_for(table["sd"].tolist()), strict=True

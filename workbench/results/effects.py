@@ -1,0 +1,316 @@
+"""What a fitted regression expects over public values of its columns: effects, comparisons and intervals of predictions.
+
+Rows are made of declarations alone: the middle of a column's declared range, a category's reference level. Every number is a
+function of the release (``result.draws``), so it costs no further privacy and has the label of the release.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from workbench import _html, _validate
+from workbench._lazy import pd
+from workbench.data.preprocessing import text_of
+from workbench.data.schema import Boolean, Categorical, Column, Numeric
+from workbench.results import arviz_adapter
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from workbench.formula.model import FormulaModel
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["Comparisons", "Effects", "comparisons", "effects", "formula_of", "intervals"]
+
+_POINTS = 41  # of a grid over a declared range
+_MOST_ROWS = 2000
+_AT_ONCE = 2**24  # numbers of predictions that are held at the same time
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """The expected response over the values of one column; made by ``FitResult.effects``.
+
+    :param column: its name. :param values: of the column.
+    :param series: classes of the response, or levels of another column.
+    :param draws: float[draws, values, series], in the response's own units; probabilities of classes.
+    :param at: the values of all other columns. :param label: as of the release. :param table: mean, sd and interval of each.
+    :param interval: its probability. :param warning: ``FitResult.interval_warning``.
+    :param response: what is expected, in words.
+    """
+
+    column: str
+    values: tuple[Any, ...]
+    series: tuple[str, ...]
+    draws: np.ndarray
+    at: Mapping[str, Any]
+    label: str
+    table: pd.DataFrame
+    interval: float
+    warning: str
+    response: str
+
+    def plot(self) -> Figure:
+        """A figure with bands for numbers, and intervals for levels."""
+        from workbench.plots import effect_figure
+
+        return effect_figure(
+            self.values,
+            self.draws if len(self.series) > 1 else self.draws[..., 0],
+            self.label,
+            series=self.series if len(self.series) > 1 else None,
+            xlabel=self.column,
+            ylabel=self.response,
+            title=f"effect of {self.column}",
+            probability=self.interval,
+        )
+
+    def _repr_html_(self) -> str:
+        return _html.box(self.table.to_html(float_format="{:.4g}".format), _html.quiet(self._words()))
+
+    def __repr__(self) -> str:
+        return f"{self.table.to_string(float_format='{:.4g}'.format)}\n{self._words()}"
+
+    def _words(self) -> str:
+        others = ", ".join(f"{name}={value}" for name, value in self.at.items())
+        warning = f" {self.warning}" if self.warning else ""
+        return f"Expected response ({self.label}){' at ' + others if others else ''}.{warning}"
+
+
+class Comparisons(Effects):
+    """Differences of the expected response between values of one column; made by ``FitResult.comparisons``."""
+
+    def plot(self) -> Figure:
+        """A figure with a row for each difference."""
+        from workbench.plots import coefficients_figure
+
+        rows = self.table.set_axis([" ".join(map(str, np.atleast_1d(name))) for name in self.table.index], axis=0)
+        return coefficients_figure(
+            None, rows.drop(columns="share above 0"), self.label, title=f"differences between values of {self.column}",
+            xlabel=f"difference of the {self.response}", largest_first=False, verdict=not self.warning,
+        )  # fmt: skip
+
+    def _words(self) -> str:
+        return "Differences of the expected response. " + super()._words()
+
+
+def effects(
+    result: FitResult, column: str, values: Sequence[Any] | None, by: str | None, at: Mapping[str, Any] | None,
+    interval: float, kind: str,
+) -> Effects:  # fmt: skip
+    """See ``FitResult.effects``."""
+    columns = _columns(result)
+    chosen = _values_of(columns, column, values)
+    if by is not None and (by == column or isinstance(columns.get(by), Numeric)):
+        raise _validate.ArgumentError("by", by, "must be another column, one of levels.")
+    lines = () if by is None else _values_of(columns, by, None)
+    draws, fixed = _expected(result, columns, column, chosen, by, lines, at)
+    classes = _classes(result, draws)
+    if classes and by is not None:
+        raise _validate.ArgumentError("by", by, "must be left out: there is a probability for each class already.")
+    series = classes or tuple(map(str, lines)) or ("",)
+    names = {column: chosen} | ({by or "class": series} if len(series) > 1 or by else {})
+    table = _table(draws, list(names), itertools.product(*names.values()), interval, kind)
+    return Effects(column, chosen, series, draws, fixed, *_facts(result, table, interval))
+
+
+def comparisons(
+    result: FitResult, column: str, values: Sequence[Any] | None, at: Mapping[str, Any] | None, interval: float, kind: str
+) -> Comparisons:
+    """See ``FitResult.comparisons``."""
+    columns = _columns(result)
+    is_numeric = isinstance(columns.get(column), Numeric)
+    if values is None and is_numeric:
+        raise _validate.ArgumentError("values", None, f"must be the values of {column} to compare, such as (20, 60).")
+    chosen = _values_of(columns, column, values)
+    if len(chosen) < 2:
+        raise _validate.ArgumentError("values", list(chosen), "must be at least two.")
+    draws, fixed = _expected(result, columns, column, chosen, None, (), at)
+    pairs = list(itertools.combinations(range(len(chosen)), 2))
+    differences = np.stack([draws[:, later] - draws[:, first] for first, later in pairs], axis=1)
+    words = tuple(f"{chosen[later]} - {chosen[first]}" for first, later in pairs)
+    series = _classes(result, draws) or ("",)
+    names = {"difference": words} | ({"class": series} if len(series) > 1 else {})
+    table = _table(differences, list(names), itertools.product(*names.values()), interval, kind)
+    table["share above 0"] = np.mean(differences > 0, axis=0).ravel()
+    return Comparisons(column, words, series, differences, fixed, *_facts(result, table, interval))
+
+
+def intervals(result: FitResult, records: Any, interval: float, kind: str) -> pd.DataFrame:
+    """See ``FitResult.intervals``."""
+    draws = _predicted(result, result.predictor.inputs(records), dict(result.draws))
+    classes = _classes(result, draws)
+    index = records.index if isinstance(records, pd.DataFrame) else range(draws.shape[1])
+    names = {"record": index} | ({"class": classes} if classes else {})
+    return _table(draws, list(names), itertools.product(*names.values()), interval, kind)
+
+
+# ---- rows of declarations ------------------------------------------------------------------------------------------------
+
+
+def formula_of(result: FitResult) -> FormulaModel | None:
+    """The model, if it is one of a formula."""
+    from workbench.formula.model import FormulaModel
+
+    model = result.predictor.model
+    return model if isinstance(model, FormulaModel) else None
+
+
+def _columns(result: FitResult) -> dict[str, Column]:
+    """The declared columns that a prediction takes."""
+    model = formula_of(result)
+    if model is not None:
+        assert model.columns is not None
+        return {name: model.columns.features.columns[name] for name in model.columns.needed}
+    schema = result.predictor.schema
+    if schema is None:
+        raise _validate.ArgumentError("model", result.model, "has no declared columns here: give a table with a schema.")
+    facts = result.data
+    groups: dict[str, Column] = {facts["group"]: Categorical(facts["groups"])} if facts["groups"] else {}
+    return {**schema.columns, **groups}
+
+
+def _middle(column: Column) -> Any:
+    """A column's value in the rows of other columns: the middle of its range, its reference level, or no."""
+    if isinstance(column, Numeric):
+        middle = column.low / 2 + column.high / 2
+        return float(np.floor(middle)) if column.whole else middle
+    return False if isinstance(column, Boolean) else column.reference or column.labels[0]
+
+
+def _checked(argument: str, column: Column, value: Any) -> Any:
+    """A value of a column, within what is declared."""
+    if isinstance(column, Numeric):
+        return _validate.number(argument, value, at_least=column.low, at_most=column.high)
+    if isinstance(column, Boolean):
+        return _validate.flag(argument, bool(value) if value in (0, 1) else value)
+    return _validate.choice(argument, text_of(value), column.labels)
+
+
+def _values_of(columns: Mapping[str, Column], name: str, values: Sequence[Any] | None) -> tuple[Any, ...]:
+    """The values of a column to go through; by default all levels, or a grid over the declared range."""
+    if name not in columns:
+        raise _validate.unknown_name("column", name, columns)
+    column = columns[name]
+    if values is not None:
+        if isinstance(values, str) or not len(values):
+            raise _validate.ArgumentError("values", values, f"must be a list of values of {name}.")
+        checked = tuple(_checked("values", column, value) for value in values)
+        if len(set(checked)) < len(checked):
+            raise _validate.ArgumentError("values", list(values), "must have each value once.")
+        return checked
+    if isinstance(column, Numeric):
+        grid = np.linspace(column.low, column.high, _POINTS)
+        return tuple(np.unique(np.round(grid)).tolist() if column.whole else grid.tolist())
+    return (False, True) if isinstance(column, Boolean) else column.labels
+
+
+def _expected(
+    result: FitResult, columns: Mapping[str, Column], column: str, chosen: tuple[Any, ...], by: str | None,
+    lines: tuple[Any, ...], at: Mapping[str, Any] | None,
+) -> tuple[np.ndarray, dict[str, Any]]:  # fmt: skip
+    """(Expected responses, float[draws, values, series]; the values of the other columns)."""
+    given = dict(at or {})
+    moved = {column, *([by] if by is not None else [])}
+    for name in given:
+        if name not in columns:
+            raise _validate.unknown_name("at", name, columns)
+        if name in moved:
+            raise _validate.ArgumentError("at", name, "must be a column that stays the same.")
+    fixed = {name: _checked(f"at[{name!r}]", columns[name], value) for name, value in given.items()}
+    unset = {name: _middle(each) for name, each in columns.items() if name not in moved and name not in fixed}
+    frame = pd.DataFrame(list(itertools.product(chosen, lines or (None,))), columns=[column, by or "series"])
+    frame = frame.assign(**{name: [value] * len(frame) for name, value in {**unset, **fixed}.items()})
+    if len(frame) > _MOST_ROWS:
+        raise _validate.ArgumentError("values", len(frame), f"make more than {_MOST_ROWS} rows; choose fewer.")
+    inputs, values, typical, unit = _inputs(result, frame, {*moved, *fixed})
+    told = {name: value for name, value in {**unset, **fixed}.items() if name not in typical} | typical
+    model = formula_of(result)
+    if model is not None and model.columns is not None:
+        told.pop(model.columns.extras.get("observed", ""), None)  # an expected time does not depend on it
+    drawn = _predicted(result, inputs, values) / unit
+    return drawn.reshape(len(drawn), len(chosen), -1), told
+
+
+def _inputs(
+    result: FitResult, frame: pd.DataFrame, known: set[str]
+) -> tuple[tuple[np.ndarray, ...], dict[str, np.ndarray], dict[str, Any], float]:
+    """(Arrays of a prediction; draws; in words, what stands for columns that are not ``known``; by what to divide).
+
+    With a formula groups have no effects of their own, and the number of trials and the exposure are 1. Predictions are
+    proportional to these, and the model cuts them to their bounds, which need not contain 1: so predictions are divided.
+    """
+    model, draws = formula_of(result), dict(result.draws)
+    if model is None:
+        group = result.data["group"]
+        if result.data["groups"] and group not in known:
+            raise _validate.ArgumentError("at", sorted(known), f"must name a group: at={{{group!r}: ...}}.")
+        return result.predictor.inputs(frame), draws, {}, 1.0
+    columns, typical, unit = model.columns, dict[str, Any](), 1.0
+    assert columns is not None
+    arrays = model.arrays_of(frame)
+    for role, name in columns.extras.items():
+        if name not in known and role != "observed":
+            unit *= float(arrays[role][0])
+            typical[name] = 1
+    for groups in columns.design.groups:
+        names = {factor.column for factor in groups.by}
+        if not names <= known:
+            draws[groups.name] = np.zeros_like(draws[groups.name])
+            used = {name for factor in columns.design.block.factors.values() for name in factor.columns}
+            typical |= dict.fromkeys(names - known - used, "(typical group)")
+    return tuple(arrays[name] for name in columns.input_names), draws, typical, unit
+
+
+# ---- predictions ---------------------------------------------------------------------------------------------------------
+
+
+def _predicted(result: FitResult, inputs: tuple[np.ndarray, ...], draws: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Predictions under each draw of the posterior, float64[draws, records, ...]."""
+    predictor = result.predictor
+    predict, params = predictor.model.predict, predictor.params
+    if predict is None or not draws:
+        raise _validate.ArgumentError("model", result.model, "has no posterior of predictions.")
+    count = min(len(value) for value in draws.values())
+    of_draws = jax.jit(lambda drawn, arrays: jax.vmap(lambda one: predict(params | one, *arrays))(drawn))
+    most = max(1, _AT_ONCE // max(1, len(inputs[0])))
+    parts = [
+        np.asarray(of_draws({name: jnp.asarray(value[start : start + most]) for name, value in draws.items()}, inputs))
+        for start in range(0, count, most)
+    ]
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _facts(result: FitResult, table: pd.DataFrame, interval: float) -> tuple[str, pd.DataFrame, float, str, str]:
+    """The fields of ``Effects`` from ``label`` on."""
+    return result.release_label, table, interval, result.interval_warning, _response(result)
+
+
+def _response(result: FitResult) -> str:
+    """What is expected, in words."""
+    classes = result.data["classes"]
+    if classes:
+        return f"probability of {classes[1]}" if len(classes) == 2 else "probability"
+    model = formula_of(result)
+    return "expected response" if model is None or model.columns is None else f"expected {model.columns.response.name}"
+
+
+def _classes(result: FitResult, draws: np.ndarray) -> tuple[str, ...]:
+    """Names of the classes, if predictions are a probability for each; else ()."""
+    count = len(result.data["classes"])
+    return tuple(map(str, result.data["classes"])) if count > 2 and draws.shape[-1] == count and draws.ndim == 3 else ()
+
+
+def _table(draws: np.ndarray, names: list[str], rows: Any, interval: float, kind: str) -> pd.DataFrame:
+    """Mean, sd and interval of each entry behind the axis of draws."""
+    flat = draws.reshape(len(draws), -1)
+    table = arviz_adapter.summary(arviz_adapter.to_posterior({"draws": flat}, {}, {}), interval, kind)
+    index = pd.MultiIndex.from_tuples(list(rows), names=names)
+    return table.set_axis(index if len(names) > 1 else index.get_level_values(0), axis=0)
