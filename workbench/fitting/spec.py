@@ -284,11 +284,13 @@ def resolve(asked: FitRequest) -> FitSpec:
     hides_size = "add_or_remove_one" in SAMPLERS.get(asked.sampler, ())
     drawn_from = declared if hides_size else data.num_train
     given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
+    rows = 1 if data.units is None or data.units.mean else data.units.max_rows
+    advice = model.advice(data, drawn_from, asked.epsilon)
     adapts_clip = isinstance(asked.clip, str)
     if adapts_clip:
         given["clip"] = None
-    rows = 1 if data.units is None or data.units.mean else data.units.max_rows
-    advice = model.advice(data, drawn_from, asked.epsilon)
+    elif asked.clip is None and asked.clipping == "flat":
+        adapts_clip = bool(advice.get("adapts_clip", False))
     chosen = defaults.complete(given, advice, drawn_from, rows) | {
         "adapts_clip": adapts_clip,
         "delta": default_delta(declared) if asked.delta is None else asked.delta,

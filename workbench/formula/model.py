@@ -207,9 +207,10 @@ def _linear(regression: Regression, design: Design) -> LinearPredictor | None:
     return LinearPredictor(WEIGHTS, "", ratio, OwnUnits(matrix[start:, start:] * units.scale, tuple(words)))
 
 
-def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
+def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of the gallery's logistic
-    regression, with the family's gradient in the predictor.
+    regression, with the family's gradient in the predictor. Where that gradient has no bound, C is where a run begins to
+    adapt it: a residual scale that is small beside the declared range makes all gradients longer.
 
     A term of the formula adds at most 1 to |x|^2, however many columns it has, and polynomials 1 for each degree. Effects of
     groups add the squares of a typical standard deviation, and of a typical z.
@@ -223,7 +224,11 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
     share = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
     largest = gradient.size * math.sqrt(size + 1 + of_groups)
     bounded = gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
-    return {"clip": share * largest, **({"largest_clip": largest} if bounded else {})}
+    return {
+        "clip": share * largest,
+        **({"largest_clip": largest} if bounded else {}),
+        **({} if gradient.is_bound else {"adapts_clip": True}),
+    }
 
 
 def _square(block: Block, places: tuple[int, ...]) -> int:
