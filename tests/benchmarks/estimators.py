@@ -66,13 +66,13 @@ def compare(name, options):
 def main():
     """Compare on the chosen data sets."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("datasets", nargs="*", choices=DATASETS, default=list(DATASETS))
+    parser.add_argument("datasets", nargs="*", choices=[*DATASETS, []])
     parser.add_argument("--adult", help="CSV file of Adult")
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.5, 1.0, 3.0])
     parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()
     print(here())
-    for name in options.datasets:
+    for name in options.datasets or DATASETS:
         compare(name, options)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import workbench as wb
@@ -330,6 +331,14 @@ def test_no_error_quotes_a_target(made_up_steps):
         with pytest.raises((ValueError, TypeError)) as caught:
             of("PrivateRegressor").fit(x, target)
         assert not re.search(r"SECRET|41\.2", str(caught.value))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_fitted_says_so(kind):
+    methods = {"PrivateClassifier": ["predict_proba"], "PrivateClusterer": ["predict_proba", "score"]}.get(kind, [])
+    for method in ["predict", *methods]:
+        with pytest.raises(NotFittedError):
+            getattr(of(kind), method)(rows(5))
 
 
 def test_a_copy_of_a_fitted_estimator_is_not_fitted(made_up_steps):

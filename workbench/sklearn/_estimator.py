@@ -128,7 +128,8 @@ class PrivateEstimator(BaseEstimator):
 
     def _predictions(self, x: Any) -> np.ndarray:
         """What the model predicts for each record, float64."""
-        return np.asarray(self.result_.predict((self._features(x),)), np.float64)
+        features = self._features(x)
+        return np.asarray(self.result_.predict((features,)), np.float64)
 
     def _in_own_units(self, weights: np.ndarray, intercept: Any) -> tuple[np.ndarray, np.ndarray]:
         """Weights of the columns, [..., D], and intercept, from those of the features."""

@@ -100,4 +100,5 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
         """Mean log-likelihood of the rows of ``X`` in nats, with columns scaled to [-1, 1]. :param y: not read."""
-        return self.result_.score((self._features(X),))["log_likelihood"]
+        features = self._features(X)
+        return self.result_.score((features,))["log_likelihood"]
