@@ -27,8 +27,11 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     :param stop: called between chunks of steps; True ends the run.
     :return: None if the run was stopped or failed, or if no metrics may be computed on the evaluation records.
     """
-    if prepared.evaluator is None:
+    evaluate = prepared.evaluator
+    if evaluate is None:
         return None
+    if prepared.spec.one_shot is not None:
+        evaluate = prepared.metrics_of_sums(0.0)
     step, hyper = prepared.step, prepared.hyper
     free = dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
     hyper = hyper._replace(clip=jnp.float32(math.inf), standard_deviation=jnp.float32(0.0), adaptive=None)
@@ -43,4 +46,4 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
             break
     if last.status != "done":
         return None
-    return Scores(prepared.evaluator(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee")
+    return Scores(evaluate(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee")

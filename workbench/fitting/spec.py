@@ -21,6 +21,7 @@ from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.fitting import defaults
 from workbench.fitting.devices import device_named
+from workbench.fitting.one_shot import STATISTICS, OneShot, one_shot_for
 from workbench.fitting.settings import AUTO, Settings, about, described, names, takes
 from workbench.inference import _adaptive_clip, _norms
 from workbench.inference._joint_prior import JointPrior
@@ -79,6 +80,7 @@ class FitSpec:
     :param source: the data set as it was given.
     :param constants: public facts about this data set that the model takes by keyword.
     :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the model knows it.
+    :param one_shot: how the model is fitted from noised sums, with ``estimator="statistics"``; else None.
     """
 
     model: Model
@@ -89,6 +91,7 @@ class FitSpec:
     settings: Settings
     device: jax.Device
     largest_clip: float = LARGEST_CLIP
+    one_shot: OneShot | None = None
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -130,6 +133,9 @@ class FitSpec:
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
         settings = self.settings
+        if self.one_shot is not None:
+            step = self.one_shot.private_step(plan, key, self.data.fitted, settings.strategy, settings.microbatch_size)
+            return dataclasses.replace(step, keeps_moments=False)
         step = assemble(
             self.model.model,
             self.model.new_guide(),
@@ -139,7 +145,7 @@ class FitSpec:
             sampler=plan.sampler,
             mechanism=plan.mechanism,
             num_records=self.privacy.num_records,
-            estimator=settings.estimator,
+            estimator=str(settings.estimator),
             learning_rate=settings.learning_rate,
             performance=Performance(settings.strategy, None, settings.microbatch_size),
             static={**self.model.options, **self.constants},
@@ -218,9 +224,10 @@ class FitSpec:
         if self.shows_metrics and not self.data.evaluation_is_public:
             caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
         most = None if self.data.units is None else self.data.units.max_rows
-        return plan.guarantee(
+        guarantee = plan.guarantee(
             steps_taken=steps_taken, unit=self.data.unit, dimension=dimension, caveats=caveats, max_rows=most
         )
+        return guarantee if self.one_shot is None else dataclasses.replace(guarantee, released="sums")
 
 
 def is_array(value: Any) -> bool:
@@ -253,17 +260,22 @@ def resolve(asked: FitRequest) -> FitSpec:
     if adapts_clip:
         given["clip"] = None
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows
+    constants = dict(model.constants(data))
+    one_shot = one_shot_for(asked, model, data, constants, declared)
+    if one_shot is not None:
+        given |= one_shot.settings(asked, data, drawn_from)
     advice = model.advice(data, drawn_from, asked.epsilon)
     chosen = defaults.complete(given, advice, drawn_from, rows) | {
         "adapts_clip": adapts_clip,
         "delta": default_delta(declared) if asked.delta is None else asked.delta,
         "num_records": declared,
+        "estimator": (asked.estimator or "aligned") if one_shot is None else STATISTICS,
     }
     chosen["sampling_rate"] = sampling_rate_of(chosen["sampling_rate"], chosen["batch_size"], drawn_from)
-    if asked.optimizer is not None:
+    if asked.optimizer is not None or one_shot is not None:
         chosen["learning_rate"] = None
     privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
     del chosen["adapts_clip"]
     chosen |= {**privacy.as_arguments(), "batch_size": None, "device": f"{device.platform}:{device.id}"}
     largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)  # rows of a person add up
-    return FitSpec(model, data, source, dict(model.constants(data)), privacy, Settings(**chosen), device, largest)
+    return FitSpec(model, data, source, constants, privacy, Settings(**chosen), device, largest, one_shot)

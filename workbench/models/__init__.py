@@ -7,7 +7,7 @@ A file of a model also finds here what the gallery uses: ``checks`` of options, 
 import importlib
 from typing import Any
 
-from workbench.models.model import LinearPredictor, Model
+from workbench.models.model import LinearPredictor, Model, NormalResiduals
 from workbench.models.options import Option
 from workbench.models.registry import BUILT_IN, from_file, get, names, options, origin, register
 
@@ -16,6 +16,7 @@ _MODULES = ("checks", "guides", "networks", "pictures", "scoring")
 __all__ = [
     "LinearPredictor",
     "Model",
+    "NormalResiduals",
     "Option",
     "from_file",
     "get",
