@@ -4,6 +4,7 @@ The tables call real functions, up to where they would compile. A value that is 
 line that begins with the argument's name.
 """
 
+import dataclasses
 import inspect
 import math
 import types
@@ -18,6 +19,7 @@ from workbench import ArgumentError, _validate, auditing
 from workbench.data import Boolean, Categorical, Dataset, Numeric
 from workbench.fitting import fits, spec
 from workbench.fitting.run_log import RunLog
+from workbench.fitting.tables import FormulaSettings, model_and_data
 from workbench.inference import DPVI
 from workbench.ledger import reservation
 from workbench.sweeps import prepared as prepared_sweeps
@@ -80,6 +82,27 @@ FIT = {
 }  # fmt: skip
 
 
+FORMULA = {
+    "family": OTHERS, "link": OTHERS, "schema": set(), "priors": {"{}"} | OTHERS, "trials": OTHERS, "exposure": OTHERS,
+    "observed": OTHERS, "unit_id": OTHERS, "max_rows": OTHERS, "missing": {"{}"} | OTHERS, "evaluation": OTHERS,
+    "evaluation_is_public": FLAG | OTHERS,
+}  # fmt: skip
+
+
+def test_what_a_formula_and_a_table_need():
+    frame = pd.DataFrame({"age": np.arange(40.0), "ill": [0, 1] * 20})
+    assert set(FORMULA) == {each.name for each in dataclasses.fields(FormulaSettings)}
+
+    def call(name, value):
+        given = {"family": "bernoulli", "schema": {"ill": bool, "age": (0, 120)}, name: value}
+        if name == "family" and value is None:  # gaussian
+            given["schema"] = {"ill": (0, 1), "age": (0, 120)}
+        FormulaSettings(**given)
+        model_and_data("ill ~ age", frame, FormulaSettings(**given))
+
+    assert_refuses_all_but(FORMULA, call, FORMULA)
+
+
 def test_the_settings_of_a_fit(published):
     def call(name, value):
         given = {"model": "logistic", "data": published, "epsilon": 1.0, "iterations": 20, name: value}
@@ -89,7 +112,7 @@ def test_the_settings_of_a_fit(published):
 
 
 def test_every_argument_of_a_fit_is_in_a_table():
-    further = {"ledger", "over_cap", "checkpoint", "on_snapshot", "stop", "progress"}
+    further = {"ledger", "over_cap", "checkpoint", "on_snapshot", "stop", "progress", *FORMULA}
     assert set(table(fits.fit)) == set(table(spec.resolve)) | further
 
 

@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # from the ground up; what begins with an underscore at the top of the package may be used by all
 ROOMS = (
-    "noise", "sampling", "privacy", "data", "inference", "plots", "models", "gallery", "ledger", "results", "fitting",
-    "auditing", "sweeps", "widgets", "teaching", "cli",
+    "noise", "sampling", "privacy", "data", "inference", "plots", "models", "gallery", "formula", "ledger", "results",
+    "fitting", "auditing", "sweeps", "widgets", "teaching", "cli",
 )  # fmt: skip
 # ``models.get`` knows the built-in models, which are written like anybody's: with what ``models`` offers
 ALLOWED = {("workbench.models.registry", "gallery")}

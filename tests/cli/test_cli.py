@@ -189,6 +189,49 @@ def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
     assert "max_rows=None: must say how many rows of a unit are used at most" in err
 
 
+def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
+    private_frame.assign(code="01", n=3).to_csv(tmp_path / "clinic.csv", index=False)
+    schema = {
+        "ill": {"kind": "boolean"}, "age": {"kind": "numeric", "low": 0, "high": 100}, "code": ["01", "02"], "n": [0, 9],
+        "dose": {"kind": "numeric", "low": 0, "high": 200},
+    }  # fmt: skip
+    schema["n"] = {"kind": "numeric", "low": 0, "high": 9}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    words = ["fit", "--data", tmp_path / "clinic.csv", "--epsilon", "1", "--schema", tmp_path / "schema.json"]
+    formula = [
+        "--formula",
+        "ill ~ age + C(code)",
+        "--family",
+        "bernoulli",
+        "--prior",
+        "age=Normal(0, 1)",
+        "code=02=Cauchy(0, 1)",
+    ]
+    model, data, settings = prepared(*words, *formula, "--missing", "indicator")
+    assert model.priors["prior"].to_dict()["code=02"] == "Cauchy(0, 1)"
+    assert data.num_train + data.num_evaluation == len(private_frame)
+    assert model.view(data).feature_names == ("age", "code=02", "missing(age)")
+    # the words in a checkpoint ask for the same fit
+    again = prepared(*["fit", *settings["origin"]["arguments"]])
+    assert again[0].options == model.options
+    assert again[1].train[0].tobytes() == data.train[0].tobytes()
+    by_name = prepared("fit", "--data", "breast_cancer", "--epsilon", "1", "--formula", "diagnosis ~ `mean radius`",
+                       "--family", "bernoulli")  # fmt: skip
+    assert by_name[0].view(by_name[1]).feature_names == ("mean radius",)
+    for changes, message in {
+        ("--formula", "ill ~ nothing"): "formula='ill ~ nothing'",
+        ("--family", "poisson"): "family='poisson': is for a regression",
+        ("--formula", "ill ~ age", "--prior", "age"): "prior='age': write NAME=PRIOR",
+        ("--formula", "ill ~ age", "--trials", "n"): "trials='n'",
+    }.items():
+        code, out, err = command(*words, *changes)
+        assert (code, out) == (2, "")
+        assert message in err
+    code, _, err = command("fit", "--data", tmp_path / "clinic.csv", "--epsilon", "1", *formula)
+    assert code == 2
+    assert "schema=None" in err
+
+
 def test_private_scaling_is_said_first_and_labelled(command, table, tmp_path):
     code, out, _ = command(
         "fit", "--data", table, "--target", "ill", "--private-scaling", "--epsilon", "2", "--iterations", "20", "--quiet",

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from workbench import ArgumentError
+from workbench.data.columns import Categorical, Numeric
 from workbench.data.dataset import Dataset
-from workbench.data.schema import Categorical, Numeric, Schema
+from workbench.data.schema import Schema
 
 
 @pytest.fixture

@@ -71,6 +71,42 @@ def test_the_middle_of_the_bounds_stands_for_a_missing_number():
     assert rows_of(data) == rows_of(made(expected.drop(index=7), "refuse"))
 
 
+def test_an_indicator_says_which_numbers_are_missing():
+    frame = table(age=[3], visits=[3, 5], sex=[7])
+    data = made(frame, "indicator")
+    assert data.feature_names[:4] == ("age", "age is missing", "visits", "visits is missing")
+    records = np.concatenate([data.train[0], data.evaluation[0]])
+    assert len(records) == 59
+    assert records[:, 3].sum() == 2
+    assert np.all(records[records[:, 3] == 1][:, 2] == 0)
+    without = [row[[0, 2, *range(4, records.shape[1])]].tobytes() for row in records]
+    middles = made(frame, "middle")
+    assert sorted(without) == sorted(row.tobytes() for row in (*middles.train[0], *middles.evaluation[0]))
+    again = data.schema.decode(records)
+    assert again["visits"].isna().sum() == 2
+    assert set(again["visits"].dropna()) == {2.0}
+    other = made(frame, {"visits": "indicator", "age": 50})
+    assert other.feature_names[:3] == ("age", "visits", "visits is missing")
+    known = wb.data.Schema.from_dict(data.schema.to_dict())
+    assert known == data.schema
+    assert "missing" not in wb.data.Schema.from_declaration(SCHEMA).to_dict()["age"]
+
+
+@pytest.mark.parametrize("column", ["sex", "smoker", "ward"])
+def test_an_indicator_is_for_numbers(column):
+    with pytest.raises(ArgumentError, match="missing"):
+        made(table(), {column: "indicator"})
+    with pytest.raises(ArgumentError, match="needs declared bounds"):
+        made(table(), "indicator", schema=None, private_scaling=True, features=["age"])
+
+
+def test_a_number_that_may_be_missing_is_still_a_number():
+    frame = table().assign(age="old")
+    with pytest.raises(ArgumentError, match=r"age=.*not a number") as caught:
+        made(frame, "indicator")
+    assert "old" not in str(caught.value)
+
+
 def test_a_missing_category_that_has_a_level_is_not_missing():
     data = made(table(ward=[2, 4]), "drop")
     assert data.num_train + data.num_evaluation == 60
@@ -169,8 +205,11 @@ CELLS = {
 }
 
 
-@examples(30)
-@given(st.fixed_dictionaries(CELLS), st.sampled_from(["drop", "middle", {"age": 5, "sex": "m"}]), st.booleans())
+WAYS = ["drop", "middle", {"age": 5, "sex": "m"}, "indicator", {"age": "indicator", "sex": "m"}]
+
+
+@examples(50)
+@given(st.fixed_dictionaries(CELLS), st.sampled_from(WAYS), st.booleans())
 def test_a_row_more_is_at_most_a_record_more(row, missing, as_file):
     """Tables that differ in one row give records that differ in at most one, and no record changes sides."""
     before = table(20, age=[4], sex=[7])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from workbench import ArgumentError
 from workbench.data import Boolean, Categorical, Numeric, Schema
+from workbench.data.columns import OTHER
 from workbench.data.preprocessing import scale_to_bounds
-from workbench.data.schema import OTHER
 
 SCHEMA = Schema.from_declaration(
     {

@@ -1,7 +1,7 @@
 """A linear regression from one release of noised sums, beside DP-VI and the posterior without privacy.
 
-Truths are drawn from the prior: weights Normal(0, .3 sqrt(5 / D)), intercept Normal(0, .3), scale HalfNormal(.25). Features are
-uniform in [-1, 1] or, "alike", share a factor; the target is cut to [-1, 1]. delta is 1e-4, C as a fit chooses it.
+Truths are drawn from the prior: weights Normal(0, .3 sqrt(5 / D)), intercept Normal(0, .3), scale HalfNormal(.25). Features
+are uniform in [-1, 1] or, "alike", share a factor; the target is cut to [-1, 1]. delta is 1e-4, C as a fit chooses it.
 """
 
 import math

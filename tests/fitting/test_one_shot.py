@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from scipy.stats import kstest
 
@@ -249,3 +250,57 @@ def test_the_usual_norm_lowers_weights_only_where_noise_is_large(columns):
     assert squares == sorted(squares)
     assert squares[0] == pytest.approx(1 + 0.4 * columns)
     assert squares[-1] == pytest.approx(1 + columns)
+
+
+# ---- formulas -------------------------------------------------------------------------------------------------------------
+
+
+def stays(size=1500, seed=0):
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame({"age": random.uniform(0, 100, size), "ward": random.choice(["a", "b"], size)})
+    mean = 20 + 0.1 * frame["age"] + 4 * (frame["ward"] == "b")
+    return frame.assign(days=np.clip(mean + 3 * random.normal(size=size), 0, 50))
+
+
+SCHEMA = {"days": (0, 50), "age": (0, 100), "ward": ["a", "b"]}
+
+
+def test_a_formula_with_normal_residuals_has_it():
+    found = wb.fit(
+        "days ~ age + ward", stays(), family="gaussian", schema=SCHEMA, epsilon=4.0, seed=1, draws=400, ledger=False,
+        checkpoint=False,
+    )  # fmt: skip
+    assert found.settings["estimator"] == "statistics"
+    table = found.coefficients()
+    for name, truth in {"intercept": 20.0, "age": 0.1, "ward=b": 4.0}.items():
+        (row,) = table[[str(label).startswith(name.partition("=")[0]) for label in table.index]].itertuples()
+        assert abs(row.mean - truth) < 4 * row.sd, table
+    assert found.draws["sigma"].mean() * 25 == pytest.approx(3.0, abs=1.0)
+    assert found.predict(pd.DataFrame({"age": [50.0], "ward": ["b"]}))[0] == pytest.approx(29.0, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("formula", "options"),
+    [
+        ("days ~ age", {"family": "student_t"}),
+        ("days ~ age", {"family": "gaussian", "link": "log"}),
+        ("days ~ age + (1 | ward)", {"family": "gaussian"}),
+        ("days ~ age", {"family": "gaussian", "priors": {"age": "StudentT(3, 0, 1)"}}),
+    ],
+)
+def test_other_formulas_keep_dp_vi(formula, options):
+    model = wb.models.formula(formula, schema=SCHEMA, **options)
+    spec = resolve(model, model.dataset(stays(200)), epsilon=1.0)
+    assert (spec.settings.estimator, spec.one_shot) == ("aligned", None)
+
+
+@pytest.mark.parametrize(
+    "terms", ["age + ward", "age * ward", "poly(age, 3)", "poly(age, 3, raw=True)", "bs(age, df=5)", "0 + age"]
+)
+def test_the_columns_of_a_formula_keep_the_bounds_that_sums_need(terms):
+    model = wb.models.formula(f"days ~ {terms}", family="gaussian", schema=SCHEMA)
+    x, y = model.view(model.dataset(stays(400))).train
+    assert np.abs(x).max() <= 1
+    assert np.square(x).sum(1).max() <= model.linear.residuals.squares * (1 + 1e-6)
+    assert model.linear.residuals.bounds == (0, 50)
+    assert (y.min() >= 0, y.max() <= 50) == (True, True)

@@ -13,8 +13,9 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError, _folders
+from workbench.data.columns import Categorical, Numeric
 from workbench.data.dataset import Dataset
-from workbench.data.schema import Categorical, Numeric, Schema
+from workbench.data.schema import Schema
 from workbench.ledger import fingerprint as module
 from workbench.ledger.fingerprint import fingerprint, key_file
 

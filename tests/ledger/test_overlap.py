@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from workbench import ArgumentError
 from workbench.data import from_arrays, from_frame, from_images, load
+from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.dataset import Dataset
-from workbench.data.schema import Boolean, Categorical, Numeric, Schema
+from workbench.data.schema import Schema
 from workbench.ledger.fingerprint import key_file
 from workbench.ledger.overlap import Overlap, overlap, sketch
 

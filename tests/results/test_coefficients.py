@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from workbench.data.schema import Boolean, Categorical, Numeric, Schema
+from workbench.data.columns import Boolean, Categorical, Numeric
+from workbench.data.schema import Schema
 from workbench.results.report import coefficient_rows
 
 SCHEMA = Schema(

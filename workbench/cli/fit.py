@@ -75,6 +75,8 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--option", nargs="+", default=[], metavar="NAME=VALUE", help="options of the model, such as prior_scale=2"
     )
+    for option, (words, kind) in _OF_A_FORMULA.items():
+        fit.add_argument(option, help=words, **kind)
     fit.add_argument("--data", required=True, help="a name (see workbench data), or a CSV, Parquet or NumPy (.npz) file")
     add_settings(fit, _SETTINGS)
     add_json(fit)
@@ -93,6 +95,15 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
 
 
 _MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
+_OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
+    "--formula": ("a regression instead of --model, such as 'ill ~ age + C(ward) + (1 | hospital)'; needs --schema", {}),
+    "--family": ("family of the response, such as bernoulli or poisson (default: gaussian)", {}),
+    "--link": ("link of the mean (default: the family's first)", {}),
+    "--prior": ("priors instead of the default ones, as in 'age=Normal(0, 2)'", {"nargs": "+", "metavar": "NAME=PRIOR"}),
+    "--trials": ("column with the number of trials", {"metavar": "NAME"}),
+    "--exposure": ("column with the exposure of a count", {"metavar": "NAME"}),
+    "--observed": ("column that is 1 where the event was seen, 0 where it was censored", {"metavar": "NAME"}),
+}  # fmt: skip
 _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
     "--target": ("name of the target column; omit it for models without a target", {}),
     "--positive": ("target value that counts as 1; all other values form one class", {}),
@@ -115,8 +126,9 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
     "--max-rows": ("most rows of one patient that are used, public; needed with --unit-id", {"type": number}),
     "--unit-mean": ("let the rows of one patient weigh 1 together instead of 1 each", {"action": "store_true"}),
     "--missing": (
-        "rows with a missing value: refuse them (default), leave them out, or put the middle of the bounds for a number",
-        {"choices": ("refuse", "drop", "middle"), "default": "refuse"},
+        "rows with a missing value: refuse them (default), leave them out, put the middle of the bounds for a number, or do "
+        "so and add a feature that says which are missing",
+        {"choices": ("refuse", "drop", "middle", "indicator"), "default": "refuse"},
     ),
     "--private-scaling": (
         "scale by the mean and standard deviation of the private records, outside the guarantee, instead of declared bounds",
@@ -188,9 +200,10 @@ def _fit(arguments: argparse.Namespace) -> int:
 
     # whatever can be refused is refused before a record is read
     folder = None if arguments.out is None else check_folder(arguments.out)
+    model, data = _model_and_data(arguments)
     prepared = fits.prepare(
-        _model(arguments),
-        _dataset(arguments),
+        model,
+        data,
         **{name: getattr(arguments, name) for name in _SETTINGS},
         ledger=arguments.ledger,
         over_cap=arguments.over_cap,
@@ -217,17 +230,72 @@ def _resume(arguments: argparse.Namespace) -> int:
     former = None if words is None else fit_arguments(words)
     out = former.out if arguments.out is None and former is not None else arguments.out
     folder = None if out is None else check_folder(out)
+    model, data = (None, None) if former is None else _model_and_data(former)
     prepared = resuming.prepare(
         arguments.path,
-        model=None if former is None else _model(former),
-        data=None if former is None else _dataset(former),
+        model=model,
+        data=data,
         over_cap=arguments.over_cap,
     )
     return _carry_out(prepared, arguments, folder, is_finished=not prepared.can_resume)
 
 
-def _model(arguments: argparse.Namespace) -> Any:
-    return sources.model(arguments.model, model_options(arguments.option))
+def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any]:
+    given = {name: value for name in _FORMULA_ONLY if (value := getattr(arguments, name)) is not None}
+    if arguments.formula is not None:
+        return _formula_and_data(arguments, given)
+    if given:
+        name, value = next(iter(given.items()))
+        raise ArgumentError(name, value, "is for a regression: give --formula, too.")
+    return sources.model(arguments.model, model_options(arguments.option)), _dataset(arguments)
+
+
+_FORMULA_ONLY = ("family", "link", "prior", "trials", "exposure", "observed")
+
+
+def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> tuple[Any, Any]:
+    """The model of ``--formula``, and the data set of its columns."""
+    from workbench import data, models
+    from workbench.data.files import read_table
+    from workbench.data.missing_values import with_indicators
+    from workbench.formula.records import schema_of
+
+    split = {"evaluation_fraction": arguments.evaluation_fraction, "split_seed": arguments.split_seed}
+    declared, of_units = sources.unit_in(schema(arguments.schema) if arguments.schema else None)
+    given["priors"] = _priors(given.pop("prior", []))
+    if not sources.is_file(arguments.data):
+        found = data.load(arguments.data, path=arguments.path, **split)
+        return models.formula(arguments.formula, schema=schema_of(found) if declared is None else declared, **given), found
+    if declared is None:
+        raise ArgumentError("schema", None, "declare the columns of the formula in a file: give --schema FILE.json.")
+    options = of_units | _of_tables(arguments)
+    declared = data.Schema.from_declaration(declared)
+    options["missing"], declared = with_indicators(options.get("missing", "refuse"), declared)
+    model = models.formula(arguments.formula, schema=declared, **given)
+    return model, model.dataset(
+        read_table(arguments.data, model.columns.schema),
+        **options,
+        name=Path(arguments.data).name.split(".")[0],
+        evaluation_is_public=arguments.evaluation_public,
+        **split,
+    )
+
+
+def _priors(texts: Sequence[str]) -> dict[str, str]:
+    """``{name: text of a prior}`` from ``NAME=PRIOR``. Names of columns may have =, as in "ward=b", priors have none."""
+    found = {}
+    for text in texts:
+        name, equals, prior = text.rpartition("=")
+        if not equals or not name:
+            raise ArgumentError("prior", text, "write NAME=PRIOR, as in --prior 'age=Normal(0, 2)'.")
+        found[name] = prior
+    return found
+
+
+def _of_tables(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of tables that are not at their defaults; images take none of them."""
+    defaults = {"missing": "refuse", "unit_id": None, "max_rows": None, "unit_mean": False}
+    return {name: value for name in defaults if (value := getattr(arguments, name)) != defaults[name]}
 
 
 def _dataset(arguments: argparse.Namespace) -> Any:
@@ -243,13 +311,10 @@ def _dataset(arguments: argparse.Namespace) -> Any:
             "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or give --schema FILE.json.",
         )
     plain = ("target", "features", "positive", "classes", "threshold", "group", "groups", "private_scaling")
-    # images take no such arguments
-    tables = {"missing": "refuse", "unit_id": None, "max_rows": None, "unit_mean": False}
-    of_tables = {name: value for name in tables if (value := getattr(arguments, name)) != tables[name]}
     declared, of_units = sources.unit_in(schema(arguments.schema) if arguments.schema else None)
     return data.from_file(
         arguments.data,
-        **of_units | of_tables,
+        **of_units | _of_tables(arguments),
         **{name: getattr(arguments, name) for name in plain},
         bounds=bounds(arguments.bounds) if arguments.bounds else None,
         schema=declared,

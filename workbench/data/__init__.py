@@ -1,13 +1,15 @@
 """Data sets: published and made-up sets by name, and the user's own with declared public facts."""
 
+from workbench.data.arrays import from_arrays
 from workbench.data.catalogue import DataInfo, all_names, describe, info, load, names
+from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.dataset import Dataset
 from workbench.data.files import from_csv, from_file, from_npz, from_parquet
 from workbench.data.images import from_images
-from workbench.data.schema import Boolean, Categorical, Numeric, Schema
+from workbench.data.schema import Schema
 from workbench.data.sequences import from_tokens
 from workbench.data.synthetic import hierarchical, mixture, tokens
-from workbench.data.tables import from_arrays, from_frame
+from workbench.data.tables import from_frame
 from workbench.data.units import Units
 
 __all__ = [

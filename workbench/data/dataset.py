@@ -11,7 +11,8 @@ import numpy as np
 
 from workbench import _html, _validate
 from workbench.data import splits
-from workbench.data.schema import Categorical, Schema
+from workbench.data.columns import Categorical
+from workbench.data.schema import Schema
 from workbench.data.units import Units, padded
 
 __all__ = ["EVALUATION_LABELS", "Dataset"]
@@ -49,6 +50,7 @@ class Dataset:
     :param feature_names: D names of the columns of ``x``; none for images.
     :param target_name: name of the target; "" if there is none.
     :param classes: labels of the target's values 0, 1, ...; none if there is no target.
+    :param target_bounds: public range of a target of numbers, in its own units; None for classes, and if there is no target.
     :param schema: public declaration of the table's columns, which encoded ``x``; ``schema.decode`` is the inverse. None
         with ``private_scaling``, for images, and if ``x`` was not encoded.
     :param unit: what one record is, the privacy unit, in words.
@@ -58,7 +60,8 @@ class Dataset:
     :param source: origin of the data.
     :param private_scaling: True if features were scaled with the training records' own mean and standard deviation.
     :param arrays: names of the arrays of a record, in order: "x" (features float32[N, D], or an image, float32 in
-        [0, 1]), "group" (int32[N], in 0 .. L - 1), "y" (target, int32[N]). Models select arrays by these names.
+        [0, 1]), "group" (int32[N], in 0 .. L - 1), "y" (target, int32[N], or float32[N] of numbers). Models select arrays by
+        these names.
     :param group_name: what a group is, such as "school".
     :param groups: L names of groups, public.
     :param group_features: float32[L, K], public facts about the groups.
@@ -92,6 +95,7 @@ class Dataset:
     is_public: bool = False
     vocabulary_size: int = 0
     units: Units | None = None
+    target_bounds: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         """Check flags, and names, which files and pictures must be able to hold.
@@ -339,6 +343,8 @@ class Dataset:
             facts = ["The length of the sequences", "the vocabulary"]
         if self.classes:
             facts.append("the two classes" if len(self.classes) == 2 else "the classes")
+        if self.target_bounds is not None:
+            facts.append("the bounds of the target")
         if self.groups:
             facts += ["the names of the groups", "the features of the groups"]
         if self.schema is not None:

@@ -21,16 +21,19 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
+from workbench.data.arrays import from_arrays
+from workbench.data.columns import Categorical
 from workbench.data.dataset import Dataset
 from workbench.data.images import from_images
 from workbench.data.preprocessing import names_withheld
-from workbench.data.schema import Categorical, Schema
+from workbench.data.schema import Schema
 from workbench.data.sequences import from_tokens
-from workbench.data.tables import from_arrays, from_frame
+from workbench.data.tables import from_frame
 
 __all__ = [
     "SEPARATORS", "UnreadableFileError", "csv_separator", "empty_parquet", "from_csv", "from_file", "from_npz",
     "from_parquet", "read_csv", "read_npz",
+    "read_table",
 ]  # fmt: skip
 
 _DAMAGED = (EOFError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
@@ -138,6 +141,19 @@ def from_parquet(path: str | Path, **options: Any) -> Dataset:
     """
     frame = _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
     return from_frame(frame, **{"name": _name(path), **options})
+
+
+def read_table(path: str | Path, schema: Schema) -> pd.DataFrame:
+    """The table in a CSV or Parquet file. Declared categories are read as text.
+
+    :raises ArgumentError: as ``from_csv`` and ``from_parquet``; naming ``path``, for other kinds of files.
+    """
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes[-1:] in ([".parquet"], [".pq"]):
+        return _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
+    if ".csv" in suffixes[-2:]:
+        return read_csv(path, text=_text_columns({"schema": schema}))
+    raise _validate.ArgumentError("path", str(path), "must be a table, with one of the suffixes .csv, .parquet, .pq.")
 
 
 def from_npz(path: str | Path, **options: Any) -> Dataset:

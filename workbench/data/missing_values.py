@@ -10,11 +10,36 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import preprocessing
-from workbench.data.schema import Boolean, Categorical, Numeric, Schema
+from workbench.data.columns import Boolean, Categorical, Numeric
+from workbench.data.schema import Schema
 
-__all__ = ["WAYS", "public_values", "without_missing"]
+__all__ = ["INDICATOR", "WAYS", "public_values", "with_indicators", "without_missing"]
 
-WAYS = ("refuse", "drop", "middle")
+INDICATOR = "indicator"
+WAYS = ("refuse", "drop", "middle", INDICATOR)
+
+
+def with_indicators(missing: Any, declared: Schema | None) -> tuple[Any, Schema | None]:
+    """(what is left of a ``missing`` of ``from_frame``, the schema with indicators of the columns that have one).
+
+    :raises ArgumentError: naming ``missing``, or the column if it has no declared bounds.
+    """
+    if isinstance(missing, str) and missing == INDICATOR:
+        if declared is None:
+            raise _validate.ArgumentError("missing", missing, "needs declared bounds or a schema.")
+        return "drop", declared.with_indicators()
+    if not isinstance(missing, Mapping):
+        return missing, declared
+    names = [str(name) for name, value in missing.items() if isinstance(value, str) and value == INDICATOR]
+    columns = {} if declared is None else declared.columns
+    names = [name for name in names if not isinstance(columns.get(name), Categorical)]  # of which it may be a level
+    for name in names:
+        if not isinstance(columns.get(name), Numeric):
+            raise _validate.ArgumentError(
+                f"missing[{name!r}]", INDICATOR, "is for a column of numbers with declared bounds."
+            )
+    left = {name: value for name, value in missing.items() if str(name) not in names}
+    return left, declared if declared is None else declared.with_indicators(names)
 
 
 def public_values(missing: Any, declared: Schema | None, features: list[str], names: Mapping[Any, str]) -> dict[str, Any]:
@@ -86,6 +111,8 @@ def without_missing(
         absent = column.isna().to_numpy()
         if not absent.any() or (isinstance(kind, Categorical) and kind.other and name not in filled):
             continue
+        if isinstance(kind, Numeric) and kind.missing:
+            continue  # it has a feature of its own for that
         if name in filled and not (isinstance(kind, Categorical) or preprocessing.may_hold_numbers(column.dtype)):
             continue  # dates would become objects; their column is refused by its type
         if name in filled:

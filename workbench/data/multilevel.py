@@ -13,9 +13,10 @@ from typing import Any
 
 from workbench import _validate
 from workbench._lazy import pd
+from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.dataset import Dataset
 from workbench.data.groups import INTERCEPT
-from workbench.data.schema import Boolean, Categorical, Numeric, Schema
+from workbench.data.schema import Schema
 from workbench.data.splits import by_place
 from workbench.data.tables import from_frame
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from workbench import _validate
+from workbench.data.arrays import evaluation_arrays
 from workbench.data.dataset import Dataset
 from workbench.data.preprocessing import unmasked
 from workbench.data.splits import by_record
-from workbench.data.tables import evaluation_arrays
 from workbench.data.targets import class_names
 
 __all__ = ["from_tokens"]

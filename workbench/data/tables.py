@@ -1,4 +1,4 @@
-"""Data sets from the user's own tables, a DataFrame or NumPy arrays, with their public facts declared."""
+"""Data sets from the user's own tables, with their public facts declared."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import missing_values, preprocessing, targets
+from workbench.data.columns import Numeric
 from workbench.data.dataset import Dataset
 from workbench.data.groups import checked_group_features, checked_groups, group_codes
-from workbench.data.schema import Numeric, Schema
+from workbench.data.schema import Schema
 from workbench.data.splits import by_record
 from workbench.data.units import Units, checked_identifiers, checked_max_rows, divided, unit_called
 
-__all__ = ["evaluation_arrays", "from_arrays", "from_frame"]
+__all__ = ["from_frame"]
 
 _ROW = "training record"
 
@@ -34,6 +35,7 @@ def from_frame(
     positive: Any = None,
     classes: Any = None,
     threshold: float | None = None,
+    target_bounds: Any = None,
     group: Any = None,
     groups: Iterable[Any] | None = None,
     group_features: Any = None,
@@ -65,7 +67,7 @@ def from_frame(
     ('age', 'sex=m')
 
     :param target: name of the target column; None for a table without a target. The possible values are never read off the
-        records: the column has False and True, or 0 and 1, or else one of the next three arguments declares the classes.
+        records: the column has False and True, or 0 and 1, or else one of the next four arguments declares them.
     :param bounds: ``{column: (low, high)}``, the publicly known range of every feature in its own units, or one pair for
         all. Values outside are cut. The guarantee would not cover bounds that are computed from the private data.
     :param schema: ``Schema``, or ``{column: declaration}`` as for ``Schema.from_declaration``: the general form of
@@ -77,6 +79,8 @@ def from_frame(
     :param classes: all values of the target, two or more, in the order 0, 1, ...; K means 0 .. K - 1. Any other value is an
         error.
     :param threshold: public number; the target is whether the column is above it.
+    :param target_bounds: (low, high), the publicly known range of a target of numbers, for regressions. It stays in its own
+        units, and values outside are cut.
     :param group: name of the column of group labels.
     :param groups: all groups, declared publicly; not needed if ``group_features`` names them. A record of another group
         is an error. A group without records is allowed.
@@ -98,27 +102,28 @@ def from_frame(
         that column without "id".
     :param missing: what happens to a row with a missing value in a column that is used. "refuse" is an error; "drop" leaves
         the row out; "middle" puts the middle of the declared bounds in place of a missing number, and leaves out rows in
-        which anything else is missing. ``{column: value}`` puts a public value into each of these columns, and leaves
-        out rows in which anything else is missing. A missing category of ``Categorical(..., other=True)`` is "(other)" and
-        not missing. All of this depends on the row itself and on what is declared, so it costs no privacy: tables that
-        differ in one row give records that differ in at most one. A mean or a most frequent value of the private records
-        would not have this property.
+        which anything else is missing. "indicator" does the same and adds a feature for each column of numbers, 1 where it
+        was missing (``Numeric(missing=True)``). ``{column: value}`` puts a public value into each of these columns, or has
+        "indicator" for some, and leaves out rows in which anything else is missing. A missing category of
+        ``Categorical(..., other=True)`` is "(other)" and not missing. All of this depends on the row itself and on what is
+        declared, so it costs no privacy: tables that differ in one row give records that differ in at most one. A mean or a
+        most frequent value of the private records would not have this property.
     :raises ArgumentError: naming the argument and the value, or a column and its type, never a cell.
     """
     _validate.flag("evaluation_is_public", evaluation_is_public)
     frame, names, held_out = _checked_frame(frame, evaluation)
     _check_scaling(bounds, schema, private_scaling)
-    target, group = _checked_roles(
-        frame,
-        names,
-        {"target": target, "positive": positive, "classes": classes, "threshold": threshold},
-        {"group": group, "groups": groups, "group_features": group_features},
-    )
+    how = {"positive": positive, "classes": classes, "threshold": threshold, "target_bounds": target_bounds}
+    of_group = {"group": group, "groups": groups, "group_features": group_features}
+    target, group = _checked_roles(frame, names, {"target": target, **how}, of_group)
+    if target_bounds is not None:
+        how["target_bounds"] = preprocessing.checked_pair("target_bounds", target_bounds)
     unit_id = _checked_unit(frame, names, unit_id, {"max_rows": max_rows, "unit_mean": unit_mean}, (target, group))
     declared = None if schema is None else _declared_schema(schema, features, names)
     chosen = _chosen_columns(frame, names, features, declared, (target, group, unit_id))
     if declared is None and not private_scaling:
         declared = _schema_of_bounds(bounds, chosen, names)
+    missing, declared = missing_values.with_indicators(missing, declared)
     if not (isinstance(missing, str) and missing == "refuse"):
         filled = missing_values.public_values(missing, declared, chosen, names)
         frame, complete = missing_values.without_missing(frame, filled, declared, chosen, (target, group, unit_id))
@@ -131,7 +136,7 @@ def from_frame(
     labels: tuple[str, ...] = ()
     with _remedy_for_missing():
         if target is not None:
-            arrays["y"], labels = _target(frame[target], positive, classes, threshold)
+            arrays["y"], labels = _target(frame[target], how)
         x = preprocessing.numeric_features(frame, chosen) if declared is None else declared.encode(frame)
     arrays = {"x": x, **arrays}
     # another reference level does not move a record to the other side
@@ -153,6 +158,7 @@ def from_frame(
         feature_names=tuple(chosen) if declared is None else declared.feature_names,
         target_name=target or "",
         classes=labels,
+        target_bounds=how["target_bounds"],
         schema=declared,
         unit=unit if unit_id is None or unit != _ROW else unit_called(unit_id),
         evaluation_is_public=evaluation_is_public,
@@ -264,99 +270,6 @@ def _schema_of_bounds(bounds: Any, chosen: list[str], names: Mapping[Any, str]) 
     return Schema({column: Numeric(*limits[column]) for column in chosen})
 
 
-def from_arrays(
-    x: Any,
-    y: Any = None,
-    *,
-    bounds: Any = None,
-    schema: Any = None,
-    feature_names: Sequence[str] | None = None,
-    target_name: str = "y",
-    group: Any = None,
-    unit_id: Any = None,
-    evaluation: tuple[Any, ...] | None = None,
-    name: str = "arrays",
-    **options: Any,
-) -> Dataset:
-    """A data set from NumPy arrays. The other arguments are those of ``from_frame``.
-
-    >>> x, y = np.random.uniform(0, 100, (50, 2)), np.arange(50) % 2
-    >>> wb.data.from_arrays(
-    ...     x,
-    ...     y,
-    ...     feature_names=["age", "dose"],
-    ...     bounds={"age": (0, 120), "dose": (0, 200)},
-    ... )
-    Dataset('arrays', 2 features, target 'y')
-
-    :param x: array[N, D], one row per record, in the features' own units.
-    :param y: array[N], the target (of 0 and 1, or with ``positive=``, ``classes=`` or ``threshold=``), or None.
-    :param feature_names: D names of the columns; "x1", "x2", ... by default.
-    :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
-    :param unit_id: array[N] that says whose row each is, together with ``max_rows``; not with ``evaluation``.
-    :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; otherwise ``x`` is split.
-    :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
-    """
-    x = preprocessing.unmasked("x", x)
-    if unit_id is not None and evaluation is not None:
-        raise _validate.ArgumentError(
-            "unit_id", type(unit_id).__name__, "cannot say whose rows those in evaluation= are: use from_frame."
-        )
-    given = {"x": x, "group": group, "unit": unit_id, "y": y}
-    present = [each for each in given if given[each] is not None]
-    width = np.shape(x)[1] if np.ndim(x) == 2 else 0
-    if feature_names is not None and (isinstance(feature_names, (str, bytes)) or not np.ndim(feature_names)):
-        raise _validate.ArgumentError("feature_names", feature_names, "must be a list of names, one for each column of x.")
-    feature_names = [f"x{number + 1}" for number in range(width)] if feature_names is None else list(feature_names)
-    _validate.text("target_name", target_name)
-    frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
-    held_out = None
-    if evaluation is not None:
-        held_out = _frame_of(evaluation_arrays(evaluation, present), feature_names, target_name, "evaluation ")
-    return from_frame(
-        frame,
-        target=None if y is None else target_name,
-        bounds=bounds,
-        schema=schema,
-        group=None if group is None else "group",
-        unit_id=None if unit_id is None else "unit",
-        evaluation=held_out,
-        name=name,
-        **options,
-    )
-
-
-def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str, prefix: str = "") -> pd.DataFrame:
-    x = preprocessing.unmasked(f"{prefix}x", arrays["x"])
-    if x.ndim != 2 or x.shape[1] < 1:
-        raise _validate.ArgumentError(f"{prefix}x", x, "must have shape (records, features); for images use from_images.")
-    if len(feature_names) != x.shape[1]:
-        raise _validate.ArgumentError(
-            "feature_names", feature_names, f"must be {x.shape[1]} names, one for each column of {prefix}x."
-        )
-    frame = pd.DataFrame(x, columns=feature_names)
-    for which, label in (("group", "group"), ("unit", "unit"), ("y", target_name)):
-        if which not in arrays:
-            continue
-        values = preprocessing.unmasked(f"{prefix}{which}", arrays[which])
-        if values.shape != (len(x),):
-            raise _validate.ArgumentError(
-                f"{prefix}{which}", values, f"must have shape ({len(x)},), one entry for each row of x."
-            )
-        if label in frame.columns:
-            raise _validate.ArgumentError("feature_names", label, f"is already the name of {which}.")
-        frame[label] = values
-    return frame
-
-
-def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
-    """``{name: array}`` of evaluation records given as a tuple of arrays, which must be complete."""
-    if not isinstance(evaluation, (tuple, list)) or len(evaluation) != len(names):
-        expected = f"({', '.join(names)}{',' if len(names) == 1 else ''})"
-        raise _validate.ArgumentError("evaluation", type(evaluation).__name__, f"must be a tuple of arrays {expected}.")
-    return dict(zip(names, evaluation, strict=True))
-
-
 def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
     """(all rows, with text as column names; {label: text}; which rows are evaluation records, if given)."""
     for argument, table in (("frame", frame), ("evaluation", evaluation)):
@@ -423,18 +336,20 @@ def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Sc
     return Schema({column: schema.columns[column] for column in chosen})
 
 
-def _target(column: pd.Series, positive: Any, classes: Any, threshold: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    given = {"threshold": threshold, "classes": classes, "positive": positive}
-    several = [name for name, value in given.items() if value is not None]
+def _target(column: pd.Series, how: Mapping[str, Any]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(the target, its classes). :param how: the arguments that say what its values are; one of them at most is given."""
+    several = [name for name in ("threshold", "classes", "positive", "target_bounds") if how[name] is not None]
     if len(several) > 1:
         raise _validate.ArgumentError(
-            several[1], given[several[1]], f"must be left out if {several[0]} is given, which declares the classes."
+            several[1], how[several[1]], f"must be left out if {several[0]} is given, which says what the target is."
         )
-    if threshold is not None:
-        return targets.thresholded(column, threshold)
-    if classes is not None:
-        return targets.declared_classes(column, classes)
-    return targets.binary_target(column, positive)
+    if how["target_bounds"] is not None:
+        return targets.numeric_target(column, how["target_bounds"]), ()
+    if how["threshold"] is not None:
+        return targets.thresholded(column, how["threshold"])
+    if how["classes"] is not None:
+        return targets.declared_classes(column, how["classes"])
+    return targets.binary_target(column, how["positive"])
 
 
 def _known(argument: str, column: Any, columns: Collection[str]) -> str:

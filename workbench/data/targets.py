@@ -22,7 +22,7 @@ from workbench.data.preprocessing import (
     texts_of,
 )
 
-__all__ = ["binary_target", "class_names", "declared_classes", "thresholded"]
+__all__ = ["binary_target", "class_names", "declared_classes", "numeric_target", "thresholded"]
 
 _MOST_CLASSES = 10_000
 
@@ -124,6 +124,14 @@ def _refuse_missing(column: pd.Series) -> None:
         raise _validate.ArgumentError(
             "target", str(column.name), "is missing in some row; drop such rows first.", code=MISSING
         )
+
+
+def numeric_target(column: pd.Series, bounds: tuple[float, float]) -> np.ndarray:
+    """float32 target in its own units, cut to public ``bounds``.
+
+    :raises ArgumentError: naming the column, if a value is missing, infinite or not a number.
+    """
+    return np.clip(finite_numbers(column), *bounds).astype(np.float32)
 
 
 def thresholded(column: pd.Series, threshold: float) -> tuple[np.ndarray, tuple[str, str]]:

@@ -17,6 +17,7 @@ from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import LedgerSettings, setting, takes
 from workbench.fitting.spec import FitRequest, resolve
+from workbench.fitting.tables import FormulaSettings, model_and_data
 from workbench.inference.training import Snapshot
 from workbench.results import FitResult
 
@@ -28,7 +29,7 @@ class DeltaWarning(UserWarning):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Logged(LedgerSettings, FitRequest):
+class _Logged(FormulaSettings, LedgerSettings, FitRequest):
     checkpoint: bool | str | Path = setting(
         True, "write checkpoints for ``workbench.resume``: True for the workbench's own folder, another folder, or False"
     )
@@ -66,7 +67,8 @@ def prepare(asked: _Prepared) -> PreparedFit:
     :raises ArgumentError: naming the argument and its value.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """
-    spec = resolve(**asked.passed_to(FitRequest))
+    model, data, again = model_and_data(asked.model, asked.data, asked)
+    spec = resolve(**{**asked.passed_to(FitRequest), "model": model, "data": data})
     plan = spec.plan()
     with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         key = spec.new_key()
@@ -78,7 +80,7 @@ def prepare(asked: _Prepared) -> PreparedFit:
         ledger=asked.ledger,
         over_cap=asked.over_cap,
         checkpoint=asked.checkpoint,
-        origin=asked.origin,
+        origin={**asked.origin, **again} if isinstance(asked.origin, Mapping) else asked.origin or again,
     )
     plan.noise_delta(step.noised_coordinates)  # refuses what the noise cannot promise, before it is drawn
     program = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device)
@@ -97,6 +99,14 @@ def fit(asked: _Fitted) -> FitResult:
     >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
     >>> result.status, result.guarantee.epsilon, result.guarantee.delta
     ('done', 1.0, 0.001)
+
+    A formula and a table are a model and a data set, too (``wb.models.formula``):
+
+    >>> frame = pd.DataFrame({"age": np.arange(80), "ill": [0, 1] * 40})
+    >>> schema = {"ill": bool, "age": (0, 120)}
+    >>> result = wb.fit("ill ~ age", frame, family="bernoulli", schema=schema, epsilon=1)
+    >>> list(result.coefficients().index)
+    ['intercept', 'age']
 
     :return: ``FitResult``, whose ``status`` is "done", "cancelled" or "failed".
     :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not allow the fit.

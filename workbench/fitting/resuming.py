@@ -13,14 +13,15 @@ from workbench import data as data_room
 from workbench import models as models_room
 from workbench._former_names import with_present_names
 from workbench._validate import ArgumentError
-from workbench.data import Dataset
 from workbench.fitting import checkpoints, fits
 from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.prepared import PreparedFit
+from workbench.fitting.tables import TABLE, is_table
 from workbench.inference.training import Snapshot
 from workbench.ledger.budget import Spend
 from workbench.ledger.ledger import Ledger
 from workbench.models import Model
+from workbench.models.registry import is_known
 from workbench.results import FitResult
 
 __all__ = ["SavedRun", "forget", "prepare", "resume", "saved_runs", "unusable_runs"]
@@ -109,7 +110,7 @@ def prepare(
     path: str | Path,
     *,
     model: str | Model | None = None,
-    data: str | Dataset | None = None,
+    data: Any = None,
     optimizer: Any = None,
     over_cap: str | None = None,
 ) -> PreparedFit:
@@ -120,13 +121,16 @@ def prepare(
         raise ArgumentError("optimizer", None, "the fit had its own optimiser: give the same one.")
     if data is None and facts["data"] not in data_room.names():
         raise ArgumentError("data", None, f"checkpoints do not contain the records of {facts['data']!r}: give them again.")
+    model = _model(checkpoint) if model is None else model
+    data = data_room.load(facts["data"]) if data is None else data
     prepared = fits.prepare(
-        _model(checkpoint) if model is None else model,
-        data_room.load(facts["data"]) if data is None else data,
+        model,
+        data,
         optimizer=optimizer,
         ledger=facts["ledger"] or False,
         over_cap=over_cap,
         origin=facts["origin"],
+        **(facts["origin"].get(TABLE, {}) if is_table(data) else {}),
         **with_present_names(facts["settings"]),
     )
     prepared.resume_from(checkpoint)
@@ -139,7 +143,7 @@ def _model(checkpoint: Checkpoint) -> Model:
     :raises ArgumentError: naming ``model``, if it is not in the gallery.
     """
     name, options = (checkpoint.facts["model"][part] for part in ("name", "options"))
-    if name not in models_room.names():
+    if not is_known(name):
         file = checkpoint.facts["model"]["file"]
         remedy = f"run {file}, which registered it" if file else "register it again"
         raise ArgumentError("model", name, f"is not in the gallery: {remedy}, or pass the model itself.")
@@ -150,7 +154,7 @@ def resume(
     path: str | Path,
     *,
     model: str | Model | None = None,
-    data: str | Dataset | None = None,
+    data: Any = None,
     optimizer: Any = None,
     over_cap: str | None = None,
     on_snapshot: Callable[[Snapshot], None] | None = None,
@@ -170,7 +174,7 @@ def resume(
 
     :param path: the run's folder (``workbench resume`` lists them), or one of its files.
     :param model: the same model, if it is not from the gallery.
-    :param data: the same records; by default the data set of the same name.
+    :param data: the same records, of a formula also as the same table; by default the data set of the same name.
     :param optimizer: the same optimiser, if the fit had its own.
     :param over_cap: as for ``workbench.fit``.
     :param on_snapshot: called with every ``Snapshot``.

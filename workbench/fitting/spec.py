@@ -67,7 +67,7 @@ class FitRequest(Settings):
     """Model, data and settings as a caller gives them."""
 
     model: str | Model = field(
-        metadata=described("a name from ``workbench.models.names()`` or a ``workbench.models.Model``")
+        metadata=described("a name from ``workbench.models.names()``, a ``workbench.models.Model``, or a formula")
     )
     data: str | Dataset = field(metadata=described("a name from ``workbench.data.names()`` or a ``workbench.data.Dataset``"))
 

@@ -22,8 +22,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from workbench._lazy import pd
+from workbench.data.columns import Categorical, Numeric
 from workbench.data.dataset import Dataset
-from workbench.data.schema import Categorical, Numeric
 from workbench.ledger.fingerprint import secret_key
 
 __all__ = ["Overlap", "is_of", "overlap", "sketch"]
@@ -233,7 +233,9 @@ def _table(dataset: Dataset, keyed: _Keyed) -> Iterator[tuple[str, bool, np.ndar
                     yield name, True, keyed.labels(labels)[codes], len(declared.labels)
                     continue
                 numbers = frame[name].to_numpy(np.float64)
-                if isinstance(declared, Numeric):  # the scaled values are rounded, so 0 is only nearly 0
+                if isinstance(declared, Numeric):
+                    numbers = np.where(np.isnan(numbers), declared.middle, numbers)  # missing ones, as they were filled
+                    # the scaled values are rounded, so 0 is only nearly 0
                     numbers = np.where(np.abs(numbers) < 1e-7 * max(abs(declared.low), abs(declared.high)), 0.0, numbers)
                 yield name, True, numbers, 0
 

@@ -7,7 +7,8 @@ A file of a model also finds here what the gallery uses: ``checks`` of options, 
 import importlib
 from typing import Any
 
-from workbench.models.model import LinearPredictor, Model, NormalResiduals
+from workbench.models.builders import BUILDERS, builder
+from workbench.models.model import LinearPredictor, Model, NormalResiduals, OwnUnits
 from workbench.models.options import Option
 from workbench.models.registry import BUILT_IN, from_file, get, names, options, origin, register
 
@@ -18,6 +19,7 @@ __all__ = [
     "Model",
     "NormalResiduals",
     "Option",
+    "OwnUnits",
     "from_file",
     "get",
     "names",
@@ -25,6 +27,7 @@ __all__ = [
     "origin",
     "register",
     *_MODULES,
+    *BUILDERS,
     *BUILT_IN,
 ]
 
@@ -33,6 +36,8 @@ def __getattr__(name: str) -> Any:
     """The modules and the factories of the built-in models, which load on first use."""
     if name in _MODULES:
         return importlib.import_module(f"workbench.models.{name}")
+    if name in BUILDERS:
+        return builder(name)
     if name in BUILT_IN:
         return getattr(importlib.import_module(f"workbench.gallery.{name}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ from workbench import _validate
 from workbench.models.relations import records_of, relations_of
 from workbench.models.scoring import binary_scores
 
-__all__ = ["LinearPredictor", "Model", "NormalResiduals", "inputs_of", "is_numpyro_model", "parameters_of"]
+__all__ = ["LinearPredictor", "Model", "NormalResiduals", "OwnUnits", "inputs_of", "is_numpyro_model", "parameters_of"]
 
 
 def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
@@ -47,6 +47,23 @@ class NormalResiduals(NamedTuple):
     squares: float | None = None
 
 
+class OwnUnits(NamedTuple):
+    """A linear predictor in the columns' own units, where more than each column's scale is to be taken back.
+
+    >>> schema = {"ill": bool, "age": (0, 120)}
+    >>> model = wb.models.formula("ill ~ age", family="bernoulli", schema=schema)
+    >>> model.linear.own_units.matrix.round(4).tolist()
+    [[1.0, -1.0], [0.0, 0.0167]]
+
+    :param matrix: of which the product with the weights, the intercept's first if there is one, has them in own units.
+    :param contrasts: what each of the products compares, in words. :param shift: to be added to the intercept.
+    """
+
+    matrix: np.ndarray
+    contrasts: tuple[str, ...]
+    shift: float = 0.0
+
+
 class LinearPredictor(NamedTuple):
     """A regression's features . weights + intercept.
 
@@ -55,6 +72,7 @@ class LinearPredictor(NamedTuple):
 
     :param weights: the site of one weight for each feature. :param intercept: its site; "" where there is none.
     :param ratio: what exp of a weight is, such as "odds ratio" or "rate ratio"; "" for nothing that has a name.
+    :param own_units: how weights become those in the columns' own units; by default as the schema of the data set says.
     :param residuals: where the target is normal around the linear predictor; such a model can be fitted by
         ``estimator="statistics"``.
     """
@@ -62,6 +80,7 @@ class LinearPredictor(NamedTuple):
     weights: str
     intercept: str = ""
     ratio: str = ""
+    own_units: OwnUnits | None = None
     residuals: NormalResiduals | None = None
 
 
@@ -142,6 +161,18 @@ class Model:
         seen = dataset if self.arrays is None else dataset.select(self.arrays)
         self.check(seen)
         return seen
+
+    @property
+    def has_own_arrays(self) -> bool:
+        """Whether the model makes its own arrays of a table's columns, which the data set's schema cannot decode."""
+        return False
+
+    def arrays_of(self, frame: Any) -> dict[str, np.ndarray] | None:
+        """The arrays that the model predicts from, of a table in its own units; None unless it ``has_own_arrays``.
+
+        :raises ArgumentError: naming a column, never a cell.
+        """
+        return None
 
     def advice(self, dataset: Any, num_records: int, epsilon: float) -> Mapping[str, Any]:
         """``defaults`` for this data set of publicly declared size."""

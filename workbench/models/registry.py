@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench import _validate, gallery
+from workbench.models.builders import BUILDERS, builder
 from workbench.models.model import Model, is_numpyro_model, parameters_of
 from workbench.models.options import Option, declared, evaluated
 
 __all__ = [
-    "BUILT_IN", "ENTRY_POINTS", "Model", "from_file", "get", "names", "options", "origin", "register", "run_source",
-    "source_file",
+    "BUILT_IN", "ENTRY_POINTS", "Model", "from_file", "get", "is_known", "names", "options", "origin", "register",
+    "run_source", "source_file",
 ]  # fmt: skip
 
 ENTRY_POINTS = "workbench.models"  # the group in which installed distributions declare models
@@ -152,7 +153,7 @@ def register(name: str, factory: Any = _LEFT_OUT, *, replace: bool = False) -> A
         return functools.partial(register, name, replace=replace)
     new = _entry(name, factory, _ORIGIN_SESSION)
     old = _ENTRIES.get(name)
-    if name in BUILT_IN:
+    if name in BUILT_IN or name in BUILDERS:
         raise _validate.ArgumentError("name", name, "is the name of a built-in model; choose another name.")
     if old is not None and not replace and (new.defined is None or new.defined != old.defined):
         where = f" ({'.'.join(old.defined)})" if old.defined else ""
@@ -201,7 +202,7 @@ def _installed() -> dict[str, importlib.metadata.EntryPoint]:
         for point in points:
             if not _NAME.fullmatch(point.name):
                 _warn_once(f"the model {point.name!r} of {owner} is left out: its name {_NAME_RULE}")
-            elif point.name in BUILT_IN:
+            elif point.name in BUILT_IN or point.name in BUILDERS:
                 _warn_once(f"the model {point.name!r} of {owner} is left out: it has the name of a built-in model.")
             elif point.name in found:
                 first = _owner(found[point.name].dist)
@@ -264,7 +265,14 @@ def _known(name: Any) -> _Entry | None:
     """The entry of a built-in model, or of one registered in this session; needs no look at installed distributions."""
     if not isinstance(name, str):
         return None
+    if name in BUILDERS:
+        return _Entry(builder(name), None, _ORIGIN_BUILT_IN, builder(name))
     return _built_in(name) if name in BUILT_IN else _ENTRIES.get(name)
+
+
+def is_known(name: str) -> bool:
+    """Whether ``get`` finds a model of this name."""
+    return name in BUILDERS or name in names()
 
 
 def origin(name: str) -> str:

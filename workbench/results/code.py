@@ -51,7 +51,10 @@ def _data(result: FitResult) -> list[str]:
 
 def _model(result: FitResult) -> list[str]:
     from workbench import models
+    from workbench.models.builders import BUILDERS
 
+    if result.model in BUILDERS:
+        return [f"model = wb.models.{result.model}({', '.join(_keywords(result.model_options))})"]
     if result.model not in models.names():
         return [f"model = ...  # the model {result.model!r}, which is not in the gallery"]
     defaults = models.get(result.model).options

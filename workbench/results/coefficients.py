@@ -8,7 +8,9 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.data.schema import Contrast, Schema
+from workbench.data.columns import Contrast
+from workbench.data.schema import Schema
+from workbench.models.model import OwnUnits
 from workbench.results import arviz_adapter
 
 if TYPE_CHECKING:
@@ -25,14 +27,14 @@ def table(result: FitResult, interval: float, kind: str) -> pd.DataFrame:
     weights, intercept = _drawn(result, linear.weights, 2), None
     if linear.intercept:
         intercept = _drawn(result, linear.intercept, 1)
-    contrasts = _contrasts(result, weights.shape[1])
-    slopes, shifts = (np.array([contrast[place] for contrast in contrasts]) for place in (0, 1))
-    columns, words = list((weights * slopes).T), [contrast.words for contrast in contrasts]
     names = list(result.coordinates.get(linear.weights) or result.data["feature_names"])
-    names = names if len(names) == len(columns) else [f"feature {place}" for place in range(len(columns))]
+    size = weights.shape[1]
+    names = names if len(names) == size else [f"feature {place}" for place in range(size)]
+    drawn = weights if intercept is None else np.column_stack([intercept, weights])
+    own = linear.own_units or _own_units(result, size, intercept is not None)
+    columns, words = list((drawn @ own.matrix.T).T), list(own.contrasts)
     if intercept is not None:
-        columns, names = [intercept + weights @ shifts, *columns], [linear.intercept, *names]
-        words = ["all columns 0 or at reference", *words]
+        columns[0], names = columns[0] + own.shift, [linear.intercept, *names]
     posterior = arviz_adapter.to_posterior({"draws": np.stack(columns, axis=1)}, {}, {})
     rows = arviz_adapter.summary(posterior, interval, kind).set_axis(names, axis=0)
     low, high = rows.columns[2:4]
@@ -51,6 +53,17 @@ def _drawn(result: FitResult, site: str, dimensions: int) -> np.ndarray:
         shape = "one number for each feature" if dimensions == 2 else "one number"
         raise _validate.ArgumentError("linear", site, f"must be a latent site of the model with {shape}.")
     return draws
+
+
+def _own_units(result: FitResult, size: int, has_intercept: bool) -> OwnUnits:
+    """Of weights of columns that were each scaled by the schema of the data set."""
+    contrasts = _contrasts(result, size)
+    words = tuple(contrast.words for contrast in contrasts)
+    slopes = np.diag([contrast.slope for contrast in contrasts])
+    if not has_intercept:
+        return OwnUnits(slopes, words)
+    shifts = [[1.0, *(contrast.shift for contrast in contrasts)]]
+    return OwnUnits(np.vstack([shifts, np.insert(slopes, 0, 0.0, axis=1)]), ("all columns 0 or at reference", *words))
 
 
 def _contrasts(result: FitResult, size: int) -> list[Contrast]:

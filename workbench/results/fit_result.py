@@ -203,9 +203,9 @@ class FitResult:
     @property
     def model_is_known(self) -> bool:
         """Whether the model is available: always after a fit; after loading, if the gallery has a model of its name."""
-        from workbench.models import names
+        from workbench.models.registry import is_known
 
-        return self.definition is not None or self.model in names()
+        return self.definition is not None or is_known(self.model)
 
     @functools.cached_property
     def quantities_are_independent(self) -> bool:

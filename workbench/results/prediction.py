@@ -101,7 +101,8 @@ class Predictor:
         if isinstance(records, pd.DataFrame):
             if len(records) == 0:
                 raise _validate.ArgumentError("records", records, "must hold at least one record.")
-            return tuple(self._column(records, name) for name in names)
+            own = self.model.arrays_of(records)
+            return tuple(self._column(records, name) if own is None else own[name] for name in names)
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, names)
 

@@ -48,17 +48,23 @@ def synthetic_records(
     elif given is not None:
         raise _validate.ArgumentError("given", given, "is for models that predict a target; this one draws whole records.")
     drawn = predictor.sample(count, inputs, key, on_progress)
-    if facts["image_shape"] or not facts["feature_names"]:
+    if facts["image_shape"] or not (facts["feature_names"] or facts["schema"]):
         return drawn
-    return _table(predictor, facts, inputs, drawn)
+    return _table(predictor, facts, inputs, drawn, given)
 
 
-def _table(predictor: Predictor, facts: dict[str, Any], inputs: tuple[np.ndarray, ...], drawn: np.ndarray) -> pd.DataFrame:
+def _table(
+    predictor: Predictor, facts: dict[str, Any], inputs: tuple[np.ndarray, ...], drawn: np.ndarray, given: Any
+) -> pd.DataFrame:
     """A table of given inputs and drawn values in its own columns and units."""
     arrays = dict(zip(facts["arrays"], (*inputs, drawn), strict=True))
     features = arrays["x"]
-    schema = predictor.schema
-    table = pd.DataFrame(features, columns=facts["feature_names"]) if schema is None else schema.decode(features)
+    if predictor.model.has_own_arrays:  # which cannot be turned back into columns
+        is_table = isinstance(given, pd.DataFrame)
+        table = given.reset_index(drop=True) if is_table else pd.DataFrame(features, columns=facts["feature_names"])
+    else:
+        schema = predictor.schema
+        table = pd.DataFrame(features, columns=facts["feature_names"]) if schema is None else schema.decode(features)
     if "group" in arrays:
         table[facts["group"]] = np.asarray(facts["groups"])[arrays["group"]]
     if "y" in arrays:

@@ -1,0 +1,374 @@
+"""Models from formulas: estimates of other programs, priors by name, and one way of fitting for all."""
+
+import dataclasses
+import json
+import pickle
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import statsmodels.formula.api as smf
+from numpyro import handlers
+
+import workbench as wb
+from workbench import ArgumentError
+from workbench.fitting import fits
+from workbench.formula.priors import Beside, prior_of, side_by_side, text_of
+from workbench.inference.training import run
+from workbench.noise.chacha20 import key_from_seed
+from workbench.noise.mechanism import GaussianMechanism
+
+SCHEMA = {
+    "age": (0, 120), "bmi": (10, 50), "ward": ["a", "b", "c"], "sex": ["f", "m"], "site": list("uvwxyz"), "ill": bool,
+    "cost": (-20, 60), "risk": (0.5, 4), "n": (1, 20, int), "wins": (0, 20, int), "grade": ["low", "mid", "high"],
+    "days": (0, 40, int), "person": (0, 10**6, int),
+}  # fmt: skip
+
+
+def made(rows=3000, seed=0):
+    random = np.random.default_rng(seed)
+    age, bmi = random.uniform(20, 80, rows), random.uniform(15, 40, rows)
+    ward, sex, site = (random.choice(list(levels), rows) for levels in ("abc", "fm", "uvwxyz"))
+    risk, n = random.uniform(0.5, 4, rows), random.integers(1, 20, rows)
+    linear = -1 + 0.03 * (age - 50) + 0.6 * (ward == "b") - 0.4 * (ward == "c") + 0.02 * (age - 50) * (sex == "m")
+    p = 1 / (1 + np.exp(-linear))
+    return pd.DataFrame(
+        {
+            "age": age, "bmi": bmi, "ward": ward, "sex": sex, "site": site, "risk": risk, "n": n,
+            "ill": random.random(rows) < p, "days": random.poisson(risk * np.exp(0.3 * linear)),
+            "cost": 20 + 5 * linear + random.normal(0, 4, rows), "wins": random.binomial(n, p),
+            "grade": random.choice(["low", "mid", "high"], rows), "person": np.arange(rows) // 3,
+        }
+    )  # fmt: skip
+
+
+def without_privacy(model, frame, iterations=1500, learning_rate=0.02):
+    """Means and standard deviations of the guide after full-batch steps without clipping and noise: {site: array}."""
+    data = model.dataset(frame, evaluation=frame.head(2))
+    prepared = fits.prepare(
+        model, data, epsilon=1.0, iterations=iterations, sampling_rate=1.0, sampler="without_replacement",
+        learning_rate=learning_rate, average=True, ledger=False, checkpoint=False,
+    )  # fmt: skip
+    step, hyper = prepared.step, prepared.hyper
+    free = dataclasses.replace(step, mechanism=GaussianMechanism(np.inf, 0.0), counts_norms=False, keeps_moments=False)
+    hyper = hyper._replace(clip=np.float32(np.inf), standard_deviation=np.float32(0.0), adaptive=None, moments_from=None)
+    state = jax.jit(free.init)(key_from_seed(0), hyper)
+    last = list(run(free, hyper, state, prepared.on_device[0], iterations, averaged=True))[-1]
+    assert last.status == "done"
+    return {name: np.asarray(value) for name, value in last.params.items()}
+
+
+def own_units(model, params):
+    """Coefficients in own units of the guide's means."""
+    weights = params["weights_auto_loc"]
+    linear = model.linear
+    if linear.intercept:
+        weights = np.concatenate([[params["intercept_auto_loc"]], weights])
+    found = linear.own_units.matrix @ weights
+    found[0] += linear.own_units.shift if linear.intercept else 0
+    return found
+
+
+REFERENCES = {
+    "gaussian": ("cost ~ age * sex + ward", sm.families.Gaussian(), {}),
+    "bernoulli": ("ill ~ age * sex + ward", sm.families.Binomial(), {}),
+    "poisson": ("days ~ age * sex + ward", sm.families.Poisson(), {"exposure": "risk"}),
+}
+
+
+@pytest.mark.parametrize("family", REFERENCES)
+def test_estimates_without_privacy_are_those_of_statsmodels(family):
+    formula, known_family, options = REFERENCES[family]
+    frame = made()
+    model = wb.models.formula(formula, family=family, schema=SCHEMA, **options)
+    found = own_units(model, without_privacy(model, frame))
+    as_numbers = frame.assign(ill=frame["ill"].astype(float))
+    columns = {role: np.asarray(frame[name]) for role, name in options.items()}
+    known = smf.glm(formula, as_numbers, family=known_family, **columns).fit()
+    names = {"intercept": "Intercept", "sex=m": "sex[T.m]", "ward=b": "ward[T.b]", "ward=c": "ward[T.c]", "age": "age",
+             "age:sex=m": "age:sex[T.m]"}  # fmt: skip
+    order = ["intercept", *model.columns.design.block.names]
+    expected, sd = (np.array([each[names[name]] for name in order]) for each in (known.params, known.bse))
+    # of an estimate's standard deviation, for the priors and the noise of the guide's own draws
+    np.testing.assert_array_less(np.abs(found - expected), 0.25 * sd)
+
+
+def test_a_planted_factor_of_two_would_be_seen():
+    """The test above can fail: with the units of a column wrong by a factor its difference is many standard deviations."""
+    frame = made()
+    known = smf.glm("cost ~ age", frame).fit()
+    assert known.params["age"] / known.bse["age"] > 10
+
+
+PLAIN = {"formula": "ill ~ age + ward", "family": "bernoulli", "schema": SCHEMA}
+
+
+def test_priors_are_listed_and_replaced_by_name():
+    formula = "cost ~ age + ward + poly(bmi, 2) + (1 + age | site)"
+    priors = {
+        "age": dist.StudentT(3, 0, 1.5), "ward": "Normal(0, 0.5)", "poly(bmi, 2)[1]": dist.Laplace(0, 1.0),
+        "Intercept": dist.Normal(0.25, 3), "site_sd": dist.HalfNormal(0.2), "site_sd[age]": "HalfCauchy(0.1)",
+        "sigma": dist.Exponential(2.0),
+    }  # fmt: skip
+    model = wb.models.formula(formula, family="gaussian", schema=SCHEMA, priors=priors)
+    assert model.priors["prior"].to_dict() == {
+        "Intercept": "Normal(0.25, 3)", "age": "StudentT(3, 0, 1.5)", "ward=b": "Normal(0, 0.5)", "ward=c": "Normal(0, 0.5)",
+        "poly(bmi, 2)[1]": "Laplace(0, 1)", "poly(bmi, 2)[2]": "Normal(0, 2)", "site_sd[Intercept]": "HalfNormal(0.2)",
+        "site_sd[age]": "HalfCauchy(0.1)", "sigma": "Exponential(2)",
+    }  # fmt: skip
+    data = model.view(model.dataset(made(50)))
+    trace = handlers.trace(handlers.seed(model.model, 0)).get_trace(*data.train, num_records=100, **model.options)
+    weights = trace["weights"]
+    expected = [dist.StudentT(3, 0, 1.5), dist.Normal(0, 0.5), dist.Normal(0, 0.5), dist.Laplace(0, 1.0), dist.Normal(0, 2)]
+    density = sum(float(prior.log_prob(value)) for prior, value in zip(expected, weights["value"], strict=True))
+    assert float(weights["fn"].log_prob(weights["value"])) == pytest.approx(density, rel=1e-5)
+    sd, z = trace["site_sd"]["value"], trace["site_z"]["value"]
+    np.testing.assert_allclose(trace["site"]["value"], np.asarray(z) * np.asarray(sd), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("priors", "words"),
+    [
+        ({"agee": "Normal(0, 1)"}, "did you mean 'age'"),
+        ({"age": "HalfNormal(1)"}, "on all real numbers"),
+        ({"age": "Normal(0)) or exit("}, "such as"),
+        ({"age": "Normal(0, -1)"}, "such as"),
+        ({"age": "__import__('os').system('true')"}, "such as"),
+        ({"age": 3}, "such as"),
+        ({"age": dist.Normal(np.zeros(2), 1)}, "such as"),
+        ({"age": dist.Poisson(3)}, "such as"),
+        (["age"], "must be a mapping"),
+    ],
+)
+def test_priors_that_cannot_be(priors, words):
+    with pytest.raises(ArgumentError, match=words) as caught:
+        wb.models.formula(**PLAIN, priors=priors)
+    assert caught.value.argument.startswith("priors")
+
+
+def test_priors_as_text_and_back():
+    for prior in (dist.Normal(0, 2), dist.StudentT(3.0, 0.1, 1 / 3), dist.HalfCauchy(0.7), dist.Gamma(2, 0.5)):
+        again = prior_of("priors", text_of(prior))
+        assert type(again) is type(prior)
+        assert float(again.log_prob(0.3)) == pytest.approx(float(prior.log_prob(0.3)), rel=1e-6)
+
+
+def test_distributions_side_by_side():
+    parts = [dist.Normal(1, 2), dist.Cauchy(0, 1), dist.Laplace(3, 0.5)]
+    both = Beside(parts, 2)
+    drawn = both.sample(jax.random.key(0), (5,))
+    assert drawn.shape == (5, 3, 2)
+    expected = sum(part.log_prob(drawn[:, place]).sum(-1) for place, part in enumerate(parts))
+    np.testing.assert_allclose(both.log_prob(drawn), expected, rtol=1e-5)
+    normal = side_by_side([dist.Normal(1, 2), dist.Normal(0, 3)], 2)
+    assert normal.event_shape == (2, 2)
+    assert float(normal.log_prob(np.ones((2, 2)))) == pytest.approx(
+        2 * float(dist.Normal(1, 2).log_prob(1) + dist.Normal(0, 3).log_prob(1)), rel=1e-5
+    )
+
+
+# ---- one way of fitting ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_a_formula_and_a_table_are_a_model_and_a_data_set():
+    frame, settings = made(300), {"epsilon": 1.0, "iterations": 20, "seed": 1}
+    model = wb.models.formula(**PLAIN)
+    one = wb.fit("ill ~ age + ward", frame, family="bernoulli", schema=SCHEMA, **settings)
+    two = wb.fit(model, frame, **settings)
+    three = wb.fit(model, model.dataset(frame), **settings)
+    declared = wb.Schema if hasattr(wb, "Schema") else wb.data.Schema
+    plain = wb.data.from_frame(
+        frame, target="ill", schema=declared.from_declaration({k: SCHEMA[k] for k in ("age", "ward")})
+    )
+    four = wb.fit(model, plain, **settings)
+    five = wb.fit("ill ~ age + ward", plain, family="bernoulli", **settings)
+    for other in (two, three, four, five):
+        assert other.guarantee.to_dict() == one.guarantee.to_dict()
+        for name, value in one.params.items():
+            np.testing.assert_array_equal(other.params[name], value)
+
+
+def test_the_same_columns_are_the_same_records_whatever_the_formula():
+    """The ledger counts what several formulas spend on one table, and no formula moves a row to the other side."""
+    from workbench.ledger.fingerprint import fingerprint
+
+    frame = made(200)
+    one, two = (
+        wb.models.formula(f"ill ~ {right}", family="bernoulli", schema=SCHEMA).dataset(frame)
+        for right in ("age + ward", "poly(age, 3) * C(ward, Treatment('b')) - 1")
+    )
+    assert fingerprint(one) == fingerprint(two)
+    assert fingerprint(one) != fingerprint(wb.models.formula(**PLAIN).dataset(frame.iloc[1:]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "argument"),
+    [
+        ({"schema": None}, "schema"),
+        ({"family": "poison"}, "family"),
+        ({"link": "probitt"}, "link"),
+        ({"trials": "n"}, "trials"),
+        ({"observed": "sex"}, "observed"),
+        ({"priors": {"nothing": "Normal(0, 1)"}}, "priors"),
+        ({"missing": "sometimes"}, "missing"),
+        ({"max_rows": 3}, "max_rows"),
+        ({"unit_id": "nobody"}, "unit_id"),
+        ({"evaluation_is_public": "no"}, "evaluation_is_public"),
+        ({"model": "ill ~ nothing"}, "formula"),
+        ({"model": "ill ~ ill"}, "formula"),
+        (
+            {"model": "days ~ (1 | weights)", "schema": {"days": (0, 9), "weights": ["a", "b"]}, "family": "poisson"},
+            "formula",
+        ),
+        ({"data": "breast_cancer", "unit_id": "person", "schema": SCHEMA}, "unit_id"),
+        ({"model": "logistic"}, "family"),
+        ({"model": "logistic", "family": None, "schema": None}, "data"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(changes, argument):
+    given = {"model": "ill ~ age", "data": made(60), "family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0, **changes}
+    with pytest.raises(ArgumentError) as caught:
+        wb.prepare(**{name: value for name, value in given.items() if value is not None})
+    assert caught.value.argument == argument
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_a_saved_result_predicts_again(tmp_path):
+    frame = made(300)
+    result = wb.fit(
+        "days ~ log(bmi) * ward + (1 + age | site)", frame, family="poisson", exposure="risk", schema=SCHEMA, epsilon=1.0,
+        iterations=20, seed=1, priors={"ward": "Laplace(0, 1)"},
+    )  # fmt: skip
+    expected = result.predict(frame)
+    assert expected.shape == (300,)
+    loaded = wb.load(result.save(tmp_path / "result"))
+    assert loaded.model_options == json.loads(json.dumps(result.model_options))
+    np.testing.assert_allclose(loaded.predict(frame), expected, rtol=1e-5)
+    pd.testing.assert_frame_equal(loaded.coefficients(), result.coefficients())
+    assert loaded.predictor.model.priors.equals(result.definition.priors)
+    # twice the exposure, twice the count
+    np.testing.assert_allclose(loaded.predict(frame.assign(risk=1.0)), loaded.predict(frame.assign(risk=2.0)) / 2, rtol=1e-4)
+    drawn = loaded.sample(given=frame.head(7), seed=1)
+    assert list(drawn.columns) == [*frame.columns]
+    assert drawn["days"].dtype.kind == "i" or (drawn["days"] % 1 == 0).all()
+    assert "wb.models.formula(formula='days ~ log(bmi)" in loaded.report().replace("&#39;", "'")
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_an_interrupted_fit_is_resumed_from_the_table(tmp_path):
+    frame = made(300)
+    options = {"family": "bernoulli", "schema": SCHEMA, "unit_id": "person", "max_rows": 3, "epsilon": 1.0, "iterations": 20}
+    stopped = wb.fit("ill ~ age + ward", frame, **options, checkpoint=tmp_path / "run", stop=lambda: True)
+    assert stopped.status == "cancelled"
+    assert stopped.guarantee.max_rows == 3
+    assert wb.resume(tmp_path / "run", data=frame).status == "done"
+
+
+def test_units_and_public_evaluation_records_reach_the_fit():
+    frame = made(300)
+    prepared = wb.prepare(
+        "ill ~ age", frame, family="bernoulli", schema=SCHEMA, unit_id="person", max_rows=2, epsilon=1.0,
+        evaluation=made(50, 1).assign(person=lambda table: table["person"] + 10**5), evaluation_is_public=True,
+    )  # fmt: skip
+    assert prepared.data.unit == "person"
+    assert prepared.data.units.max_rows == 2
+    assert prepared.shows_metrics
+    assert prepared.data.num_evaluation == 50
+
+
+def test_a_sweep_takes_a_model_and_its_data_set():
+    model = wb.models.formula(**PLAIN)
+    sweep = wb.sweep(
+        model, model.dataset(made(200)), epsilons=[1, 2], iterations=10, accept_total_epsilon=10, store=None, ledger=False
+    )
+    assert sweep.table["status"].tolist() == ["done", "done"]
+
+
+SHAPES = [
+    ("cost ~ 1", "gaussian", {}, ()),
+    ("cost ~ (1 | site)", "student_t", {}, ()),
+    ("ill ~ 0 + age", "bernoulli", {}, ()),
+    ("p(wins, n) ~ age", "binomial", {}, ()),
+    ("wins ~ age", "binomial", {"trials": "n"}, ()),
+    ("days | rate(risk) ~ sex", "negative_binomial", {}, ()),
+    ("grade ~ age + (1 + age | site)", "categorical", {}, (3,)),
+    ("grade ~ age * sex", "cumulative", {}, (3,)),
+    ("Surv(risk, ill) ~ age", "weibull", {}, ()),
+    ("risk ~ age", "exponential", {"observed": "ill"}, ()),
+    ("risk ~ age + (0 + age | site:sex)", "gamma", {}, ()),
+]
+
+
+@pytest.mark.parametrize(("formula", "family", "options", "shape"), SHAPES)
+def test_families_and_shapes(formula, family, options, shape):
+    """Every record has a likelihood and an expected response, and the core finds the records' part of the model."""
+    frame = made(60)
+    model = wb.models.formula(formula, family=family, schema=SCHEMA, **options)
+    data = model.view(model.dataset(frame))
+    data.check()
+    assert data.arrays == model.arrays
+    trace = handlers.trace(handlers.seed(model.model, 0)).get_trace(*data.train, num_records=100, **model.options)
+    observed = trace["y"]["fn"].log_prob(trace["y"]["value"])
+    assert observed.shape == (data.num_train,)
+    assert np.isfinite(observed).all()
+    values = {name: site["value"] for name, site in trace.items() if site["type"] in ("sample", "deterministic")}
+    inputs = model.arrays_of(frame.drop(columns=model.columns.response.name))
+    assert tuple(inputs) == model.arrays[:-1]
+    assert model.predict(values, *inputs.values()).shape == (60, *shape)
+    prepared = wb.prepare(model, frame, epsilon=1.0, iterations=10, ledger=False)
+    assert prepared.step.noised_coordinates > 0
+
+
+def test_the_largest_gradient_is_not_exceeded():
+    """The advice on C for yes or no: no record within the bounds has a longer gradient than ``largest_clip``."""
+    model = wb.models.formula("ill ~ age * sex + poly(bmi, 2) + ward", family="bernoulli", schema=SCHEMA)
+    frame = pd.concat([made(200), made(200).assign(age=120.0, bmi=50.0), made(200).assign(age=0.0, bmi=10.0)])
+    data = model.view(model.dataset(frame))
+    largest = model.advice(data, 1000, 1.0)["largest_clip"]
+    x = data.train[0]
+    norms = np.sqrt(1 + np.square(x).sum(axis=1))  # of one whose response is the opposite of what is predicted
+    assert norms.max() <= largest * (1 + 1e-6)
+    assert norms.max() > 0.8 * largest
+
+
+def test_missing_numbers_get_a_column_of_the_design():
+    frame = made(200)
+    frame.loc[::10, "age"] = np.nan
+    frame.loc[3, "ward"] = None
+    given = {"model": "ill ~ age * ward + log(bmi)", "data": frame, "family": "bernoulli", "schema": SCHEMA, "epsilon": 1.0}
+    with pytest.raises(ArgumentError, match=r"^age=") as caught:
+        wb.prepare(**given)
+    assert caught.value.code == "missing"
+    dropped = wb.prepare(**given, missing="drop").data
+    assert dropped.num_train + dropped.num_evaluation == 179
+    prepared = wb.prepare(**given, missing="indicator")
+    names = prepared.data.feature_names
+    assert [name for name in names if name.startswith("missing")] == ["missing(age)", "missing(bmi)"]
+    x = np.concatenate([prepared.data.train[0], prepared.data.evaluation[0]])
+    assert len(x) == 199
+    is_missing = x[:, names.index("missing(age)")]
+    assert is_missing.sum() == 20
+    assert np.all(x[is_missing == 1][:, names.index("age")] == 0)
+    inputs = prepared.model.arrays_of(frame.dropna(subset="ward"))
+    assert inputs["x"][:, names.index("missing(age)")].sum() == 20
+    again = wb.models.get("formula", **json.loads(json.dumps(prepared.model.options)))
+    np.testing.assert_array_equal(again.arrays_of(frame.dropna(subset="ward"))["x"], inputs["x"])
+
+
+def test_indicators_are_declared_for_a_model():
+    model = wb.models.formula(**PLAIN)
+    with pytest.raises(ArgumentError, match="missing=True"):
+        model.dataset(made(50), missing="indicator")
+
+
+def test_a_model_can_be_sent_to_another_process():
+    cloudpickle = pytest.importorskip("cloudpickle")
+    model = wb.models.formula("ill ~ age + bs(bmi, df=5) + (1 | site)", family="bernoulli", schema=SCHEMA)
+    again = pickle.loads(cloudpickle.dumps(model))
+    frame = made(30)
+    for name, array in model.arrays_of(frame).items():
+        np.testing.assert_array_equal(again.arrays_of(frame)[name], array)

@@ -1,0 +1,109 @@
+"""Data sets from the user's own NumPy arrays, with their public facts declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench import _validate
+from workbench._lazy import pd
+from workbench.data import preprocessing
+from workbench.data.dataset import Dataset
+from workbench.data.tables import from_frame
+
+__all__ = ["evaluation_arrays", "from_arrays"]
+
+
+def from_arrays(
+    x: Any,
+    y: Any = None,
+    *,
+    bounds: Any = None,
+    schema: Any = None,
+    feature_names: Sequence[str] | None = None,
+    target_name: str = "y",
+    group: Any = None,
+    unit_id: Any = None,
+    evaluation: tuple[Any, ...] | None = None,
+    name: str = "arrays",
+    **options: Any,
+) -> Dataset:
+    """A data set from NumPy arrays. The other arguments are those of ``from_frame``.
+
+    >>> x, y = np.random.uniform(0, 100, (50, 2)), np.arange(50) % 2
+    >>> wb.data.from_arrays(
+    ...     x,
+    ...     y,
+    ...     feature_names=["age", "dose"],
+    ...     bounds={"age": (0, 120), "dose": (0, 200)},
+    ... )
+    Dataset('arrays', 2 features, target 'y')
+
+    :param x: array[N, D], one row per record, in the features' own units.
+    :param y: array[N], the target (of 0 and 1, or with ``positive=``, ``classes=`` or ``threshold=``), or None.
+    :param feature_names: D names of the columns; "x1", "x2", ... by default.
+    :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
+    :param unit_id: array[N] that says whose row each is, together with ``max_rows``; not with ``evaluation``.
+    :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; otherwise ``x`` is split.
+    :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
+    """
+    x = preprocessing.unmasked("x", x)
+    if unit_id is not None and evaluation is not None:
+        raise _validate.ArgumentError(
+            "unit_id", type(unit_id).__name__, "cannot say whose rows those in evaluation= are: use from_frame."
+        )
+    given = {"x": x, "group": group, "unit": unit_id, "y": y}
+    present = [each for each in given if given[each] is not None]
+    width = np.shape(x)[1] if np.ndim(x) == 2 else 0
+    if feature_names is not None and (isinstance(feature_names, (str, bytes)) or not np.ndim(feature_names)):
+        raise _validate.ArgumentError("feature_names", feature_names, "must be a list of names, one for each column of x.")
+    feature_names = [f"x{number + 1}" for number in range(width)] if feature_names is None else list(feature_names)
+    _validate.text("target_name", target_name)
+    frame = _frame_of({each: given[each] for each in present}, feature_names, target_name)
+    held_out = None
+    if evaluation is not None:
+        held_out = _frame_of(evaluation_arrays(evaluation, present), feature_names, target_name, "evaluation ")
+    return from_frame(
+        frame,
+        target=None if y is None else target_name,
+        bounds=bounds,
+        schema=schema,
+        group=None if group is None else "group",
+        unit_id=None if unit_id is None else "unit",
+        evaluation=held_out,
+        name=name,
+        **options,
+    )
+
+
+def _frame_of(arrays: dict[str, Any], feature_names: list[str], target_name: str, prefix: str = "") -> pd.DataFrame:
+    x = preprocessing.unmasked(f"{prefix}x", arrays["x"])
+    if x.ndim != 2 or x.shape[1] < 1:
+        raise _validate.ArgumentError(f"{prefix}x", x, "must have shape (records, features); for images use from_images.")
+    if len(feature_names) != x.shape[1]:
+        raise _validate.ArgumentError(
+            "feature_names", feature_names, f"must be {x.shape[1]} names, one for each column of {prefix}x."
+        )
+    frame = pd.DataFrame(x, columns=feature_names)
+    for which, label in (("group", "group"), ("unit", "unit"), ("y", target_name)):
+        if which not in arrays:
+            continue
+        values = preprocessing.unmasked(f"{prefix}{which}", arrays[which])
+        if values.shape != (len(x),):
+            raise _validate.ArgumentError(
+                f"{prefix}{which}", values, f"must have shape ({len(x)},), one entry for each row of x."
+            )
+        if label in frame.columns:
+            raise _validate.ArgumentError("feature_names", label, f"is already the name of {which}.")
+        frame[label] = values
+    return frame
+
+
+def evaluation_arrays(evaluation: Any, names: Sequence[str]) -> dict[str, Any]:
+    """``{name: array}`` of evaluation records given as a tuple of arrays, which must be complete."""
+    if not isinstance(evaluation, (tuple, list)) or len(evaluation) != len(names):
+        expected = f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+        raise _validate.ArgumentError("evaluation", type(evaluation).__name__, f"must be a tuple of arrays {expected}.")
+    return dict(zip(names, evaluation, strict=True))

@@ -1,0 +1,118 @@
+"""A formula and a table as a fit takes them: a ``Model`` and a ``Dataset``. There is one way of fitting."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench import _validate
+from workbench._lazy import pd
+from workbench._validate import ArgumentError
+from workbench.data import Dataset
+from workbench.fitting.settings import setting
+from workbench.models import Model
+
+__all__ = ["TABLE", "FormulaSettings", "is_formula", "is_table", "model_and_data"]
+
+TABLE = "table"  # in the origin of a checkpoint: how its data set was made of a table
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormulaSettings:
+    """What a formula and a table need beside a fit's settings; ``wb.models.formula`` and ``from_frame`` say more of them."""
+
+    family: Any = setting(
+        None, "of a formula: the family of the response, such as bernoulli or poisson", otherwise="gaussian"
+    )
+    link: str | None = setting(None, "of a formula: the link of the mean", otherwise="the family's first")
+    schema: Any = setting(None, "of a formula: the declaration of its columns, the response among them")
+    priors: Any = setting(
+        None, "of a formula: priors by name, such as {'age': 'Normal(0, 2)'}", otherwise="from declared bounds"
+    )
+    trials: str | None = setting(None, "of a formula: the column with the number of trials")
+    exposure: str | None = setting(None, "of a formula: the column with the exposure")
+    observed: str | None = setting(
+        None, "of a formula: the column that is 1 where the event was seen, 0 where it was censored"
+    )
+    unit_id: Any = setting(None, "of a table: the column that says whose row it is")
+    max_rows: int | None = setting(None, "of a table: how many rows of a unit are used at most")
+    missing: Any = setting(
+        None, "of a table: what happens to rows with a missing value: refuse, drop, middle, or public values by column"
+    )
+    evaluation: Any = setting(None, "of a table: a table of evaluation records, instead of a fifth of the rows")
+    evaluation_is_public: bool | None = setting(
+        None, "of a table: True declares the evaluation records public", _validate.flag
+    )
+
+    def given_of(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Those that are not None."""
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+_MODEL = ("family", "link", "schema", "priors", "trials", "exposure", "observed")
+_TABLE = tuple(each.name for each in dataclasses.fields(FormulaSettings) if each.name not in _MODEL)
+
+
+def is_formula(model: Any) -> bool:
+    """Whether ``model`` is the text of a formula. Names of models have no ~."""
+    return isinstance(model, str) and "~" in model
+
+
+def is_table(data: Any) -> bool:
+    """Whether ``data`` is a DataFrame."""
+    return not isinstance(data, (str, Dataset)) and isinstance(data, pd.DataFrame)
+
+
+def model_and_data(model: Any, data: Any, asked: FormulaSettings) -> tuple[Any, Any, dict[str, Any]]:
+    """(model, data set, how ``resume`` makes the data set of the same table again, JSON-ready) of what a caller gave.
+
+    :param model: a name, a formula, or a ``Model``. :param data: a name, a table, or a ``Dataset``.
+    :raises ArgumentError: naming the argument.
+    """
+    of_model, of_table = asked.given_of(_MODEL), asked.given_of(_TABLE)
+    if is_formula(model):
+        model, data = _formula(model, data, of_model, of_table)
+    elif of_model:
+        name, value = next(iter(of_model.items()))
+        raise ArgumentError(name, value, "is for a formula, such as 'ill ~ age'; a model has it already.")
+    if is_table(data):
+        again = {} if "evaluation" in of_table else {TABLE: of_table}
+        return model, _data_set(model, data, of_table), again
+    if of_table:
+        name, value = next(iter(of_table.items()))
+        raise ArgumentError(name, value, "is for a table; a data set has it already.")
+    return model, data, {}
+
+
+def _formula(text: str, data: Any, options: Mapping[str, Any], of_table: dict[str, Any]) -> tuple[Model, Any]:
+    """The model, and the data. Columns that get indicators of missing values are declared so, and taken off ``of_table``."""
+    from workbench.data import Schema, load
+    from workbench.data.missing_values import with_indicators
+    from workbench.formula.model import formula
+    from workbench.formula.records import schema_of
+
+    options = dict(options)
+    if isinstance(data, str):
+        data = load(data)
+    if "schema" not in options:
+        if not isinstance(data, Dataset):
+            raise ArgumentError(
+                "schema", None, "must declare the columns of the formula, as in schema={'ill': bool, 'age': (0, 120)}."
+            )
+        options["schema"] = schema_of(data)
+    if "missing" in of_table:
+        declared = Schema.from_declaration(options["schema"])
+        of_table["missing"], options["schema"] = with_indicators(of_table["missing"], declared)
+    return formula(text, **options), data
+
+
+def _data_set(model: Any, frame: Any, options: Mapping[str, Any]) -> Dataset:
+    from workbench.formula.model import FormulaModel
+
+    if not isinstance(model, FormulaModel):
+        raise ArgumentError(
+            "data", "DataFrame", "is for a formula; for other models make a data set of it with wb.data.from_frame."
+        )
+    return model.dataset(frame, **options)

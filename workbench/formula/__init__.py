@@ -1,0 +1,1 @@
+"""Regressions from a formula: families of responses, and what a formula means for declared columns."""

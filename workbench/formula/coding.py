@@ -1,0 +1,181 @@
+"""From terms to columns: how categories are coded, and which numbers may be moved to the middle of their bounds.
+
+Categories are coded so that the columns of all terms together have full rank and span what the terms mean, by the algorithm
+that patsy documents: every term stands for the interactions of all subsets of its categories; those that earlier terms have
+are left out, and the rest is put together again with as few columns as possible.
+
+A number x is scaled to s x + t. Where t is not 0, that adds multiples of the term without x, so it is done only where the
+columns of that term are there too: "y ~ 0 + x" is a line through the origin of x in its own units.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.formula.factors import Factor, Levels, Number, Values
+
+__all__ = ["Block", "Part", "block_of"]
+
+_Subset = frozenset[str]
+_TIMES = " \N{MULTIPLICATION SIGN} "
+
+
+class Part(NamedTuple):
+    """One column of a factor: its number, or the number of a level. :param scale: s. :param shift: t."""
+
+    factor: str
+    place: int
+    scale: float = 1.0
+    shift: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The columns of some terms. Every value is in [-1, 1] and follows from one row and declarations.
+
+    :param intercept: whether there is one; it is no column.
+    :param columns: each the product of its parts. :param factors: by name.
+    :param terms: the numbers of the columns of each term, by its name.
+    """
+
+    intercept: bool
+    columns: tuple[tuple[Part, ...], ...]
+    factors: Mapping[str, Factor]
+    terms: Mapping[str, tuple[int, ...]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Such as "age", "ward=b", "age:ward=b"."""
+        return tuple(":".join(self._label(part) for part in column) for column in self.columns)
+
+    def _label(self, part: Part) -> str:
+        factor = self.factors[part.factor]
+        return f"{factor.column}={factor.labels[part.place]}" if isinstance(factor, Levels) else factor.labels[part.place]
+
+    def contrasts(self) -> list[str]:
+        """What a weight in own units compares, in words."""
+        return [_TIMES.join(self._words(part) for part in column) for column in self.columns]
+
+    def _words(self, part: Part) -> str:
+        factor = self.factors[part.factor]
+        if isinstance(factor, Number):
+            return "1 more"
+        labels = factor.labels
+        return (
+            f"{labels[part.place]} against {labels[factor.reference]}"
+            if part.place != factor.reference
+            else labels[part.place]
+        )
+
+    def scaled_words(self, column: tuple[Part, ...]) -> str:
+        """What the weight of a scaled column is of: the step of the column that 1 of it is."""
+        words = []
+        for part in column:
+            factor = self.factors[part.factor]
+            words.append(self._words(part) if isinstance(factor, Levels) else f"{1 / part.scale:g} more")
+        return _TIMES.join(words)
+
+    def encode(self, values: Values, *, scaled: bool = True, dtype: type = np.float32) -> np.ndarray:
+        """[N, P]. :param scaled: False for numbers in their own units."""
+        used = {part.factor for column in self.columns for part in column}
+        made = {name: self._made(self.factors[name], values) for name in self.factors if name in used}
+        encoded: np.ndarray = np.empty((values.rows, len(self.columns)), dtype)
+        for place, column in enumerate(self.columns):
+            product = np.ones(values.rows)
+            for part in column:
+                factor, given = self.factors[part.factor], made[part.factor]
+                if isinstance(factor, Levels):
+                    product = product * (given == part.place)
+                elif scaled:
+                    product = product * np.clip(part.scale * given[:, part.place] + part.shift, -1, 1)
+                else:
+                    product = product * given[:, part.place]
+            encoded[:, place] = product
+        return encoded
+
+    @staticmethod
+    def _made(factor: Factor, values: Values) -> np.ndarray:
+        return values.levels[factor.column] if isinstance(factor, Levels) else factor.compute(values)
+
+
+def block_of(intercept: bool, terms: Sequence[tuple[Factor, ...]]) -> Block:
+    """The columns of ``terms``, which come after the intercept in this order."""
+    terms = list({frozenset(factor.name for factor in term): term for term in terms}.values())
+    spanned: dict[_Subset, set[_Subset]] = {frozenset(): {frozenset()}} if intercept else {}
+    codings = [_codings(term, spanned) for term in terms]  # which fills ``spanned``
+    columns: list[tuple[Part, ...]] = []
+    of_term = {}
+    for term, (news, coded) in zip(terms, codings, strict=True):
+        shifted, first = _shifted(term, news, spanned), len(columns)
+        for is_full in coded:
+            factors = [factor for factor in term if isinstance(factor, Number) or factor.name in is_full]
+            places = [_parts(factor, is_full.get(factor.name, True), shifted) for factor in factors]
+            # the first factor varies fastest, as in R
+            columns += [tuple(reversed(parts)) for parts in itertools.product(*reversed(places))]
+        of_term[":".join(factor.name for factor in term)] = tuple(range(first, len(columns)))
+    return Block(intercept, tuple(columns), {factor.name: factor for term in terms for factor in term}, of_term)
+
+
+def _parts(factor: Factor, is_full: bool, shifted: set[str]) -> list[Part]:
+    if isinstance(factor, Levels):
+        return [Part(factor.name, place) for place in range(len(factor.labels)) if is_full or place != factor.reference]
+    found = []
+    for place, (low, high) in enumerate(factor.bounds.tolist()):
+        if factor.name in shifted and high > low:
+            reach = high / 2 - low / 2
+            found.append(Part(factor.name, place, 1 / reach, -(high / 2 + low / 2) / reach))
+        else:
+            found.append(Part(factor.name, place, 1 / (max(abs(low), abs(high)) or 1.0)))
+    return found
+
+
+def _shifted(term: tuple[Factor, ...], news: set[_Subset], spanned: Mapping[_Subset, set[_Subset]]) -> set[str]:
+    """The numbers of a term that may be moved. Polynomials and splines stay as they are."""
+    numbers = frozenset(factor.name for factor in term if isinstance(factor, Number))
+
+    def without(names: _Subset) -> bool:
+        """Whether the term without these is there too."""
+        return news <= spanned.get(numbers - names, set())
+
+    single = [each.name for each in term if isinstance(each, Number) and len(each.labels) == 1 and not each.is_truth]
+    movable = [name for name in single if without(frozenset([name]))]
+    pairs = itertools.chain.from_iterable(itertools.combinations(movable, size) for size in range(2, len(movable) + 1))
+    return set(movable) if all(without(frozenset(names)) for names in pairs) else set()
+
+
+def _codings(term: tuple[Factor, ...], spanned: dict[_Subset, set[_Subset]]) -> tuple[set[_Subset], list[dict[str, bool]]]:
+    """(the interactions that the term adds, its codings ``{category: whether all its levels have columns}``).
+
+    :param spanned: by the numbers of a term, the interactions of categories that are there; those of ``term`` are added.
+    """
+    numbers = frozenset(factor.name for factor in term if isinstance(factor, Number))
+    categories = [factor.name for factor in term if isinstance(factor, Levels)]
+    known = spanned.setdefault(numbers, set())
+    subsets = [
+        frozenset(subset) for size in range(len(categories) + 1) for subset in itertools.combinations(categories, size)
+    ]
+    news = [subset for subset in subsets if subset not in known]
+    known.update(news)
+    coded: list[dict[str, bool]] = [dict.fromkeys(subset, False) for subset in news]
+    while (pair := _absorbing(coded)) is not None:
+        short, long = pair
+        extra = next(name for name in long if name not in short)
+        long[extra] = True
+        coded.remove(short)
+    order = {name: place for place, name in enumerate(categories)}
+    return set(news), [dict(sorted(each.items(), key=lambda item: order[item[0]])) for each in coded]
+
+
+def _absorbing(coded: list[dict[str, bool]]) -> tuple[dict[str, bool], dict[str, bool]] | None:
+    """Two codings of which the second has one more category, with contrasts: with all levels it is both."""
+    for short, long in itertools.permutations(coded, 2):
+        extra = [name for name in long if name not in short]
+        same = all(long.get(name) == is_full for name, is_full in short.items())
+        if len(extra) == 1 and same and not long[extra[0]]:
+            return short, long
+    return None

@@ -1,0 +1,142 @@
+"""Families of numbers: gaussian, student_t, gamma and beta."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+
+from workbench import _validate
+from workbench.formula import links
+from workbench.formula.family import Array, Family, Gradient, Values
+from workbench.formula.likelihoods import BetaOfMean, GammaOfMean
+from workbench.formula.response import Response
+
+__all__ = ["Beta", "Gamma", "Gaussian", "StudentT"]
+
+_TYPICAL = 0.3  # of a residual's standard deviation, as a share of half the declared range
+_FAR = 20.0  # how far above its centre log(mean) goes before it bends: squares of residuals stay within float32
+_EDGE = 1e-6  # of a declared share
+
+
+class Gaussian(Family):
+    """Numbers with normal residuals of one standard deviation, ``sigma``."""
+
+    name = "gaussian"
+    summary = "Numbers, with normal residuals."
+    normal_scale = "sigma"
+    links = ("identity", "log", "inverse")
+
+    def check(self, response: Response) -> None:
+        response.require_numbers()
+        if self.link != "identity" and response.bounds[1] <= 0:
+            raise _validate.ArgumentError("link", self.link, f"needs an upper bound of {response.name} above 0.")
+
+    def parameters(self, response: Response) -> dict[str, dist.Distribution]:
+        return {"sigma": dist.HalfNormal(1.0)}
+
+    def own_parameters(self, response: Response, values: Values) -> dict[str, Any]:
+        return {**values, "sigma": values["sigma"] * _reach(response)}
+
+    def gradient(self, response: Response) -> Gradient:
+        shift, scale = self.units(response)
+        slopes = {"identity": lambda: scale, "log": lambda: np.exp(shift), "inverse": lambda: scale / shift**2}
+        slope = slopes[self.link]()  # of the mean, where the predictor is 0
+        return Gradient(float(slope / (_TYPICAL * _reach(response))), False)
+
+    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+        return dist.Normal(self.mean(response, predictor, parameters), _reach(response) * parameters["sigma"])
+
+    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+        if self.link == "identity":
+            return self._linear(response, predictor)
+        high = response.bounds[1]
+        return high * links.safe_exp(self._log_mean(response, predictor) - np.log(high), _FAR)
+
+
+class StudentT(Gaussian):
+    """Numbers with residuals of Student's t distribution, which outliers pull less than normal ones."""
+
+    name = "student_t"
+    normal_scale = ""
+    summary = "Numbers, with residuals that have heavy tails: robust against outliers."
+
+    def parameters(self, response: Response) -> dict[str, dist.Distribution]:
+        return {**super().parameters(response), "nu": dist.Gamma(2.0, 0.1)}
+
+    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+        location = self.mean(response, predictor, parameters)
+        return dist.StudentT(parameters["nu"], location, _reach(response) * parameters["sigma"])
+
+
+def _reach(response: Response) -> float:
+    low, high = response.bounds
+    return high / 2 - low / 2
+
+
+class Gamma(Family):
+    """Positive numbers whose standard deviation is a share of their mean, 1 / sqrt(``shape``)."""
+
+    name = "gamma"
+    summary = "Positive numbers whose spread grows with their mean, such as costs."
+    links = ("log", "inverse", "identity")
+    ratio: ClassVar = {"log": "ratio of means"}
+
+    def check(self, response: Response) -> None:
+        response.require_numbers()
+        response.require_positive()
+
+    def parameters(self, response: Response) -> dict[str, dist.Distribution]:
+        return {"shape": dist.LogNormal(1.0, 1.5)}
+
+    def gradient(self, response: Response) -> Gradient:
+        shape = math.e  # the prior's median
+        return Gradient(float(math.sqrt(shape) * self._log_slope(response)), False)
+
+    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+        return response.numbers(values, at_least=0)
+
+    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+        return GammaOfMean(self._log_mean(response, predictor), parameters["shape"])
+
+    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+        return links.safe_exp(self._log_mean(response, predictor))
+
+
+class Beta(Family):
+    """Shares between 0 and 1, with the variance mean x (1 - mean) / (1 + ``concentration``)."""
+
+    name = "beta"
+    summary = "Shares between 0 and 1 that are no counts, such as a percentage."
+    links = ("logit", "probit", "cloglog")
+    ratio: ClassVar = {"logit": "odds ratio"}
+    kind = "share"
+
+    def check(self, response: Response) -> None:
+        low, high = response.bounds
+        if low < _EDGE or high > 1 - _EDGE:
+            raise _validate.ArgumentError(
+                "response",
+                (low, high),
+                f"{response.name} needs bounds between 0 and 1 for this family, such as (0.001, 0.999): shares outside are "
+                "cut to them.",
+            )
+
+    def parameters(self, response: Response) -> dict[str, dist.Distribution]:
+        return {"concentration": dist.LogNormal(float(np.log(10)), 1.5)}
+
+    def gradient(self, response: Response) -> Gradient:
+        # at a mean of 1/2: concentration x 1/4 x the deviation of logit(y), which is about 2 / sqrt(concentration)
+        return Gradient(0.5 * float(np.sqrt(10)), False)
+
+    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+        return response.numbers(values, at_least=0, at_most=1)
+
+    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+        return BetaOfMean(*links.log_probabilities(self.link, predictor), parameters["concentration"])
+
+    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+        return jnp.exp(links.log_cdf(self.link, predictor))

@@ -1,0 +1,153 @@
+"""Families of counts: bernoulli, binomial, poisson and negative_binomial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+
+from workbench.data import preprocessing
+from workbench.formula import links
+from workbench.formula.family import Array, Family, Gradient, Values
+from workbench.formula.likelihoods import NegativeBinomialOfMean, PoissonOfMean, Successes
+from workbench.formula.response import Response
+from workbench.models import scoring
+
+__all__ = ["EVEN", "Bernoulli", "Binomial", "NegativeBinomial", "Poisson"]
+
+EVEN = 0.8  # the gradient's deviation at about even chances: sqrt(2 / pi) for probit, 0.76 for cloglog
+
+
+class Bernoulli(Family):
+    """Yes or no. The predictor is that of the second level's probability."""
+
+    name = "bernoulli"
+    summary = "Yes or no: the probability of the second of two levels."
+    links = ("logit", "probit", "cloglog")
+    ratio: ClassVar = {"logit": "odds ratio"}
+    kind = "class"
+
+    def check(self, response: Response) -> None:
+        if response.levels or (response.low, response.high) not in ((None, None), (0, 1)):
+            response.require_levels(2, 2)
+
+    def gradient(self, response: Response) -> Gradient:
+        # y less p; the others' grows with the predictor
+        return Gradient(1.0, True) if self.link == "logit" else Gradient(EVEN, False)
+
+    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+        return response.zeros_and_ones(values)
+
+    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+        if self.link == "logit":
+            return dist.Bernoulli(logits=predictor)
+        return Successes(*links.log_probabilities(self.link, predictor), 1)
+
+    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+        return jnp.exp(links.log_cdf(self.link, predictor))
+
+    def scores(self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray) -> dict[str, float]:
+        return scoring.binary_scores(y, predictions)
+
+
+class Binomial(Family):
+    """Successes in a declared number of trials."""
+
+    name = "binomial"
+    summary = "Successes in a number of trials, such as 3 of 12."
+    links = ("logit", "probit", "cloglog")
+    extras = ("trials",)
+    ratio: ClassVar = {"logit": "odds ratio"}
+    kind = "count"
+
+    def check(self, response: Response) -> None:
+        response.require_counts()
+        response.require_extra("trials")
+
+    def gradient(self, response: Response) -> Gradient:
+        trials = math.floor(response.extras["trials"][1])
+        return Gradient(float(trials), True) if self.link == "logit" else Gradient(math.sqrt(trials) * EVEN, False)
+
+    def encode(self, response: Response, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        encoded = super().encode(response, values)
+        successes, trials = (preprocessing.numbers_in(preprocessing.pd.Series(values[name])) for name in ("y", "trials"))
+        if (successes > trials).any():
+            raise preprocessing.unfit(
+                preprocessing.pd.Series(values["y"]).rename(response.name), "has more successes than trials in some row."
+            )
+        return {**encoded, "y": np.minimum(encoded["y"], encoded["trials"])}
+
+    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+        return response.counts(values)
+
+    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+        return Successes(*links.log_probabilities(self.link, predictor), extras.get("trials", 1))
+
+    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+        return extras.get("trials", 1) * jnp.exp(links.log_cdf(self.link, predictor))
+
+
+class Poisson(Family):
+    """Counts, with a variance that is their mean; per unit of ``exposure`` where a formula gives it."""
+
+    name = "poisson"
+    summary = "Counts, such as visits, also per unit of exposure."
+    links = ("log", "identity")
+    extras = ("exposure",)
+    optional = ("exposure",)
+    ratio: ClassVar = {"log": "rate ratio"}
+    kind = "count"
+
+    def check(self, response: Response) -> None:
+        response.require_counts()
+        if "exposure" in response.extras:
+            response.require_extra("exposure")
+
+    def _mean_range(self, response: Response) -> tuple[float, float]:
+        """Of the rate: counts of half above the bounds, which are never 0, over the middle of the exposure's logarithm."""
+        low, high = (bound + 0.5 for bound in response.bounds)
+        middle = math.sqrt(math.prod(response.extras["exposure"])) if "exposure" in response.extras else 1.0
+        return low / middle, high / middle
+
+    def gradient(self, response: Response) -> Gradient:
+        return Gradient(math.sqrt(self._middle(response)) * self._log_slope(response), False)  # a count's deviation
+
+    def _middle(self, response: Response) -> float:
+        """The mean count where the predictor is 0."""
+        low, high = (bound + 0.5 for bound in response.bounds)
+        return math.sqrt(low * high) if self.link == "log" else low / 2 + high / 2
+
+    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+        return response.counts(values)
+
+    def _log_count(self, response: Response, predictor: Array, extras: Mapping[str, Array]) -> Array:
+        log_rate = self._log_mean(response, predictor)
+        return log_rate + jnp.log(extras["exposure"]) if "exposure" in extras else log_rate
+
+    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+        return PoissonOfMean(self._log_count(response, predictor, extras))
+
+    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+        return links.safe_exp(self._log_count(response, predictor, extras))
+
+
+class NegativeBinomial(Poisson):
+    """Counts with a larger variance than Poisson's: mean + mean^2 / ``concentration``."""
+
+    name = "negative_binomial"
+    summary = "Counts that vary more than Poisson's, also per unit of exposure."
+
+    def parameters(self, response: Response) -> dict[str, dist.Distribution]:
+        return {"concentration": dist.LogNormal(1.0, 1.5)}
+
+    def gradient(self, response: Response) -> Gradient:
+        # for a concentration k and mean m, a deviation of sqrt(m + m^2/k) times 1 / (1 + m/k)
+        concentration = math.e  # the prior's median
+        return Gradient(super().gradient(response).size / math.sqrt(1 + self._middle(response) / concentration), False)
+
+    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+        return NegativeBinomialOfMean(self._log_count(response, predictor, extras), parameters["concentration"])

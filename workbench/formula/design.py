@@ -1,0 +1,263 @@
+"""What a formula means for declared columns: the columns of a design matrix, from the schema alone.
+
+A row's columns follow from that row and from declarations, so tables that differ in one row give designs that differ in one.
+Numbers are scaled to [-1, 1] by bounds that are declared or follow from declared ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workbench._lazy import pd
+from workbench.data.columns import Boolean, Categorical, Numeric, indicator_of
+from workbench.data.preprocessing import listed
+from workbench.data.schema import Schema, columns_of
+from workbench.formula.coding import Block, block_of
+from workbench.formula.factors import Levels, Values, factors_of, level_names
+from workbench.formula.parsing import Group, Parsed, refused
+
+__all__ = ["Design", "DesignWarning", "Effects", "design_of"]
+
+_ROWS = 8  # made-up ones for each column
+_MOST_COLUMNS = 1000  # whose rank is looked at
+_DEPENDENT = 1e-9  # of a column's size: what the columns before it leave of it
+_SURE = 1e-6  # of a column: how exactly others must give it
+_MOST_GROUPS = 100_000
+
+
+class DesignWarning(UserWarning):
+    """Columns of a design are constant, or add nothing to the others, by what is declared."""
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """A term of groups.
+
+    :param name: such as "hospital", or "hospital:ward". :param labels: of all groups, declared.
+    :param by: its factors. :param block: the columns whose effects differ between groups.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    by: tuple[Levels, ...]
+    block: Block
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the effects, the intercept's first."""
+        return (*(("Intercept",) if self.block.intercept else ()), *self.block.names)
+
+    def index(self, values: Values) -> np.ndarray:
+        """int32[N]: the group of each row."""
+        found = np.zeros(values.rows, np.int64)
+        for factor in self.by:
+            found = found * len(factor.labels) + values.levels[factor.column]
+        return found.astype(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The design of a formula.
+
+    :param parsed: the formula. :param schema: the columns that it uses, without the response and its extras; None if none.
+    :param block: the columns of x. :param groups: terms of groups.
+    """
+
+    parsed: Parsed
+    schema: Schema | None
+    block: Block
+    groups: tuple[Effects, ...]
+
+    @functools.cached_property
+    def _as_levels(self) -> frozenset[str]:
+        """Columns that are used as categories."""
+        blocks = (self.block, *(effects.block for effects in self.groups))
+        factors = [factor for block in blocks for factor in block.factors.values()]
+        factors += [factor for effects in self.groups for factor in effects.by]
+        return frozenset(factor.column for factor in factors if isinstance(factor, Levels))
+
+    def values(self, frame: pd.DataFrame) -> Values:
+        """The columns that the formula uses, each row from its own cells.
+
+        :raises ArgumentError: naming ``frame`` or a column, never a cell.
+        """
+        numbers, levels = {}, {}
+        columns = {} if self.schema is None else self.schema.columns
+        given = columns_of(frame, columns)
+        for name, column in columns.items():
+            if isinstance(column, Categorical):
+                levels[name] = column.codes(given[name])
+                continue
+            if isinstance(column, Boolean):
+                numbers[name] = (column.encode(given[name])[:, 0] > 0).astype(np.float64)
+            else:
+                numbers[name], absent = column.numbers(given[name])
+                numbers[indicator_of(name)] = absent.astype(np.float64)
+            if name in self._as_levels:
+                levels[name] = _codes(column, numbers[name])
+        return Values(len(frame), numbers, levels)
+
+    def encode(self, values: Values) -> dict[str, np.ndarray]:
+        """``{"x": float32[N, P], group: int32[N], group + "_x": float32[N, K]}``, as far as the formula has them."""
+        arrays = {"x": self.block.encode(values)}
+        for effects in self.groups:
+            arrays[effects.name] = effects.index(values)
+            if effects.block.columns:
+                arrays[f"{effects.name}_x"] = effects.block.encode(values)
+        return arrays
+
+    @functools.cached_property
+    def own_units(self) -> np.ndarray | None:
+        """From scaled weights, the intercept's first if there is one, to those of the columns in their own units.
+
+        float64[1 + P, 1 + P], or float64[P, P] without an intercept; None for a design of too many columns.
+
+        The predictor is the same: scaled columns . w = columns in their own units . (this matrix . w).
+        """
+        if len(self.block.columns) > _MOST_COLUMNS:
+            return None
+        values = self.made_up()
+        ones = np.ones((values.rows, int(self.block.intercept)))
+        scaled, own = (
+            np.hstack([ones, self.block.encode(values, scaled=is_scaled, dtype=np.float64)]) for is_scaled in (True, False)
+        )
+        size = np.abs(own).max(axis=0, initial=0)
+        size[size == 0] = 1.0
+        found = np.linalg.lstsq(own / size, scaled, rcond=1e-13)[0] / size[:, None]
+        left = np.abs(own @ found - scaled).max(initial=0)
+        assert left < 1e-5, "scaled columns are combinations of those in their own units"
+        return np.where(np.abs(found) * size[:, None] < 1e-10, 0.0, found)
+
+    def made_up(self) -> Values:
+        """Made-up rows within the declared bounds, evenly spread, in which no column is 0 everywhere. No random numbers."""
+        columns = {} if self.schema is None else self.schema.columns
+        count = _ROWS * (len(self.block.columns) + 8)
+        numbers, levels = {}, {}
+        spreads = list(_spread(2 * len(columns), 2 * count))
+        spread, others = (dict(zip(columns, spreads[half::2], strict=True)) for half in (0, 1))
+        for name, column in columns.items():
+            names = level_names(column)
+            if isinstance(column, Numeric):
+                low, high = (math.ceil(column.low), math.floor(column.high)) if column.whole else (column.low, column.high)
+                drawn = low + (high - low) * spread[name]
+                numbers[name] = np.rint(drawn) if column.whole else drawn
+                numbers[indicator_of(name)] = (others[name] < 0.3).astype(np.float64)
+            if names is not None:
+                levels[name] = np.minimum((spread[name] * len(names)).astype(np.int64), len(names) - 1)
+        for place, parts in enumerate(self.block.columns):
+            rows = slice(count + place * _ROWS, count + (place + 1) * _ROWS)
+            for part in parts:
+                factor = self.block.factors[part.factor]
+                if isinstance(factor, Levels):
+                    levels[factor.column][rows] = part.place
+        for name, column in columns.items():
+            if isinstance(column, Boolean):
+                numbers[name] = levels[name].astype(np.float64)
+            elif isinstance(column, Numeric) and name in self._as_levels:
+                numbers[name] = math.ceil(column.low) + levels[name].astype(np.float64)
+        return Values(2 * count, numbers, levels)
+
+    def announce(self) -> None:
+        """Warn of columns that are constant or add nothing to the others. Made-up rows show it: no record is looked at."""
+        if len(self.block.columns) > _MOST_COLUMNS:
+            return
+        values = self.made_up()
+        blocks = {"": self.block, **{f" in the effects of {effects.name}": effects.block for effects in self.groups}}
+        for where, block in blocks.items():
+            for words in _dependent(block, block.encode(values, dtype=np.float64)):
+                warnings.warn(f"{self.parsed.text}: {words}{where}.", DesignWarning, stacklevel=4)
+
+
+def _codes(column: Boolean | Numeric, numbers: np.ndarray) -> np.ndarray:
+    """int64[N]: places among ``level_names``."""
+    if isinstance(column, Boolean):
+        return numbers.astype(np.int64)
+    low, high = math.ceil(column.low), math.floor(column.high)
+    return np.clip(np.rint(numbers), low, high).astype(np.int64) - low
+
+
+def _spread(columns: int, rows: int) -> Iterator[np.ndarray]:
+    """For each column numbers in [0, 1) that fill the unit cube evenly together: multiples of square roots of primes."""
+    primes, number = list[int](), 2
+    while len(primes) < columns:
+        if all(number % prime for prime in primes):
+            primes.append(number)
+        number += 1
+    return (np.arange(1, rows + 1) * math.sqrt(prime) % 1.0 for prime in primes)
+
+
+def _dependent(block: Block, x: np.ndarray) -> Iterator[str]:
+    """A clause for each term without columns, and each column that is constant or follows from those before it."""
+    yield from (
+        f"{name} has no columns, because one level is declared" for name, places in block.terms.items() if not places
+    )
+    names = ["the intercept", *block.names] if block.intercept else list(block.names)
+    x = np.hstack([np.ones((len(x), int(block.intercept))), x])
+    kept = list[int]()
+    basis = np.empty((len(x), 0))
+    for place, column in enumerate(x.T):
+        size = float(np.linalg.norm(column))
+        if size == 0:
+            yield f"{names[place]} is always 0"
+            continue
+        left = column - basis @ (basis.T @ column)
+        left -= basis @ (basis.T @ left)  # again, for what rounding left
+        rest = float(np.linalg.norm(left))
+        if rest > _DEPENDENT * size:
+            basis, kept = np.column_stack([basis, left / rest]), [*kept, place]
+            continue
+        weights = np.linalg.lstsq(x[:, kept], column, rcond=None)[0]
+        others = [names[each] for each, weight in zip(kept, weights, strict=True) if abs(weight) > _SURE]
+        yield f"{names[place]} adds nothing to {listed(others)}: the prior alone tells them apart"
+
+
+def design_of(parsed: Parsed, schema: Schema) -> Design:
+    """The design of a formula for declared columns.
+
+    :raises ArgumentError: naming ``formula``, for what it cannot mean for these columns.
+    """
+    parsed = _with_indicators(parsed, schema)
+    factors = factors_of(parsed, schema)
+
+    def block(intercept: bool, terms: tuple[tuple[str, ...], ...]) -> Block:
+        return block_of(intercept, [tuple(factors[text] for text in term) for term in terms])
+
+    groups = tuple(_effects(parsed, schema, group, block(group.intercept, group.terms)) for group in parsed.groups)
+    names = {factor.column for effects in groups for factor in effects.by}
+    names |= {column for factor in factors.values() for column in factor.columns}
+    used = {name: column for name, column in schema.columns.items() if name in names}
+    return Design(parsed, Schema(used) if used else None, block(parsed.intercept, parsed.terms), groups)
+
+
+def _with_indicators(parsed: Parsed, schema: Schema) -> Parsed:
+    """The formula with ``missing(x)`` for each column of numbers that it uses and that may be missing, as declared."""
+    used = {text: factor.columns for text, factor in factors_of(parsed, schema).items()}
+    names = dict.fromkeys(name for term in parsed.terms for text in term for name in used[text])
+    known = {name: identifier for identifier, name in parsed.quoted.items()}
+    texts = [f"missing({known.get(name, name)})" for name in names if getattr(schema.columns[name], "missing", False)]
+    return replace(parsed, terms=tuple(dict.fromkeys((*parsed.terms, *((text,) for text in texts)))))
+
+
+def _effects(parsed: Parsed, schema: Schema, group: Group, block: Block) -> Effects:
+    names = [parsed.quoted.get(name, name) for name in group.by]
+    factors = []
+    for name in names:
+        levels = level_names(schema.columns[name]) if name in schema.columns else None
+        if levels is None:
+            raise refused(
+                parsed.text,
+                f"has groups of {name}, whose names must be public: declare them, as in schema={{{name!r}: ['a', 'b']}}.",
+            )
+        factors.append(Levels(name, name, levels, 0))
+    labels = factors[0].labels
+    for factor in factors[1:]:
+        labels = tuple(f"{one}:{other}" for one in labels for other in factor.labels)
+    if len(labels) > _MOST_GROUPS:
+        raise refused(parsed.text, f"has {len(labels)} groups of {':'.join(names)}; at most {_MOST_GROUPS} are possible.")
+    return Effects(":".join(names), labels, tuple(factors), block)

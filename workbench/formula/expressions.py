@@ -1,0 +1,245 @@
+"""Numbers made of declared columns, with bounds that follow from the declared ones by interval arithmetic.
+
+An expression such as ``log(income) / 10`` is read as Python and computed here, never evaluated. Whatever is computed for a
+row depends on that row and on declarations. A function that would look at other rows is refused, with what to write instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from workbench.formula.parsing import refused
+
+__all__ = ["FUNCTIONS", "Bounded", "check_calls", "constant", "evaluate", "function_name"]
+
+
+class Bounded(NamedTuple):
+    """Numbers with public bounds.
+
+    :param low: lower bound. :param high: upper bound.
+    :param values: float64[N] within the bounds; None where bounds alone are asked for.
+    """
+
+    low: float
+    high: float
+    values: np.ndarray | None = None
+
+    def cut(self) -> Bounded:
+        """The same, with rounding beyond the bounds taken off."""
+        return self if self.values is None else self._replace(values=np.clip(self.values, self.low, self.high))
+
+
+Node = ast.expr
+Columns = Mapping[str, Bounded]
+
+_COMPARED: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}  # fmt: skip
+# what looks at all rows of a column, and what to write instead
+_INSTEAD = {
+    **dict.fromkeys(("mean", "median", "std", "var", "sum", "min", "max", "quantile"), "write the public number itself"),
+    **dict.fromkeys(("rank", "cut", "qcut", "ntile"), "write comparisons with public numbers, as in I(age > 65)"),
+    **dict.fromkeys(("ns", "cr", "cc", "cs", "te", "s", "smooth"), "write bs(x, df=5), whose knots are public"),
+    **dict.fromkeys(("lag", "lead", "diff", "cumsum"), "compute the column per person before you pass the table"),
+    **dict.fromkeys(("factor", "hashed"), "write C(x) for a column whose values are declared"),
+}
+
+
+def constant(node: Node) -> Any:
+    """The value of a number, a text or a list of these. :raises ValueError: for anything else."""
+    return ast.literal_eval(node)
+
+
+def function_name(call: ast.Call) -> str:
+    """The name of the function that is called, without ``np.``."""
+    name = ast.unparse(call.func)
+    return name.removeprefix("np.").removeprefix("numpy.")
+
+
+def evaluate(formula: str, node: Node, columns: Columns) -> Bounded:
+    """The numbers of an expression with their bounds.
+
+    :param node: that passed ``check_calls``. :param columns: numeric columns by identifier.
+    :raises ArgumentError: naming ``formula``, for what is no expression of these columns, or has no finite bounds.
+    """
+    found = _value(formula, node, columns)
+    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+        raise refused(
+            formula, f"{ast.unparse(node)} has no finite bounds within the declared ones: declare narrower bounds."
+        )
+    return found.cut()
+
+
+def _value(formula: str, node: Node, columns: Columns) -> Bounded:
+    match node:
+        case ast.Constant(value=bool() | int() | float() as value):
+            number = float(value)
+            return Bounded(number, number, np.float64(number))  # type: ignore[arg-type]  # one number for all rows
+        case ast.Name(id=name):
+            if name in columns:
+                return columns[name]
+            raise refused(formula, f"uses {name} as a number, which it is not declared to be.")
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            found = _value(formula, inner, columns)
+            return Bounded(-found.high, -found.low, _apply(operator.neg, found))
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+            return _value(formula, inner, columns)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _ARITHMETIC:
+            parts = (_value(formula, left, columns), _value(formula, right, columns))
+            return _ARITHMETIC[type(sign)](functools.partial(_unbounded, formula, node), *parts)
+        case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _COMPARED:
+            one, other = _value(formula, left, columns), _value(formula, right, columns)
+            truth = _apply(lambda a, b: _COMPARED[type(sign)](a, b).astype(float), one, other)
+            return Bounded(0.0, 1.0, truth)
+        case ast.Call():
+            return _called(formula, node, columns)
+    raise refused(formula, f"has {ast.unparse(node)}, which is not arithmetic of columns.")
+
+
+def check_calls(formula: str, node: Node) -> None:
+    """:raises ArgumentError: naming ``formula``, for a function in ``node`` that is unknown, with what to write instead."""
+    for call in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
+        name = function_name(call)
+        if name in _INSTEAD:
+            raise refused(formula, f"has {name}(), which would look at all rows of the private table: {_INSTEAD[name]}.")
+        if name not in FUNCTIONS:
+            raise refused(formula, f"has {name}(), which is unknown; known are {', '.join(FUNCTIONS)}, C, poly and bs.")
+
+
+def _called(formula: str, node: ast.Call, columns: Columns) -> Bounded:
+    name = function_name(node)
+    if len(node.args) != 1 or node.keywords:
+        raise refused(formula, f"must give {name}() one argument; it takes what else it needs from the declared bounds.")
+    return FUNCTIONS[name](functools.partial(_unbounded, formula, node), _value(formula, node.args[0], columns))
+
+
+def _unbounded(formula: str, node: Node, found: Bounded, needs: str) -> Exception:
+    return refused(
+        formula,
+        f"{ast.unparse(node)} {needs}, but by the declared bounds it may be anything from {found.low:g} to {found.high:g}: "
+        "declare other bounds, or write another expression.",
+    )
+
+
+def _apply(function: Callable[..., Any], *parts: Bounded) -> Any:
+    """``function`` of the values; None where bounds alone are asked for."""
+    if any(part.values is None for part in parts):
+        return None
+    with np.errstate(all="ignore"):  # bounds were checked; a value beyond them by rounding is cut
+        return function(*(part.values for part in parts))
+
+
+# ---- arithmetic -----------------------------------------------------------------------------------------------------------
+
+Refusal = Callable[[Bounded, str], Exception]
+
+
+def _finite(numbers: list[float]) -> tuple[float, float]:
+    return min(numbers), max(numbers)
+
+
+def _sum(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
+    return Bounded(one.low + other.low, one.high + other.high, _apply(operator.add, one, other))
+
+
+def _difference(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
+    return Bounded(one.low - other.high, one.high - other.low, _apply(operator.sub, one, other))
+
+
+def _product(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
+    ends = [a * b for a in one[:2] for b in other[:2]]
+    return Bounded(*_finite(ends), _apply(operator.mul, one, other))
+
+
+def _quotient(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
+    if other.low <= 0 <= other.high:
+        raise refusal(other, "needs a divisor that is not 0")
+    ends = [a / b for a in one[:2] for b in other[:2]]
+    return Bounded(*_finite(ends), _apply(operator.truediv, one, other))
+
+
+def _power(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
+    exponent = other.low
+    if exponent != other.high:
+        raise refusal(other, "needs a number as its exponent")
+    if not exponent.is_integer() and one.low < 0:
+        raise refusal(one, "needs a base of at least 0")
+    if exponent < 0 and one.low <= 0 <= one.high:
+        raise refusal(one, "needs a base that is not 0")
+    try:
+        ends = [one.low**exponent, one.high**exponent]
+    except OverflowError:
+        raise refusal(one, "is too large") from None
+    if exponent > 0 and exponent % 2 == 0 and one.low < 0 < one.high:
+        ends.append(0.0)
+    return Bounded(*_finite(ends), _apply(operator.pow, one, other))
+
+
+_ARITHMETIC: dict[type, Callable[[Refusal, Bounded, Bounded], Bounded]] = {
+    ast.Add: _sum, ast.Sub: _difference, ast.Mult: _product, ast.Div: _quotient, ast.Pow: _power,
+}  # fmt: skip
+
+
+# ---- functions ------------------------------------------------------------------------------------------------------------
+
+
+def _rising(function: Callable[..., Any], above: float | None = None, at_least: float | None = None) -> Any:
+    """A rising function of numbers, with the bound below which it does not exist."""
+
+    def call(refusal: Refusal, found: Bounded) -> Bounded:
+        if above is not None and found.low <= above:
+            raise refusal(found, f"needs numbers above {above:g}")
+        if at_least is not None and found.low < at_least:
+            raise refusal(found, f"needs numbers of at least {at_least:g}")
+        with np.errstate(over="ignore"):
+            low, high = float(function(found.low)), float(function(found.high))
+        return Bounded(low, high, _apply(function, found))
+
+    return call
+
+
+def _itself(refusal: Refusal, found: Bounded) -> Bounded:
+    return found
+
+
+def _size(refusal: Refusal, found: Bounded) -> Bounded:
+    ends = [abs(found.low), abs(found.high), *([0.0] if found.low < 0 < found.high else [])]
+    return Bounded(*_finite(ends), _apply(np.abs, found))
+
+
+def _centred(refusal: Refusal, found: Bounded) -> Bounded:
+    """Less the middle of the bounds."""
+    middle, reach = found.low / 2 + found.high / 2, found.high / 2 - found.low / 2
+    return Bounded(-reach, reach, _apply(lambda values: values - middle, found))
+
+
+def _scaled(refusal: Refusal, found: Bounded) -> Bounded:
+    """Less the middle of the bounds, over half their distance."""
+    middle, reach = found.low / 2 + found.high / 2, found.high / 2 - found.low / 2
+    if not reach > 0:
+        raise refusal(found, "needs numbers that are not all the same")
+    return Bounded(-1.0, 1.0, _apply(lambda values: (values - middle) / reach, found))
+
+
+FUNCTIONS: dict[str, Callable[[Refusal, Bounded], Bounded]] = {
+    "I": _itself,
+    "log": _rising(np.log, above=0.0),
+    "log2": _rising(np.log2, above=0.0),
+    "log10": _rising(np.log10, above=0.0),
+    "log1p": _rising(np.log1p, above=-1.0),
+    "exp": _rising(np.exp),
+    "expm1": _rising(np.expm1),
+    "sqrt": _rising(np.sqrt, at_least=0.0),
+    "abs": _size,
+    "center": _centred,
+    "scale": _scaled,
+    "standardize": _scaled,
+}

@@ -1,0 +1,229 @@
+"""The factors of a formula's terms: numbers with public bounds, and categories with declared levels."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.data.columns import Boolean, Categorical, Column, Numeric, indicator_of
+from workbench.data.preprocessing import listed, text_of
+from workbench.data.schema import Schema
+from workbench.formula.bases import BASES, basis
+from workbench.formula.expressions import Bounded, check_calls, constant, evaluate, function_name
+from workbench.formula.parsing import Parsed, refused, unquoted
+
+__all__ = ["Factor", "Levels", "Number", "Values", "factors_of", "level_names"]
+
+_MOST_LEVELS = 1000  # of a column of whole numbers as categories
+_CONTRASTS = ("Treatment", "contr.treatment")
+
+
+class Values(NamedTuple):
+    """N rows by column.
+
+    :param numbers: float64[N] within the declared bounds. :param levels: int[N], places among the levels.
+    """
+
+    rows: int
+    numbers: Mapping[str, np.ndarray]
+    levels: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A factor of one or several columns of numbers.
+
+    :param name: as in the formula. :param labels: of its columns. :param bounds: float64[K, 2], public.
+    :param compute: float64[N, K] from ``Values``. :param columns: of the table, of which it is made.
+    :param sums_to_one: whether the squares of a row's columns add up to 1 at most, as splines' do.
+    :param is_truth: whether it is 0 or 1, which stays so, as for categories.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    bounds: np.ndarray
+    compute: Callable[[Values], np.ndarray]
+    columns: tuple[str, ...]
+    sums_to_one: bool = False
+    is_truth: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """A factor of categories.
+
+    :param name: as in the formula; that of the column, unless another level is the reference there.
+    :param column: its name. :param labels: of all levels. :param reference: the place of the reference among them.
+    """
+
+    name: str
+    column: str
+    labels: tuple[str, ...]
+    reference: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The one column of the table."""
+        return (self.column,)
+
+
+Factor = Number | Levels
+
+
+def level_names(column: Column) -> tuple[str, ...] | None:
+    """The levels of a column as categories; None for a column of numbers that are not declared whole, or too many."""
+    if isinstance(column, Categorical):
+        return column.labels
+    if isinstance(column, Boolean):
+        return ("False", "True")
+    low, high = math.ceil(column.low), math.floor(column.high)
+    return tuple(map(str, range(low, high + 1))) if column.whole and high - low < _MOST_LEVELS else None
+
+
+def factors_of(parsed: Parsed, schema: Schema) -> dict[str, Factor]:
+    """``{text in the formula: factor}`` of all terms.
+
+    :raises ArgumentError: naming ``formula`` or ``schema``.
+    """
+    terms = [*parsed.terms, *(term for group in parsed.groups for term in group.terms)]
+    texts = dict.fromkeys(text for term in terms for text in term)
+    return {text: _factor(parsed, schema, text) for text in texts}
+
+
+def _declared(parsed: Parsed, schema: Schema, name: str) -> Column:
+    if name not in schema.columns:
+        raise refused(parsed.text, f"uses {name!r}, which schema= does not declare; it has {listed(schema.columns)}.")
+    return schema.columns[name]
+
+
+def _factor(parsed: Parsed, schema: Schema, text: str) -> Factor:
+    try:
+        node = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        raise refused(parsed.text, f"has {text!r}, which is neither a column nor a call.") from None
+    if isinstance(node, ast.Name):
+        name = parsed.quoted.get(node.id, node.id)
+        column = _declared(parsed, schema, name)
+        if isinstance(column, Numeric):
+            return _number(parsed, schema, node, name)
+        return _levels(name, column, name, None)
+    if isinstance(node, ast.Call) and function_name(node) in ("C", "factor"):
+        return _categories(parsed, schema, node)
+    if isinstance(node, ast.Call) and function_name(node) == "missing":
+        return _missing(parsed, schema, node)
+    if isinstance(node, ast.Call) and function_name(node) in BASES:
+        return _basis(parsed, schema, node, unquoted(text, parsed.quoted))
+    if isinstance(node, ast.Call):
+        return _number(parsed, schema, node, unquoted(text, parsed.quoted))
+    raise refused(parsed.text, f"has {text!r}: write arithmetic as I({text}).")
+
+
+def _categories(parsed: Parsed, schema: Schema, call: ast.Call) -> Levels:
+    """``C(x)`` or ``C(x, Treatment("b"))``."""
+    if not call.args or not isinstance(call.args[0], ast.Name):
+        raise refused(parsed.text, "must name a column in C(), whose levels schema= declares.")
+    name = parsed.quoted.get(call.args[0].id, call.args[0].id)
+    column = _declared(parsed, schema, name)
+    if level_names(column) is None:
+        raise refused(
+            parsed.text,
+            f"has C({name}), but {name} is declared as numbers: declare its values, as in schema={{{name!r}: ['a', 'b']}}, "
+            "or a range of whole numbers, as in (1, 5, int).",
+        )
+    others = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    of_numbers = isinstance(column, Numeric)
+    if not others:
+        return _levels(f"C({name})" if of_numbers else name, column, name, None)
+    reference = None
+    if len(others) == 1 and isinstance(others[0], ast.Call) and ast.unparse(others[0].func) in _CONTRASTS:
+        chosen = [*others[0].args, *(keyword.value for keyword in others[0].keywords)]
+        reference = constant(chosen[0]) if len(chosen) == 1 and isinstance(chosen[0], ast.Constant) else None
+    if reference is None or text_of(reference) not in (level_names(column) or ()):
+        raise refused(
+            parsed.text,
+            f"has {unquoted(ast.unparse(call), parsed.quoted)}; after the column there may be a reference level, as in "
+            f"C({name}, Treatment({(level_names(column) or ('a',))[-1]!r})). Levels come from schema=.",
+        )
+    return _levels(f"C({name}, Treatment({reference!r}))", column, name, text_of(reference))
+
+
+def _levels(text: str, column: Column, name: str, reference: str | None) -> Levels:
+    labels = level_names(column) or ()
+    chosen = getattr(column, "reference", None) if reference is None else reference
+    return Levels(text, name, labels, labels.index(chosen) if chosen in labels else 0)
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------------
+
+
+def _columns_in(parsed: Parsed, schema: Schema, node: ast.expr) -> dict[str, tuple[str, Bounded]]:
+    """``{identifier: (column, its bounds)}`` of an expression's columns of numbers."""
+    functions = {id(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)}
+    functions |= {id(part) for each in ast.walk(node) if id(each) in functions for part in ast.walk(each)}
+    found = {}
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name) and id(each) not in functions:
+            name = parsed.quoted.get(each.id, each.id)
+            column = _declared(parsed, schema, name)
+            if isinstance(column, Categorical):
+                raise refused(parsed.text, f"computes with {name}, which is declared as categories.")
+            low, high = (0.0, 1.0) if isinstance(column, Boolean) else (column.low, column.high)
+            found[each.id] = name, Bounded(low, high)
+    return found
+
+
+def _number(parsed: Parsed, schema: Schema, node: ast.expr, name: str) -> Number:
+    """One column of numbers."""
+    check_calls(parsed.text, node)
+    columns = _columns_in(parsed, schema, node)
+    if not columns:
+        raise refused(parsed.text, f"has {name}, which uses no column.")
+    text = parsed.text
+    bounds = evaluate(text, node, {each: bounded for each, (_, bounded) in columns.items()})
+
+    def compute(values: Values) -> np.ndarray:
+        given = {each: bounded._replace(values=values.numbers[column]) for each, (column, bounded) in columns.items()}
+        found = evaluate(text, node, given).values
+        assert found is not None
+        return np.broadcast_to(found, values.rows)[:, None]
+
+    used = tuple(column for column, _ in columns.values())
+    inner = node.args[0] if isinstance(node, ast.Call) and function_name(node) == "I" and node.args else node
+    is_truth = isinstance(inner, ast.Compare)
+    return Number(name, (name,), np.array([bounds[:2]]), compute, used, is_truth=is_truth)
+
+
+def _missing(parsed: Parsed, schema: Schema, call: ast.Call) -> Number:
+    """``missing(x)``: 1 where x is missing."""
+    name = parsed.quoted.get(ast.unparse(call.args[0]), ast.unparse(call.args[0])) if len(call.args) == 1 else ""
+    column = _declared(parsed, schema, name)
+    if not isinstance(column, Numeric) or not column.missing:
+        raise refused(parsed.text, f"has missing({name}), but {name} is not declared as Numeric(..., missing=True).")
+    label = f"missing({name})"
+    return Number(
+        label, (label,), np.array([[0.0, 1.0]]), lambda values: values.numbers[indicator_of(name)][:, None], (name,),
+        is_truth=True,
+    )  # fmt: skip
+
+
+def _basis(parsed: Parsed, schema: Schema, call: ast.Call, name: str) -> Number:
+    """Columns of polynomials or splines."""
+    if not call.args:
+        raise refused(parsed.text, f"must name a column in {name}.")
+    inner = _number(parsed, schema, call.args[0], name)
+    low, high = inner.bounds[0]
+    labels, columns, bounds = basis(parsed.text, call, Bounded(float(low), float(high)))
+    labels = [f"{name}[{label}]" for label in labels]
+    return Number(
+        name,
+        tuple(labels),
+        bounds,
+        lambda values: columns(inner.compute(values)[:, 0]),
+        inner.columns,
+        function_name(call) == "bs",
+    )

@@ -1,0 +1,248 @@
+"""``formula``: the ``Model`` of a formula, a family and a declaration of columns."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpyro.distributions as dist
+
+from workbench import _validate
+from workbench._lazy import pd
+from workbench.data import Dataset, Schema
+from workbench.formula.coding import Block
+from workbench.formula.design import Design
+from workbench.formula.factors import Number
+from workbench.formula.families import get
+from workbench.formula.parsing import parse
+from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines
+from workbench.formula.priors import text_of
+from workbench.formula.records import Columns, columns_of_formula
+from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression, sd_of
+from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, pictures
+
+__all__ = ["FormulaModel", "formula"]
+
+_GUIDES = {"diagonal": MeanField, "full": Joint}
+
+
+@dataclass(frozen=True)
+class FormulaModel(Model):
+    """A regression from a formula; made by ``wb.models.formula``.
+
+    :param columns: of a table, and how they become arrays. :param lines: the table of priors.
+    """
+
+    columns: Columns | None = None
+    lines: tuple[PriorLine, ...] = ()
+
+    @property
+    def priors(self) -> pd.DataFrame:
+        """The priors by name, as ``priors=`` takes them: of what, and the distribution.
+
+        Weights are of columns that were scaled to [-1, 1] by declared bounds. On the scale of the link, 1 is what
+        ``Family.units`` says.
+        """
+        rows = [(line.names[0], line.words, text_of(line.prior)) for line in self.lines]
+        return pd.DataFrame(rows, columns=["name", "of", "prior"]).set_index("name")
+
+    def dataset(self, frame: pd.DataFrame, **options: Any) -> Dataset:
+        """The data set of a table with the columns that the formula uses.
+
+        :param options: those of ``wb.data.from_frame`` about units, missing values and evaluation records.
+        :raises ArgumentError: as ``wb.data.from_frame``.
+        """
+        assert self.columns is not None
+        return self.columns.dataset(frame, **options)
+
+    def view(self, dataset: Any) -> Any:
+        """``dataset`` with the design's arrays, which follow from its columns row by row.
+
+        :raises ArgumentError: naming ``data``, if it does not have the columns.
+        """
+        assert self.columns is not None
+        return self.columns.view(dataset)
+
+    @property
+    def has_own_arrays(self) -> bool:
+        """True: the design's columns follow from the table's."""
+        return True
+
+    def arrays_of(self, frame: Any) -> dict[str, np.ndarray]:
+        """See ``Model.arrays_of``."""
+        assert self.columns is not None
+        return self.columns.inputs(frame)
+
+
+def formula(
+    formula: str = "",
+    family: Any = "gaussian",
+    schema: Any = None,
+    *,
+    link: str | None = None,
+    priors: Mapping[str, Any] | None = None,
+    trials: str | None = None,
+    exposure: str | None = None,
+    observed: str | None = None,
+    covariance: Literal["diagonal", "full"] = "diagonal",
+) -> FormulaModel:
+    """A Bayesian regression from a formula, such as "readmitted ~ age + C(ward) + (1 | hospital)".
+
+    What the formula means follows from ``schema`` alone; nothing is learnt from records. Numbers are scaled to [-1, 1] by
+    their declared bounds and cut to them, categories are compared with their reference level.
+
+    >>> schema = {"ill": bool, "age": (0, 120), "ward": ["a", "b"]}
+    >>> model = wb.models.formula("ill ~ age + ward", family="bernoulli", schema=schema)
+    >>> model.priors.loc["age", "prior"]
+    'Normal(0, 2.5)'
+    >>> frame = pd.DataFrame(
+    ...     {"ill": [0, 1] * 30, "age": np.arange(60), "ward": ["a", "a", "b"] * 20}
+    ... )
+    >>> model.dataset(frame)
+    Dataset('data frame', 2 features, target 'ill')
+
+    :param formula: operators and transforms are those of R and patsy; docs/formulas.md lists them.
+    :param family: of the response, a name of ``workbench.formula.families.FAMILIES``.
+    :param schema: ``Schema``, or ``{column: declaration}`` as for ``Schema.from_declaration``, of the columns that the
+        formula uses, the response among them. Columns that it does not use are ignored.
+    :param link: of the mean; the family's first by default.
+    :param priors: ``{name: prior}`` instead of the default ones: distributions of ``numpyro.distributions`` of one number,
+        or their text, "Normal(0, 2)". A name is that of a column of the design, of a term (all its columns), "Intercept",
+        "hospital_sd" for a group, or of a further parameter, such as "sigma". ``model.priors`` lists them.
+    :param trials: column with the number of trials, for binomial responses.
+    :param exposure: column with the exposure, such as days at risk, for counts.
+    :param observed: column that is 1 where the event was seen and 0 where it was censored, for times to an event.
+    :param covariance: of the guide, "diagonal" or "full". The full one fits correlated columns, and needs little noise.
+    :raises ArgumentError: naming the argument.
+    """
+    parsed, kind = parse(formula), get(family)
+    if link is not None:
+        kind = kind.with_link(_validate.choice("link", link, kind.links))
+    guide = _GUIDES[_validate.choice("covariance", covariance, _GUIDES)]
+    beside = {"trials": trials, "exposure": exposure, "observed": observed}
+    roles = {role: _validate.text(role, name) for role, name in beside.items() if name is not None}
+    columns = columns_of_formula(parsed, kind, Schema.from_declaration(schema), roles)
+    own = checked_priors(priors)
+    lines = prior_lines(columns.design, kind, columns.response, own)
+    regression = _regression(columns, lines)
+    return FormulaModel(
+        name="formula",
+        summary=f"Regression {parsed.text}, {kind.name} with the link {kind.link}.",
+        model=regression,
+        guide=guide,
+        predict=regression.predict,
+        score=functools.partial(kind.scores, columns.response),
+        coordinates=functools.partial(_coordinates, regression),
+        arrays=columns.arrays,
+        defaults=functools.partial(_advice, columns),
+        pictures={"coefficients": pictures.coefficients} if _is_single(regression) else {},
+        linear=_with_residuals(_linear(regression, columns.design), regression, columns.design),
+        options={
+            "formula": parsed.text,
+            "family": kind.name,
+            "link": kind.link,
+            "schema": columns.schema.to_dict(),
+            **roles,
+            **({"priors": {name: text_of(prior) for name, prior in own.items()}} if own else {}),
+            **({"covariance": covariance} if covariance != "diagonal" else {}),
+        },
+        columns=columns,
+        lines=lines,
+    )
+
+
+def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
+    def of(site: str) -> list[dist.Distribution]:
+        return [line.prior for line in lines if line.site == site]
+
+    intercept = of(INTERCEPT)
+    return Regression(
+        columns.family,
+        columns.response,
+        columns.arrays,
+        columns.design.groups,
+        of(WEIGHTS),
+        intercept[0] if intercept else None,
+        {effects.name: of(sd_of(effects.name)) for effects in columns.design.groups},
+        {name: of(name)[0] for name in columns.family.parameters(columns.response)},
+    )
+
+
+def _is_single(regression: Regression) -> bool:
+    """Whether there are weights, one for each column."""
+    return bool(regression.weights) and regression.family.num_predictors(regression.response) == 1
+
+
+def _coordinates(regression: Regression, dataset: Any) -> dict[str, Any]:
+    response, names = regression.response, list(dataset.feature_names)
+    several = regression.family.num_predictors(response) > 1
+    others = list(response.levels[1:])
+    found: dict[str, Any] = {WEIGHTS: (names, others) if several else names} if regression.weights else {}
+    if several:
+        found[INTERCEPT] = others
+    for effects in regression.groups:
+        own = list(effects.columns)
+        found[sd_of(effects.name)] = (own, others) if several else own
+        if not several:
+            found |= dict.fromkeys((effects.name, f"{effects.name}_z"), (list(effects.labels), own))
+    return found
+
+
+def _linear(regression: Regression, design: Design) -> LinearPredictor | None:
+    if not _is_single(regression):
+        return None
+    family, response = regression.family, regression.response
+    ratio, matrix = family.ratio.get(family.link, ""), design.own_units
+    if matrix is None:
+        return LinearPredictor(WEIGHTS, INTERCEPT if regression.intercept is not None else "", ratio)
+    units, words = family.units(response), design.block.contrasts()
+    if regression.intercept is not None:
+        own = OwnUnits(matrix * units.scale, ("all columns 0 or at reference", *words), units.shift)
+        return LinearPredictor(WEIGHTS, INTERCEPT, ratio, own)
+    start = int(design.block.intercept)  # cutpoints take its place: the columns' own weights do not depend on it
+    return LinearPredictor(WEIGHTS, "", ratio, OwnUnits(matrix[start:, start:] * units.scale, tuple(words)))
+
+
+def _with_residuals(linear: LinearPredictor | None, regression: Regression, design: Design) -> LinearPredictor | None:
+    """With what a fit from noised sums needs, where the response is normal around the linear predictor alone."""
+    family, bounds = regression.family, regression.response.bounds if regression.family.normal_scale else (-1.0, 1.0)
+    if linear is None or not family.normal_scale or family.link != "identity" or regression.groups:
+        return linear
+    return linear._replace(residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design))))
+
+
+def _size(design: Design) -> int:
+    """The largest sum of squares of a record's columns."""
+    return sum(_square(design.block, places) for places in design.block.terms.values())
+
+
+def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
+    """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of the gallery's logistic
+    regression, with the family's gradient in the predictor.
+
+    A term of the formula adds at most 1 to |x|^2, however many columns it has, and polynomials 1 for each degree. Effects of
+    groups add the squares of a typical standard deviation, and of a typical z.
+    """
+    gradient, design = columns.family.gradient(columns.response), columns.design
+    size = _size(design)
+    of_groups = sum(
+        len(effects.columns) * (1 + columns.family.group_scale(columns.response) ** 2) for effects in design.groups
+    )
+    signal = (num_records * epsilon / max(1, size)) ** (1 / 3)
+    share = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
+    largest = gradient.size * math.sqrt(size + 1 + of_groups)
+    bounded = gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
+    return {"clip": share * largest, **({"largest_clip": largest} if bounded else {})}
+
+
+def _square(block: Block, places: tuple[int, ...]) -> int:
+    """An upper bound of the sum of squares of a term's columns: products of columns that are 1 together count."""
+    number = 1
+    for factor in {part.factor: block.factors[part.factor] for place in places for part in block.columns[place]}.values():
+        if isinstance(factor, Number) and not factor.sums_to_one:
+            number *= len(factor.labels)
+    return number if places else 0

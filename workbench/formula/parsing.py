@@ -1,0 +1,215 @@
+"""The text of a formula as a tree of terms. No table is looked at.
+
+``formulaic`` parses the terms. It refuses what it does not understand, keeps a call's arguments as Python (``bs(x, df=5)``,
+``bs(x, knots=[1, 2])``) and knows R's operators. bambi's ``formulae`` 0.9 knows terms of groups as well, but it reads
+``y ~ x %in% z`` as ``y ~ x`` without a word, and takes no lists in calls. So the terms of groups, ``(... | g)``, are found
+here with formulaic's own scanner, and their two sides go to its parser.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from workbench import _validate
+
+__all__ = ["Group", "Parsed", "Term", "parse", "refused", "unquoted"]
+
+Term = tuple[str, ...]  # its factors: names of columns and calls
+
+_ROLES = ("trials", "exposure", "observed")
+_QUOTED = re.compile(r"`([^`]+)`")
+_PLACEHOLDER = "quoted_column_{}_"
+_GROUP_RULE = "write terms of groups in brackets and add them, as in age + (1 + age | hospital)."
+_UNREAD = {
+    r"[{}]": "has { or }: for arithmetic write I(...), as in I(age / 10).",
+    r"%": "has a %: for b %in% a write a:b, and a / b for a + a:b.",
+    r"(^|[~+*:/(|-])\s*\.\s*($|[~+*:/)|-])": "has a . for all columns: name the columns.",
+}
+_OF_THE_RESPONSE = {"trials": "trials", "rate": "exposure"}  # brms's spelling
+_SHARES = ("p", "prop", "proportion")  # bambi's
+
+
+class Group(NamedTuple):
+    """A term ``(terms | by)``: each group of the columns ``by`` has its own intercept and slopes.
+
+    :param intercept: whether it has an intercept.
+    """
+
+    intercept: bool
+    terms: tuple[Term, ...]
+    by: Term
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A formula's parts.
+
+    :param text: the formula on one line.
+    :param response: the name of the response's column.
+    :param terms: without the intercept, in the order of their degrees.
+    :param extras: ``{"trials", "exposure", "observed" or "status": name of a column}`` from the left-hand side.
+    :param quoted: ``{identifier: name}`` of columns in backticks.
+    """
+
+    text: str
+    response: str
+    intercept: bool
+    terms: tuple[Term, ...]
+    groups: tuple[Group, ...] = ()
+    extras: dict[str, str] = field(default_factory=dict)
+    quoted: dict[str, str] = field(default_factory=dict)
+
+
+def refused(formula: Any, expectation: str) -> _validate.ArgumentError:
+    """The error about a formula."""
+    return _validate.ArgumentError("formula", formula, expectation)
+
+
+def unquoted(text: str, quoted: dict[str, str]) -> str:
+    """``text`` with the names of quoted columns instead of their identifiers."""
+    for identifier, name in quoted.items():
+        text = text.replace(identifier, name)
+    return text
+
+
+def parse(formula: Any) -> Parsed:
+    """The parts of a formula such as "readmitted ~ age + C(ward) + (1 + age | hospital)".
+
+    >>> from workbench.formula.parsing import parse
+    >>> parsed = parse("y ~ a*b + (1 + a | site) - 1")
+    >>> parsed.response, parsed.intercept, parsed.terms
+    ('y', False, (('a',), ('b',), ('a', 'b')))
+    >>> parsed.groups
+    (Group(intercept=True, terms=(('a',),), by=('site',)),)
+
+    :raises ArgumentError: naming ``formula``, for text that is no formula.
+    """
+    if not isinstance(formula, str) or formula.count("~") != 1 or not formula.split("~")[0].strip():
+        raise refused(formula, "must be text such as 'readmitted ~ age + C(ward)', with one response and one ~.")
+    text = " ".join(formula.split())
+    for sign, remedy in _UNREAD.items():
+        if re.search(sign, text):
+            raise refused(text, remedy)
+    quoted: dict[str, str] = {}
+
+    def hidden(match: re.Match[str]) -> str:
+        quoted[_PLACEHOLDER.format(len(quoted))] = match[1]
+        return _PLACEHOLDER.format(len(quoted) - 1)
+
+    left, right = _QUOTED.sub(hidden, text).split("~")
+    response, extras = _response(text, left)
+    plain, pairs = _split(text, right)
+    intercept, terms = _terms(text, plain)
+    groups = [group for lhs, rhs in pairs for group in _groups(text, lhs, rhs)]
+    named = {role: quoted.get(name, name) for role, name in extras.items()}
+    return Parsed(text, quoted.get(response, response), intercept, terms, _merged(groups), named, quoted)
+
+
+def _merged(groups: list[Group]) -> tuple[Group, ...]:
+    """Terms of the same groups as one: ``(1 | g) + (0 + x | g)`` is ``(1 + x | g)``, because effects are independent."""
+    found: dict[Term, Group] = {}
+    for group in groups:
+        known = found.get(group.by, Group(False, (), group.by))
+        terms = tuple(dict.fromkeys((*known.terms, *group.terms)))
+        found[group.by] = Group(known.intercept or group.intercept, terms, group.by)
+    return tuple(found.values())
+
+
+# ---- the right-hand side --------------------------------------------------------------------------------------------------
+
+
+def _formulaic(name: str) -> Any:
+    return importlib.import_module(f"formulaic.{name}")
+
+
+def _split(text: str, right: str) -> tuple[str, list[tuple[str, str]]]:
+    """(the right-hand side without terms of groups, the two sides of each of these)."""
+    try:
+        tokens = list(_formulaic("parser.algos.tokenize").tokenize(right))
+    except Exception as error:
+        raise refused(text, f"cannot be read: {_reason(error)}") from None
+    places, opened = [], list[int]()  # of brackets and bars
+    for token in tokens:
+        if token.token == "(" and token.kind.value == "context":
+            opened.append(token.source_start)
+        elif token.token == ")" and token.kind.value == "context" and opened:
+            places.append((opened.pop(), token.source_end))
+        elif set(token.token) == {"|"} and token.kind.value == "operator":
+            places.append((token.source_start, token.source_end))
+    bars = [(start, end) for start, end in places if set(right[start : end + 1]) == {"|"}]
+    plain, pairs = right, []
+    for start, end in reversed(bars):
+        around = [place for place in places if place[0] < start and end < place[1]]
+        if not around or end - start > 1:
+            raise refused(text, f"has a | that stands alone: {_GROUP_RULE}")
+        first, last = max(around)
+        before, after = plain[:first].rstrip(), plain[last + 1 :].lstrip()
+        if len(bars) > 1 and any(first < other < last for other, _ in bars if other != start):
+            raise refused(text, f"has two | in one pair of brackets: {_GROUP_RULE}")
+        if (before and before[-1] != "+") or (after and after[0] not in "+-"):
+            raise refused(text, f"multiplies a term of groups: {_GROUP_RULE}")
+        pairs.append((right[first + 1 : start], right[end + 1 : last]))
+        plain = f"{before.removesuffix('+').rstrip() or '1'} {after}"
+    return plain, pairs[::-1]
+
+
+def _terms(text: str, source: str) -> tuple[bool, tuple[Term, ...]]:
+    """(whether there is an intercept, the other terms)."""
+    try:
+        parsed = _formulaic("parser").DefaultFormulaParser(feature_flags=set()).get_terms(source)
+        terms = [tuple(str(factor.expr) for factor in term.factors) for term in parsed]
+    except Exception as error:
+        raise refused(text, f"cannot be read: {_reason(error)}") from None
+    if any(re.fullmatch(r"[\d.]+", factor) for term in terms for factor in term if factor != "1"):
+        raise refused(text, "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the intercept.")
+    others = [tuple(factor for factor in term if factor != "1") for term in terms]
+    return () in others, tuple(sorted((term for term in others if term), key=len))
+
+
+def _reason(error: Exception) -> str:
+    """Why a formula cannot be read, on one line and without the colours of a terminal."""
+    line = re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", str(error)).strip().partition("\n")[0]
+    return line if line.endswith(".") else f"{line}."
+
+
+def _groups(text: str, lhs: str, rhs: str) -> list[Group]:
+    intercept, terms = _terms(text, lhs)
+    if not intercept and not terms:
+        raise refused(text, f"has a term of groups without an intercept or a slope: {_GROUP_RULE}")
+    _, by = _terms(text, f"0 + {rhs}")
+    if not by:
+        raise refused(text, f"does not say of which groups: {_GROUP_RULE}")
+    return [Group(intercept, terms, each) for each in by]
+
+
+# ---- the left-hand side ---------------------------------------------------------------------------------------------------
+
+
+def _response(text: str, left: str) -> tuple[str, dict[str, str]]:
+    """(column of the response, columns beside it): ``y``, ``p(y, n)``, ``y | trials(n)``, ``Surv(time, event)``, ..."""
+    try:
+        node = ast.parse(left.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        node = None
+    match node:
+        case ast.Name(id=name):
+            return name, {}
+        case ast.Call(func=ast.Name(id=kind), args=[ast.Name(id=name), ast.Name(id=other)], keywords=[]):
+            if kind in _SHARES:
+                return name, {"trials": other}
+            if kind == "Surv":
+                return name, {"observed": other}
+            if kind == "censored":
+                return name, {"status": other}
+        case ast.BinOp(ast.Name(id=name), ast.BitOr(), ast.Call(ast.Name(id=kind), [ast.Name(id=other)], [])):
+            if kind in _OF_THE_RESPONSE:
+                return name, {_OF_THE_RESPONSE[kind]: other}
+    raise refused(
+        text,
+        "must have a column before the ~, or p(successes, trials), y | trials(n), y | rate(exposure), Surv(time, observed) "
+        "or censored(time, status). Transform a response before you pass the table, and declare the bounds of the result.",
+    )

@@ -1,0 +1,95 @@
+"""The priors of a formula's model: the family's by default, or the user's by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpyro.distributions as dist
+
+from workbench import _validate
+from workbench.formula.design import Design
+from workbench.formula.families import Family, Response
+from workbench.formula.priors import prior_of, text_of
+from workbench.formula.regression import INTERCEPT, WEIGHTS, sd_of
+
+__all__ = ["PriorLine", "checked_priors", "prior_lines"]
+
+
+@dataclass(frozen=True)
+class PriorLine:
+    """The prior of one number.
+
+    :param names: by which ``priors=`` may call it, its own first. :param site: of the model. :param words: what it is of.
+    """
+
+    names: tuple[str, ...]
+    site: str
+    words: str
+    prior: dist.Distribution
+
+
+def checked_priors(priors: Any) -> dict[str, dist.Distribution]:
+    """:raises ArgumentError: naming ``priors``."""
+    if priors is None:
+        return {}
+    if not isinstance(priors, Mapping):
+        raise _validate.ArgumentError(
+            "priors", priors, "must be a mapping of names to priors, such as {'age': 'Normal(0, 2)'}."
+        )
+    return {str(name): prior_of(f"priors[{str(name)!r}]", given) for name, given in priors.items()}
+
+
+def prior_lines(
+    design: Design, family: Family, response: Response, given: Mapping[str, dist.Distribution]
+) -> tuple[PriorLine, ...]:
+    """The table of priors.
+
+    :param given: by name of a column, a term, "Intercept", a group's sd or a parameter.
+    :raises ArgumentError: naming ``priors``, for an unknown name or another support.
+    """
+    lines = _defaults(design, family, response)
+    known = dict.fromkeys(name for line in lines for name in line.names)
+    for name in given:
+        if name not in known:
+            raise _validate.unknown_name("priors", name, known)
+    return tuple(_chosen(line, given) for line in lines)
+
+
+def _chosen(line: PriorLine, given: Mapping[str, dist.Distribution]) -> PriorLine:
+    name = next((name for name in line.names if name in given), None)
+    if name is None:
+        return line
+    if line.prior.event_shape:
+        raise _validate.ArgumentError(
+            f"priors[{name!r}]", text_of(given[name]), "is of several numbers, and stays as it is."
+        )
+    if type(given[name].support) is not type(line.prior.support):
+        raise _validate.ArgumentError(
+            f"priors[{name!r}]",
+            text_of(given[name]),
+            f"must be a distribution on {'all real' if line.site in (INTERCEPT, WEIGHTS) else 'positive'} numbers.",
+        )
+    return replace(line, prior=given[name])
+
+
+def _defaults(design: Design, family: Family, response: Response) -> list[PriorLine]:
+    block, lines = design.block, []
+    if block.intercept and family.has_intercept:
+        words = "the middle of all numbers, references of all categories"
+        lines.append(PriorLine(("Intercept",), INTERCEPT, words, family.intercept_prior(response)))
+    term_of = {place: name for name, places in block.terms.items() for place in places}
+    slope = dist.Normal(0.0, family.slope_scale(response))
+    for place, (name, parts) in enumerate(zip(block.names, block.columns, strict=True)):
+        names = tuple(dict.fromkeys((name, term_of[place])))
+        lines.append(PriorLine(names, WEIGHTS, block.scaled_words(parts), slope))
+    sd = dist.HalfNormal(family.group_scale(response))
+    for effects in design.groups:
+        site = sd_of(effects.name)
+        for name in effects.columns:
+            words = f"standard deviation of {name} between groups of {effects.name}"
+            lines.append(PriorLine((f"{site}[{name}]", site), site, words, sd))
+    for name, prior in family.parameters(response).items():
+        lines.append(PriorLine((name,), name, f"{name} of the family {family.name}", prior))
+    return lines

@@ -1,0 +1,255 @@
+"""From tables and data sets to the arrays of a formula's model, row by row from declarations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench import _validate
+from workbench.data import Dataset, from_frame
+from workbench.data.columns import Boolean, Categorical, Column, Numeric
+from workbench.data.missing_values import INDICATOR
+from workbench.data.preprocessing import listed
+from workbench.data.schema import Schema, columns_of
+from workbench.formula.design import Design, design_of
+from workbench.formula.factors import level_names
+from workbench.formula.families import Family, Response
+from workbench.formula.parsing import Parsed, refused
+
+__all__ = ["Columns", "columns_of_formula", "schema_of"]
+
+_OPTIONS = (
+    "evaluation", "evaluation_fraction", "evaluation_is_public", "max_rows", "missing", "name", "split_seed", "unit",
+    "unit_id", "unit_mean",
+)  # fmt: skip
+_CENSORED = ("none", "right")  # as bambi's ``censored`` names them
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns of a formula, and how they become arrays.
+
+    :param design: of the terms. :param response: its public facts.
+    :param schema: of all columns: those of the design, the response and the extras.
+    :param extras: ``{role: column}`` of what the family takes beside the response.
+    """
+
+    design: Design
+    family: Family
+    response: Response
+    schema: Schema
+    extras: Mapping[str, str]
+
+    @property
+    def features(self) -> Schema:
+        """All columns but the response."""
+        return Schema({name: column for name, column in self.schema.columns.items() if name != self.response.name})
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the arrays that a prediction takes, in order."""
+        groups = [
+            name
+            for effects in self.design.groups
+            for name in (effects.name, *([f"{effects.name}_x"] if effects.block.columns else []))
+        ]
+        return ("x", *groups, *(role for role in self.family.extras if role in self.extras))
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays of a record."""
+        return (*self.input_names, "y")
+
+    # ---- tables -----------------------------------------------------------------------------------------------------------
+
+    def dataset(self, frame: Any, **options: Any) -> Dataset:
+        """The data set of a table: its columns as declared, and the response. Others of the table are not kept.
+
+        :param options: those of ``from_frame`` about units, missing values, evaluation records and names.
+        """
+        for name in options:
+            if name not in _OPTIONS:
+                raise _validate.unknown_name("options", name, _OPTIONS)
+        missing = options.get("missing")
+        ways = missing.values() if isinstance(missing, Mapping) else [missing]
+        if any(isinstance(way, str) and way == INDICATOR for way in ways):
+            raise _validate.ArgumentError(
+                "missing",
+                INDICATOR,
+                "is for the schema of the formula: declare such columns as Numeric(low, high, missing=True).",
+            )
+        declared = self.schema.columns[self.response.name]
+        how: dict[str, Any] = {}
+        if isinstance(declared, Numeric) and not self.response.levels:
+            how["target_bounds"] = (declared.low, declared.high)
+        elif not isinstance(declared, Boolean):
+            how["classes"] = self.response.levels
+        return from_frame(frame, target=self.response.name, schema=self.features, **how, **options)
+
+    def inputs(self, frame: Any) -> dict[str, np.ndarray]:
+        """The arrays that a prediction takes, of a table in its own units."""
+        values = self.design.values(frame)
+        return self.design.encode(values) | self._encoded(frame, None)
+
+    def _encoded(self, frame: Any, y: Any) -> dict[str, np.ndarray]:
+        """Extras, and the response unless ``y`` is None, as the family encodes them."""
+        given = columns_of(frame, self.extras.values())
+        values: dict[str, Any] = {}
+        for role, name in self.extras.items():
+            declared = self.schema.columns[name]
+            if isinstance(declared, Categorical):
+                values[role] = declared.codes(given[name]) == declared.labels.index(_CENSORED[0])
+            elif isinstance(declared, Boolean):
+                values[role] = declared.encode(given[name])[:, 0] > 0
+            else:
+                values[role] = given[name]
+        if y is not None:
+            return self.family.encode(self.response, {"y": y, **values})
+        return {role: self.response.extra(role, value) for role, value in values.items()}
+
+    # ---- data sets --------------------------------------------------------------------------------------------------------
+
+    def view(self, dataset: Dataset) -> Dataset:
+        """``dataset`` with the design's arrays. :raises ArgumentError: naming ``data``, if it does not have the columns."""
+        if not isinstance(dataset, Dataset) or "x" not in dataset.arrays or dataset.schema is None:
+            raise _validate.ArgumentError(
+                "data", getattr(dataset, "name", type(dataset).__name__), "must be a table with declared columns."
+            )
+        if dataset.target_name != self.response.name or "y" not in dataset.arrays:
+            raise _validate.ArgumentError(
+                "data", dataset.name, f"must have the target {self.response.name!r}, the response of the formula."
+            )
+        known = {*dataset.schema.columns, *([dataset.group_name] if dataset.group_name else [])}
+        missing = [name for name in self.needed if name not in known]
+        if missing:
+            raise _validate.ArgumentError(
+                "data",
+                dataset.name,
+                f"has no column {missing[0]!r}, which the formula uses; it has {listed(sorted(known))}.",
+            )
+        train, evaluation = (self._arrays(dataset, arrays) for arrays in (dataset.train, dataset.evaluation))
+        return dataclasses.replace(
+            dataset, arrays=self.arrays, train=train, evaluation=evaluation, feature_names=self.design.block.names,
+            classes=self.response.levels or dataset.classes, schema=self.features, group_name="", groups=(),
+            group_features=None, group_feature_names=(),
+        )  # fmt: skip
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns of design and extras."""
+        design = () if self.design.schema is None else tuple(self.design.schema.columns)
+        return tuple(dict.fromkeys((*design, *self.extras.values())))
+
+    def _arrays(self, dataset: Dataset, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        given = dict(zip(dataset.arrays, arrays, strict=True))
+        assert dataset.schema is not None
+        frame = dataset.schema.decode(given["x"])
+        if dataset.group_name and dataset.group_name in self.needed:
+            frame[dataset.group_name] = np.asarray(dataset.groups, object)[given["group"]]
+        y = given["y"]
+        if self.response.levels:
+            is_boolean = isinstance(self.schema.columns[self.response.name], Boolean)
+            y = np.asarray(self.response.levels if is_boolean else dataset.classes, object)[y]
+        encoded = self.design.encode(self.design.values(frame)) | self._encoded(frame, y)
+        return tuple(encoded[name] for name in self.arrays)
+
+
+def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: Mapping[str, str]) -> Columns:
+    """The columns of a formula for a declaration.
+
+    :param extras: ``{role: column}`` as arguments give them, beside those of the formula.
+    :raises ArgumentError: naming ``formula``, ``schema``, or the role.
+    """
+    for role in extras:
+        if role in parsed.extras:
+            raise _validate.ArgumentError(role, extras[role], "must be left out, because the formula says it.")
+    roles = {**parsed.extras, **extras}
+    columns = dict(schema.columns)
+    if "status" in roles:
+        roles["observed"] = _status(parsed, columns, roles.pop("status"))
+    for role in roles:
+        if role not in family.extras:
+            raise _validate.ArgumentError(role, roles[role], f"is not for the family {family.name}.")
+    if "observed" in roles:
+        columns.setdefault(roles["observed"], Boolean())
+    if family.name == "bernoulli":
+        columns.setdefault(parsed.response, Boolean())
+    for name in (parsed.response, *roles.values()):  # which nothing can stand for
+        if isinstance(column := columns.get(name), Numeric):
+            columns[name] = dataclasses.replace(column, missing=False)
+    used = {role: _declared(parsed, columns, name) for role, name in {"y": parsed.response, **roles}.items()}
+    needed = [role for role in family.extras if role not in (*family.optional, *roles)]
+    if needed:
+        raise _validate.ArgumentError(needed[0], None, f"must name a column, because the family is {family.name}.")
+    design = design_of(parsed, Schema(columns))
+    names = {parsed.response, *roles.values(), *(() if design.schema is None else design.schema.columns)}
+    if names == {parsed.response}:  # a table has one column besides, which the model does not see
+        names |= set([name for name in columns if name != parsed.response][:1])
+    response = _response(parsed.response, used, family)
+    family.check(response)
+    of_design = () if design.schema is None else design.schema.columns
+    if parsed.response in of_design:
+        raise refused(parsed.text, f"has {parsed.response!r} on both sides of the ~.")
+    _check_names(parsed, design, family, response)
+    design.announce()
+    kept = Schema({name: column for name, column in columns.items() if name in names})
+    if len(kept.columns) < 2:
+        raise refused(parsed.text, "needs one more declared column of the table besides the response.")
+    return Columns(design, family, response, kept, roles)
+
+
+def _check_names(parsed: Parsed, design: Design, family: Family, response: Response) -> None:
+    taken = {"x", "y", "weights", "intercept", "records", *family.extras, *family.parameters(response)}
+    for effects in design.groups:
+        if effects.name in taken:
+            raise refused(
+                parsed.text, f"has groups of {effects.name!r}, a name that the model uses itself: rename the column."
+            )
+
+
+def _declared(parsed: Parsed, columns: Mapping[str, Column], name: str) -> Column:
+    if name not in columns:
+        raise refused(parsed.text, f"uses {name!r}, which schema= does not declare; it has {listed(columns)}.")
+    return columns[name]
+
+
+def _status(parsed: Parsed, columns: Mapping[str, Column], name: str) -> str:
+    """The column of ``censored(time, status)``, whose values are bambi's words."""
+    column = _declared(parsed, columns, name)
+    if not isinstance(column, Categorical) or not set(column.labels) <= set(_CENSORED) or "none" not in column.labels:
+        raise refused(
+            parsed.text,
+            f"has censored(..., {name}), where {name} must be declared as ['none', 'right']. For a column that is 1 where "
+            f"the event was seen write Surv({parsed.response}, {name}).",
+        )
+    return name
+
+
+def _response(name: str, used: Mapping[str, Column], family: Family) -> Response:
+    column = used["y"]
+    extras = {role: (each.low, each.high) for role, each in used.items() if role != "y" and isinstance(each, Numeric)}
+    extras.pop("observed", None)
+    levels = level_names(column)
+    if isinstance(column, Numeric) and (family.kind != "class" or (column.low, column.high) == (0, 1) or levels is None):
+        return Response(name, column.low, column.high, extras=extras)
+    if isinstance(column, Boolean) and family.name == "bernoulli":
+        return Response(name, 0, 1, extras=extras)
+    return Response(name, levels=levels or (), extras=extras)
+
+
+def schema_of(dataset: Dataset) -> Schema:
+    """What a data set declares, its target and groups among it. :raises ArgumentError: naming ``data``."""
+    if dataset.schema is None:
+        raise _validate.ArgumentError("data", dataset.name, "must be a table with declared columns.")
+    columns: dict[str, Column] = dict(dataset.schema.columns)
+    if dataset.group_name:
+        columns[dataset.group_name] = Categorical(dataset.groups)
+    if dataset.target_bounds is not None:
+        columns[dataset.target_name] = Numeric(*dataset.target_bounds)
+    elif dataset.classes:
+        columns[dataset.target_name] = Categorical(dataset.classes)
+    return Schema(columns)

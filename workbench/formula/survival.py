@@ -1,0 +1,100 @@
+"""Families of times to an event, with right censoring: exponential and weibull."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from numpyro import distributions as dist
+
+from workbench.formula import links
+from workbench.formula.family import Array, Family, Gradient, Values
+from workbench.formula.likelihoods import TimeToEvent
+from workbench.formula.response import Response
+
+__all__ = ["Exponential", "Weibull"]
+
+
+class Exponential(Family):
+    """Times to an event with a constant hazard. ``observed`` is 0 where a time is censored: no event until then."""
+
+    name = "exponential"
+    summary = "Times to an event at a constant hazard, some of them censored."
+    links = ("log", "inverse", "identity")
+    extras = ("observed",)
+    optional = ("observed",)
+    ratio: ClassVar = {"log": "ratio of mean times"}
+    kind = "time"
+
+    def check(self, response: Response) -> None:
+        response.require_numbers()
+        response.require_positive()
+
+    def gradient(self, response: Response) -> Gradient:
+        return Gradient(self._log_slope(response), False)  # the deviation of time / mean is 1
+
+    def _encoded(self, response: Response, values: Any) -> np.ndarray:
+        return response.numbers(values, at_least=0)
+
+    def _scale_and_shape(self, response: Response, predictor: Array, parameters: Values) -> tuple[Array, Any]:
+        """log of Weibull's scale, and its shape."""
+        return self._log_mean(response, predictor), 1.0
+
+    def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
+        scale_and_shape = self._scale_and_shape(response, predictor, parameters)
+        return TimeToEvent(*scale_and_shape, extras.get("observed", 1.0))
+
+    def mean(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> Array:
+        return links.safe_exp(self._log_mean(response, predictor))
+
+    def survival(self, response: Response, predictor: Array, parameters: Values, times: Array) -> Array:
+        """The probability of no event until each of ``times``, which broadcast with the predictors."""
+        log_scale, shape = self._scale_and_shape(response, predictor, parameters)
+        return jnp.exp(-links.safe_exp(shape * (jnp.log(times) - log_scale)))
+
+    def scores(self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray) -> dict[str, float]:
+        """Harrell's concordance, if ``observed`` is given and some pair can be compared."""
+        if "observed" not in extras:
+            return {}
+        found = _concordance(np.asarray(y), np.asarray(extras["observed"]) > 0, np.asarray(predictions))
+        return {} if found is None else {"concordance": found}
+
+
+class Weibull(Exponential):
+    """Times to an event whose hazard grows with time^(``shape`` - 1)."""
+
+    name = "weibull"
+    summary = "Times to an event at a hazard that grows or falls with time, some of them censored."
+
+    def parameters(self, response: Response) -> dict[str, dist.Distribution]:
+        return {"shape": dist.LogNormal(0.0, 0.75)}
+
+    def _scale_and_shape(self, response: Response, predictor: Array, parameters: Values) -> tuple[Array, Any]:
+        shape = parameters["shape"]
+        return self._log_mean(response, predictor) - gammaln(1 + 1 / shape), shape
+
+
+def _concordance(times: np.ndarray, observed: np.ndarray, predictions: np.ndarray) -> float | None:
+    """The share of comparable pairs whose later one has the larger prediction, ties by half; None without such a pair.
+
+    A pair is comparable if the earlier time is that of an event. At equal times a censored one counts as later.
+    """
+    order = np.lexsort((observed, -times))  # from the latest; censored first among equals
+    later: list[float] = []
+    right, pairs = 0.0, 0
+    for _, same in itertools.groupby(order, key=lambda place: times[place]):
+        places = list(same)
+        for place in (each for each in places if not observed[each]):
+            bisect.insort(later, float(predictions[place]))
+        events = [float(predictions[each]) for each in places if observed[each]]
+        for prediction in events:
+            below, upto = bisect.bisect_left(later, prediction), bisect.bisect_right(later, prediction)
+            right += len(later) - upto + (upto - below) / 2
+        pairs += len(later) * len(events)
+        for prediction in events:
+            bisect.insort(later, prediction)
+    return right / pairs if pairs else None
