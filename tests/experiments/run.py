@@ -1,6 +1,7 @@
 """The published experiments, and what the workbench reaches: ``make experiments``, or ``make experiments FULL=1``.
 
-    python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [persons] [rule] [--full]
+    python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [one_shot] [persons] [rule]
+        [--full]
 
 Tables go to standard output and, with the figures, to runs/experiments.
 """
@@ -11,7 +12,7 @@ import time
 
 from fits import OUT
 
-EXPERIMENTS = ("hierarchical", "mixture", "autoencoder", "adult", "calibration", "clipping", "persons", "rule")
+EXPERIMENTS = ("hierarchical", "mixture", "autoencoder", "adult", "calibration", "clipping", "one_shot", "persons", "rule")
 
 
 def main():

@@ -96,6 +96,14 @@ ALLOWED = {
     Use("workbench/inference/_joint_prior.py", "JointPrior._traced", "jax.random.key"): "latents are given; it is not used",
     Use("workbench/inference/_quadratic_chain.py", "draws", "numpy.random.Generator"): _RELEASED,
     Use("workbench/fitting/posterior.py", "noise_aware_draws", "numpy.random.default_rng"): _RELEASED,
+    Use("workbench/fitting/one_shot.py", "OneShot.draws", "numpy.random.default_rng"): _RELEASED,
+    Use("workbench/fitting/one_shot.py", "OneShot._posterior", "numpy.random.Generator"): _RELEASED,
+    Use("workbench/fitting/one_shot.py", "_split", FAST_KEY): "two traces of a prior; nothing is drawn for a fit",
+    Use("workbench/inference/_gram_chain.py", "draw", "numpy.random.Generator"): _RELEASED,
+    Use("workbench/inference/_gram_chain.py", "_Chain.__init__", "numpy.random.Generator"): _RELEASED,
+    Use("workbench/inference/statistics.py", "linear_gaussian", "jax.random.key"): "two traces of a prior, to be compared",
+    Use("workbench/inference/statistics.py", "_require_normal", "jax.random.key"): "latents are given; it is not used",
+    Use("workbench/inference/elbo.py", "predictive.one", "jax.random.key"): "latents are given; it is not used",
     Use("workbench/fitting/posterior.py", "_functions.one", "jax.random.key"): "latents are given; it is not used",
     **{
         Use("workbench/inference/noise_aware.py", within, "numpy.random.Generator"): _RELEASED

@@ -39,8 +39,11 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     :param stop: called between chunks of steps; True ends the run.
     :return: None if the run was stopped or failed, or if no metrics may be computed on the evaluation records.
     """
-    if prepared.evaluator is None:
+    evaluate = prepared.evaluator
+    if evaluate is None:
         return None
+    if prepared.spec.one_shot is not None:
+        evaluate = prepared.metrics_of_sums(0.0)
     free, hyper = noiseless(prepared.step), noiseless_hyper(prepared.hyper)
     records, _ = prepared.on_device
     state = prepared.spec.placed(jax.jit(free.init)(new_key(), hyper))
@@ -53,4 +56,4 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
             break
     if last.status != "done":
         return None
-    return Scores(prepared.evaluator(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee")
+    return Scores(evaluate(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee")

@@ -14,7 +14,7 @@ from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments
 from workbench.inference.noise_aware import NoNoiseAwarePosterior
 from workbench.inference.record_model import RecordModel
-from workbench.inference.step import Hyperparameters, PrivateStep
+from workbench.inference.step import Hyperparameters, PrivateStep, Purpose, fast_child
 from workbench.privacy.gradient_norms import GradientNorms
 
 __all__ = ["FEWEST_DRAWS", "final_clip", "gradient_norms", "noise_aware_draws"]
@@ -24,19 +24,19 @@ FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 
 def noise_aware_draws(
     spec: FitSpec,
-    model: RecordModel,
+    step: PrivateStep,
+    hyper: Hyperparameters,
     moments: Moments | None,
     guide: Mapping[str, np.ndarray],
-    *,
-    step_noise: float,
-    sampling_rate: float,
     key: jax.Array,
 ) -> tuple[dict[str, np.ndarray] | None, str]:
     """Draws of the noise-aware posterior, by site, and ""; or None and why there are none.
 
-    :param moments: of the run. :param guide: at least ``FEWEST_DRAWS`` draws from the guide.
-    :param step_noise: sigma C / q. :param key: for these draws alone, of a fast generator: they protect nobody.
+    :param moments: of the run. :param guide: at least ``FEWEST_DRAWS`` draws from the guide. :param key: of the run.
     """
+    model, rate = step.model, step.sampler.sampling_rate
+    sigma = float(hyper.standard_deviation / hyper.clip)
+    own = fast_child(key, Purpose.INTERVALS)  # for these draws alone, of a fast generator: they protect nobody
     try:
         prior = spec.prior(model)
         if moments is None:
@@ -46,10 +46,10 @@ def noise_aware_draws(
             moments,
             prior,
             np.concatenate(flat, axis=1).std(axis=0),
-            step_noise=step_noise,
-            sampling_rate=sampling_rate,
+            step_noise=sigma * final_clip(hyper, moments) / (step.share_of_sum * rate),
+            sampling_rate=rate,
             count=spec.settings.draws,
-            generator=np.random.default_rng(np.asarray(jax.random.key_data(key))),
+            generator=np.random.default_rng(np.asarray(jax.random.key_data(own))),
         )
     except NoNoiseAwarePosterior as reason:
         return None, str(reason)

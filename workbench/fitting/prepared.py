@@ -20,7 +20,7 @@ from workbench._versions import versions
 from workbench.data import Dataset
 from workbench.fitting.checkpoints import Checkpoint, fit_digest
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
-from workbench.fitting.posterior import FEWEST_DRAWS, final_clip, gradient_norms, noise_aware_draws
+from workbench.fitting.posterior import FEWEST_DRAWS, gradient_norms, noise_aware_draws
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -143,11 +143,19 @@ class PreparedFit:
         """The function from unconstrained parameters to metrics on the evaluation records; None if they may not be shown."""
         if not self.shows_metrics:
             return None
+        if self.spec.one_shot is not None:
+            return self.metrics_of_sums(float(self.hyper.standard_deviation))
         key = evaluation_key(self.key)
         records = self.spec.placed(self.data.evaluation)
         target = np.asarray(self.data.evaluation[-1])
         compute = self._functions.compute
         return lambda params: metrics_of(self.model, target, compute(params, records, key))
+
+    def metrics_of_sums(self, deviation: float) -> Callable[[Mapping[str, Any]], dict[str, float]]:
+        """``evaluator`` of a fit from sums that have noise of this standard deviation."""
+        assert self.spec.one_shot is not None
+        facts = self.key, self.settings.draws, float(self.hyper.clip), deviation
+        return functools.partial(self.spec.one_shot.evaluate, facts, self.data.evaluation)
 
     @functools.cached_property
     def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
@@ -376,15 +384,7 @@ class PreparedFit:
                 params=jax.tree.map(np.asarray, self.step.get_params(self._end)),
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
-        count = self.settings.draws
-        guide = jax.device_get(self._functions.draw(last.params, self.key, max(count, FEWEST_DRAWS)))
-        rate = self.step.sampler.sampling_rate
-        clip, sigma = final_clip(self.hyper, self._moments), float(self.hyper.standard_deviation / self.hyper.clip)
-        posterior, note = noise_aware_draws(
-            self.spec, self.step.model, self._moments, guide, key=fast_child(self.key, Purpose.INTERVALS),
-            step_noise=sigma * clip / (self.step.share_of_sum * rate), sampling_rate=rate,
-        )  # fmt: skip
-        guide = {name: values[:count] for name, values in guide.items()}
+        draws, guide, note = self._posterior(last)
         return FitResult(
             status=last.status,
             message=last.message,
@@ -398,10 +398,10 @@ class PreparedFit:
                 **self.spec.run_settings(),
             },
             params=by_name(last.params),
-            draws=guide if posterior is None else posterior,
-            variational_draws={} if posterior is None else guide,
+            draws=guide if draws is None else draws,
+            variational_draws={} if draws is None else guide,
             gradient_norms=gradient_norms(self.step, self.hyper, self._moments),
-            posterior_kind="variational" if posterior is None else "noise-aware",
+            posterior_kind="variational" if draws is None else "noise-aware",
             posterior_note=note,
             coordinates=self.model.coordinates(self.data),
             history=tuple(self._history),
@@ -411,13 +411,24 @@ class PreparedFit:
             seconds=last.seconds,
             finished=time.strftime("%Y-%m-%d %H:%M:%S %z"),
             constants=dict(self.model.constants(self.data)),
-            released=self.step.model.shared,
+            released=(self.step if self.spec.one_shot is None else self.spec.one_shot).model.shared,
             definition=self.model,
             public_records=self.data.evaluation if self.data.evaluation_is_public and self.data.num_evaluation else None,
             spend=next(iter(self.run_log.reservation.keys), ""),
             ledger=self.run_log.reservation.ledger,
             versions=versions(),
         )
+
+    def _posterior(self, last: Snapshot) -> tuple[dict[str, np.ndarray] | None, dict[str, np.ndarray], str]:
+        """Noise-aware draws, if there are any, the guide's, if there is one, and what is to be said of them."""
+        if self.spec.one_shot is not None:
+            facts = self.key, self.settings.draws, float(self.hyper.clip), float(self.hyper.standard_deviation)
+            draws, note = self.spec.one_shot.draws(facts, last.params)
+            return draws, {}, note
+        count = self.settings.draws
+        guide = jax.device_get(self._functions.draw(last.params, self.key, max(count, FEWEST_DRAWS)))
+        posterior, note = noise_aware_draws(self.spec, self.step, self.hyper, self._moments, guide, self.key)
+        return posterior, {name: values[:count] for name, values in guide.items()}, note
 
     def _data_facts(self) -> dict[str, Any]:
         """Public facts about the data, for the result."""

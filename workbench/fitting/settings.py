@@ -223,9 +223,11 @@ class Settings(Shared):
         None, "seed of a reproducible run, whose noise can be predicted by anyone who knows it", _validate.seed,
         otherwise="secret randomness", changes_guarantee=True,
     )  # fmt: skip
-    estimator: str = setting(
-        "aligned", "gradient estimator: aligned, or vanilla for comparison", _one_of("inference.estimators:ESTIMATORS")
-    )
+    estimator: str | None = setting(
+        None, "what steps release: gradients, by the estimator aligned, or vanilla for comparison; or statistics, in one "
+        "step the noised sums that a linear regression needs", _one_of("fitting.one_shot:ESTIMATORS"),
+        otherwise="statistics for a linear regression whose settings are left out, else aligned",
+    )  # fmt: skip
     learning_rate: float | None = setting(
         None, "learning rate of Adam", _number(above=0), otherwise="the model's advice, else 1 / sqrt(T)"
     )

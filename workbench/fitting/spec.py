@@ -21,6 +21,7 @@ from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
+from workbench.fitting.one_shot import STATISTICS, OneShot, one_shot_for
 from workbench.fitting.settings import AUTO, Settings, about, described, names, takes
 from workbench.inference import _adaptive_clip, _norms
 from workbench.inference._joint_prior import JointPrior
@@ -81,6 +82,7 @@ class FitSpec:
     :param constants: public facts about this data set that the model takes by keyword.
     :param devices: among which the records are spread; mostly one.
     :param largest_clip: which an adapted C never exceeds: the largest norm of a gradient, where the model knows it.
+    :param one_shot: how the model is fitted from noised sums, with ``estimator="statistics"``; else None.
     """
 
     model: Model
@@ -91,6 +93,7 @@ class FitSpec:
     settings: Settings
     devices: tuple[jax.Device, ...]
     largest_clip: float = LARGEST_CLIP
+    one_shot: OneShot | None = None
 
     @property
     def device(self) -> jax.Device:
@@ -153,6 +156,9 @@ class FitSpec:
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:
         """The fit's step, with starting values for the run with ``key``; only shapes and types of records are read."""
         settings = self.settings
+        if self.one_shot is not None:
+            step = self.one_shot.private_step(plan, key, self.records, settings.strategy, settings.microbatch_size)
+            return dataclasses.replace(step, keeps_moments=False, shards=self.shards)
         step = assemble(
             self.model.model,
             self.model.new_guide(),
@@ -162,7 +168,7 @@ class FitSpec:
             sampler=plan.sampler,
             mechanism=plan.mechanism,
             num_records=self.privacy.num_records,
-            estimator=settings.estimator,
+            estimator=str(settings.estimator),
             learning_rate=settings.learning_rate,
             performance=Performance(settings.strategy, None, settings.microbatch_size),
             static={**self.model.options, **self.constants},
@@ -243,9 +249,10 @@ class FitSpec:
         if self.shows_metrics and not self.data.evaluation_is_public:
             caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
         most = None if self.data.units is None else self.data.units.max_rows
-        return plan.guarantee(
+        guarantee = plan.guarantee(
             steps_taken=steps_taken, unit=self.data.unit, dimension=dimension, caveats=caveats, max_rows=most
         )
+        return guarantee if self.one_shot is None else dataclasses.replace(guarantee, released="sums")
 
 
 def is_array(value: Any) -> bool:
@@ -285,19 +292,24 @@ def resolve(asked: FitRequest) -> FitSpec:
     drawn_from = declared if hides_size else data.num_train
     given = {each.name: getattr(asked, each.name) for each in fields(Settings)}
     rows = 1 if data.units is None or data.units.mean else data.units.max_rows
+    constants = dict(model.constants(data))
+    one_shot = one_shot_for(asked, model, data, constants, declared)
+    if one_shot is not None:
+        given |= one_shot.settings(asked, data, drawn_from)
     advice = model.advice(data, drawn_from, asked.epsilon)
     adapts_clip = isinstance(asked.clip, str)
     if adapts_clip:
         given["clip"] = None
-    elif asked.clip is None and asked.clipping == "flat":
+    elif asked.clip is None and asked.clipping == "flat" and one_shot is None:
         adapts_clip = bool(advice.get("adapts_clip", False))
     chosen = defaults.complete(given, advice, drawn_from, rows) | {
         "adapts_clip": adapts_clip,
         "delta": default_delta(declared) if asked.delta is None else asked.delta,
         "num_records": declared,
+        "estimator": (asked.estimator or "aligned") if one_shot is None else STATISTICS,
     }
     chosen["sampling_rate"] = sampling_rate_of(chosen["sampling_rate"], chosen["batch_size"], drawn_from)
-    if asked.optimizer is not None:
+    if asked.optimizer is not None or one_shot is not None:
         chosen["learning_rate"] = None
     privacy = PrivacySettings(**{each.name: chosen[each.name] for each in fields(PrivacySettings)})
     del chosen["adapts_clip"]
@@ -305,4 +317,4 @@ def resolve(asked: FitRequest) -> FitSpec:
     if len(devices) > 1:
         chosen |= {"device": None, "devices": [_named(each) for each in devices]}
     largest = min(rows * float(advice.get("largest_clip", LARGEST_CLIP)), LARGEST_CLIP)  # rows of a person add up
-    return FitSpec(model, data, source, dict(model.constants(data)), privacy, Settings(**chosen), devices, largest)
+    return FitSpec(model, data, source, constants, privacy, Settings(**chosen), devices, largest, one_shot)

@@ -27,6 +27,7 @@ class Gaussian(Family):
 
     name = "gaussian"
     summary = "Numbers, with normal residuals."
+    normal_scale = "sigma"
     links = ("identity", "log", "inverse")
 
     def check(self, response: Response) -> None:
@@ -60,6 +61,7 @@ class StudentT(Gaussian):
     """Numbers with residuals of Student's t distribution, which outliers pull less than normal ones."""
 
     name = "student_t"
+    normal_scale = ""
     summary = "Numbers, with residuals that have heavy tails: robust against outliers."
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:

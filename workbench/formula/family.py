@@ -83,6 +83,7 @@ class Family:
     optional: ClassVar[tuple[str, ...]] = ()  # those of them that a formula may leave out
     ratio: ClassVar[Mapping[str, str]] = {}  # what exp of a weight is, by link
     has_intercept: ClassVar[bool] = True
+    normal_scale: ClassVar[str] = ""  # the parameter that is the standard deviation of normal residuals; "" for others
     kind: ClassVar[str] = "number"  # of the response: number, count, share, class or time
     link: str = ""
 

@@ -23,7 +23,7 @@ from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines
 from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
 from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression, sd_of
-from workbench.models import LinearPredictor, Model, OwnUnits, pictures
+from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, pictures
 
 __all__ = ["FormulaModel", "formula"]
 
@@ -140,7 +140,7 @@ def formula(
         arrays=columns.arrays,
         defaults=functools.partial(_advice, columns),
         pictures={"coefficients": pictures.coefficients} if _is_single(regression) else {},
-        linear=_linear(regression, columns.design),
+        linear=_with_residuals(_linear(regression, columns.design), regression, columns.design),
         options={
             "formula": parsed.text,
             "family": kind.name,
@@ -207,6 +207,19 @@ def _linear(regression: Regression, design: Design) -> LinearPredictor | None:
     return LinearPredictor(WEIGHTS, "", ratio, OwnUnits(matrix[start:, start:] * units.scale, tuple(words)))
 
 
+def _with_residuals(linear: LinearPredictor | None, regression: Regression, design: Design) -> LinearPredictor | None:
+    """With what a fit from noised sums needs, where the response is normal around the linear predictor alone."""
+    family, bounds = regression.family, regression.response.bounds if regression.family.normal_scale else (-1.0, 1.0)
+    if linear is None or not family.normal_scale or family.link != "identity" or regression.groups:
+        return linear
+    return linear._replace(residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design))))
+
+
+def _size(design: Design) -> int:
+    """The largest sum of squares of a record's columns."""
+    return sum(_square(design.block, places) for places in design.block.terms.values())
+
+
 def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of the gallery's logistic
     regression, with the family's gradient in the predictor. Where that gradient has no bound, C is where a run begins to
@@ -216,7 +229,7 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
     groups add the squares of a typical standard deviation, and of a typical z.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
-    size = sum(_square(design.block, places) for places in design.block.terms.values())
+    size = _size(design)
     of_groups = sum(
         len(effects.columns) * (1 + columns.family.group_scale(columns.response) ** 2) for effects in design.groups
     )

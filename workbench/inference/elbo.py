@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from workbench.inference.record_model import Record, RecordModel
 
-__all__ = ["elbo_per_record", "held_out"]
+__all__ = ["elbo_per_record", "held_out", "predictive"]
 
 
 def held_out(
@@ -34,6 +34,19 @@ def held_out(
     if model.uses_base_noise:
         return elbo, None
     return elbo, jnp.mean(jax.nn.logsumexp(densities, axis=0)) - jnp.log(num_draws)
+
+
+def predictive(model: RecordModel, draws: dict[str, Any], records: Record) -> jax.Array:
+    """The log-likelihood of ``held_out``, over draws of the latents themselves, ``{site: array[draws, ...]}``.
+
+    :param model: whose records have no latents of their own.
+    """
+
+    def one(shared: dict[str, Any]) -> jax.Array:
+        return -model.record_losses(shared, records, jax.random.key(0))
+
+    densities = jax.vmap(one)({name: draws[name] for name in model.shared})
+    return jnp.mean(jax.nn.logsumexp(densities, axis=0)) - jnp.log(len(densities))
 
 
 def elbo_per_record(

@@ -39,7 +39,7 @@ from workbench.inference._moments import Moments
 from workbench.inference._traces import family, is_latent
 from workbench.inference.record_model import RecordModel
 
-__all__ = ["LARGEST", "NoNoiseAwarePosterior", "Prior", "draw", "prior_of"]
+__all__ = ["LARGEST", "NoNoiseAwarePosterior", "Prior", "draw", "normal_of", "prior_of"]
 
 LARGEST = 40  # quantities; the correlations of d of them take d^2 / 2 unknowns, and the cube of that in time
 _LARGEST_JOINT = 100  # with those that are not released; their Markov chains take the cube of it
@@ -91,7 +91,7 @@ def prior_of(model: RecordModel) -> Prior | JointPrior:
         return _joint(model, one)
     means, precisions = [], []
     for name in model.shared:
-        first, second = (_normal(trace[name]["fn"]) for trace in (one, two))
+        first, second = (normal_of(trace[name]["fn"]) for trace in (one, two))
         if first is None or second is None or not np.array_equal(first, second) or set(latents) != set(model.shared):
             return _joint(model, one)
         location, scale = first
@@ -110,7 +110,7 @@ def _joint(model: RecordModel, trace: dict) -> JointPrior:
     return found
 
 
-def _normal(prior: dist.Distribution) -> np.ndarray | None:
+def normal_of(prior: dist.Distribution) -> np.ndarray | None:
     """(means, scales) of a normal distribution with independent entries; None for another."""
     shape, base = prior.batch_shape + prior.event_shape, base_of(prior)
     if type(base) is not dist.Normal:

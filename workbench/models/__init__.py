@@ -8,7 +8,7 @@ import importlib
 from typing import Any
 
 from workbench.models.builders import BUILDERS, builder
-from workbench.models.model import LinearPredictor, Model, OwnUnits
+from workbench.models.model import LinearPredictor, Model, NormalResiduals, OwnUnits
 from workbench.models.options import Option
 from workbench.models.registry import BUILT_IN, from_file, get, names, options, origin, register
 
@@ -17,6 +17,7 @@ _MODULES = ("checks", "guides", "networks", "pictures", "scoring")
 __all__ = [
     "LinearPredictor",
     "Model",
+    "NormalResiduals",
     "Option",
     "OwnUnits",
     "from_file",

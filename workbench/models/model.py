@@ -16,7 +16,7 @@ from workbench import _validate
 from workbench.models.relations import records_of, relations_of
 from workbench.models.scoring import binary_scores
 
-__all__ = ["LinearPredictor", "Model", "OwnUnits", "inputs_of", "is_numpyro_model", "parameters_of"]
+__all__ = ["LinearPredictor", "Model", "NormalResiduals", "OwnUnits", "inputs_of", "is_numpyro_model", "parameters_of"]
 
 
 def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
@@ -26,6 +26,25 @@ def _default_scores(target: np.ndarray, predictions: np.ndarray) -> dict[str, fl
 
 def _nothing(dataset: Any) -> dict[str, Any]:
     return {}
+
+
+class NormalResiduals(NamedTuple):
+    """Declares that a target is normal around its linear predictor of features in [-1, 1]; a fit from sums checks it.
+
+    With the target's bounds, of middle m and half width r, its mean is m + r (features . weights + intercept), and its
+    standard deviation r times that of the site.
+
+    >>> wb.models.NormalResiduals("sigma", (0, 200)).bounds
+    (0, 200)
+
+    :param scale: the site of the residuals' standard deviation. :param bounds: (low, high) of the target, declared public.
+    :param squares: the largest sum of squares of a record's features; by default the number of the table's columns, of which
+        each adds at most 1, however many features it becomes.
+    """
+
+    scale: str
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    squares: float | None = None
 
 
 class OwnUnits(NamedTuple):
@@ -54,12 +73,15 @@ class LinearPredictor(NamedTuple):
     :param weights: the site of one weight for each feature. :param intercept: its site; "" where there is none.
     :param ratio: what exp of a weight is, such as "odds ratio" or "rate ratio"; "" for nothing that has a name.
     :param own_units: how weights become those in the columns' own units; by default as the schema of the data set says.
+    :param residuals: where the target is normal around the linear predictor; such a model can be fitted by
+        ``estimator="statistics"``.
     """
 
     weights: str
     intercept: str = ""
     ratio: str = ""
     own_units: OwnUnits | None = None
+    residuals: NormalResiduals | None = None
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ class Guarantee:
     :param second_opinion: what an independent computation said of epsilon before the run, in words; "" where there is none.
         It is no part of the promise: two that differ in it are equal.
     :param adapts_clip: whether C followed what was released before. Noise was sigma times the C of each step.
+    :param released: what noise was added to: sums of "gradients" in each step, or once "sums" of products of columns.
     """
 
     epsilon: float
@@ -107,6 +108,7 @@ class Guarantee:
     max_rows: int | None = None
     second_opinion: str = dataclasses.field(default="", compare=False)
     adapts_clip: bool = False
+    released: str = "gradients"
 
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""
@@ -206,12 +208,14 @@ class Guarantee:
         minibatches = _MINIBATCHES[self.sampler].format(rate=self.sampling_rate, epoch=epoch)
         opinion = f"; {self.second_opinion}" if self.second_opinion else ""
         clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
+        kept = f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients}"
+        if self.released == "sums":
+            kept = "It was kept by a single release, of sums over all records: each record's products of its columns were"
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
-            f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients} "
-            f"{clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
+            f"{kept} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
             f"(accountant: {self.accountant.upper()}, pessimistic{opinion}; relation: {self.relation}).",
         ]
         if self.steps_taken < self.steps:

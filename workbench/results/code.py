@@ -18,7 +18,7 @@ _SETTINGS = (
     "learning_rate", "average", "draws", "seed", "evaluate_private",
 )  # fmt: skip
 _DEFAULTS = {
-    "sampler": "poisson", "clipping": "flat", "estimator": "aligned", "draws": 1000, "seed": None, "evaluate_private": False,
+    "sampler": "poisson", "clipping": "flat", "estimator": None, "draws": 1000, "seed": None, "evaluate_private": False,
     "learning_rate": None,
 }  # fmt: skip
 
@@ -32,7 +32,7 @@ def code_of(result: FitResult) -> str:
     given = {name: settings[name] for name in _SETTINGS if name in settings}
     given = {name: value for name, value in given.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
-    if settings.get("learning_rate") is None:
+    if settings.get("learning_rate") is None and settings.get("estimator") != "statistics":
         arguments += "    optimizer=...,  # the optimiser of this fit was not Adam with a learning rate\n"
     lines = ["import workbench as wb", "", *_data(result), *_model(result)]
     return "\n".join(lines) + f"\nresult = wb.fit(\n    model,\n    data,\n{arguments})"

@@ -34,6 +34,7 @@ __all__ = ["FitResult", "HistoryPoint", "IntervalWarning"]
 
 _INFERENCE = {
     "noise-aware": "independent draws from a posterior that counts the privacy noise (DP-VI, regression on the release)",
+    "sums": "draws from a posterior that counts the privacy noise (Markov chains, given noised sums)",
     "variational": "independent draws from a variational posterior (DP-VI)",
 }
 _NOTABLE = 0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
@@ -91,7 +92,7 @@ class FitResult:
     :param ledger: that ledger; not saved.
     :param versions: of the workbench, Python, JAX and NumPyro in the fit; empty in results of earlier versions.
     :param posterior_kind: "noise-aware" if ``draws`` count the privacy noise, or "variational" if they are the guide's.
-    :param posterior_note: why they are the guide's.
+    :param posterior_note: why they are the guide's, or what is wrong with noise-aware ones.
     :param variational_draws: draws from the guide, where ``draws`` are noise-aware.
     :param gradient_norms: how long the records' gradients were; None where they were not counted.
     """
@@ -149,7 +150,10 @@ class FitResult:
 
     @functools.cached_property
     def variational_posterior(self) -> Any:
-        """Draws from the guide alone, which predictions and synthetic records use; its intervals do not count the noise."""
+        """Draws from the guide alone, which predictions and synthetic records use; its intervals do not count the noise.
+
+        With ``estimator="statistics"`` there is no guide, and predictions use ``posterior``, which this is then.
+        """
         return self.posterior_of(self._sorted(self.guide_draws), "variational")
 
     @property
@@ -164,7 +168,7 @@ class FitResult:
 
     @property
     def guide_draws(self) -> dict[str, np.ndarray]:
-        """Independent draws from the guide, ``{site: array[draws, ...]}``."""
+        """Independent draws from the guide, ``{site: array[draws, ...]}``; from the posterior where there is no guide."""
         return self.variational_draws or self.draws
 
     def posterior_of(self, draws: dict[str, np.ndarray], kind: str = "") -> Any:
@@ -175,10 +179,11 @@ class FitResult:
         from workbench.results import arviz_adapter
         from workbench.results.card import promise
 
+        of_sums = self.settings.get("estimator") == "statistics"
         attributes = {
             "guarantee": promise(self.guarantee, self.release_label),
             "label": self.release_label,
-            "inference": _INFERENCE[kind or self.posterior_kind],
+            "inference": _INFERENCE["sums" if of_sums else kind or self.posterior_kind],
         }
         return arviz_adapter.to_posterior(draws, self.coordinates, attributes)
 

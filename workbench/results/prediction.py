@@ -22,7 +22,7 @@ from workbench.data.groups import group_codes
 from workbench.data.preprocessing import unmasked
 from workbench.data.schema import Schema
 from workbench.inference._plates import takes_num_records
-from workbench.inference.elbo import held_out
+from workbench.inference.elbo import held_out, predictive
 from workbench.inference.record_model import RecordModel, split
 from workbench.models.model import Model, inputs_of
 from workbench.noise.chacha20 import fast_key, key_from_seed, new_key
@@ -78,6 +78,8 @@ class Predictor:
                 )
             return jnp.asarray(self.result.params[name])
 
+        if self._has_no_guide:
+            return {}
         return jax.tree_util.tree_map_with_path(lambda path, _: released(path), self.split.initial)
 
     def _values(self, places: np.ndarray) -> dict[str, Any]:
@@ -197,14 +199,22 @@ class Predictor:
         return np.concatenate([self._predictions(part) for part in _parts(inputs)], axis=1)
 
     @functools.cached_property
-    def _held_out(self) -> Callable[..., tuple[jax.Array, jax.Array | None]]:
+    def _held_out(self) -> Callable[..., tuple[jax.Array | None, jax.Array | None]]:
+        if self._has_no_guide:
+            seen, values = self.split, self._values(self._places(_DRAWS))
+            return jax.jit(lambda arrays: (None, predictive(seen, values, arrays)))
         seen, params, key = self.split, self._unconstrained(), fast_key(key_from_seed(0))
         return jax.jit(lambda arrays: held_out(seen, params, key, arrays, _SCORE_DRAWS))
 
+    @property
+    def _has_no_guide(self) -> bool:
+        """Whether the posterior was drawn from noised sums. Such models have no parameters either."""
+        return self.result.settings.get("estimator") == "statistics"
+
     def score(self, records: tuple[np.ndarray, ...]) -> dict[str, float]:
-        """ELBO and log-likelihood in nats per record, and the model's own metrics."""
+        """ELBO (of a guide) and log-likelihood in nats per record, and the model's own metrics."""
         elbo, log_likelihood = self._held_out(tuple(jnp.asarray(array) for array in records))
-        found = {"elbo": float(elbo)}
+        found = {} if elbo is None else {"elbo": float(elbo)}
         if log_likelihood is not None:
             found["log_likelihood"] = float(log_likelihood)
         if self.model.predict is not None:

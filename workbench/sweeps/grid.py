@@ -21,7 +21,7 @@ from workbench.data import load as load_data
 from workbench.fitting.settings import Shared, default_of
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
-from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, SweepRequest
+from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, USUAL, SweepRequest
 
 __all__ = ["Cell", "Grid"]
 
@@ -196,7 +196,8 @@ class Grid:
         return found
 
     def _baseline(self, method: str, swept: Sequence[str], repeated: Sequence[tuple[int | None, int]]) -> list[Cell]:
-        usual = {name: default_of(name) for name in self.lists if name != "epsilon"}
+        defaults = {LISTS[name]: value for name, value in USUAL.items()}
+        usual = {name: defaults.get(name, default_of(name)) for name in self.lists if name != "epsilon"}
         return [
             Cell(model, method, math.inf, seed, number, usual | dict(zip(swept, values, strict=True)))
             for model, *values, (seed, number) in itertools.product(

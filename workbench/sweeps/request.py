@@ -11,11 +11,12 @@ from typing import Any
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.fitting.settings import LedgerSettings, Shared, about, default_of, described, setting
+from workbench.inference.estimators import ESTIMATORS
 from workbench.models import Model
 from workbench.models import get as get_model
 from workbench.sweeps.store import Store
 
-__all__ = ["BASELINES", "LISTS", "METHODS", "MOST_FITS", "SweepRequest"]
+__all__ = ["BASELINES", "LISTS", "METHODS", "MOST_FITS", "USUAL", "SweepRequest"]
 
 DP, NON_PRIVATE, POOLED = METHODS = ("dp-vi", "non-private", "scikit-learn")
 BASELINES = {
@@ -23,6 +24,7 @@ BASELINES = {
     POOLED: "scikit-learn's logistic regression on all records, groups ignored",
 }
 
+USUAL = {"estimators": "aligned"}  # of all fits of a sweep, where the default of one fit depends on its model
 MOST_FITS = 20_000  # of a sweep: planning takes some milliseconds each
 
 
@@ -131,7 +133,7 @@ class SweepRequest(_OfRecords):
     learning_rates: Sequence[float | None] | float | None = _several("learning_rate")
     sampling_rates: Sequence[float | None] | float | None = _several("sampling_rate")
     batch_sizes: Sequence[int | None] | int | None = _several("batch_size")
-    estimators: Sequence[str] | str = _several("estimator")
+    estimators: Sequence[str] | str | None = _several("estimator")
     models: Sequence[str | Model] = setting((), "several models, instead of ``model``", _models)
     seeds: int | Sequence[int] = setting(
         1, "how many times a fit is repeated with secret randomness; or, for public records only, a list of seeds", _seeds
@@ -152,7 +154,11 @@ class SweepRequest(_OfRecords):
         super().__post_init__()
         for name in LISTS:
             if getattr(self, name) is None:
-                object.__setattr__(self, name, (None,))
+                object.__setattr__(self, name, (USUAL.get(name),))
+        if not set(self.estimators or ()) <= set(ESTIMATORS):
+            raise _validate.ArgumentError(
+                "estimators", self.estimators, f"must be of {', '.join(ESTIMATORS)}: the others take no steps to compare."
+            )
         if self.model is not None:
             object.__setattr__(self, "models", _models("models", [self.model, *self.models]))
         if not self.models:

@@ -1,0 +1,207 @@
+"""A linear regression from one release of noised sums: which fits have it, its step, its posterior and its metrics.
+
+It is chosen by default where a model declares that it is a linear regression with normal residuals
+(``LinearPredictor.residuals``), each record is a unit, and no setting of DP-VI's steps is given. docs/one_shot.md says why.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+
+from workbench import _validate
+from workbench.data import Dataset
+from workbench.inference import estimators, statistics
+from workbench.inference._gram_chain import Draws, draw
+from workbench.inference.assemble import assemble
+from workbench.inference.elbo import predictive
+from workbench.inference.record_model import PrivacyModelError, RecordModel, split
+from workbench.inference.statistics import LinearGaussian, NoisedSums
+from workbench.inference.step import Performance, PrivateStep, Purpose, fast_child
+from workbench.models import Model
+from workbench.models.model import NormalResiduals, inputs_of
+from workbench.noise.chacha20 import fast_key, key_from_seed
+from workbench.privacy.plan import PrivacyPlan
+
+__all__ = ["ESTIMATORS", "STATISTICS", "OneShot", "one_shot_for"]
+
+STATISTICS = "statistics"
+ESTIMATORS = (*estimators.ESTIMATORS, STATISTICS)
+
+_SQUARE = 0.4  # of one column on average, from which on records weigh less: 1 / 3 if it is uniform within its bounds
+_ENOUGH = 20.0  # N epsilon / columns, its cube root, from which on there is so little noise that all weights are 1
+_AT_ONCE = 4096  # records
+_PREDICTIONS = 200  # draws that a metric averages over
+
+Facts = tuple[jax.Array, int, float, float]  # of a fit: its key, how many draws to keep, C, standard deviation of the noise
+
+# what a caller gives for DP-VI; the values that the one step has
+_STEP = {
+    "iterations": 1, "sampling_rate": 1.0, "batch_size": None, "sampler": "poisson", "relation": "add_or_remove_one",
+    "clipping": "flat", "average": False, "learning_rate": None, "optimizer": None,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OneShot:
+    """A model that is fitted from noised sums.
+
+    :param model: the user's, split by records. :param of_site: the sites of weights, intercept (or "") and scale.
+    :param residuals: as the model declares them.
+    :param known: its priors. :param predict: and
+    :param score: of the ``Model``.
+    """
+
+    model: RecordModel
+    of_site: tuple[str, str, str]
+    residuals: NormalResiduals
+    known: LinearGaussian
+    predict: Callable[..., Any] | None
+    score: Callable[..., dict[str, float]]
+    _newest: dict[Any, Draws] = field(default_factory=dict)
+
+    @property
+    def features(self) -> int:
+        """D."""
+        return int(self.model.blank_record[0].shape[0])
+
+    def private_step(
+        self, plan: PrivacyPlan, key: jax.Array, records: tuple[Any, ...], strategy: str, microbatch_size: int | None
+    ) -> PrivateStep:
+        """The step whose noised sum is the release. One step of gradient descent makes it the parameter, divided by N."""
+        return assemble(
+            statistics.model_of(self.features, plan.mechanism.clip, self.residuals.bounds),
+            statistics.guide,
+            numpyro.optim.SGD(1.0),
+            key,
+            records,
+            sampler=plan.sampler,
+            mechanism=plan.mechanism,
+            num_records=plan.settings.num_records,
+            performance=Performance(strategy, None, _AT_ONCE if microbatch_size is None else microbatch_size),
+        )
+
+    def draws(self, facts: Facts, params: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], str]:
+        """Draws from the posterior by site, and "" or what is wrong with them.
+
+        :param params: what the step left. Before the step there is no release, and the draws are the prior's.
+        """
+        key, count, clip, deviation = facts
+        own = fast_child(key, Purpose.INTERVALS)
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(own)))
+        released = np.asarray(params[statistics.SITE], float) * self.model.num_records
+        prior, note = self.known.prior, ""
+        if not np.any(released):
+            normals = generator.standard_normal((count, len(prior.mean)))
+            coefficients, scale = prior.mean + normals / np.sqrt(prior.precision), self.known.scale.sample(own, (count,))
+        else:
+            found = self._posterior(statistics.sums_in(released, clip, deviation), count, generator)
+            coefficients, scale = found.coefficients, found.scale
+            note = "" if found.have_settled else f"its Markov chains have not settled (R-hat {found.spread:.2f})"
+        weights, intercept, width = self.of_site
+        parts = {weights: coefficients[:, : self.features], width: np.asarray(scale)}
+        if intercept:
+            parts[intercept] = coefficients[:, -1]
+        return {name: np.asarray(parts[name], np.float32) for name in sorted(parts)}, note
+
+    def _posterior(self, sums: NoisedSums, count: int, generator: np.random.Generator) -> Draws:
+        """Draws given the release; those of the newest are kept, because metrics and the result take the same."""
+        place = (sums.products.tobytes(), sums.noise, count)
+        if place not in self._newest:
+            self._newest.clear()
+            self._newest[place] = draw(sums, self.known, count, generator)
+        return self._newest[place]
+
+    def evaluate(self, facts: Facts, records: tuple[Any, ...], params: Mapping[str, Any]) -> dict[str, float]:
+        """Log-likelihood per record in nats, and the model's own scores; none before the step.
+
+        :param records: to evaluate on. :param params: as of ``draws``.
+        """
+        if not np.any(params[statistics.SITE]):
+            return {}
+        draws, _ = self.draws(facts, params)
+        count = len(next(iter(draws.values())))
+        places = np.unique(np.linspace(0, count - 1, min(count, _PREDICTIONS)).round().astype(int))
+        values = {name: jnp.asarray(array[places]) for name, array in draws.items()}
+        found = {"log_likelihood": float(jax.jit(functools.partial(predictive, self.model))(values, records))}
+        if self.predict is None:
+            return found
+        inputs, predict = inputs_of(records), self.predict
+        predictions = jax.jit(lambda values: jnp.mean(jax.vmap(lambda drawn: predict(drawn, *inputs))(values), axis=0))
+        return found | dict(self.score(np.asarray(records[-1]), np.asarray(predictions(values))))
+
+    def settings(self, asked: Any, data: Dataset, num_records: int) -> dict[str, Any]:
+        """The settings of the one step.
+
+        :param asked: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N, which is public.
+        :raises ArgumentError: naming the one that is another.
+        """
+        for name, value in _STEP.items():
+            given = getattr(asked, name)
+            if given is not None and given != value:
+                raise _validate.ArgumentError(
+                    name, given, f'is of the steps of DP-VI: estimator="{STATISTICS}" releases once, with all records.'
+                )
+        clip = asked.clip
+        if isinstance(clip, str) or (clip is not None and clip < statistics.SMALLEST_NORM):
+            raise _validate.ArgumentError(
+                "clip", clip, f'must be a number of at least {statistics.SMALLEST_NORM} for estimator="{STATISTICS}".'
+            )
+        squares = self.residuals.squares
+        if squares is None:
+            squares = self.features if data.schema is None else len(data.schema.columns)
+        return _STEP | {"clip": usual_norm(squares, num_records, asked.epsilon) if clip is None else clip}
+
+
+def usual_norm(squares: float, num_records: int, epsilon: float) -> float:
+    """C, from public facts: for R a little above |z|^2 of uniform columns, up to its largest where there is hardly noise.
+
+    :param squares: the largest |x|^2.
+    """
+    signal = (num_records * epsilon / max(squares, 1)) ** (1 / 3) / _ENOUGH
+    return statistics.Scales.norm_for(1 + squares * min(1.0, max(_SQUARE, signal)))
+
+
+def one_shot_for(asked: Any, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int) -> OneShot | None:
+    """The model as it is fitted from noised sums, if it is asked for or chosen by default; else None.
+
+    :param asked: what the caller gave, as ``fitting.settings.Settings``. :param num_records: N, which is public.
+    :raises ArgumentError: naming ``estimator``, if it is asked for and impossible.
+    """
+    is_asked = asked.estimator == STATISTICS
+    others = {name for name in (*_STEP, "clip") if getattr(asked, name) != type(asked).__dataclass_fields__[name].default}
+    if not is_asked and (asked.estimator is not None or others):
+        return None
+    try:
+        return _split(model, data, constants, num_records)
+    except PrivacyModelError as error:
+        if is_asked:
+            raise _validate.ArgumentError(
+                "estimator", asked.estimator, f"cannot be used with {model.name} and {data.name}: {error}."
+            ) from None
+        return None
+
+
+def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int) -> OneShot:
+    """:raises PrivacyModelError: if the model is no such regression, or the data have other records."""
+    linear = model.linear
+    if linear is None or linear.residuals is None:
+        raise PrivacyModelError("it declares no linear predictor with normal residuals (Model.linear)")
+    if data.units is not None:
+        raise PrivacyModelError(f"a {data.unit} may have several rows")
+    if data.private_scaling:
+        raise PrivacyModelError("features that were scaled with private statistics have no bounds")
+    record = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data.train)
+    static = {**model.options, **constants}
+    key = fast_key(key_from_seed(0))
+    by_record = split(model.model, statistics.guide, key, record, num_records=num_records, static=static)
+    sites = linear.weights, linear.intercept, linear.residuals.scale
+    known = statistics.linear_gaussian(by_record, *sites, linear.residuals.bounds)
+    return OneShot(by_record, sites, linear.residuals, known, model.predict, model.score)
