@@ -16,11 +16,17 @@ from workbench.models import Option
 from workbench.widgets._kit import fields, markup
 from workbench.widgets._kit.fields import Field
 from workbench.widgets._kit.threads import background
+from workbench.widgets.workbench import formula_menu
+from workbench.widgets.workbench.settings import FORMULA
 
 __all__ = ["ModelPanel"]
 
 _PICTURE_WIDTH = "320px"
 _TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")  # data sets for the gallery's diagrams, in this order
+_ABOUT_FORMULA = (
+    "A regression of the columns that you declare under Data, the response among them. Write it as in R: "
+    "readmitted ~ age + ward + (1 | hospital)."
+)
 _CAPTION = (
     "Plate diagram: an arrow leads from a quantity to one that depends on it. Everything inside a frame is repeated, for "
     "example for each record."
@@ -37,17 +43,23 @@ class ModelPanel:
     :param start: name of the model chosen first.
     :param options: its options that differ from their defaults.
     :param on_change: called without arguments after every change of the model or an option.
+    :param formulas: whether to offer regressions from formulas too.
     :raises ArgumentError: for an unknown model, or an option that the model does not have.
     """
 
-    def __init__(self, start: str, options: Mapping[str, Any], on_change: Callable[[], None]) -> None:
-        models.get(start, **options)
-        self._on_change = on_change
+    def __init__(
+        self, start: str, options: Mapping[str, Any], on_change: Callable[[], None], *, formulas: bool = False
+    ) -> None:
+        if formulas and start == FORMULA:
+            formula_menu.check(options)
+        else:
+            models.get(start, **options)
+        self._on_change, self._extra = on_change, [FORMULA] if formulas else []
         self._declared: tuple[Option, ...] = ()
         self._kept: dict[str, Any] = {}
         self._closed = threading.Event()
         self.fields: dict[str, Field] = {}
-        self.model = fields.choice("model", "model", models.names(), start)
+        self.model = fields.choice("model", "model", self._names(), start)
         self._about = widgets.HTML()
         self._picture = widgets.Image(format="svg+xml", layout=widgets.Layout(width=_PICTURE_WIDTH, max_width="100%"))
         self._picture.add_class("dpvi-figure")
@@ -61,6 +73,10 @@ class ModelPanel:
         self.show_diagram(b"")
         self._describe(options)
         self.model.on_change(self._model_changed)
+
+    def _names(self) -> list[str]:
+        """The entries of the menu of models."""
+        return [*models.names(), *self._extra]
 
     @property
     def name(self) -> str:
@@ -84,7 +100,10 @@ class ModelPanel:
             if problem := option.problem(options.get(option.name, option.default)):
                 found[option.name] = problem
         try:
-            models.get(self.name, **options)
+            if self.name == FORMULA:
+                formula_menu.check(options)
+            else:
+                models.get(self.name, **options)
         except ArgumentError as error:
             found[error.argument] = error.expectation
         return found
@@ -102,7 +121,7 @@ class ModelPanel:
 
     def refresh(self) -> None:
         """Update the menu of models and the options of the chosen one; the choice and the settings stay."""
-        before, options, names = self.name, self.options(), models.names()
+        before, options, names = self.name, self.options(), self._names()
         if list(self.model.control.options) != names:
             self._close_gallery()
             self.model.offer(names, before)
@@ -142,7 +161,7 @@ class ModelPanel:
         for field in self.fields.values():
             field.on_change(self._on_change)
         self._settings.fill([field.view for field in self.fields.values()])
-        self._settings.is_open = False
+        self._settings.is_open = self.name == FORMULA  # which needs one of them
         self._settings.view.layout.display = None if self.fields else "none"
 
     # ---- the gallery ------------------------------------------------------------------------------------------------
@@ -203,6 +222,8 @@ class _Card:
 
 def _options_of(name: str) -> tuple[Option, ...]:
     """The options of a model; none if it cannot be loaded, which ``problems`` reports."""
+    if name == FORMULA:
+        return formula_menu.options()
     try:
         return models.options(name)
     except ArgumentError:
@@ -211,6 +232,8 @@ def _options_of(name: str) -> tuple[Option, ...]:
 
 def _about(name: str, short: bool = False) -> str:
     """The model's summary and reference; "" if it cannot be made."""
+    if name == FORMULA:
+        return markup.sentence(_ABOUT_FORMULA)
     try:
         model = models.get(name)
     except ArgumentError:

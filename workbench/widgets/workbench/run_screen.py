@@ -44,6 +44,7 @@ class RunScreen(Screen):
     """
 
     run: RunPanel
+    offers_formulas = False
 
     def __init__(self, model: str, data: str | Dataset, options: Mapping[str, Any], ahead: Latest, *workers: Latest) -> None:
         super().__init__(ahead, *workers)
@@ -57,7 +58,7 @@ class RunScreen(Screen):
         self._is_complete = self._is_running = False
         self._lock = threading.Lock()  # held while a run starts or ends, and while the screen closes
         self._loader, self._output = Loader(), NotebookOutput()
-        self.model = ModelPanel(model, options, self._controls_changed)
+        self.model = ModelPanel(model, options, self._controls_changed, formulas=self.offers_formulas)
         self.data = DataPanel(data, self._controls_changed, namespace)
 
     def _start(self) -> None:

@@ -30,7 +30,7 @@ from workbench.widgets.workbench.result_panel import ResultPanel, guarantee_card
 from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Session
-from workbench.widgets.workbench.settings import Settings, ledger_in_code, problems_of
+from workbench.widgets.workbench.settings import FORMULA, Settings, ledger_in_code, problems_of
 from workbench.widgets.workbench.suitability import unsuitable
 
 __all__ = ["Workbench"]
@@ -74,6 +74,8 @@ class Workbench(RunScreen):
     :param ledger: where fits of private records are recorded, as ``workbench.fit`` takes it.
     """
 
+    offers_formulas = True
+
     def __init__(
         self,
         *,
@@ -85,7 +87,8 @@ class Workbench(RunScreen):
         options: Mapping[str, Any] | None = None,
         ledger: Any = None,
     ) -> None:
-        models.get(model, **(options or {}))
+        if model != FORMULA:
+            models.get(model, **(options or {}))
         if isinstance(data, str):
             data_room.describe(data)
         elif not isinstance(data, Dataset):
@@ -109,6 +112,7 @@ class Workbench(RunScreen):
         self.run.fit.on_click(lambda _: self.fit())
         self.data.named.on_change(self._open_own_data)
         self.model.model.on_change(self._mark_data)
+        self.model.model.on_change(self._open_formula)
         self.tabs = Tabs(
             {
                 "Plan": self.privacy.consequences, "Model": self.model.details, "Data": self.data.details,
@@ -149,6 +153,10 @@ class Workbench(RunScreen):
     def _open_own_data(self) -> None:
         if self.data.has_own_source:
             self._open("Data")
+
+    def _open_formula(self) -> None:
+        if self.model.name == FORMULA:
+            self._open("Model")
 
     def _mark_data(self) -> None:
         """Mark the data sets that the model cannot fit, once this is known."""

@@ -14,7 +14,9 @@ from workbench.ledger.reservation import check_ledger
 from workbench.models import registry
 from workbench.widgets.workbench.data_source import DataSource, Same
 
-__all__ = ["PRIVACY_FIELDS", "Settings", "ledger_in_code", "named_in_code", "problems_of"]
+__all__ = ["FORMULA", "PRIVACY_FIELDS", "Settings", "ledger_in_code", "named_in_code", "problems_of"]
+
+FORMULA = "formula"  # the name of a model from a formula
 
 # the fields of the privacy panel, by their names in ``workbench.fit``
 PRIVACY_FIELDS = (
@@ -44,8 +46,12 @@ def ledger_in_code(ledger: Any) -> str | bool | None:
 def named_in_code(model: str, options: Mapping[str, Any], data: DataSource) -> tuple[list[tuple[str, str]], str]:
     """Lines (title, statement) that make model and data, and the two as arguments of a call."""
     lines = []
-    model, records = repr(model), data.code
-    if options:
+    model, records, beside = repr(model), data.code, ""
+    if model == repr(FORMULA):
+        others = dict(options)
+        model = repr(others.pop("formula", ""))
+        beside = "".join(f", {name}={value!r}" for name, value in others.items())
+    elif options:
         chosen = "".join(f", {name}={value!r}" for name, value in options.items())
         lines.append(("The model", f"model = wb.models.get({model}{chosen})"))
         model = "model"
@@ -54,7 +60,7 @@ def named_in_code(model: str, options: Mapping[str, Any], data: DataSource) -> t
     if "(" in records:
         lines.append(("The data, and what is public about them", f"data = {records}"))
         records = "data"
-    return lines, f"{model}, {records}"
+    return lines, f"{model}, {records}{beside}"
 
 
 @dataclass(frozen=True)
@@ -108,9 +114,17 @@ class Settings:
         from workbench.fitting import fits
 
         return fits.prepare(
-            models.get(self.model, **self.options), dataset, device=self.device,
+            self._made_for(dataset), dataset, device=self.device,
             evaluate_private=self.evaluate_private, ledger=self.ledger, over_cap=self.over_cap, **self._given(),
         )  # fmt: skip
+
+    def _made_for(self, dataset: Dataset) -> models.Model:
+        """The model. One from a formula takes the declarations of ``dataset``."""
+        if self.model != FORMULA:
+            return models.get(self.model, **self.options)
+        from workbench.formula.records import schema_of
+
+        return models.formula(**self.options, schema=schema_of(dataset))
 
     def _given(self) -> dict[str, Any]:
         """The privacy fields that were filled in."""

@@ -1,0 +1,100 @@
+"""A regression from a formula on the screen."""
+
+import html
+
+import ipywidgets
+import pytest
+
+from tests.widget_tree import inside
+from workbench import ArgumentError
+from workbench.widgets import Sweep, Workbench
+from workbench.widgets.workbench import formula_menu
+
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+PATIENCE = 180
+
+
+@pytest.fixture
+def screen(private_data):
+    made = Workbench(model="logistic", data=private_data, iterations=20)
+    yield made
+    made.close()
+    assert made.wait(PATIENCE)
+
+
+def settle(screen):
+    assert screen._outlooks.wait(PATIENCE)
+    assert screen._compilations.wait(PATIENCE)
+    return screen
+
+
+def text(screen):
+    return html.unescape("".join(part.value for part in inside(screen.view) if isinstance(part, ipywidgets.HTML)))
+
+
+def write(screen, formula, family="bernoulli"):
+    screen.model.model.value = "formula"
+    screen.model.fields["formula"].value = formula
+    screen.model.fields["family"].value = family
+    return settle(screen)
+
+
+def test_the_entry_asks_for_a_formula_and_opens_the_form(screen):
+    screen.model.model.value = "formula"
+    settle(screen)
+    assert screen.tabs.open == "Model"
+    assert "write one, such as y ~ a + b" in screen.problems()["formula"]
+    assert list(screen.model.fields)[:3] == ["formula", "family", "link"]
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "field", "reason"),
+    [
+        ("ill ~ ~ dose", "bernoulli", "formula", "one ~"), ("ill ~ mean(dose)", "bernoulli", "formula", "mean"),
+        ("ill ~ nowhere", "bernoulli", "formula", "nowhere"), ("ill ~ dose", "binomial", "trials", "trials"),
+    ],
+)  # fmt: skip
+def test_an_error_stands_beside_its_field(screen, formula, family, field, reason):
+    write(screen, formula, family)
+    assert reason in html.unescape(screen.model.fields[field].error)
+
+
+def test_a_fit_is_that_of_the_code_below_it(screen):
+    write(screen, "ill ~ dose + age")
+    assert not screen.problems()
+    code = screen.settings().as_code()
+    assert "wb.fit('ill ~ dose + age', " in code
+    assert "family='bernoulli'" in code
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    assert screen.result.model == "formula"
+    assert set(screen.result.draws) == {"weights", "intercept"}
+    assert "dose" in text(screen)
+
+
+def test_a_screen_may_begin_with_one(private_data):
+    made = Workbench(
+        model="formula", data=private_data, options={"formula": "ill ~ age", "family": "bernoulli"}, iterations=20
+    )
+    try:
+        assert settle(made).model.fields["formula"].value == "ill ~ age"
+        assert not made.problems()
+    finally:
+        made.close()
+        assert made.wait(PATIENCE)
+    with pytest.raises(ArgumentError, match="formula"):
+        Workbench(model="formula", data=private_data, options={"formula": "no formula"})
+
+
+def test_sweeps_offer_no_formula(private_data):
+    sweep = Sweep(data=private_data)
+    try:
+        assert "logistic" in sweep.model.model.control.options
+        assert "formula" not in sweep.model.model.control.options
+    finally:
+        sweep.close()
+
+
+def test_a_link_that_the_family_does_not_have_is_refused_early():
+    with pytest.raises(ArgumentError, match=r"link='log': must be one of logit, probit, cloglog"):
+        formula_menu.check({"formula": "y ~ x", "family": "bernoulli", "link": "log"})
