@@ -330,6 +330,42 @@ def test_a_column_can_say_whose_row_it_is(notebook, page, screenshots, tmp_path)
 
 
 @pytest.mark.integration
+def test_a_regression_from_a_formula(notebook, page, screenshots, tmp_path):
+    """With counts for a response, which no model of the gallery fits."""
+    file = tmp_path / "stays.csv"
+    rows = [f"{20 + i % 60},{'abc'[i % 3]},{(i * 7) % 5 + i % 60 // 15}" for i in range(900)]
+    file.write_text("age,ward,days\n" + "\n".join(rows) + "\n")
+    notebook(SHOW.format(200), name="stays").run(0)
+    screen = Screen(page).is_ready()
+    screen.choose("data", "a file of your own…")
+    with page.expect_file_chooser() as chooser:
+        screen.root.locator("button", has_text="Upload a CSV file").click()
+    chooser.value.set_files(file)
+    for place, (low, high) in enumerate((("0", "120"), ("0", "20"))):
+        for label, value in (("lowest", low), ("highest", high)):
+            control = screen.root.get_by_label(label, exact=True).locator("visible=true").nth(place)
+            control.fill(value)
+            control.press("Enter")
+    screen.type("all values", "a, b, c")
+    screen.choose("model", "formula")
+    screen.type("formula", "days ~ age + wrad")
+    screen.root.locator("[role=alert]:visible", has_text="wrad").wait_for()
+    screen.type("formula", "days ~ age + ward")
+    screen.choose("family", "poisson")
+    screen.is_ready()
+    full_page(page, screenshots / "formula.png", 1280, 1000)
+    assert overflowing(page) == []
+    screen.button("Fit").click()
+    screen.headline("Done")
+    screen.tab("Posterior")
+    wait_for(lambda: "weights[ward=b]" in screen.root.inner_text(), 30, "the coefficients")
+    full_page(page, screenshots / "formula-done.png", 1280, 1200)
+    assert overflowing(page) == []
+    screen.tab("Export")
+    assert "wb.fit('days ~ age + ward', data, family='poisson'" in screen.root.inner_text()
+
+
+@pytest.mark.integration
 def test_a_reload_during_a_fit_finds_it_again(notebook, page, screenshots):
     book = notebook(SHOW.format(50_000_000), name="reload")
     book.run(0)
