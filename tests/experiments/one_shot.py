@@ -1,7 +1,8 @@
 """A linear regression from one release of noised sums, beside DP-VI and the posterior without privacy.
 
-Truths are drawn from the prior: weights Normal(0, .3 sqrt(5 / D)), intercept Normal(0, .3), scale HalfNormal(.25). Features
-are uniform in [-1, 1] or, "alike", share a factor; the target is cut to [-1, 1]. delta is 1e-4, C as a fit chooses it.
+Truths are drawn from the prior: weights Normal(0, .15 sqrt(5 / D)), intercept Normal(0, .15), scale HalfNormal(.1). Hardly a
+target leaves [-1, 1], where it is cut. Features are uniform in [-1, 1] or, "alike", share a factor. delta is 1e-4. C is what
+a fit chooses, and for DP-VI what a formula's advice is.
 """
 
 import math
@@ -24,11 +25,11 @@ from workbench.privacy.calibration import noise_multiplier
 
 LEVELS, EPSILONS, DELTA, DRAWS = (0.5, 0.9, 0.95), (0.1, 0.25, 0.5, 1.0, 2.0, 8.0), 1e-4, 500
 WORLDS = ((1000, 5, "apart"), (5000, 20, "apart"), (1000, 5, "alike"))
-SCALE = 0.25
+SCALE, CENTRE = 0.1, 0.15
 
 
 def deviation_of(features):
-    return 0.3 * math.sqrt(5 / max(features, 5))
+    return 0.15 * math.sqrt(5 / max(features, 5))
 
 
 def world(random, size, features, kind):
@@ -38,7 +39,7 @@ def world(random, size, features, kind):
     else:
         x = random.uniform(-1, 1, (size, features))
     weights = deviation_of(features) * random.normal(size=features)
-    truth = np.array([*weights, 0.3 * random.normal(), abs(SCALE * random.normal())])
+    truth = np.array([*weights, CENTRE * random.normal(), abs(SCALE * random.normal())])
     y = x @ weights + truth[-2] + truth[-1] * random.normal(size=size)
     return x.astype(np.float32), np.clip(y, -1, 1).astype(np.float32), truth
 
@@ -46,7 +47,7 @@ def world(random, size, features, kind):
 def line(x, y=None, num_records=None):
     features = x.shape[-1]
     weights = numpyro.sample("weights", dist.Normal(0, deviation_of(features)).expand([features]).to_event(1))
-    intercept, scale = numpyro.sample("intercept", dist.Normal(0, 0.3)), numpyro.sample("scale", dist.HalfNormal(SCALE))
+    intercept, scale = numpyro.sample("intercept", dist.Normal(0, CENTRE)), numpyro.sample("scale", dist.HalfNormal(SCALE))
     with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
         numpyro.sample("y", dist.Normal(x @ weights + intercept, scale), obs=y)
 
@@ -69,14 +70,17 @@ def from_sums(x, y, epsilon, random):
     exact = np.asarray(statistic(jnp.asarray(x), jnp.asarray(y), clip), float).sum(0)
     sums = sums_in(exact + sigma * clip * random.normal(size=exact.shape), clip, sigma * clip)
     deviations = np.full(features + 1, deviation_of(features))
-    deviations[-1] = 0.3
+    deviations[-1] = CENTRE
     known = LinearGaussian(Prior(np.zeros(features + 1), deviations**-2.0), dist.HalfNormal(SCALE))
     found = _gram_chain.draw(sums, known, DRAWS, random)
     return np.column_stack([found.coefficients, found.scale]), found.spread
 
 
-def by_dp_vi(x, y, epsilon, clip=1.0):
-    """The same from DP-VI with its usual settings, and the noise-aware posterior."""
+def by_dp_vi(x, y, epsilon):
+    """The same from DP-VI with its usual settings and a gaussian formula's C, and the noise-aware posterior."""
+    signal = (x.shape[0] * epsilon / x.shape[1]) ** (1 / 3)
+    share = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
+    clip = share * math.sqrt(x.shape[1] + 1) / 0.3
     data = wb.data.Dataset("made up", "Made up.", (x, y), (x[:2], y[:2]), is_public=True)
     made = wb.fit(
         LINE, data, epsilon=epsilon, delta=DELTA, estimator="aligned", clip=clip, draws=DRAWS, checkpoint=False, ledger=False
@@ -106,12 +110,12 @@ def row(facts, found, truths, spreads, seconds):
     return table
 
 
-def measured(method, size, features, kind, epsilon, repeats, **options):
+def measured(method, size, features, kind, epsilon, repeats):
     """A row of the table."""
     random, found, truths, spreads, began = np.random.default_rng(7), [], [], [], time.perf_counter()
     for _ in range(repeats):
         x, y, truth = world(random, size, features, kind)
-        draws, spread = by_dp_vi(x, y, epsilon, **options) if method == "dp-vi" else from_sums(x, y, epsilon, random)
+        draws, spread = by_dp_vi(x, y, epsilon) if method == "dp-vi" else from_sums(x, y, epsilon, random)
         found.append(draws)
         truths.append(truth)
         spreads.append(spread)

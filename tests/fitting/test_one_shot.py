@@ -13,7 +13,7 @@ import workbench as wb
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting.baseline import without_privacy
-from workbench.fitting.one_shot import usual_norm
+from workbench.fitting.one_shot import is_better, usual_norm
 from workbench.fitting.spec import resolve
 from workbench.inference.statistics import Scales, statistic
 from workbench.ledger import Ledger
@@ -190,10 +190,11 @@ def test_without_privacy_it_is_least_squares():
 # ---- which fits have it ---------------------------------------------------------------------------------------------------
 
 
-def test_it_is_chosen_where_no_setting_of_steps_is_given():
-    assert resolve(LINE, records(), epsilon=1.0).settings.estimator == "statistics"
+def test_it_is_chosen_where_no_setting_of_steps_is_given_and_there_is_little_noise():
+    assert resolve(LINE, records(), epsilon=16.0).settings.estimator == "statistics"
+    assert resolve(LINE, records(), epsilon=1.0).settings.estimator == "aligned"
     for given in ({"iterations": 1000}, {"clip": 2.0}, {"sampler": "shuffle"}, {"estimator": "aligned"}, {"average": True}):
-        spec = resolve(LINE, records(), epsilon=1.0, **given)
+        spec = resolve(LINE, records(), epsilon=16.0, **given)
         assert (spec.settings.estimator, spec.one_shot) == ("aligned", None)
         assert spec.privacy.iterations > 1
     assert resolve("logistic", "breast_cancer", epsilon=1.0).settings.estimator == "aligned"
@@ -201,7 +202,7 @@ def test_it_is_chosen_where_no_setting_of_steps_is_given():
 
 def test_a_model_that_declares_no_scale_keeps_dp_vi():
     plain = dataclasses.replace(LINE, linear=LinearPredictor("weights", "intercept"))
-    assert resolve(plain, records(), epsilon=1.0).settings.estimator == "aligned"
+    assert resolve(plain, records(), epsilon=16.0).settings.estimator == "aligned"
     with pytest.raises(ArgumentError, match="estimator='statistics': cannot be used with line and made up: it declares no"):
         resolve(plain, records(), **ONE)
     with pytest.raises(ArgumentError, match="estimator='statistics': cannot be used with logistic"):
@@ -244,6 +245,18 @@ def test_sweeps_take_steps():
         wb.sweep(LINE, records(), epsilons=1.0, estimators=["statistics"])
 
 
+def test_the_rule_of_the_default_is_the_noise_that_least_squares_has():
+    """Against the spread of least squares with noise in X'y alone, for the columns and residuals that the rule assumes."""
+    random, size = np.random.default_rng(0), 2000
+    for epsilon, chosen in ((1.0, False), (30.0, True)):
+        clip = usual_norm(5, size, epsilon)
+        sigma = wb.privacy.noise_multiplier(epsilon=epsilon, delta=1e-4, sampling_rate=1.0, steps=1)
+        x = random.uniform(-1, 1, (size, 5))
+        noise = sigma * clip / (np.sqrt(2) * Scales.of(clip).target) * random.normal(size=(4000, 5))
+        moved = np.linalg.solve(x.T @ x, noise.T).std()
+        assert is_better(5, size, epsilon, 1e-4) == chosen == (moved < 0.1 * np.sqrt(3 / size))
+
+
 @pytest.mark.parametrize("columns", [1, 5, 40])
 def test_the_usual_norm_lowers_weights_only_where_noise_is_large(columns):
     squares = [Scales.of(usual_norm(columns, 1000, epsilon)).squares for epsilon in (0.1, 1.0, 10.0, 1e6)]
@@ -267,7 +280,7 @@ SCHEMA = {"days": (0, 50), "age": (0, 100), "ward": ["a", "b"]}
 
 def test_a_formula_with_normal_residuals_has_it():
     found = wb.fit(
-        "days ~ age + ward", stays(), family="gaussian", schema=SCHEMA, epsilon=4.0, seed=1, draws=400, ledger=False,
+        "days ~ age + ward", stays(), family="gaussian", schema=SCHEMA, epsilon=16.0, seed=1, draws=400, ledger=False,
         checkpoint=False,
     )  # fmt: skip
     assert found.settings["estimator"] == "statistics"
@@ -290,7 +303,7 @@ def test_a_formula_with_normal_residuals_has_it():
 )
 def test_other_formulas_keep_dp_vi(formula, options):
     model = wb.models.formula(formula, schema=SCHEMA, **options)
-    spec = resolve(model, model.dataset(stays(200)), epsilon=1.0)
+    spec = resolve(model, model.dataset(stays(1500)), epsilon=16.0)
     assert (spec.settings.estimator, spec.one_shot) == ("aligned", None)
 
 

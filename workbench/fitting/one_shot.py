@@ -1,12 +1,14 @@
 """A linear regression from one release of noised sums: which fits have it, its step, its posterior and its metrics.
 
 It is chosen by default where a model declares that it is a linear regression with normal residuals
-(``LinearPredictor.residuals``), each record is a unit, and no setting of DP-VI's steps is given. docs/one_shot.md says why.
+(``LinearPredictor.residuals``), each record is a unit, no setting of DP-VI's steps is given, and there is little noise
+(``is_better``). docs/one_shot.md says why.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +30,8 @@ from workbench.inference.step import Performance, PrivateStep, Purpose, fast_chi
 from workbench.models import Model
 from workbench.models.model import NormalResiduals, inputs_of
 from workbench.noise.chacha20 import fast_key, key_from_seed
-from workbench.privacy.plan import PrivacyPlan
+from workbench.privacy.calibration import noise_multiplier
+from workbench.privacy.plan import PrivacyPlan, default_delta
 
 __all__ = ["ESTIMATORS", "STATISTICS", "OneShot", "one_shot_for"]
 
@@ -37,6 +40,7 @@ ESTIMATORS = (*estimators.ESTIMATORS, STATISTICS)
 
 _SQUARE = 0.4  # of one column on average, from which on records weigh less: 1 / 3 if it is uniform within its bounds
 _ENOUGH = 20.0  # N epsilon / columns, its cube root, from which on there is so little noise that all weights are 1
+_RESIDUAL = 0.1  # of half the target's range: the residuals for which the rule of the default asks
 _AT_ONCE = 4096  # records
 _PREDICTIONS = 200  # draws that a metric averages over
 
@@ -154,10 +158,13 @@ class OneShot:
             raise _validate.ArgumentError(
                 "clip", clip, f'must be a number of at least {statistics.SMALLEST_NORM} for estimator="{STATISTICS}".'
             )
-        squares = self.residuals.squares
-        if squares is None:
-            squares = self.features if data.schema is None else len(data.schema.columns)
-        return _STEP | {"clip": usual_norm(squares, num_records, asked.epsilon) if clip is None else clip}
+        return _STEP | {"clip": usual_norm(self.squares(data), num_records, asked.epsilon) if clip is None else clip}
+
+    def squares(self, data: Dataset) -> float:
+        """The largest |x|^2 of a record, by declared bounds."""
+        if self.residuals.squares is not None:
+            return self.residuals.squares
+        return self.features if data.schema is None else len(data.schema.columns)
 
 
 def usual_norm(squares: float, num_records: int, epsilon: float) -> float:
@@ -167,6 +174,18 @@ def usual_norm(squares: float, num_records: int, epsilon: float) -> float:
     """
     signal = (num_records * epsilon / max(squares, 1)) ** (1 / 3) / _ENOUGH
     return statistics.Scales.norm_for(1 + squares * min(1.0, max(_SQUARE, signal)))
+
+
+def is_better(squares: float, num_records: int, epsilon: float, delta: float) -> bool:
+    """The rule of the default, from public facts: the noise of the sums moves a weight no further than the records do.
+
+    For uniform columns the noise has a standard deviation of 3 sigma C / (sqrt(2) b N) in a weight, and least squares one of
+    sqrt(3 / N) times the residuals', which are taken to be a tenth of half the target's range.
+    """
+    clip = usual_norm(squares, num_records, epsilon)
+    sigma = noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=1)
+    noise = 3 * sigma * clip / (math.sqrt(2) * statistics.Scales.of(clip).target * num_records)
+    return noise <= _RESIDUAL * math.sqrt(3 / num_records)
 
 
 def one_shot_for(asked: Any, model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int) -> OneShot | None:
@@ -180,7 +199,9 @@ def one_shot_for(asked: Any, model: Model, data: Dataset, constants: Mapping[str
     if not is_asked and (asked.estimator is not None or others):
         return None
     try:
-        return _split(model, data, constants, num_records)
+        found = _split(model, data, constants, num_records)
+        delta = default_delta(num_records) if asked.delta is None else asked.delta
+        return found if is_asked or is_better(found.squares(data), num_records, asked.epsilon, delta) else None
     except PrivacyModelError as error:
         if is_asked:
             raise _validate.ArgumentError(

@@ -226,7 +226,7 @@ class Settings(Shared):
     estimator: str | None = setting(
         None, "what steps release: gradients, by the estimator aligned, or vanilla for comparison; or statistics, in one "
         "step the noised sums that a linear regression needs", _one_of("fitting.one_shot:ESTIMATORS"),
-        otherwise="statistics for a linear regression whose settings are left out, else aligned",
+        otherwise="statistics for a linear regression with little noise and no settings of steps, else aligned",
     )  # fmt: skip
     learning_rate: float | None = setting(
         None, "learning rate of Adam", _number(above=0), otherwise="the model's advice, else 1 / sqrt(T)"
