@@ -40,7 +40,7 @@ def test_only_what_differs_from_the_defaults_is_written(done):
 def test_settings_and_defaults_are_those_of_the_table():
     assert {name: default_of(name) for name in code_module._DEFAULTS} == code_module._DEFAULTS
     # the sampling rate says what the batch size does; a comment stands for the optimiser; the others change speed and memory
-    left_out = {"batch_size", "optimizer", "strategy", "microbatch_size", "device"}
+    left_out = {"batch_size", "optimizer", "strategy", "microbatch_size", "device", "devices"}
     assert set(names()) - set(code_module._SETTINGS) == left_out
 
 

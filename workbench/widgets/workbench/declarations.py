@@ -115,11 +115,18 @@ class ColumnDeclaration:
             raise self._error(f"{error.value} {error.expectation}") from None
 
     def target_options(self) -> dict[str, Any]:
-        """The declaration of the target's classes, as keyword arguments.
+        """The declaration of the target's classes, or of its range where it is a number, as keyword arguments.
 
         :raises ArgumentError: if it is contradictory.
         """
         positive, threshold = self.positive.strip(), number_in(self.threshold)
+        if self.low.strip() or self.high.strip():
+            if positive or threshold is not None or self.classes.strip():
+                raise _validate.ArgumentError(
+                    "target_bounds", (self.low, self.high), "type a range, or which values make classes, not both."
+                )
+            declared = self.numeric()
+            return {"target_bounds": (declared.low, declared.high)}
         if positive and threshold is not None:
             raise _validate.ArgumentError("threshold", threshold, "type the positive value or the threshold, not both.")
         if self.classes.strip():

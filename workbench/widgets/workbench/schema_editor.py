@@ -45,6 +45,8 @@ _CONTROLS = {
         ("positive", "positive value", "optional: counts as 1"),
         ("threshold", "or threshold", "optional: 1 above it"),
         ("classes", "or all classes", "optional: a, b, c"),
+        ("low", "or lowest", "of a number"),
+        ("high", "and highest", "of a number"),
     ],
     LABELS: [("classes", "all classes", "names: a, b, c; or number")],
     "group": [("groups", "all groups", "names: a, b, c")],
@@ -61,6 +63,7 @@ _OF_ROLE = {
     "target": "target",
     "positive": "target",
     "threshold": "target",
+    "target_bounds": "target",
     "group": "group",
     "groups": "group",
     "unit_id": PERSON,
@@ -386,7 +389,8 @@ class _Row:
     def _fill(self) -> None:
         old, made = self._details.children, []
         for attribute, label, placeholder in _CONTROLS.get(self._declared.role, []):
-            if attribute in ("low", "high") and not self._ranged:
+            of_target = self._declared.role == "target"
+            if attribute in ("low", "high") and not self._ranged and not of_target:
                 continue
             value, tooltip = getattr(self._declared, attribute), f"{label}: {self._declared.name}"
             if isinstance(value, bool):
@@ -395,7 +399,9 @@ class _Row:
                 )
             else:
                 control = _text(label, value, placeholder, tooltip)
-                control.add_class("dpvi-schema-plain" if attribute in _UNDER_A_TITLE else "dpvi-schema-labelled")
+                control.add_class(
+                    "dpvi-schema-plain" if attribute in _UNDER_A_TITLE and not of_target else "dpvi-schema-labelled"
+                )
             control.observe(partial(self._changed, attribute), names="value")
             made.append(control)
         self._details.children = made
