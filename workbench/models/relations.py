@@ -265,4 +265,4 @@ def _distribution(fn: Any) -> str:
     name = type(fn).__name__
     if name.startswith("Mixture"):
         return "mixture of " + _distribution(getattr(fn, "component_distribution", None) or fn.component_distributions[0])
-    return name.removesuffix("Logits").removesuffix("Probs")
+    return name.removesuffix("Logits").removesuffix("Probs").removesuffix("OfMean")

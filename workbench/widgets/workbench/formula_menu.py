@@ -8,9 +8,9 @@ from typing import Any
 from workbench._validate import ArgumentError
 from workbench.models import Option
 
-__all__ = ["check", "options"]
+__all__ = ["COLUMNS", "check", "options"]
 
-_COLUMNS = {
+COLUMNS = {
     "trials": "Column with the number of trials, for binomial.",
     "exposure": "Column with the exposure, such as days at risk, for counts.",
     "observed": "Column that is 1 where the event was seen, for times to an event.",
@@ -28,7 +28,7 @@ def options() -> tuple[Option, ...]:
         of_formula,
         family,
         link,
-        *(Option(name, None, "text", optional=True, help=text) for name, text in _COLUMNS.items()),
+        *(Option(name, None, "text", optional=True, help=text) for name, text in COLUMNS.items()),
     )
 
 

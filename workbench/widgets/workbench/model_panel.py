@@ -262,6 +262,8 @@ def _field(option: Option, options: Mapping[str, Any]) -> Field:
     if option.optional and option.default is not None:  # empty means None here, so the default must be filled in
         return fields.text(option.name, label, _text_of(value), placeholder="none", help=option.help)
     placeholder = "automatic" if option.default is None else f"default: {option.default}"
+    if option.name in formula_menu.COLUMNS:
+        placeholder = "no column"
     shown = _text_of(options.get(option.name)) if value != option.default else ""
     return fields.text(option.name, label, shown, placeholder=placeholder, help=option.help)
 
