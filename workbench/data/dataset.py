@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from workbench.data import splits
 from workbench.data.schema import Categorical, Schema
 from workbench.data.units import Units, padded
 
-__all__ = ["EVALUATION_LABELS", "Dataset"]
+if TYPE_CHECKING:
+    from workbench.data.storage.reading import Stored
+
+__all__ = ["EVALUATION_LABELS", "Dataset", "is_at_rest"]
 
 Visibility = Literal["public data", "outside the guarantee"]
 
@@ -30,6 +33,11 @@ _NO_LETTERS = ("Cc", "Cs")  # Unicode's control characters and surrogates
 _SUBSET_SEED = 20_260_101  # public
 
 EVALUATION_LABELS: dict[bool, Visibility] = {True: "public data", False: "outside the guarantee"}
+
+
+def is_at_rest(array: Any) -> bool:
+    """Whether the rows of an array are in a file, and are read when they are asked for."""
+    return hasattr(array, "stored")
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,6 +76,8 @@ class Dataset:
         in a sequence; otherwise 0.
     :param is_public: True if the training records are public too, published or made up. Fits of them spend no privacy.
     :param units: which rows belong to one person or other unit; None where each row is one.
+    :param stored: the file that ``open`` read or reads; None for records that are in memory. Arrays of records that stay in
+        the file have shape, type and rows as NumPy's have.
     """
 
     name: str
@@ -92,6 +102,7 @@ class Dataset:
     is_public: bool = False
     vocabulary_size: int = 0
     units: Units | None = None
+    stored: Stored | None = None
 
     def __post_init__(self) -> None:
         """Check flags, and names, which files and pictures must be able to hold.
@@ -157,7 +168,8 @@ class Dataset:
         shapes = [np.shape(array) for array in arrays]
         if len(arrays) != len(self.arrays) or () in shapes:
             return f"they must be {len(self.arrays)} array(s), {', '.join(self.arrays)}"
-        if any(np.asarray(array).dtype.kind not in "biuf" for array in arrays):
+        in_memory = {name: array for name, array in zip(self.arrays, arrays, strict=True) if not is_at_rest(array)}
+        if any(np.asarray(array).dtype.kind not in "biuf" for array in in_memory.values()):
             return "they must be arrays of real numbers"
         if len({shape[0] for shape in shapes}) > 1:
             return f"the arrays {', '.join(self.arrays)} have different numbers of records"
@@ -168,6 +180,8 @@ class Dataset:
                 return f"x has shape {shape}, but image_shape is {self.image_shape}"
             if name == "x" and self.feature_names and shape[1 + are_padded :] != (len(self.feature_names),):
                 return f"x has shape {shape}, but there are {len(self.feature_names)} feature names"
+            if name not in in_memory:  # its values were checked before they were packed
+                continue
             if name == "x" and self.vocabulary_size and not _are_tokens(array, self.vocabulary_size):
                 return f"x must have tokens, whole numbers in 0 .. {self.vocabulary_size - 1}"
             if rows is not None and arrays is self.train and shape[0] != rows:
@@ -227,6 +241,8 @@ class Dataset:
             )
         if size > self.num_train:
             raise _validate.ArgumentError("num_records", size, "is more than the number of training records.")
+        if any(map(is_at_rest, self.train)):
+            raise _validate.ArgumentError("num_records", size, "of records that stay in a file cannot be chosen.")
         if self.is_public:
             drawn = np.random.Generator(np.random.PCG64(_SUBSET_SEED)).random(self.num_train)
         else:
@@ -250,7 +266,9 @@ class Dataset:
         place = self.arrays.index("x")
 
         def encoded(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-            return (*arrays[:place], schema.all_levels(arrays[place]), *arrays[place + 1 :])
+            x: Any = arrays[place]
+            levels = x.mapped(schema.all_levels) if is_at_rest(x) else schema.all_levels(x)
+            return (*arrays[:place], levels, *arrays[place + 1 :])
 
         full = schema.with_all_levels()
         return replace(
