@@ -25,6 +25,7 @@ from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
 from workbench.inference._moments import Moments, arrays_of, moments_in
+from workbench.inference.bringing import are_at_rest
 from workbench.inference.checkpoint import state_of
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of, jit_seldom_called, lower
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep, Purpose, fast_child
@@ -144,15 +145,17 @@ class PreparedFit:
         if not self.shows_metrics:
             return None
         key = evaluation_key(self.key)
-        records = tuple(jax.device_put(array, self.device) for array in self.data.evaluation)
-        target = np.asarray(self.data.evaluation[-1])
+        held_out = tuple(map(np.asarray, self.data.evaluation))
+        records, target = tuple(jax.device_put(array, self.device) for array in held_out), held_out[-1]
         compute = self._functions.compute
         return lambda params: metrics_of(self.model, target, compute(params, records, key))
 
     @functools.cached_property
-    def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
-        """The training records and the state before the first step, on the device."""
-        records = tuple(jax.device_put(array, self.device) for array in self.spec.records)
+    def on_device(self) -> tuple[tuple[Any, ...], DPVIState]:
+        """The training records, unless they stay in a file, and the state before the first step, on the device."""
+        records: tuple[Any, ...] = self.spec.records
+        if not are_at_rest(records):
+            records = tuple(jax.device_put(array, self.device) for array in records)
         return records, jax.device_put(self.state, self.device)
 
     @_compiled.keeping
@@ -414,7 +417,7 @@ class PreparedFit:
             constants=dict(self.model.constants(self.data)),
             released=self.step.model.shared,
             definition=self.model,
-            public_records=self.data.evaluation if self.data.evaluation_is_public else None,
+            public_records=tuple(map(np.asarray, self.data.evaluation)) if self.data.evaluation_is_public else None,
             spend=next(iter(self.run_log.reservation.keys), ""),
             ledger=self.run_log.reservation.ledger,
             versions=versions(),

@@ -19,6 +19,7 @@ from workbench import _validate
 from workbench._limits import LARGEST_CLIP
 from workbench.data import Dataset
 from workbench.data import load as load_data
+from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.devices import device_named
 from workbench.fitting.settings import AUTO, Settings, about, described, names, takes
@@ -105,7 +106,8 @@ class FitSpec:
 
         :raises ArgumentError: if no supported noise does.
         """
-        return make_plan(self.privacy, self.data.num_train)
+        stored = self.source.stored
+        return make_plan(self.privacy, self.data.num_train, stored is not None and stored.reading == "oblivious")
 
     @property
     def unit_rows(self) -> UnitRows | None:
@@ -221,8 +223,14 @@ class FitSpec:
         if self.shows_metrics and not self.data.evaluation_is_public:
             caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
         most = None if self.data.units is None else self.data.units.max_rows
+        stored = self.source.stored
         return plan.guarantee(
-            steps_taken=steps_taken, unit=self.data.unit, dimension=dimension, caveats=caveats, max_rows=most
+            steps_taken=steps_taken,
+            unit=self.data.unit,
+            dimension=dimension,
+            caveats=caveats,
+            max_rows=most,
+            against_storage=stored is not None and stored.hides_reads,
         )
 
 
@@ -245,6 +253,10 @@ def resolve(asked: FitRequest) -> FitSpec:
             "data",
             source.name,
             'is padded already: pass the data set itself, with "present" among the arrays of the model.',
+        )
+    if source.stored is not None and source.stored.reading == "oblivious" and asked.sampler not in OBLIVIOUS_SAMPLERS:
+        raise _validate.ArgumentError(
+            "sampler", asked.sampler, f"is not read obliviously; these are: {', '.join(OBLIVIOUS_SAMPLERS)}."
         )
     data = model.view(source)
     declared = data.num_train if asked.num_records is None else asked.num_records

@@ -35,7 +35,8 @@ __all__ = ["EVALUATION", "TRAIN", "Form", "Opened", "dataset_facts", "new_id", "
 MAGIC = b"dpvi records\r\n\x1a\n"
 VERSION = 1
 FACTS, TRAIN, EVALUATION = 0, 1, 2  # parts of a file
-_FACTS_SIZE = 8192
+_PAGE = 4096
+_FACTS_SIZE = 2 * _PAGE
 _CHECK = 16  # bytes
 _ID_BYTES = 32
 _LONGEST_HEADER = 2**28
@@ -103,7 +104,8 @@ class Form:
 
     def with_room(self) -> Form:
         """The same, with room for its header whatever the numbers of blocks turn out to be."""
-        return replace(self, reserved=len(replace(self, blocks=(_MOST, _MOST)).header()) - len(MAGIC) - 8)
+        needed = len(replace(self, blocks=(_MOST, _MOST)).header())
+        return replace(self, reserved=-(-needed // _PAGE) * _PAGE - len(MAGIC) - 8)
 
     def header(self) -> bytes:
         """The header with its mark and length, filled up with spaces."""

@@ -6,16 +6,17 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from workbench import _validate
 from workbench.data.dataset import Dataset
+from workbench.data.storage import oblivious
 from workbench.data.storage.form import EVALUATION, TRAIN, Opened, dataset_facts, open_file
 from workbench.data.storage.keys import found_key
 
-__all__ = ["READINGS", "Stored", "StoredArray", "dataset", "open_records"]
+__all__ = ["READINGS", "DrawnAhead", "Stored", "StoredArray", "dataset", "open_records"]
 
 READINGS = ("memory", "direct", "oblivious")
 _AT_ONCE = 2**24  # bytes of a sequential read
@@ -28,6 +29,7 @@ def open_records(
     keyring: str | None = None,
     reading: str | None = None,
     memory: float = 1.0,
+    scratch: str | Path | None = None,
 ) -> Dataset:
     """The data set in a file that ``pack`` wrote. Its training records stay in the file if they are larger than ``memory``.
 
@@ -40,6 +42,7 @@ def open_records(
         shows whoever sees the reads who is in it. "oblivious": what is read depends on no record and on no draw. By
         default "memory" if the training records fit; otherwise "oblivious" for an encrypted file, and "direct" for others.
     :param memory: GiB that records may take in this process, at least 1/64; copies on the device apart.
+    :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
     :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records; ``key_file`` for a key that
         is missing or wrong; ``reading`` or ``memory``.
     :raises RecordsError: where a block was altered.
@@ -48,6 +51,9 @@ def open_records(
     allowed = int(_validate.number("memory", memory, at_least=1 / 64) * 2**30)
     if reading is not None:
         _validate.choice("reading", reading, READINGS)
+    folder = None if scratch is None else _validate.location("scratch", scratch, "must be a folder.")
+    if folder is not None and not folder.is_dir():
+        raise _validate.ArgumentError("scratch", str(scratch), "must be a folder.")
     try:
         handle = os.open(place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
@@ -63,7 +69,7 @@ def open_records(
     if reading == "oblivious" and not is_encrypted:
         os.close(handle)
         raise _validate.ArgumentError("reading", reading, "hides nothing of a file that is not encrypted.")
-    return dataset(Stored(opened, reading, allowed))
+    return dataset(Stored(opened, reading, allowed, folder))
 
 
 def dataset(stored: Stored) -> Dataset:
@@ -77,14 +83,28 @@ def dataset(stored: Stored) -> Dataset:
     return Dataset(train=train, evaluation=arrays(EVALUATION), stored=stored, **facts)
 
 
+class DrawnAhead(Protocol):
+    """Minibatches of a run, drawn ahead of its steps."""
+
+    name: str
+    capacity: int
+    sampling_rate: float
+    at_once: int
+
+    def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """(indices, int32[at_once, M]; mask, bool[at_once, M]) of the steps from ``first`` on."""
+
+
 class Stored:
     """An open file of records, and how training records are read from it.
 
     :param reading: one of ``READINGS``. :param memory: bytes that records may take in this process.
+    :param scratch: folder for scratch files; None for that of the file.
     """
 
-    def __init__(self, opened: Opened, reading: str, memory: int = 2**30) -> None:
+    def __init__(self, opened: Opened, reading: str, memory: int = 2**30, scratch: Path | None = None) -> None:
         self.opened, self.reading, self.memory = opened, reading, memory
+        self.scratch = opened.path.absolute().parent if scratch is None else scratch
         kept = opened.private.get("fingerprints", {}) if opened.seal is not None else {}
         self.fingerprints: dict[str, str] = dict(kept)  # of ``ledger.fingerprint``
         self._mapped: np.ndarray | None = None
@@ -138,6 +158,21 @@ class Stored:
             records = np.frombuffer(self.opened.part(TRAIN).read(block), form.record, form.per_block)
             found[these] = records[places[these] - block * form.per_block]
         return found
+
+    def minibatches(
+        self, names: tuple[str, ...], draws: DrawnAhead, first: int, last: int
+    ) -> Iterator[tuple[int, list[np.ndarray], np.ndarray]]:
+        """(number of the first step, rows of each array, mask) of the steps from ``first`` to ``last``, a few at a time.
+
+        Each step has M rows, real ones or not. Those that are not are any record's, or zero.
+        """
+        if self.reading == "oblivious":
+            yield from oblivious.minibatches(self, names, draws, first, last)
+            return
+        for number in range(first, last, draws.at_once):
+            indices, mask = draws(number)
+            records = self.take(indices.reshape(-1))
+            yield number, [np.ascontiguousarray(records[name]) for name in names], mask
 
     def _map(self) -> np.ndarray:
         """The training records of a file in the clear, mapped into memory."""
