@@ -1,16 +1,19 @@
 """Fits of records that stay in a file: the same bits as from memory, resumed too; what is altered meanwhile ends them."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from numpyro.optim import Adam
 
 import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.inference import bringing
 from workbench.ledger.fingerprint import fingerprint
+from workbench.noise.chacha20 import key_from_seed
 
 pytestmark = pytest.mark.usefixtures("at_home")
 PLAN = {"epsilon": 1.0, "delta": 1e-5, "iterations": 60, "sampling_rate": 0.05}
@@ -117,3 +120,28 @@ def test_what_needs_all_records_says_so():
     with pytest.raises(ArgumentError, match="stay in a file cannot be chosen"):
         data.subset(50)
     assert wb.fit("logistic", data, **{**PLAN, "iterations": 5}).status == "done"  # with a ledger, which knows it
+
+
+def test_sweeps_take_records_that_were_read_into_memory(made_up_steps):
+    in_memory = packed()
+    asked = {"model": "logistic", "epsilons": [1.0, 2.0], "accept_total_epsilon": 10.0, "delta": 1e-5, "iterations": 20}
+    asked["ledger"] = False
+    with pytest.raises(ArgumentError, match=r"^data='t': stays in its file"):
+        wb.sweep(data=opened("direct"), **asked)
+    data = opened("memory")
+    assert pickle.loads(pickle.dumps(data)).stored == data.stored  # other processes take it too
+    np.testing.assert_array_equal(data.train[0], in_memory.train[0])
+    assert list(wb.sweep(data=data, **asked).table["status"]) == ["done", "done"]
+
+
+def test_the_core_takes_records_from_the_file():
+    in_memory = packed()
+    model = wb.models.get("logistic")
+    ends = []
+    for data in (in_memory, opened("direct"), opened("oblivious")):
+        dpvi = wb.inference.DPVI(model.model, model.new_guide(), Adam(0.05), epsilon=1.0, iterations=30, sampling_rate=0.1)
+        ends.append(dpvi.run(key_from_seed(11), 30, *data.train, progress_bar=False))
+    for end in ends[1:]:
+        assert end.status == "done"
+        for name, value in ends[0].params.items():
+            np.testing.assert_array_equal(value, end.params[name])

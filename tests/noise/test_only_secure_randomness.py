@@ -72,6 +72,7 @@ ALLOWED = {
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.PCG64"): _SUBSET_SEED,
     Use("workbench/data/storage/form.py", "new_id", "os.urandom"): "the name of a file, and the salt of its key",
     Use("workbench/data/storage/keys.py", "_in_keyring", "os.urandom"): "the secret key of records at rest",
+    Use("workbench/data/storage/oblivious.py", "minibatches", "os.urandom"): "the key of one scratch file",
     Use("workbench/data/storage/packing.py", "_appearing", "uuid.uuid4"): _NAME,
     Use("workbench/_keys.py", "make_key", "os.urandom"): "secret keys of fingerprints, ledgers and records at rest",
     Use("workbench/ledger/overlap.py", "sketch", "os.urandom"): "the nonce of an encrypted summary",

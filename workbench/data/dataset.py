@@ -15,7 +15,7 @@ from workbench.data.schema import Categorical, Schema
 from workbench.data.units import Units, padded
 
 if TYPE_CHECKING:
-    from workbench.data.storage.reading import Stored
+    from workbench.data.storage.reading import Loaded, Stored
 
 __all__ = ["EVALUATION_LABELS", "Dataset", "is_at_rest"]
 
@@ -102,7 +102,7 @@ class Dataset:
     is_public: bool = False
     vocabulary_size: int = 0
     units: Units | None = None
-    stored: Stored | None = None
+    stored: Stored | Loaded | None = None
 
     def __post_init__(self) -> None:
         """Check flags, and names, which files and pictures must be able to hold.

@@ -81,9 +81,10 @@ def _kept(dataset: Dataset) -> dict[str, str]:
     An encrypted file has those that were computed while it was packed, with nobody able to change records or fingerprint.
     """
     arrays: list[Any] = [*dataset.train, *dataset.evaluation]
-    if dataset.stored is None or not all(is_at_rest(array) and array.each is None for array in arrays):
+    if not arrays or not all(is_at_rest(array) and array.each is None for array in arrays):
         return {}
-    return dataset.stored.fingerprints
+    kept: dict[str, str] = arrays[0].stored.fingerprints
+    return kept
 
 
 def _columns(schema: Schema) -> dict[str, dict[str, object]]:

@@ -8,8 +8,8 @@ scratch file with a cell for each pair of a group of records and a bucket of ste
 2. The cells of a bucket are read, and its records put where its minibatches have them.
 
 Which bytes are read and written, and in which order, follows from the number of places in the file, the sampler's public
-facts, the steps and the memory that is allowed: from no record, and from no draw. What Sasy and Ohrimenko (2019) reach by
-two oblivious shuffles around a scan, the sampler's own randomness does here: it spreads the copies of a group over the
+facts, the steps and the memory that is allowed: from no record, and from no draw. The sampler's own randomness does what two
+oblivious shuffles around a scan do in the algorithms of Sasy and Ohrimenko (2019): it spreads the copies of a group over the
 steps, so cells a little larger than their mean suffice, as in a bucket shuffle with dummies.
 
 *Overflow.* The number of copies of a group of g records in s steps is a sum of coins of rate q, g s of them for Poisson

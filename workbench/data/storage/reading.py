@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from workbench.data.storage import oblivious
 from workbench.data.storage.form import EVALUATION, TRAIN, Opened, dataset_facts, open_file
 from workbench.data.storage.keys import found_key
 
-__all__ = ["READINGS", "DrawnAhead", "Stored", "StoredArray", "dataset", "open_records"]
+__all__ = ["READINGS", "DrawnAhead", "Loaded", "Stored", "StoredArray", "dataset", "open_records"]
 
 READINGS = ("memory", "direct", "oblivious")
 _AT_ONCE = 2**24  # bytes of a sequential read
@@ -40,7 +41,7 @@ def open_records(
     :param keyring: name of the key in the system's keyring.
     :param reading: "memory": one pass over the file, now. "direct": each step reads the records of its minibatch, which
         shows whoever sees the reads who is in it. "oblivious": what is read depends on no record and on no draw. By
-        default "memory" if the training records fit; otherwise "oblivious" for an encrypted file, and "direct" for others.
+        default "memory" if the records fit; otherwise "oblivious" for an encrypted file, and "direct" for others.
     :param memory: GiB that records may take in this process, at least 1/64; copies on the device apart.
     :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
     :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records; ``key_file`` for a key that
@@ -63,7 +64,7 @@ def open_records(
     except BaseException:
         os.close(handle)
         raise
-    is_encrypted, size = opened.seal is not None, opened.form.slots * opened.form.record.itemsize
+    is_encrypted, size = opened.seal is not None, sum(opened.form.blocks) * opened.form.block_size
     if reading is None:
         reading = "memory" if size <= allowed else "oblivious" if is_encrypted else "direct"
     if reading == "oblivious" and not is_encrypted:
@@ -79,8 +80,22 @@ def dataset(stored: Stored) -> Dataset:
     def arrays(part: int) -> tuple[Any, ...]:
         return tuple(StoredArray(stored, part, name) for name in facts["arrays"])
 
-    train = stored.loaded(TRAIN) if stored.reading == "memory" else arrays(TRAIN)
-    return Dataset(train=train, evaluation=arrays(EVALUATION), stored=stored, **facts)
+    if stored.reading == "memory":
+        kept = Loaded(stored.opened.path, stored.hides_reads)
+        return Dataset(train=stored.loaded(TRAIN), evaluation=stored.loaded(EVALUATION), stored=kept, **facts)
+    return Dataset(train=arrays(TRAIN), evaluation=arrays(EVALUATION), stored=stored, **facts)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A file whose records are in memory; it is closed.
+
+    :param hides_reads: as of ``Stored``.
+    """
+
+    path: Path
+    hides_reads: bool
+    reading: ClassVar[str] = "memory"
 
 
 class DrawnAhead(Protocol):
