@@ -7,6 +7,7 @@ pictures: the fits have seeds, which is right for public records alone. About ha
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import workbench as wb
+from workbench.data.storage.blocks import TAG
+from workbench.data.storage.form import Form
+from workbench.data.storage.oblivious import layout_of
 from workbench.plots import comparison_figure, png
 from workbench.plots.style import COLOURS, LEGEND, LINES, MARKERS, QUIET, WIDTH, dress, new_figure, whole_ticks
 
@@ -185,6 +189,32 @@ def clip() -> Figure:
     axes.set_xscale("log")
     whole_ticks(axes, list(shares))
     axes.set_ylim(0)
+    return figure
+
+
+@_figure
+def oblivious_reading() -> Figure:
+    """What oblivious reading moves: bytes read and written in an epoch, over the bytes of the records."""
+    figure = new_figure(WIDTH, 3.6, "records of 100 bytes, minibatches of about 10 000, blocks of 256 KiB")
+    axes = dress(figure.add_subplot(), "", "records", "bytes moved in an epoch / bytes of records")
+    record, minibatch, capacity = np.dtype([("x", "<f4", (24,)), ("y", "<i4")]), 10_000, 10_800
+    per_block = 2**18 // record.itemsize
+    sizes = np.geomspace(1e5, 1e9, 17)
+    for number, memory in enumerate((0.125, 1.0, 8.0)):
+        moved, allowed = [], int(memory * 2**30)
+        at_once = max(1, min(2**24, allowed // 64) // (capacity * record.itemsize))
+        for size in sizes:
+            form = Form(b"", True, record, per_block, (math.ceil(size / per_block), 1), {})
+            rate = minibatch / size
+            layout = layout_of(form, capacity=capacity, rate=rate, at_once=at_once, steps=2**31 - 1, memory=allowed)
+            cells = layout.groups * layout.buckets * (layout.cell * (record.itemsize + 4) + TAG)
+            spans = size / minibatch / layout.span  # in an epoch
+            moved.append(spans * (form.blocks[0] * (form.block_size + TAG) + 2 * cells) / (size * record.itemsize))
+        _line(axes, number, sizes, moved, f"{memory:g} GiB of memory")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_yticks([3, 10, 30, 100], ["3", "10", "30", "100"])
+    axes.legend(**LEGEND)
     return figure
 
 

@@ -58,8 +58,12 @@ class Lowered:
         self.digest = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
 
 
-def chunk(state, records, limit, hyper):
-    """Add small normal numbers to every parameter, those of step number t from the run's key and t."""
+def chunk(state, records, *brought):
+    """Add small normal numbers to every parameter, those of step number t from the run's key and t.
+
+    :param brought: of a block of records at rest, its mask and first step; then, as for all, limit and hyper.
+    """
+    limit = brought[-2]
     leaves, tree = jax.tree.flatten((state.optim_state, state.average))
     values = [np.array(leaf) for leaf in leaves if is_float(leaf)]
     moved = iter(walk(values, words(state.key), int(state.step), int(limit)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LARGEST_CLIP", "MAX_EPSILON", "MOST_RECORDS", "MOST_STEPS", "SMALLEST_CLIP"]
+__all__ = ["LARGEST_CLIP", "MAX_EPSILON", "MOST_RECORDS", "MOST_STEPS", "READING_FAILURE", "SMALLEST_CLIP"]
 
 MAX_EPSILON = 100.0  # above it a guarantee means nothing
 MOST_RECORDS = 2**30 - 1  # places of records are int32, and the sum of two of them must not wrap
@@ -10,3 +10,4 @@ MOST_STEPS = 2**31 - 1  # a state counts steps in int32
 # squares of float32 below 1e-19 underflow, so a norm may be too small by about that much, and C must be far above it
 SMALLEST_CLIP = 1e-12
 LARGEST_CLIP = 1e37  # float32 ends at 3e38
+READING_FAILURE = 2.0**-128  # probability that an oblivious pass over records at rest ends the run: charged for each step

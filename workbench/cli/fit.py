@@ -25,18 +25,17 @@ from workbench.cli.shell import (
     Parser,
     add_json,
     add_settings,
-    bounds,
     model_options,
-    number,
     schema,
     stopped_by_interrupt,
 )  # fmt: skip
+from workbench.cli.table import add_data, dataset, of_tables
 from workbench.fitting import settings, sources
 
 __all__ = ["add", "fit_arguments", "fit_words"]
 
 _SETTINGS = [name for name in settings.names() if settings.about(name).is_text]
-_PATHS = ("path", "ledger", "schema", "group_features", "out")  # options that hold the path of a file or folder
+_PATHS = ("path", "ledger", "schema", "group_features", "out", "key_file")  # options that hold the path of a file or folder
 
 _FILES = ("report.html", "result.json", "posterior.nc", "curves.png")  # of a saved result, as they are named after a fit
 
@@ -77,7 +76,9 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     )
     for option, (words, kind) in _OF_A_FORMULA.items():
         fit.add_argument(option, help=words, **kind)
-    fit.add_argument("--data", required=True, help="a name (see workbench data), or a CSV, Parquet or NumPy (.npz) file")
+    fit.add_argument(
+        "--data", required=True, help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file"
+    )
     add_settings(fit, _SETTINGS)
     add_json(fit)
     _add_run(fit)
@@ -91,10 +92,9 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--no-checkpoint", dest="checkpoint", action="store_false", help="write no checkpoints; the fit cannot be resumed"
     )
-    _add_data(fit)
+    add_data(fit)
 
 
-_MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
 _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
     "--formula": ("a regression instead of --model, such as 'ill ~ age + C(ward) + (1 | hospital)'; needs --schema", {}),
     "--family": ("family of the response, such as bernoulli or poisson (default: gaussian)", {}),
@@ -104,47 +104,6 @@ _OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
     "--exposure": ("column with the exposure of a count", {"metavar": "NAME"}),
     "--observed": ("column that is 1 where the event was seen, 0 where it was censored", {"metavar": "NAME"}),
 }  # fmt: skip
-_FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
-    "--target": ("name of the target column; omit it for models without a target", {}),
-    "--positive": ("target value that counts as 1; all other values form one class", {}),
-    "--classes": ("all values that the target can have, public", _MANY),
-    "--threshold": ("public number above which a numeric target counts as 1", {"type": number}),
-    "--features": ("columns to use (default: all but target and group)", _MANY),
-    "--bounds": (
-        "public ranges; LOW:HIGH for all features, or a .json file", {"nargs": "+", "metavar": "FEATURE=LOW:HIGH"},
-    ),
-    "--schema": ("types, ranges and categories of the columns, instead of --bounds", {"metavar": "FILE.json"}),
-    "--group": ("name of the column of groups, for hierarchical models", {}),
-    "--groups": ("all groups that there can be, public", _MANY),
-    "--group-features": (
-        "public facts about groups: one row per group, its name in the first column", {"metavar": "FILE.csv"},
-    ),
-    "--unit-id": (
-        "column that says whose row it is, such as patient_id: the guarantee then protects patients with all rows",
-        {"metavar": "NAME"},
-    ),
-    "--max-rows": ("most rows of one patient that are used, public; needed with --unit-id", {"type": number}),
-    "--unit-mean": ("let the rows of one patient weigh 1 together instead of 1 each", {"action": "store_true"}),
-    "--missing": (
-        "rows with a missing value: refuse them (default), leave them out, put the middle of the bounds for a number, or do "
-        "so and add a feature that says which are missing",
-        {"choices": ("refuse", "drop", "middle", "indicator"), "default": "refuse"},
-    ),
-    "--private-scaling": (
-        "scale by the mean and standard deviation of the private records, outside the guarantee, instead of declared bounds",
-        {"action": "store_true"},
-    ),
-    "--evaluation-public": ("declare the evaluation records public", {"action": "store_true"}),
-}  # fmt: skip
-
-
-def _add_data(fit: argparse.ArgumentParser) -> None:
-    fit.add_argument("--path", help="file or folder of a data set that has a name but is not part of the package")
-    fit.add_argument("--evaluation-fraction", type=number, default=0.2, help="share of rows held out (default: 0.2)")
-    fit.add_argument("--split-seed", type=number, default=0, help="public seed of the split (default: 0)")
-    file = fit.add_argument_group("data from a file")
-    for option, (words, kind) in _FROM_A_FILE.items():
-        file.add_argument(option, help=words, **kind)
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
@@ -247,7 +206,7 @@ def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any]:
     if given:
         name, value = next(iter(given.items()))
         raise ArgumentError(name, value, "is for a regression: give --formula, too.")
-    return sources.model(arguments.model, model_options(arguments.option)), _dataset(arguments)
+    return sources.model(arguments.model, model_options(arguments.option)), dataset(arguments)
 
 
 _FORMULA_ONLY = ("family", "link", "prior", "trials", "exposure", "observed")
@@ -270,7 +229,7 @@ def _formula_and_data(arguments: argparse.Namespace, given: dict[str, Any]) -> t
         return models.formula(arguments.formula, schema=schema_of(found) if declared is None else declared, **given), found
     if declared is None:
         raise ArgumentError("schema", None, "declare the columns of the formula in a file: give --schema FILE.json.")
-    options |= _of_tables(arguments)
+    options |= of_tables(arguments)
     declared = data.Schema.from_declaration(declared)
     options["missing"], declared = with_indicators(options.get("missing", "refuse"), declared)
     model = models.formula(arguments.formula, schema=declared, **given)
@@ -292,37 +251,6 @@ def _priors(texts: Sequence[str]) -> dict[str, str]:
             raise ArgumentError("prior", text, "write NAME=PRIOR, as in --prior 'age=Normal(0, 2)'.")
         found[name] = prior
     return found
-
-
-def _of_tables(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of tables that are not at their defaults; images take none of them."""
-    defaults = {"missing": "refuse", "unit_id": None, "max_rows": None, "unit_mean": False}
-    return {name: value for name in defaults if (value := getattr(arguments, name)) != defaults[name]}
-
-
-def _dataset(arguments: argparse.Namespace) -> Any:
-    from workbench import data
-
-    split = {"evaluation_fraction": arguments.evaluation_fraction, "split_seed": arguments.split_seed}
-    if not sources.is_file(arguments.data):
-        return data.load(arguments.data, path=arguments.path, **split)
-    if not (arguments.bounds or arguments.schema or arguments.private_scaling):
-        raise ArgumentError(
-            "bounds",
-            None,
-            "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or give --schema FILE.json.",
-        )
-    plain = ("target", "features", "positive", "classes", "threshold", "group", "groups", "private_scaling")
-    declared = schema(arguments.schema) if arguments.schema else None
-    return data.from_file(
-        arguments.data,
-        **{"schema": declared} | sources.unit_in(declared) | _of_tables(arguments),
-        **{name: getattr(arguments, name) for name in plain},
-        bounds=bounds(arguments.bounds) if arguments.bounds else None,
-        group_features=None if arguments.group_features is None else sources.group_features(arguments.group_features),
-        evaluation_is_public=arguments.evaluation_public,
-        **split,
-    )
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""The ``workbench`` command: fit, resume, ledger, sweep, predict, sample, account, audit, models, data, lab, app.
+"""The ``workbench`` command: fit, resume, pack, ledger, sweep, predict, sample, account, audit, models, data, lab, app.
 
 Results go to standard output (with ``--json`` as one object), progress and errors to standard error. Exit codes: 0 done,
 1 failed, 2 unusable arguments (one line), 130 stopped with the partial result kept.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from workbench import __version__, _interrupt
 from workbench._validate import ArgumentError, printable
-from workbench.cli import account, audit, catalogue, fit, lab, ledger, release, sweep
+from workbench.cli import account, audit, catalogue, fit, lab, ledger, pack, release, sweep
 from workbench.cli.shell import FAILED, STOPPED, UNUSABLE, Parser, in_options
 
 __all__ = ["main", "parser"]
@@ -22,7 +22,7 @@ def parser() -> Parser:
     top = Parser(prog="workbench", description="Differentially private variational inference.")
     top.add_argument("--version", action="version", version=f"workbench {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    for module in (fit, ledger, sweep, account, audit, release, catalogue, lab):
+    for module in (fit, pack, ledger, sweep, account, audit, release, catalogue, lab):
         module.add(commands)
     return top
 

@@ -8,6 +8,8 @@ from workbench.data.files import from_csv, from_file, from_npz, from_parquet
 from workbench.data.images import from_images
 from workbench.data.schema import Schema
 from workbench.data.sequences import from_tokens
+from workbench.data.storage.packing import pack
+from workbench.data.storage.reading import open_records as open
 from workbench.data.synthetic import hierarchical, mixture, tokens
 from workbench.data.tables import from_frame
 from workbench.data.units import Units
@@ -35,5 +37,7 @@ __all__ = [
     "load",
     "mixture",
     "names",
+    "open",
+    "pack",
     "tokens",
 ]

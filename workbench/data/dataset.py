@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from workbench.data.columns import Categorical
 from workbench.data.schema import Schema
 from workbench.data.units import Units, padded
 
-__all__ = ["EVALUATION_LABELS", "SCALED", "UNDECLARED", "Dataset", "caveat_of"]
+if TYPE_CHECKING:
+    from workbench.data.storage.reading import Loaded, Stored
+
+__all__ = ["EVALUATION_LABELS", "SCALED", "UNDECLARED", "Dataset", "caveat_of", "is_at_rest"]
 
 Visibility = Literal["public data", "outside the guarantee"]
 
@@ -40,6 +43,11 @@ UNDECLARED = {"classes": "The classes", "target": "The mean and standard deviati
 _SUBSET_SEED = 20_260_101  # public
 
 EVALUATION_LABELS: dict[bool, Visibility] = {True: "public data", False: "outside the guarantee"}
+
+
+def is_at_rest(array: Any) -> bool:
+    """Whether the rows of an array are in a file, and are read when they are asked for."""
+    return hasattr(array, "stored")
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,6 +90,8 @@ class Dataset:
     :param units: which rows belong to one person or other unit; None where each row is one.
     :param undeclared: what was read off the private training records instead of declared, besides the scaling:
         keys of ``UNDECLARED``.
+    :param stored: the file that ``open`` read or reads; None for records that are in memory. Arrays of records that stay in
+        the file have shape, type and rows as NumPy's have.
     """
 
     name: str
@@ -108,6 +118,7 @@ class Dataset:
     units: Units | None = None
     target_bounds: tuple[float, float] | None = None
     undeclared: tuple[str, ...] = ()
+    stored: Stored | Loaded | None = None
 
     def __post_init__(self) -> None:
         """Check flags, and names, which files and pictures must be able to hold.
@@ -173,7 +184,8 @@ class Dataset:
         shapes = [np.shape(array) for array in arrays]
         if len(arrays) != len(self.arrays) or () in shapes:
             return f"they must be {len(self.arrays)} array(s), {', '.join(self.arrays)}"
-        if any(np.asarray(array).dtype.kind not in "biuf" for array in arrays):
+        in_memory = {name: array for name, array in zip(self.arrays, arrays, strict=True) if not is_at_rest(array)}
+        if any(np.asarray(array).dtype.kind not in "biuf" for array in in_memory.values()):
             return "they must be arrays of real numbers"
         if len({shape[0] for shape in shapes}) > 1:
             return f"the arrays {', '.join(self.arrays)} have different numbers of records"
@@ -184,6 +196,8 @@ class Dataset:
                 return f"x has shape {shape}, but image_shape is {self.image_shape}"
             if name == "x" and self.feature_names and shape[1 + are_padded :] != (len(self.feature_names),):
                 return f"x has shape {shape}, but there are {len(self.feature_names)} feature names"
+            if name not in in_memory:  # its values were checked before they were packed
+                continue
             if name == "x" and self.vocabulary_size and not _are_tokens(array, self.vocabulary_size):
                 return f"x must have tokens, whole numbers in 0 .. {self.vocabulary_size - 1}"
             if rows is not None and arrays is self.train and shape[0] != rows:
@@ -243,6 +257,8 @@ class Dataset:
             )
         if size > self.num_train:
             raise _validate.ArgumentError("num_records", size, "is more than the number of training records.")
+        if any(map(is_at_rest, self.train)):
+            raise _validate.ArgumentError("num_records", size, "of records that stay in a file cannot be chosen.")
         if self.is_public:
             drawn = np.random.Generator(np.random.PCG64(_SUBSET_SEED)).random(self.num_train)
         else:
@@ -266,7 +282,9 @@ class Dataset:
         place = self.arrays.index("x")
 
         def encoded(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-            return (*arrays[:place], schema.all_levels(arrays[place]), *arrays[place + 1 :])
+            x: Any = arrays[place]
+            levels = x.mapped(schema.all_levels) if is_at_rest(x) else schema.all_levels(x)
+            return (*arrays[:place], levels, *arrays[place + 1 :])
 
         full = schema.with_all_levels()
         return replace(
@@ -294,6 +312,11 @@ class Dataset:
     def num_evaluation(self) -> int:
         """Number of evaluation records."""
         return len(self.evaluation[0])
+
+    @property
+    def public_evaluation(self) -> tuple[np.ndarray, ...] | None:
+        """The evaluation records, in memory, where they are declared public and there are any."""
+        return tuple(map(np.asarray, self.evaluation)) if self.evaluation_is_public and self.num_evaluation else None
 
     @property
     def evaluation_label(self) -> Visibility:

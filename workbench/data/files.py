@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import codecs
 import collections
+import contextlib
 import csv
-import gzip
 import importlib
-import lzma
 import re
 import types
 import warnings
-import zipfile
-import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,15 +26,12 @@ from workbench.data.preprocessing import names_withheld
 from workbench.data.schema import Schema
 from workbench.data.sequences import from_tokens
 from workbench.data.tables import from_frame
+from workbench.data.unreadable import UnreadableFileError, existing, read_or_refuse
 
 __all__ = [
-    "SEPARATORS", "UnreadableFileError", "csv_separator", "empty_parquet", "from_csv", "from_file", "from_npz",
-    "from_parquet", "read_csv", "read_npz",
-    "read_table",
+    "SEPARATORS", "UnreadableFileError", "csv_parts", "csv_separator", "empty_parquet", "from_csv", "from_file", "from_npz",
+    "from_parquet", "read_csv", "read_npz", "read_table", "text_columns",
 ]  # fmt: skip
-
-_DAMAGED = (EOFError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
-_UNREADABLE = (*_DAMAGED, ValueError, TypeError, OverflowError, OSError)
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # the first wins a tie
 _DECIMALS = (".", ",")
@@ -62,18 +56,6 @@ def _as_windows_text(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("workbench.windows", _as_windows_text)
-
-
-class UnreadableFileError(_validate.ArgumentError):
-    """A file is not of the kind that it should be.
-
-    :param kind: such as "CSV".
-    :param reason: quotes nothing of the file.
-    """
-
-    def __init__(self, path: Any, kind: str, reason: str) -> None:
-        self.kind = kind
-        super().__init__("path", str(path), f"cannot be read as {kind}: {reason}.")
 
 
 def from_file(path: str | Path, **options: Any) -> Dataset:
@@ -124,7 +106,7 @@ def from_csv(
     :raises ArgumentError: if the file is missing or not a table, naming ``path``; naming ``separator`` or ``decimal``, if it
         is none of these.
     """
-    frame = read_csv(path, text=_text_columns(options), separator=separator, decimal=decimal)
+    frame = read_csv(path, text=text_columns(options), separator=separator, decimal=decimal)
     name = _name(path) if isinstance(path, (str, Path)) else "table"
     return from_frame(frame, **{"name": name, **options})
 
@@ -152,7 +134,7 @@ def read_table(path: str | Path, schema: Schema) -> pd.DataFrame:
     if suffixes[-1:] in ([".parquet"], [".pq"]):
         return _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
     if ".csv" in suffixes[-2:]:
-        return read_csv(path, text=_text_columns({"schema": schema}))
+        return read_csv(path, text=text_columns({"schema": schema}))
     raise _validate.ArgumentError("path", str(path), "must be a table, with one of the suffixes .csv, .parquet, .pq.")
 
 
@@ -221,33 +203,85 @@ def read_csv(
         none, or the first line seems to be a record instead of names; naming ``separator`` or ``decimal``.
     """
     separator, decimal = _checked_separator(separator), _checked_decimal(decimal)
-    file = _existing(path) if isinstance(path, (str, Path)) else path
+    file = existing(path) if isinstance(path, (str, Path)) else path
     shown = path if isinstance(path, (str, Path)) else "open file"
 
     def read() -> pd.DataFrame:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # about fields that would be dropped
-            between = separator or _separator_of(file)
-            commas = (decimal or _usual_decimal(between)) == ","
-            if commas and between == ",":
-                raise _validate.ArgumentError("decimal", decimal, "is already the separator of the columns.")
-            # pandas would rename columns with the same name, or without one
-            encoding = _encoding_of(file)
-            how: Any = {"sep": between, "index_col": False, "keep_default_na": False, **encoding}
-            how["skiprows"] = 1 if _DECLARED_SEPARATOR.fullmatch(_first_line(file, **encoding)) else 0
-            labels = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0].tolist()
-            _rewind(file)
-            _check_names(shown, labels)
-            # without index_col, additional fields of a row would become an index and shift the others
-            kinds: Any = str if commas else dict.fromkeys(text, str)
-            absent: Any = {label: _MISSING.difference(text.get(label, ())) for label in labels}
-            table = pd.read_csv(file, dtype=kinds, nrows=rows, na_values=absent, **how)
-            if commas:
-                table = table.assign(**{label: _typed(table[label]) for label in table.columns if label not in text})
-            _check_header(shown, table)
-            return table
+        with _strict():
+            how = _how_to_read(file, shown, text, separator, decimal)
+            return _checked(pd.read_csv(file, nrows=rows, **how), shown, text, how)
 
-    return _read(shown, "CSV", read)
+    return read_or_refuse(shown, "CSV", read)
+
+
+def csv_parts(
+    path: str | Path,
+    text: Mapping[str, Collection[str]],
+    rows: int,
+    *,
+    separator: str | None = None,
+    decimal: str | None = None,
+) -> Iterator[pd.DataFrame]:
+    """The table of ``read_csv`` in parts of ``rows`` rows. :raises ArgumentError: as ``read_csv``."""
+    separator, decimal = _checked_separator(separator), _checked_decimal(decimal)
+    file = existing(path)
+
+    def opened() -> tuple[dict[str, Any], Any]:
+        with _strict():
+            how = _how_to_read(file, path, text, separator, decimal)
+            return how, pd.read_csv(file, chunksize=rows, **how)
+
+    def following() -> pd.DataFrame | None:
+        with _strict():
+            part = next(parts, None)
+            return None if part is None else _checked(part, path, text, how).reset_index(drop=True)
+
+    how, parts = read_or_refuse(path, "CSV", opened)
+    with parts:
+        while (part := read_or_refuse(path, "CSV", following)) is not None:
+            yield part
+
+
+@contextlib.contextmanager
+def _strict() -> Iterator[None]:
+    """Within it, fields that would be dropped are an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        yield
+
+
+def _how_to_read(
+    file: Path | BinaryIO,
+    shown: str | Path,
+    text: Mapping[str, Collection[str]],
+    separator: str | None,
+    decimal: str | None,
+) -> dict[str, Any]:
+    """The arguments with which pandas reads a CSV file, whose names are checked."""
+    between = separator or _separator_of(file)
+    commas = (decimal or _usual_decimal(between)) == ","
+    if commas and between == ",":
+        raise _validate.ArgumentError("decimal", decimal, "is already the separator of the columns.")
+    # pandas would rename columns with the same name, or without one
+    encoding = _encoding_of(file)
+    how: dict[str, Any] = {"sep": between, "index_col": False, "keep_default_na": False, **encoding}
+    how["skiprows"] = 1 if _DECLARED_SEPARATOR.fullmatch(_first_line(file, **encoding)) else 0
+    labels = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0].tolist()
+    _rewind(file)
+    _check_names(shown, labels)
+    # without index_col, additional fields of a row would become an index and shift the others
+    how["dtype"] = str if commas else dict.fromkeys(text, str)
+    how["na_values"] = {label: _MISSING.difference(text.get(label, ())) for label in labels}
+    return how
+
+
+def _checked(
+    table: pd.DataFrame, shown: str | Path, text: Mapping[str, Collection[str]], how: Mapping[str, Any]
+) -> pd.DataFrame:
+    if how["dtype"] is str:  # commas are decimal marks
+        table = table.assign(**{label: _typed(table[label]) for label in table.columns if label not in text})
+    _check_header(shown, table)
+    return table
 
 
 def csv_separator(path: str | Path | BinaryIO) -> str:
@@ -255,9 +289,9 @@ def csv_separator(path: str | Path | BinaryIO) -> str:
 
     :raises ArgumentError: naming ``path``, if the file is missing or not text.
     """
-    file = _existing(path) if isinstance(path, (str, Path)) else path
+    file = existing(path) if isinstance(path, (str, Path)) else path
     shown = path if isinstance(path, (str, Path)) else "open file"
-    return str(_read(shown, "CSV", lambda: _separator_of(file)))
+    return str(read_or_refuse(shown, "CSV", lambda: _separator_of(file)))
 
 
 def _separator_of(file: Path | BinaryIO) -> str:
@@ -372,7 +406,7 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
 
     :raises ArgumentError: if the file is missing or not of that kind, naming ``path``.
     """
-    file = _existing(path)
+    file = existing(path)
 
     def read() -> dict[str, np.ndarray]:
         archive = np.load(file, allow_pickle=False)
@@ -381,47 +415,21 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
         with archive:
             return {name: archive[name] for name in archive.files}
 
-    return _read(path, ".npz", read)
+    return read_or_refuse(path, ".npz", read)
 
 
 def _parquet(path: str | Path, read: Callable[[Path], pd.DataFrame]) -> pd.DataFrame:
-    file = _existing(path)
+    file = existing(path)
     try:
         importlib.import_module("pyarrow")
     except ImportError:
         raise _validate.ArgumentError(
             "path", str(path), "is a Parquet file, which needs a package: pip install pyarrow."
         ) from None
-    return _read(path, "Parquet", lambda: read(file))
+    return read_or_refuse(path, "Parquet", lambda: read(file))
 
 
-def _read(path: str | Path, kind: str, read: Callable[[], Any]) -> Any:
-    """What ``read`` returns. Its errors are replaced, because their words quote cells of the file."""
-    try:
-        return read()
-    except _validate.ArgumentError:
-        raise
-    except (*_UNREADABLE, pd.errors.ParserWarning) as error:  # including errors of pyarrow
-        reason = _reason(error)
-    # raised outside the handler, which would keep the first error as context
-    raise UnreadableFileError(path, kind, reason)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnicodeError):  # of UTF-16, as anything else can be read
-        return "its text is cut short"
-    if isinstance(error, pd.errors.EmptyDataError):
-        return "it is empty"
-    if isinstance(error, (pd.errors.ParserError, pd.errors.ParserWarning)):
-        return "some row has more fields than there are column names, or a quotation mark is not closed"
-    if isinstance(error, _DAMAGED):
-        return "it is damaged or cut short"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "it is damaged or in another format, or contains objects"
-
-
-def _text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
+def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
     """The columns that are read as text, each with the values that are declared in it."""
     given = {name: value for name, value in options.items() if value is not None}
     columns: dict[str, set[str]] = {}
@@ -439,13 +447,6 @@ def _text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
 def _as_text(values: Any) -> set[str]:
     """Those of ``values`` that are text; none for a number of classes, or what is refused later."""
     return {value for value in values if isinstance(value, str)} if isinstance(values, Iterable) else set()
-
-
-def _existing(path: str | Path) -> Path:
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise _validate.ArgumentError("path", str(path), "no such file.")
-    return file
 
 
 def _name(path: str | Path) -> str:

@@ -10,7 +10,10 @@ import numpy as np
 
 from workbench import _validate
 
-__all__ = ["by_place", "by_record", "by_unit", "coins", "coins_of", "digests", "evaluation_rows"]
+__all__ = [
+    "by_place", "by_record", "by_unit", "checked", "coins", "coins_of", "digests", "evaluation_rows", "numbered_coins",
+    "numbers_of", "require_both_sides",
+]  # fmt: skip
 
 
 def coins(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
@@ -38,13 +41,30 @@ def digests(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
 def coins_of(contents: Sequence[bytes], seed: int) -> np.ndarray:
     """``coins`` of what each record is known by."""
-    key, known = _key(seed), dict[bytes, int]()
-    drawn = np.empty(len(contents))
+    known = dict[bytes, int]()
+    numbers = np.empty(len(contents), np.int64)
     for place, content in enumerate(contents):
-        number = known[content] = known.get(content, -1) + 1
+        numbers[place] = known[content] = known.get(content, -1) + 1
+    return numbered_coins(contents, numbers, seed)
+
+
+def numbered_coins(contents: Sequence[bytes], numbers: np.ndarray, seed: int) -> np.ndarray:
+    """``coins_of`` records of which ``numbers``, int[N], says how many equal ones precede each."""
+    key, drawn = _key(seed), np.empty(len(contents))
+    for place, (content, number) in enumerate(zip(contents, numbers.tolist(), strict=True)):
         coin = hashlib.blake2b(content + number.to_bytes(8, "little"), key=key, digest_size=8).digest()
         drawn[place] = int.from_bytes(coin, "little")
     return drawn / 2.0**64
+
+
+def numbers_of(found: np.ndarray) -> np.ndarray:
+    """How many equal ones precede each of ``digests``: int64[N]."""
+    order = np.lexsort((found["low"], found["high"]))
+    ordered = found[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(found)])
+    numbers = np.empty(len(found), np.int64)
+    numbers[order] = np.arange(len(found)) - np.repeat(starts, np.diff(starts, append=len(found)))
+    return numbers
 
 
 def _key(seed: int) -> bytes:
@@ -57,7 +77,7 @@ def by_unit(contents: Sequence[bytes], fraction: Any, seed: Any) -> np.ndarray:
     :param contents: all that is known of each unit, which must not depend on others.
     :raises ArgumentError: as ``by_record``.
     """
-    fraction, seed = _checked(fraction, seed)
+    fraction, seed = checked(fraction, seed)
     return _both_sides(coins_of(contents, seed) < fraction, fraction)
 
 
@@ -66,7 +86,7 @@ def by_record(arrays: Sequence[np.ndarray], fraction: Any, seed: Any) -> np.ndar
 
     :raises ArgumentError: naming ``evaluation_fraction`` or ``split_seed``; also if a side has too few records.
     """
-    fraction, seed = _checked(fraction, seed)
+    fraction, seed = checked(fraction, seed)
     return _both_sides(coins(arrays, seed) < fraction, fraction)
 
 
@@ -77,7 +97,7 @@ def by_place(records: Any, fraction: Any, seed: Any) -> tuple[Any, Any]:
 
     :raises ArgumentError: as ``by_record``.
     """
-    fraction, seed = _checked(fraction, seed)
+    fraction, seed = checked(fraction, seed)
     held_out = _both_sides(evaluation_rows(len(records), fraction, seed), fraction)
     return records[~held_out], records[held_out]
 
@@ -87,19 +107,25 @@ def evaluation_rows(num_rows: int, fraction: float, seed: int) -> np.ndarray:
     return np.random.Generator(np.random.PCG64(seed)).random(num_rows) < fraction
 
 
-def _checked(fraction: Any, seed: Any) -> tuple[float, int]:
+def checked(fraction: Any, seed: Any) -> tuple[float, int]:
+    """Share of evaluation records and public seed. :raises ArgumentError: naming one that is out of range."""
     return _validate.probability("evaluation_fraction", fraction), _validate.seed("split_seed", seed)
 
 
 def _both_sides(held_out: np.ndarray, fraction: float) -> np.ndarray:
-    if held_out.sum() < 1 or (~held_out).sum() < 2:
+    require_both_sides(int(held_out.sum()), int((~held_out).sum()), fraction)
+    return held_out
+
+
+def require_both_sides(evaluation: int, training: int, fraction: float) -> None:
+    """Check how many records are on each side. :raises ArgumentError: naming ``evaluation_fraction``."""
+    if evaluation < 1 or training < 2:
         raise _validate.ArgumentError(
             "evaluation_fraction",
             fraction,
             "leaves too few records on one side of the split: fewer than 2 to train, or none to evaluate. Choose another "
             "split_seed, or give evaluation=.",
         )
-    return held_out
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

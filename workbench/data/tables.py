@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.data import missing_values, preprocessing, targets
-from workbench.data.columns import Numeric
+from workbench.data import missing_values, preprocessing
 from workbench.data.dataset import Dataset
-from workbench.data.groups import checked_group_features, checked_groups, group_codes
-from workbench.data.schema import Schema
+from workbench.data.encoding import Encoding
 from workbench.data.splits import by_record
 from workbench.data.units import Units, checked_identifiers, checked_max_rows, divided, unit_called
 
@@ -113,36 +111,18 @@ def from_frame(
     if _validate.flag("evaluation_is_public", evaluation_is_public) and evaluation is False:
         raise _validate.ArgumentError("evaluation_is_public", True, "is said of evaluation records, and evaluation=False.")
     frame, names, held_out = _checked_frame(frame, evaluation)
-    _check_scaling(bounds, schema, private_scaling)
-    how = {"positive": positive, "classes": classes, "threshold": threshold, "target_bounds": target_bounds}
-    of_group = {"group": group, "groups": groups, "group_features": group_features}
-    target, group = _checked_roles(frame, names, {"target": target, **how}, of_group)
-    if target_bounds is not None:
-        how["target_bounds"] = preprocessing.checked_pair("target_bounds", target_bounds)
-    unit_id = _checked_unit(frame, names, unit_id, {"max_rows": max_rows, "unit_mean": unit_mean}, (target, group))
-    declared = None if schema is None else _declared_schema(schema, features, names)
-    chosen = _chosen_columns(frame, names, features, declared, (target, group, unit_id))
-    if declared is None and not private_scaling:
-        declared = _schema_of_bounds(bounds, chosen, names)
-    missing, declared = missing_values.with_indicators(missing, declared)
-    if not (isinstance(missing, str) and missing == "refuse"):
-        filled = missing_values.public_values(missing, declared, chosen, names)
-        frame, complete = missing_values.without_missing(frame, filled, declared, chosen, (target, group, unit_id))
+    encoding = Encoding.of(
+        frame, names, target=target, bounds=bounds, schema=schema, private_scaling=private_scaling, features=features,
+        positive=positive, classes=classes, threshold=threshold, target_bounds=target_bounds, group=group, groups=groups,
+        group_features=group_features, unit_id=unit_id, max_rows=max_rows, unit_mean=unit_mean, missing=missing,
+    )  # fmt: skip
+    unit_id = encoding.unit_id
+    if encoding.filled is not None:
+        frame, complete = encoding.complete(frame)
         held_out = None if held_out is None else held_out[complete]
         missing_values.check_left(len(frame), held_out, missing, least=0 if evaluation is False else 1)
-    arrays: dict[str, np.ndarray] = {}
-    if group is not None:
-        all_groups = checked_groups(groups, group_features)
-        facts, fact_names = checked_group_features(group_features, all_groups)
-        arrays["group"] = group_codes(frame[group], all_groups)
-    labels: tuple[str, ...] = ()
-    with missing_values.with_remedy():
-        if target is not None:
-            arrays["y"], labels = _target(frame[target], how)
-        x = preprocessing.numeric_features(frame, chosen) if declared is None else declared.encode(frame)
-    arrays = {"x": x, **arrays}
-    # another reference level does not move a record to the other side
-    content = [x if declared is None else declared.all_levels(x), *list(arrays.values())[1:]]
+    arrays, labels = encoding.arrays(frame)
+    content = encoding.content(arrays)
     if unit_id is not None:
         codes, most = checked_identifiers(frame[unit_id], held_out), checked_max_rows(max_rows)
         training, evaluated, *counts = divided(content, codes, most, held_out, evaluation_fraction, split_seed)
@@ -150,106 +130,16 @@ def from_frame(
         held_out = by_record(content, evaluation_fraction, split_seed) if held_out is None else held_out
         training, evaluated = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     if private_scaling:
-        arrays["x"] = preprocessing.standardise(x, x[training])
+        arrays["x"] = preprocessing.standardise(arrays["x"], arrays["x"][training])
     return Dataset(
         name=name,
-        description=_description(chosen, target, missing),
         train=tuple(array[training] for array in arrays.values()),
         evaluation=tuple(array[evaluated] for array in arrays.values()),
         units=None if unit_id is None else Units(counts[0], most, counts[1], bool(unit_mean)),
-        feature_names=tuple(chosen) if declared is None else declared.feature_names,
-        target_name=target or "",
-        classes=labels,
-        target_bounds=how["target_bounds"],
-        schema=declared,
         unit=unit if unit_id is None or unit != _ROW else unit_called(unit_id),
         evaluation_is_public=evaluation_is_public,
-        private_scaling=private_scaling,
-        arrays=tuple(arrays),
-        group_name=group or "",
-        groups=all_groups if group is not None else (),
-        group_features=facts if group is not None else None,
-        group_feature_names=fact_names if group is not None else (),
+        **encoding.facts(arrays, labels),
     )
-
-
-def _description(chosen: list[str], target: str | None, missing: Any) -> str:
-    words = f"{len(chosen)} features, " + (f"target {target!r}." if target is not None else "no target.")
-    if isinstance(missing, str) and missing == "refuse":
-        return words
-    if isinstance(missing, str) and missing == "drop":
-        return f"{words} Rows with a missing value are left out."
-    return f"{words} Some missing values are replaced by public ones; other rows with a missing value are left out."
-
-
-def _checked_roles(
-    frame: pd.DataFrame, names: Mapping[Any, str], of_target: Mapping[str, Any], of_group: Mapping[str, Any]
-) -> tuple[str | None, str | None]:
-    """The columns of target and group, None for those that are not given.
-
-    :param of_target: the argument ``target`` and those that need it.
-    :param of_group: ``group`` and those that need it.
-    """
-    columns, target, group = list(frame.columns), of_target["target"], of_group["group"]
-    if target is not None:
-        target = _known("target", _column(target, names), columns)
-    if group is not None:
-        group = _known("group", _column(group, names), columns)
-        if group == target:
-            raise _validate.ArgumentError("group", group, "is the target column; the group must be another.")
-    for arguments, role, needs in (
-        (of_group, "group", "needs group=, the name of the column of group labels."),
-        (of_target, "target", "needs target=, the name of the target column."),
-    ):
-        for argument, value in arguments.items():
-            if arguments[role] is None and value is not None:
-                raise _validate.ArgumentError(argument, value, needs)
-    return target, group
-
-
-def _checked_unit(
-    frame: pd.DataFrame, names: Mapping[Any, str], unit_id: Any, needing: Mapping[str, Any], roles: tuple[str | None, ...]
-) -> str | None:
-    """The column of units, None if it is not given. :param needing: arguments that need it. :param roles: other columns."""
-    _validate.flag("unit_mean", needing["unit_mean"])
-    if unit_id is None:
-        for argument, value in needing.items():
-            if value is not None and value is not False:
-                raise _validate.ArgumentError(
-                    argument, value, "needs unit_id=, the name of the column that says whose row it is."
-                )
-        return None
-    found = _known("unit_id", _column(unit_id, names), list(frame.columns))
-    if found in roles:
-        raise _validate.ArgumentError("unit_id", found, "is the target or group column; it must be another.")
-    checked_max_rows(needing["max_rows"])
-    return found
-
-
-def _chosen_columns(
-    frame: pd.DataFrame, names: Mapping[Any, str], features: Any, declared: Schema | None, roles: tuple[str | None, ...]
-) -> list[str]:
-    """The columns that become features: those of the schema, ``features``, or all but target and group (``roles``)."""
-    columns, argument = list(frame.columns), "features" if declared is None else "schema"
-    if declared is not None:
-        chosen = list(declared.columns)
-    else:
-        chosen = [column for column in columns if column not in roles] if features is None else _columns(features, names)
-    known = dict.fromkeys(columns)
-    for column in chosen:
-        _known(argument, column, known)
-    if not chosen or set(roles).intersection(chosen) or len(set(chosen)) < len(chosen):
-        raise _validate.ArgumentError(
-            argument, chosen, "must name at least one column, each once, without target, group and unit_id."
-        )
-    return chosen
-
-
-def _schema_of_bounds(bounds: Any, chosen: list[str], names: Mapping[Any, str]) -> Schema:
-    if isinstance(bounds, Mapping):
-        bounds = {_column(label, names): pair for label, pair in bounds.items()}
-    limits = preprocessing.checked_bounds(bounds, chosen)
-    return Schema({column: Numeric(*limits[column]) for column in chosen})
 
 
 def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any, str], np.ndarray | None]:
@@ -285,77 +175,3 @@ def _checked_frame(frame: Any, evaluation: Any) -> tuple[pd.DataFrame, dict[Any,
         )
     both = pd.concat([frame, evaluation.set_axis(others, axis=1)[columns]], ignore_index=True)
     return both, names, np.arange(len(both)) >= len(frame)
-
-
-def _check_scaling(bounds: Any, schema: Any, private_scaling: Any) -> None:
-    """Check that the user chose exactly one way of scaling."""
-    _validate.flag("private_scaling", private_scaling)
-    if bounds is not None and schema is not None:
-        raise _validate.ArgumentError("schema", schema, "must be left out if bounds is given: use one of the two.")
-    for argument, value in (("bounds", bounds), ("schema", schema)):
-        if private_scaling and value is not None:
-            raise _validate.ArgumentError(
-                argument, value, "must be left out if private_scaling=True, which scales by the private records instead."
-            )
-    if not private_scaling and bounds is None and schema is None:
-        raise _validate.ArgumentError(
-            "bounds",
-            None,
-            "must declare the public range of every feature, such as bounds={'age': (0, 100)}. For categories use schema=. "
-            "private_scaling=True scales without a declaration, but no guarantee covers it.",
-        )
-
-
-def _declared_schema(schema: Any, features: Any, names: Mapping[Any, str]) -> Schema:
-    """The schema with the text of labels as column names; only the columns ``features``, if given."""
-    if not isinstance(schema, Schema):
-        if isinstance(schema, Mapping):
-            schema = {_column(label, names): given for label, given in schema.items()}
-        schema = Schema.from_declaration(schema)
-    if features is None:
-        return schema
-    chosen = _columns(features, names)
-    for column in chosen:
-        _known("features", column, schema.columns)
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise _validate.ArgumentError("features", chosen, "must name at least one column, each once.")
-    return Schema({column: schema.columns[column] for column in chosen})
-
-
-def _target(column: pd.Series, how: Mapping[str, Any]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(the target, its classes). :param how: the arguments that say what its values are; one of them at most is given."""
-    several = [name for name in ("threshold", "classes", "positive", "target_bounds") if how[name] is not None]
-    if len(several) > 1:
-        raise _validate.ArgumentError(
-            several[1], how[several[1]], f"must be left out if {several[0]} is given, which says what the target is."
-        )
-    if how["target_bounds"] is not None:
-        return targets.numeric_target(column, how["target_bounds"]), ()
-    if how["threshold"] is not None:
-        return targets.thresholded(column, how["threshold"])
-    if how["classes"] is not None:
-        return targets.declared_classes(column, how["classes"])
-    return targets.binary_target(column, how["positive"])
-
-
-def _known(argument: str, column: Any, columns: Collection[str]) -> str:
-    """``column``, checked to be the name of one of ``columns``."""
-    if not isinstance(column, str) or column not in columns:  # an array would compare entry by entry
-        raise preprocessing.unknown_column(argument, column, columns)
-    return str(column)
-
-
-def _column(given: Any, names: Mapping[Any, str]) -> Any:
-    """The text of a column label, if ``given`` is a label of the frame or a whole number; otherwise ``given``."""
-    try:
-        if given in names:
-            return names[given]
-    except TypeError:  # not hashable, so not a label
-        return given
-    return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
-
-
-def _columns(given: Any, names: Mapping[Any, str]) -> list[Any]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise _validate.ArgumentError("features", given, "must be a list of column names.")
-    return [_column(each, names) for each in given]

@@ -36,6 +36,7 @@ import jax
 import numpy as np
 
 from workbench import __version__, _folders, _validate
+from workbench.data.dataset import is_at_rest
 from workbench.fitting.spec import FitSpec
 from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
 from workbench.inference.step import DPVIState
@@ -93,7 +94,7 @@ def fit_digest(spec: FitSpec, plan: PrivacyPlan, noise_size: int, program: str, 
         "precision": [str(getattr(jax.config, name)) for name in ("jax_enable_x64", "jax_default_matmul_precision")],
         "model": spec.model.name,
         "program": program,
-        "records": _content({str(number): np.asarray(array) for number, array in enumerate(spec.records)}),
+        "records": _content({str(number): array for number, array in enumerate(spec.records)}),
         "start": None if plan.settings.seed is None else _content(arrays_of(start)),
         "privacy": asdict(plan.settings),
         "sampler": repr(plan.sampler),
@@ -110,12 +111,14 @@ def _keyed(facts: Any, purpose: bytes) -> str:
     return hashlib.blake2b(text, digest_size=16, key=secret_key(), person=purpose).hexdigest()
 
 
-def _content(arrays: Mapping[str, np.ndarray]) -> str:
+def _content(arrays: Mapping[str, Any]) -> str:
     """32 hexadecimal digits of arrays, which cannot be computed without this user's secret key."""
     digest = hashlib.blake2b(digest_size=16, key=secret_key(), person=b"arrays")
-    for name, array in sorted(arrays.items()):
+    for name, given in sorted(arrays.items()):
+        array: Any = given if is_at_rest(given) else np.asarray(given)
         digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+        for part in array.parts() if is_at_rest(array) else (array,):
+            digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()
 
 

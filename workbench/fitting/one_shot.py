@@ -20,6 +20,7 @@ import numpyro
 
 from workbench import _validate
 from workbench.data import Dataset
+from workbench.data.dataset import is_at_rest
 from workbench.inference import estimators, statistics
 from workbench.inference._gram_chain import Draws, draw
 from workbench.inference.assemble import assemble
@@ -217,6 +218,8 @@ def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_record
         raise PrivacyModelError("it declares no linear predictor with normal residuals (Model.linear)")
     if data.units is not None:
         raise PrivacyModelError(f"a {data.unit} may have several rows")
+    if any(map(is_at_rest, data.train)):
+        raise PrivacyModelError("its records stay in a file")
     if data.private_scaling:
         raise PrivacyModelError("features that were scaled with private statistics have no bounds")
     record = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data.train)

@@ -146,8 +146,8 @@ class PreparedFit:
         if self.spec.one_shot is not None:
             return self.metrics_of_sums(float(self.hyper.standard_deviation))
         key = evaluation_key(self.key)
-        records = self.spec.placed(self.data.evaluation)
-        target = np.asarray(self.data.evaluation[-1])
+        held_out = tuple(map(np.asarray, self.data.evaluation))
+        records, target = self.spec.placed(held_out), held_out[-1]
         compute = self._functions.compute
         return lambda params: metrics_of(self.model, target, compute(params, records, key))
 
@@ -158,8 +158,8 @@ class PreparedFit:
         return functools.partial(self.spec.one_shot.evaluate, facts, self.data.evaluation)
 
     @functools.cached_property
-    def on_device(self) -> tuple[tuple[jax.Array, ...], DPVIState]:
-        """The training records and the state before the first step, on the device or devices."""
+    def on_device(self) -> tuple[tuple[Any, ...], DPVIState]:
+        """The training records, unless they stay in a file, and the state before the first step, on the device(s)."""
         return self.spec.placed_records(), self.spec.placed(self.state)
 
     @_compiled.keeping
@@ -413,7 +413,7 @@ class PreparedFit:
             constants=dict(self.model.constants(self.data)),
             released=(self.step if self.spec.one_shot is None else self.spec.one_shot).model.shared,
             definition=self.model,
-            public_records=self.data.evaluation if self.data.evaluation_is_public and self.data.num_evaluation else None,
+            public_records=self.data.public_evaluation,
             spend=next(iter(self.run_log.reservation.keys), ""),
             ledger=self.run_log.reservation.ledger,
             versions=versions(),

@@ -19,6 +19,8 @@ from workbench import _validate
 from workbench._limits import LARGEST_CLIP
 from workbench.data import Dataset
 from workbench.data import load as load_data
+from workbench.data.dataset import is_at_rest
+from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
 from workbench.fitting.one_shot import STATISTICS, OneShot, one_shot_for
@@ -27,6 +29,7 @@ from workbench.inference import _adaptive_clip, _norms
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
+from workbench.inference.bringing import are_at_rest
 from workbench.inference.clipping import check_clipping
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
 from workbench.inference.record_model import RecordModel
@@ -109,8 +112,10 @@ class FitSpec:
         """``tree`` on the device, or on all of them."""
         return jax.device_put(tree, self.device) if self.shards is None else self.shards.replicated(tree)
 
-    def placed_records(self) -> tuple[jax.Array, ...]:
-        """``records`` on the device, or spread."""
+    def placed_records(self) -> tuple[Any, ...]:
+        """``records`` on the device, or spread; those of a file stay there."""
+        if are_at_rest(self.records):
+            return self.records
         return self.placed(self.records) if self.shards is None else self.shards.spread(self.records)
 
     @functools.cached_property
@@ -128,7 +133,8 @@ class FitSpec:
 
         :raises ArgumentError: if no supported noise does.
         """
-        return make_plan(self.privacy, self.data.num_train)
+        stored = self.source.stored
+        return make_plan(self.privacy, self.data.num_train, stored is not None and stored.reading == "oblivious")
 
     @property
     def unit_rows(self) -> UnitRows | None:
@@ -249,8 +255,14 @@ class FitSpec:
         if self.shows_metrics and not self.data.evaluation_is_public:
             caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
         most = None if self.data.units is None else self.data.units.max_rows
+        stored = self.source.stored
         guarantee = plan.guarantee(
-            steps_taken=steps_taken, unit=self.data.unit, dimension=dimension, caveats=caveats, max_rows=most
+            steps_taken=steps_taken,
+            unit=self.data.unit,
+            dimension=dimension,
+            caveats=caveats,
+            max_rows=most,
+            against_storage=stored is not None and stored.hides_reads,
         )
         return guarantee if self.one_shot is None else dataclasses.replace(guarantee, released="sums")
 
@@ -279,7 +291,13 @@ def resolve(asked: FitRequest) -> FitSpec:
             source.name,
             'is padded already: pass the data set itself, with "present" among the arrays of the model.',
         )
+    if source.stored is not None and source.stored.reading == "oblivious" and asked.sampler not in OBLIVIOUS_SAMPLERS:
+        raise _validate.ArgumentError(
+            "sampler", asked.sampler, f"is not read obliviously; these are: {', '.join(OBLIVIOUS_SAMPLERS)}."
+        )
     data = model.view(source)
+    if len(devices) > 1 and any(map(is_at_rest, source.train)):
+        raise _validate.ArgumentError("devices", asked.devices, f"spreads records; those of {source.name!r} stay in a file.")
     if len(devices) > 1 and data.units is not None:
         raise _validate.ArgumentError(
             "devices", asked.devices, f"spreads rows, and a {data.unit} has several: take one device."

@@ -13,6 +13,7 @@ import numpy as np
 from workbench import _validate
 from workbench.data import Dataset, from_frame
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
+from workbench.data.dataset import is_at_rest
 from workbench.data.missing_values import INDICATOR
 from workbench.data.preprocessing import listed
 from workbench.data.schema import Schema, columns_of
@@ -121,6 +122,12 @@ class Columns:
         if not isinstance(dataset, Dataset) or "x" not in dataset.arrays or dataset.schema is None:
             raise _validate.ArgumentError(
                 "data", getattr(dataset, "name", type(dataset).__name__), "must be a table with declared columns."
+            )
+        if any(map(is_at_rest, dataset.train)):
+            raise _validate.ArgumentError(
+                "data",
+                dataset.name,
+                "stays in a file, and a formula makes columns of it: open it with reading='memory'.",
             )
         if dataset.target_name != self.response.name or "y" not in dataset.arrays:
             raise _validate.ArgumentError(

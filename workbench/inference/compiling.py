@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -22,14 +22,15 @@ from jax import lax
 from workbench.inference import _programs
 from workbench.inference._hoisting import hoist
 from workbench.inference._jaxprs import constants, primitives
+from workbench.inference.bringing import Brought, are_at_rest, steps_at_once
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
 from workbench.sampling.minibatch import Minibatch
 from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = [
-    "Chunk", "Compilation", "Compiling", "Lowered", "chunk_of", "compile_ahead", "compiler_options", "interval_of",
-    "jit_seldom_called", "lower",
+    "Chunk", "Compilation", "Compiling", "Lowered", "block_of", "chunk_of", "compile_ahead", "compiler_options",
+    "interval_of", "jit_seldom_called", "lower", "stepping", "steps_ahead",
 ]  # fmt: skip
 
 _STEPS_AHEAD = 200  # steps whose random draws are made at once
@@ -38,7 +39,7 @@ _LEAST_STOPS = 25  # of a run, for its curves
 _FEW_CALLS = 100_000  # of a step: until then, a longer compilation takes more time than it saves
 _SHORT = 64  # coordinates up to which YNNPACK's reductions of many short rows are slow (up to ten times)
 
-Chunk = Callable[[DPVIState, Record, jax.Array, Hyperparameters], DPVIState]
+Chunk = Callable[..., DPVIState]
 
 
 class Compilation(NamedTuple):
@@ -54,6 +55,7 @@ class Lowered:
 
     :param program: a chunk, or where ``is_single`` one step. :param constants: arrays that the program closes over.
     :param options: of the compiler. :param identity: of ``_programs.identity_of``; None for one that is always compiled.
+    :param brings: whether it is a block whose minibatches are brought, ``block_of``.
     """
 
     program: jax.stages.Lowered
@@ -61,6 +63,7 @@ class Lowered:
     is_single: bool
     options: dict[str, Any] = field(default_factory=dict)
     identity: _programs.Identity | None = None
+    brings: bool = False
 
     @functools.cached_property
     def digest(self) -> str:
@@ -74,9 +77,10 @@ class Lowered:
         if not self.is_single:
             return compiled
 
-        def chunk(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
+        def chunk(state: DPVIState, *arguments: Any) -> DPVIState:
+            *others, limit, hyper = arguments
             for _ in range(int(limit) - int(state.step)):
-                state = compiled(state, records, hyper)
+                state = compiled(state, *others, hyper)
             return state
 
         return chunk
@@ -131,17 +135,16 @@ def interval_of(steps: int) -> int:
     return max(1, math.ceil(steps / _LEAST_STOPS))
 
 
-def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
-    """``chunk(state, records, limit, hyper)`` for jit and vmap, which steps until ``state.step == limit``.
+def stepping(private_step: PrivateStep, ahead: int, lanes: int = 1) -> Callable[..., DPVIState]:
+    """``steps_until(limit, state, records, hyper, prepared)`` for jit and vmap, which steps until ``state.step == limit``.
 
     Each block draws the randomness of a few steps at once, the guide's base noise included (a pure function of key and
-    step number, so blocks change no result), and loops over it. If records are allocated to the steps of epochs, each epoch
-    is prepared before its first step here.
+    step number, so blocks change no result), and loops over it. ``prepared(number)`` gives the minibatch of a step, if it is
+    not drawn with the rest.
 
-    :param interval: steps between two stops. :param lanes: how many fits are stepped together, where it is to be mapped.
+    :param ahead: steps whose draws are made at once, at most. :param lanes: as for ``chunk_of``.
     """
-    ahead, words_ahead = _steps_ahead(private_step, interval, lanes), _WORDS_AHEAD // lanes
-    sampler = private_step.sampler
+    words_ahead = _WORDS_AHEAD // lanes
 
     def steps_until(
         limit: jax.Array,
@@ -179,30 +182,43 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
         block_size = max(1, min(ahead, words_ahead // max(1, base_noise_size)))
         return lax.while_loop(lambda state: state.step < limit, block, state)
 
-    def chunk(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
-        return steps_until(limit, state, records, hyper)
+    return steps_until
 
+
+def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
+    """``chunk(state, records, limit, hyper)`` for jit and vmap, which steps until ``state.step == limit``.
+
+    If records are allocated to the steps of epochs, each epoch is prepared before its first step here.
+
+    :param interval: steps between two stops. :param lanes: how many fits are stepped together, where it is to be mapped.
+    """
+    sampler, ahead = private_step.sampler, steps_ahead(private_step, interval, lanes)
     if not isinstance(sampler, RandomAllocationSampler):
+        steps_until = stepping(private_step, ahead, lanes)
+
+        def chunk(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
+            return steps_until(limit, state, records, hyper)
+
         return chunk
 
     # as many short epochs at once as take about one block
-    epochs = max(1, min(ahead // sampler.steps_per_epoch, words_ahead // sampler.num_records))
+    epochs = max(1, min(ahead // sampler.steps_per_epoch, _WORDS_AHEAD // lanes // sampler.num_records))
     span = epochs * sampler.steps_per_epoch
-    ahead = _evenly(span, ahead)
+    steps_of_span = stepping(private_step, _evenly(span, ahead), lanes)
 
     def chunk_of_epochs(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters) -> DPVIState:
         def steps_of_epochs(state: DPVIState) -> DPVIState:
             prepared = sampler.prepare(state.key, state.step // span * epochs, epochs)
             steps = jnp.minimum(limit - state.step, span - state.step % span)
             draw = functools.partial(sampler.draw_prepared, prepared)
-            return steps_until(state.step + steps, state, records, hyper, draw)
+            return steps_of_span(state.step + steps, state, records, hyper, draw)
 
         return lax.while_loop(lambda state: state.step < limit, steps_of_epochs, state)
 
     return chunk_of_epochs
 
 
-def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int) -> int:
+def steps_ahead(private_step: PrivateStep, interval: int, lanes: int = 1) -> int:
     """How many steps' random draws are made at once: many for small models, one for large ones, none in vain."""
     words = (private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2) * lanes
     return _evenly(interval, max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words)))
@@ -218,22 +234,80 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
 
     It is a chunk, or a single step where the chunk's loop would slow it down. That is so for convolutions on CPUs: in a
     loop XLA takes a slower way through them (2.4 times the time of a step of a network for CIFAR-10 on two cores), which is
-    more than what calling each step costs. The memory of ``state`` is reused.
+    more than what calling each step costs. The memory of ``state`` is reused. For records at rest it is
+    ``block_of`` as many steps as are brought at once.
     """
-    chunk = jax.jit(chunk_of(private_step, interval), donate_argnums=0)
-    arguments: tuple[Any, ...] = (state, records, jnp.int32(0), hyper)
-    traced = chunk.trace(*arguments)
-    on_cpu = all(device.platform == "cpu" for leaf in jax.tree.leaves(records) for device in leaf.devices())
+    if are_at_rest(records):
+        return _lower_block(private_step, hyper, state, records, interval)
+    chunk: Callable[..., DPVIState] = chunk_of(private_step, interval)
+
+    def one_step(state: DPVIState, records: Record, hyper: Hyperparameters) -> DPVIState:
+        return private_step.step(state, records, private_step.draw(state.key, state.step, hyper), hyper)
+
+    calls = interval * _LEAST_STOPS
+    arguments = (state, records, jnp.int32(0), hyper), (state, records, hyper)
+    return _lowered((chunk, one_step), arguments, records, private_step.noise_size, calls)
+
+
+def block_of(private_step: PrivateStep, interval: int, steps: int) -> Callable[..., DPVIState]:
+    """``block(state, rows, mask, first, limit, hyper)`` for jit, which steps until ``state.step == limit``.
+
+    The minibatches of the steps from ``first`` on were brought: ``rows`` are their rows, M for each of ``steps`` steps, and
+    ``mask``, bool[steps, M], says which are there. They are taken by the same step as those of records on the device.
+    """
+    sampler = Brought(private_step.sampler, steps)
+    steps_until = stepping(replace(private_step, sampler=sampler), steps_ahead(private_step, interval))
+
+    def block(
+        state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, limit: jax.Array, hyper: Hyperparameters
+    ) -> DPVIState:
+        return steps_until(limit, state, rows, hyper, lambda number: sampler.minibatch(mask, number - first))
+
+    return block
+
+
+def _lower_block(
+    private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, records: Record, interval: int
+) -> Lowered:
+    """As ``lower``, of records at rest."""
+    steps, capacity = steps_at_once(private_step.sampler.capacity, records, interval), private_step.sampler.capacity
+    block = block_of(private_step, interval, steps)
+    sampler = Brought(private_step.sampler, steps)
+    brought = replace(private_step, sampler=sampler)
+
+    def one_step(state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, hyper: Hyperparameters) -> DPVIState:
+        minibatch = sampler.minibatch(mask, state.step - first)
+        return brought.step(state, rows, brought.draw(state.key, state.step, hyper, minibatch), hyper)
+
+    kinds = [jax.dtypes.canonicalize_dtype(array.dtype) for array in records]
+    rows = tuple(
+        jax.ShapeDtypeStruct((steps * capacity, *array.shape[1:]), kind) for array, kind in zip(records, kinds, strict=True)
+    )
+    first = (state, rows, jax.ShapeDtypeStruct((steps, capacity), bool), jnp.int32(0))
+    arguments = (*first, jnp.int32(0), hyper), (*first, hyper)
+    lowered = _lowered((block, one_step), arguments, state, private_step.noise_size, interval * _LEAST_STOPS)
+    return replace(lowered, brings=True)
+
+
+def _lowered(
+    programs: tuple[Callable[..., DPVIState], Callable[..., DPVIState]],
+    arguments: tuple[tuple[Any, ...], tuple[Any, ...]],
+    on_device: Any,
+    noise_size: int,
+    calls: int,
+) -> Lowered:
+    """The first of two programs, many steps, or the second, one step, where the loop of the first would slow it down.
+
+    :param arguments: of each, which begin with the state. :param on_device: arrays on the device where they run.
+    :param noise_size: d. :param calls: about how many steps there will be.
+    """
+    traced = jax.jit(programs[0], donate_argnums=0).trace(*arguments[0])
+    on_cpu = all(device.platform == "cpu" for leaf in jax.tree.leaves(on_device) for device in leaf.devices())
     is_single = on_cpu and "conv_general_dilated" in primitives(traced.jaxpr.jaxpr)
     if is_single:
-
-        def one_step(state: DPVIState, records: Record, hyper: Hyperparameters) -> DPVIState:
-            return private_step.step(state, records, private_step.draw(state.key, state.step, hyper), hyper)
-
-        arguments = (state, records, hyper)
-        traced = jax.jit(one_step, donate_argnums=0).trace(*arguments)
-    options = compiler_options("cpu" if on_cpu else "", private_step.noise_size, calls=interval * _LEAST_STOPS)
-    identity = _programs.identity_of(traced, arguments)
+        traced = jax.jit(programs[1], donate_argnums=0).trace(*arguments[1])
+    options = compiler_options("cpu" if on_cpu else "", noise_size, calls=calls)
+    identity = _programs.identity_of(traced, arguments[is_single])
     return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single, options, identity)
 
 

@@ -5,6 +5,7 @@ Command line, notebooks, widgets and sweeps all consume the iterator that ``run`
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 import traceback
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench.inference import _programs
+from workbench.inference.bringing import are_at_rest, bringing
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
@@ -178,7 +180,7 @@ def run(
     ('running', 0)
 
     :param state: from ``private_step.init``, or the end of an earlier run.
-    :param records: the private records, arrays with first axis N.
+    :param records: the private records, arrays with first axis N, which may stay in a file (``data.open``).
     :param steps: T, the step number to stop at (steps of earlier runs of ``state`` included).
     :param stop: asked between chunks.
     :param evaluate: called with the unconstrained parameters every .3 s, and 25 times a run or more; less often where it
@@ -192,7 +194,8 @@ def run(
     :raises ArgumentError: before the first snapshot, if ``records`` or ``hyper`` are not such as ``private_step`` was made
         for.
     """
-    records = tuple(jnp.asarray(array) for array in records)
+    if not are_at_rest(records):
+        records = tuple(jnp.asarray(array) for array in records)
     private_step.require_records(records)
     private_step.require_noise(hyper)
     shown, interval = _Display(private_step, averaged, evaluate, epsilon_at), interval_of(steps)
@@ -203,10 +206,13 @@ def run(
     shown.params = shown.host_params(state)
     # in parallel with the evaluation, which compiles in this thread
     compiling = compile_ahead(private_step, hyper, state, records, steps) if compiled is None else compiled
+    ends = contextlib.ExitStack()
     try:
         shown.measure(state)
         yield shown.snapshot("running")
         chunk, shown.compile_seconds = compiling.compilation.result()
+        if are_at_rest(records):
+            chunk = ends.enter_context(bringing(chunk, private_step, hyper, state, records, steps, interval))
         while shown.step < steps:
             if stop():
                 status = "cancelled"
@@ -237,8 +243,10 @@ def run(
             status = "done"
     except KeyboardInterrupt:
         status, shown.message = "cancelled", _INTERRUPTED
-    except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError) as error:
+    except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError, OSError) as error:
         status, shown.message, shown.details = "failed", f"{type(error).__name__}: {error}", traceback.format_exc()
+    finally:
+        ends.close()
     if status == "cancelled" and shown.metrics_step != shown.step and shown.message != _INTERRUPTED:
         reason = shown.message
         shown.measure(state)

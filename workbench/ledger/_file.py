@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import _folders, _validate
+from workbench._keys import make_key, read_key
 from workbench.ledger._errors import (
     OTHER_FILE,
     RESTORE,
@@ -215,8 +216,6 @@ class LedgerFile:
             _set_fact(database, "key", digest_of(self._made_key(None)))
 
     def _kept_key(self) -> bytes | None:
-        from workbench.ledger.fingerprint import read_key
-
         try:
             return read_key(self.key_path)
         except OSError as error:
@@ -225,8 +224,6 @@ class LedgerFile:
             raise self._key_error(error.expectation.rstrip(".")) from error
 
     def _made_key(self, key: bytes | None) -> bytes:
-        from workbench.ledger.fingerprint import make_key
-
         try:  # everybody who may use the ledger needs the key
             return make_key(self.key_path, key, self.path.stat().st_mode & 0o660)
         except OSError as error:
@@ -263,7 +260,7 @@ class LedgerFile:
 
 def own_key() -> bytes | None:
     """The user's own key, if there is one that can be read."""
-    from workbench.ledger.fingerprint import key_file, read_key
+    from workbench.ledger.fingerprint import key_file
 
     try:
         return read_key(key_file())

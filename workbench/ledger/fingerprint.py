@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from workbench import _folders, _validate
-from workbench.data.dataset import Dataset
+from workbench._keys import make_key, read_key
+from workbench.data.dataset import Dataset, is_at_rest
 from workbench.data.schema import Schema
 
-__all__ = ["fingerprint", "key_file", "make_key", "read_key", "secret_key"]
-
-_KEY_BYTES = 32
+__all__ = ["fingerprint", "key_file", "secret_key"]
 
 
 def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
@@ -39,6 +37,7 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
     :param key: 32 bytes; None for ``secret_key()``.
     :raises ArgumentError: naming ``data``, for an array of Python objects; or ``key file``, if that is damaged.
     """
+    kept = _kept(dataset)
     dataset = dataset.with_all_levels()
     facts: dict[str, object] = {
         "arrays": dataset.arrays,
@@ -56,17 +55,36 @@ def fingerprint(dataset: Dataset, key: bytes | None = None) -> str:
     counts = () if dataset.units is None else (dataset.units.counts,)
     if dataset.units is not None:
         facts |= {"max_rows": dataset.units.max_rows, "unit_mean": dataset.units.mean}
-    digest = hashlib.blake2b(digest_size=16, key=b"" if dataset.is_public else key or secret_key())
+    key = b"" if dataset.is_public else key or secret_key()
     group_features = () if dataset.group_features is None else (dataset.group_features,)
+    digest = hashlib.blake2b(digest_size=16, key=key)
     digest.update(_headed(facts))
+    place = digest.hexdigest() + "".join(hashlib.blake2b(np.asarray(each).tobytes()).hexdigest() for each in group_features)
+    if place in kept:
+        return kept[place]
     for arrays in ((*dataset.train, *counts), dataset.evaluation, group_features):
         digest.update(_headed(len(arrays)))
-        for array in map(np.asarray, arrays):
+        kinds: list[Any] = [each if is_at_rest(each) else np.asarray(each) for each in arrays]
+        for array in kinds:
             if array.dtype.hasobject:
                 raise _validate.ArgumentError("data", dataset.name, "holds an array of Python objects instead of numbers.")
             digest.update(_headed([array.dtype.newbyteorder("<").str, array.shape]))
-            digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+            for part in array.parts() if is_at_rest(array) else (array,):
+                digest.update(np.ascontiguousarray(part, part.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
+    kept[place] = digest.hexdigest()
+    return kept[place]
+
+
+def _kept(dataset: Dataset) -> dict[str, str]:
+    """The fingerprints that are known of records that stay in a file, by a keyed hash of all else that counts.
+
+    An encrypted file has those that were computed while it was packed, with nobody able to change records or fingerprint.
+    """
+    arrays: list[Any] = [*dataset.train, *dataset.evaluation]
+    if not arrays or not all(is_at_rest(array) and array.each is None for array in arrays):
+        return {}
+    kept: dict[str, str] = arrays[0].stored.fingerprints
+    return kept
 
 
 def _columns(schema: Schema) -> dict[str, dict[str, object]]:
@@ -97,46 +115,6 @@ def secret_key() -> bytes:
             f"cannot be used ({error}).",
             remedy="Set $WORKBENCH_STATE to a folder that you may write to.",
         ) from error
-
-
-def read_key(path: Path) -> bytes | None:
-    """The 32 bytes in ``path``, None if there is no such file.
-
-    :raises ArgumentError: naming ``key file``, if that is damaged. :raises OSError: if it cannot be read.
-    """
-    try:
-        key = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    if len(key) != _KEY_BYTES:
-        raise _validate.ArgumentError(
-            "key file",
-            str(path),
-            f"holds {len(key)} bytes instead of {_KEY_BYTES}.",
-            remedy="Restore it. Or delete it: a new key is made then, which does not recognise private records seen before.",
-        )
-    return key
-
-
-def make_key(path: Path, key: bytes | None = None, mode: int = 0o600) -> bytes:
-    """The key in ``path``, which is created if it is missing. Of several processes that create it at once, one succeeds.
-
-    :param key: to keep there; None for a new one. :param mode: permissions of the file.
-    :raises ArgumentError, OSError: as ``read_key``, and if it cannot be written.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(key or os.urandom(_KEY_BYTES))
-        os.chmod(partial, mode)
-        _folders.put_new(Path(partial), path)
-    finally:
-        Path(partial).unlink(missing_ok=True)
-    found = read_key(path)
-    if found is None:
-        raise FileNotFoundError(f"{path} was deleted while it was created")
-    return found
 
 
 def _headed(facts: object) -> bytes:

@@ -23,7 +23,7 @@ import numpy as np
 
 from workbench._lazy import pd
 from workbench.data.columns import Categorical, Numeric
-from workbench.data.dataset import Dataset
+from workbench.data.dataset import Dataset, is_at_rest
 from workbench.ledger.fingerprint import secret_key
 
 __all__ = ["Overlap", "is_of", "overlap", "sketch"]
@@ -46,6 +46,7 @@ _LAYOUT = np.dtype(
     ]
 )
 _NONCE = _TAG = 16  # bytes
+_COPIES = 16  # of the records that are in memory while a sketch is made, as float64 and as hashes
 
 
 class Overlap(NamedTuple):
@@ -61,7 +62,7 @@ class Overlap(NamedTuple):
 
 def sketch(dataset: Dataset, key: bytes | None = None) -> bytes:
     """The summary that ``overlap`` compares. It has one size, depends on the training records alone, and is new at each
-    call.
+    call. Of records that stay in a file and are too many for memory it says nothing.
 
     :param dataset: one that passes its own ``check``. :param key: 32 bytes; None for the user's own.
     :raises ArgumentError: naming ``key file``, if that is damaged.
@@ -71,7 +72,9 @@ def sketch(dataset: Dataset, key: bytes | None = None) -> bytes:
     summary = np.zeros((), _LAYOUT)
     for field in ("records", "columns"):
         summary[field]["hashes"], summary[field]["chance"] = _EMPTY, 1
-    if dataset.image_shape:
+    if _are_too_many(dataset):
+        pass  # the fingerprint alone recognises them
+    elif dataset.image_shape:
         images = keyed.images(np.asarray(dataset.select(("x",)).train[0]))
         summary["records"][0, 0, 0] = _record_set(images, 0.0)
     else:
@@ -89,6 +92,12 @@ def sketch(dataset: Dataset, key: bytes | None = None) -> bytes:
     nonce = os.urandom(_NONCE)
     sealed = nonce + _ciphered(summary.tobytes(), key, nonce)
     return sealed + _tag(sealed, key)
+
+
+def _are_too_many(dataset: Dataset) -> bool:
+    """Whether the columns of records that stay in a file would take more memory than they may."""
+    arrays: list[Any] = [array for array in dataset.train if is_at_rest(array)]
+    return any(_COPIES * array.size * array.dtype.itemsize > array.stored.memory for array in arrays)
 
 
 def is_of(blob: bytes, key: bytes) -> bool:

@@ -45,6 +45,11 @@ _CLIPPED = {
 _ADAPTED = (
     "clipped to a norm C that began at {clip:g} and was adapted by noised counts in the same release at no further cost"
 )
+_AGAINST_STORAGE = (
+    "It also holds against an observer of the storage, who sees where and in which order the encrypted file of records and "
+    "its scratch file are read and written. It does not hold against somebody who sees the memory of the process, how long "
+    "it computes, or the run's checkpoints, which hold its secret key."
+)
 # from this q T on, bounds of the first versions for without_replacement could be too small
 _MISCOUNTED_EPOCHS = 100
 _SLACK = 1e-3  # relative difference of the bounds of two versions that are both right
@@ -84,6 +89,8 @@ class Guarantee:
         It is no part of the promise: two that differ in it are equal.
     :param adapts_clip: whether C followed what was released before. Noise was sigma times the C of each step.
     :param released: what noise was added to: sums of "gradients" in each step, or once "sums" of products of columns.
+    :param against_storage: whether it also holds against an observer of the storage, who sees every read and write of an
+        encrypted file of records and of its scratch file.
     """
 
     epsilon: float
@@ -109,6 +116,7 @@ class Guarantee:
     second_opinion: str = dataclasses.field(default="", compare=False)
     adapts_clip: bool = False
     released: str = "gradients"
+    against_storage: bool = False
 
     def accounted(self, steps: int | None = None) -> Steps:
         """The first ``steps`` steps as accountants take them; by default all planned steps."""
@@ -218,6 +226,8 @@ class Guarantee:
             f"{kept} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
             f"(accountant: {self.accountant.upper()}, pessimistic{opinion}; relation: {self.relation}).",
         ]
+        if self.against_storage:
+            lines.append(_AGAINST_STORAGE)
         if self.steps_taken < self.steps:
             taken, planned = (_plain_count(steps) for steps in (self.steps_taken, self.steps))
             lines.append(

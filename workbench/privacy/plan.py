@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench import _validate
-from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
+from workbench._limits import LARGEST_CLIP, MAX_EPSILON, MOST_RECORDS, MOST_STEPS, READING_FAILURE, SMALLEST_CLIP
 from workbench._numbers import count
 from workbench.noise.integers import delta_cost
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
@@ -200,11 +200,19 @@ class PrivacyPlan:
         return lambda step: values[bisect.bisect_left(counts, step)]
 
     def guarantee(
-        self, *, steps_taken: int, unit: str, dimension: int, caveats: tuple[str, ...], max_rows: int | None = None
+        self,
+        *,
+        steps_taken: int,
+        unit: str,
+        dimension: int,
+        caveats: tuple[str, ...],
+        max_rows: int | None = None,
+        against_storage: bool = False,
     ) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates.
 
         :param unit: what one record is. :param max_rows: how many rows it may have, if it has several.
+        :param against_storage: whether reads of the records tell an observer of their storage nothing.
         """
         settings = self.settings
         return Guarantee(
@@ -230,6 +238,7 @@ class PrivacyPlan:
             second_opinion="" if self.opinion is None else self.opinion.words(),
             caveats=(*caveats, *self._caveats()),
             max_rows=max_rows,
+            against_storage=against_storage,
         )
 
     def _caveats(self) -> tuple[str, ...]:
@@ -271,15 +280,17 @@ def sampling_rate_of(sampling_rate: Any, batch_size: Any, num_records: int) -> f
     return _validate.integer("batch_size", batch_size, at_least=1, at_most=num_records) / num_records
 
 
-def make_plan(settings: PrivacySettings, num_train: int) -> PrivacyPlan:
+def make_plan(settings: PrivacySettings, num_train: int, reads_obliviously: bool = False) -> PrivacyPlan:
     """Sampler and noise for ``settings`` on ``num_train`` records.
 
     A sampler with minibatches of one size takes round(q N) records each. If drawing a minibatch is not ideal with
     probability p, that costs a delta of (1 + e^epsilon) T p.
 
+    :param reads_obliviously: whether records are brought from a file by passes that may fail, which is charged alike.
     :raises ArgumentError: if no supported noise keeps epsilon.
     """
     sampler, failure = _sampler(settings, num_train)
+    failure += READING_FAILURE if reads_obliviously else 0.0
     overflow_delta, share = math.exp(_log_factor(settings)) * failure, settings.delta * _IMPLEMENTATION_SHARE
     if overflow_delta > share:
         raise _validate.ArgumentError(

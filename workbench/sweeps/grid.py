@@ -18,6 +18,7 @@ import numpy as np
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.data import load as load_data
+from workbench.data.dataset import is_at_rest
 from workbench.fitting.settings import Shared, default_of
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
@@ -85,6 +86,11 @@ class Grid:
             )
         if isinstance(self.data, str):
             self.data = load_data(self.data)
+        if isinstance(self.data, Dataset) and any(map(is_at_rest, self.data.train)):
+            raise _validate.ArgumentError(
+                "data", self.data.name, "stays in its file, but a sweep steps many fits together, on records in memory: "
+                "open it with reading='memory', or fit one after another."
+            )  # fmt: skip
         self._check_privacy()
 
     def _check_privacy(self) -> None:

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench import _validate
+from workbench._keys import make_key, read_key
 from workbench.ledger import _owners
 from workbench.ledger._file import digest_of, own_key
-from workbench.ledger.fingerprint import make_key, read_key
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps import _database
 

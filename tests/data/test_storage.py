@@ -1,0 +1,442 @@
+"""Files of records: what is packed is what is in memory, and what was altered is refused."""
+
+import base64
+import errno
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench import ArgumentError
+from workbench.cli.main import main
+from workbench.data.storage import blocks, keys, packing
+from workbench.data.storage.blocks import RecordsError, Seal, file_key
+from workbench.ledger.fingerprint import fingerprint
+
+N = 3000
+SCHEMA = {"age": (0, 120), "sex": ["f", "m", "x"], "smoker": bool}
+OPTIONS = {"target": "ill", "schema": SCHEMA}
+SMALL = {"block_size": 2**16}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "state"))
+    return tmp_path
+
+
+def table(num_rows=N, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(0, 100, num_rows),
+            "sex": rng.choice(["f", "m", "x"], num_rows),
+            "smoker": rng.random(num_rows) < 0.3,
+            "ill": rng.integers(0, 2, num_rows),
+        }
+    )
+    return pd.concat([frame, frame[: num_rows // 10]], ignore_index=True)  # equal records are numbered by the split
+
+
+def same(one, other):
+    sides = [[np.asarray(array) for array in (*data.train, *data.evaluation)] for data in (one, other)]
+    return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(*sides, strict=True))
+
+
+def packed(encrypt=True, out="t.wbr", frame=None, **options):
+    (table() if frame is None else frame).to_parquet("t.parquet")
+    key = {"key_file": "k"} if encrypt else {}
+    return wb.data.pack("t.parquet", out, encrypt=encrypt, **{**key, **OPTIONS, **SMALL, **options})
+
+
+def opened(path="t.wbr", **options):
+    return wb.data.open(path, **{"key_file": "k", **options})
+
+
+# --- what is packed --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_a_packed_table_is_the_table_in_memory(suffix, encrypt, monkeypatch):
+    monkeypatch.setattr(packing, "_ROWS", 257)
+    path = f"t{suffix}"
+    table().to_parquet(path) if suffix == ".parquet" else table().to_csv(path, index=False)
+    in_memory = wb.data.from_file(path, **OPTIONS)
+    wb.data.pack(path, "t.wbr", encrypt=encrypt, key_file="k" if encrypt else None, **OPTIONS, **SMALL)
+    for reading in ("memory", "direct"):
+        data = opened(reading=reading)
+        assert same(data, in_memory)
+        assert data.declarations() == in_memory.declarations()
+        assert (data.name, data.classes, data.schema) == ("t", in_memory.classes, in_memory.schema)
+        assert fingerprint(data) == fingerprint(in_memory)
+        data.check()
+
+
+def test_arrays_with_groups_and_bounds_are_packed(monkeypatch):
+    monkeypatch.setattr(packing, "_ROWS", 100)
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.random((500, 3)), "y": rng.integers(0, 2, 500), "group": rng.integers(0, 4, 500)}
+    np.savez_compressed("a.npz", **arrays)
+    options = {"bounds": (0, 1), "groups": [0, 1, 2, 3]}
+    in_memory = wb.data.from_npz("a.npz", **options)
+    wb.data.pack("a.npz", "a.wbr", target="y", group="group", **options)
+    data = wb.data.open("a.wbr")
+    assert same(data, in_memory)
+    assert data.groups == in_memory.groups
+    np.testing.assert_array_equal(data.group_features, in_memory.group_features)
+
+
+def test_missing_values_and_evaluation_records_of_another_table():
+    frame, other = table(), table(seed=1)
+    frame = frame.astype({"age": float})
+    frame.loc[::7, "age"] = np.nan
+    other.to_parquet("e.parquet")
+    packed(frame=frame, evaluation="e.parquet", missing="drop")
+    assert same(opened(), wb.data.from_frame(frame, evaluation=other, missing="drop", **OPTIONS))
+
+
+def test_equal_records_are_numbered_in_as_many_passes_as_memory_takes(monkeypatch):
+    monkeypatch.setattr(packing, "_MOST_COUNTED", 500)
+    monkeypatch.setattr(packing, "_ROWS", 300)
+    frame = pd.DataFrame({"age": np.arange(4000) % 50, "sex": "f", "smoker": False, "ill": 0})
+    packed(frame=frame)
+    assert same(opened(), wb.data.from_frame(frame, **OPTIONS))
+
+
+def test_rows_can_be_taken_without_the_others():
+    packed()
+    data, everything = opened(reading="direct"), opened(reading="memory")
+    places = np.random.default_rng(0).integers(0, data.num_train, 100)
+    np.testing.assert_array_equal(data.stored.take(places)["x"], everything.train[0][places])
+
+
+# --- what can be seen ------------------------------------------------------------------------------------------------------
+
+
+def test_a_declared_capacity_hides_the_number_of_records():
+    sizes = [packed(out=f"{n}.wbr", frame=table(n), capacity=20_000).stat().st_size for n in (2000, 9000)]
+    assert sizes[0] == sizes[1]
+    for n in (2000, 9000):
+        assert same(opened(f"{n}.wbr"), wb.data.from_frame(table(n), **OPTIONS))
+        assert str(opened(f"{n}.wbr").num_train).encode() not in Path(f"{n}.wbr").read_bytes()
+    with pytest.raises(ArgumentError, match=r"^capacity=100: is less than"):
+        packed(out="x.wbr", capacity=100)
+
+
+def test_an_encrypted_file_shows_nothing_of_the_records():
+    age = 77
+    frame = table().assign(age=age)
+    clear, sealed = (packed(encrypt, f"{encrypt}.wbr", frame).read_bytes() for encrypt in (False, True))
+    cell = np.float32(2 * age / 120 - 1).tobytes()
+    assert clear.count(cell) > N / 2
+    assert sealed.count(cell) < 3
+
+
+def secrets_of(key):
+    return [key, key.hex().encode(), key.hex().upper().encode(), base64.b64encode(key)]
+
+
+def test_the_key_is_written_nowhere_else(place, capfd, made_up_steps):
+    packed()
+    key = Path("k").read_bytes()
+    file = file_key(key, bytes.fromhex(json.loads(Path("t.wbr").read_bytes()[24:].split(b"  ")[0])["id"]))
+    result = wb.fit("logistic", opened(), epsilon=1.0, iterations=20, ledger=str(place / "ledger.db"))
+    result.save(place / "result")
+    assert main(["fit", "--data", "t.wbr", "--key-file", "k", "--epsilon", "1", "--iterations", "20", "--quiet"]) == 0
+    written = [path.read_bytes() for path in place.rglob("*") if path.is_file() and path.name != "k"]
+    written += [part.encode() for part in capfd.readouterr()] + [repr(opened()).encode(), repr(opened().stored).encode()]
+    assert len(written) > 5
+    for secret in (*secrets_of(key), *secrets_of(file)):
+        assert not any(secret in content for content in written)
+    with pytest.raises(TypeError, match="in the other one"):
+        pickle.dumps(opened(reading="direct"))
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------------
+
+
+def altered(change):
+    content = bytearray(Path("t.wbr").read_bytes())
+    change(content)
+    Path("t.wbr").write_bytes(bytes(content))
+
+
+def layout():
+    form = opened(reading="direct").stored.opened.form
+    train = opened(reading="direct").stored.opened.part(1)
+    return form, train.start, train.stride
+
+
+@pytest.mark.parametrize("place_of", ["content", "tag"])
+def test_an_altered_block_is_refused(place_of):
+    packed(frame=table(30_000))
+    form, start, stride = layout()
+    assert form.blocks[0] >= 3
+    at = start + stride + (5 if place_of == "content" else stride - 3)
+    altered(lambda content: content.__setitem__(at, content[at] ^ 1))
+    with pytest.raises(RecordsError, match=r"block 1 was altered"):
+        opened(reading="memory")
+    data = opened(reading="direct")
+    assert len(data.stored.take(np.arange(5))) == 5  # of block 0
+    with pytest.raises(RecordsError, match=r"block 1 was altered"):
+        data.stored.take(np.array([form.per_block]))
+
+
+def test_swapped_blocks_are_refused():
+    packed(frame=table(30_000))
+    _, start, stride = layout()
+
+    def swap(content):
+        one, other = (slice(start + place * stride, start + (place + 1) * stride) for place in (0, 1))
+        content[one], content[other] = content[other], content[one]
+
+    altered(swap)
+    with pytest.raises(RecordsError, match=r"block 0 was altered, moved"):
+        opened(reading="memory")
+
+
+def test_blocks_of_another_file_or_part_are_refused():
+    packed(frame=table(30_000))
+    form, start, stride = layout()
+    packed(frame=table(30_000), out="other.wbr")
+    other = Path("other.wbr").read_bytes()
+    altered(lambda content: content.__setitem__(slice(start, start + stride), other[start : start + stride]))
+    with pytest.raises(RecordsError, match="block 0"):
+        opened(reading="memory")
+    evaluation = start + form.blocks[0] * stride
+    altered(lambda content: content.__setitem__(slice(start, start + stride), content[evaluation : evaluation + stride]))
+    with pytest.raises(RecordsError, match="block 0"):
+        opened(reading="memory")
+
+
+def test_an_altered_header_is_refused():
+    packed(frame=table(30_000))
+    altered(lambda content: content.__setitem__(slice(None), bytes(content).replace(b'"age"', b'"agf"')))
+    with pytest.raises(ArgumentError, match="header was altered"):
+        opened()
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_a_file_that_was_cut_short_is_refused(encrypt):
+    packed(encrypt)
+    altered(lambda content: content.__delitem__(slice(-1, None)))
+    with pytest.raises(ArgumentError, match="cut short"):
+        wb.data.open("t.wbr", key_file="k" if encrypt else None)
+    Path("t.wbr").write_bytes(b"\0" * 100_000)
+    with pytest.raises(ArgumentError, match="no finished file of records"):
+        wb.data.open("t.wbr")
+    Path("t.wbr").write_bytes(b"")
+    with pytest.raises(ArgumentError, match="no finished file of records"):
+        wb.data.open("t.wbr")
+
+
+def test_a_damaged_header_is_refused():
+    """Also without encryption, where nothing keeps somebody from altering it on purpose."""
+    start = packed(False) and opened(reading="direct").stored.opened.part(1).start
+    whole, rng = Path("t.wbr").read_bytes(), np.random.default_rng(0)
+    for _ in range(100):
+        content = bytearray(whole)
+        content[rng.integers(0, start)] ^= 1 << rng.integers(8)
+        Path("t.wbr").write_bytes(content)
+        with pytest.raises(ArgumentError, match="path"):
+            wb.data.open("t.wbr")
+
+
+def test_another_key_no_key_and_a_damaged_key(monkeypatch):
+    packed()
+    Path("other").write_bytes(bytes(32))
+    for options, words in (
+        ({"key_file": None}, "is encrypted"),
+        ({"key_file": "other"}, "another key"),
+        ({"key_file": "missing"}, "cannot be read"),
+        ({"key_file": "t.parquet"}, "must hold a key of 32 bytes"),
+        ({"key_file": "k", "keyring": "k"}, "must be left out"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            opened(**options)
+    monkeypatch.setenv(keys.VARIABLE, Path("k").read_bytes().hex())
+    assert opened(key_file=None).num_train > 0
+    monkeypatch.setenv(keys.VARIABLE, "a secret that must not be quoted")
+    with pytest.raises(ArgumentError) as error:
+        opened(key_file=None)
+    assert "secret" not in str(error.value)
+
+
+def test_a_key_in_the_keyring(monkeypatch):
+    kept = {}
+
+    class Keyring:
+        get_password = staticmethod(lambda service, name: kept.get((service, name)))
+        set_password = staticmethod(lambda service, name, text: kept.__setitem__((service, name), text))
+
+    monkeypatch.setitem(sys.modules, "keyring", Keyring)
+    packed(key_file=None, keyring="claims")
+    assert same(opened(key_file=None, keyring="claims"), wb.data.from_frame(table(), **OPTIONS))
+    with pytest.raises(ArgumentError, match="no name in the system's keyring"):
+        opened(key_file=None, keyring="others")
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(ArgumentError, match="pip install keyring"):
+        opened(key_file=None, keyring="claims")
+
+
+def test_what_cannot_be_packed(place):
+    table().to_parquet("t.parquet")
+    frame = table().astype({"age": object})
+    frame.loc[3, "age"] = "SECRET"
+    frame.to_csv("bad.csv", index=False)
+    frame[:0].to_csv("empty.csv", index=False)
+    packed(out="there.wbr")
+    for path, out, options, argument in (
+        ("t.parquet", "there.wbr", {}, "out"),
+        ("t.parquet", "nowhere/t.wbr", {}, "out"),
+        ("t.parquet", "t.wbr", {"unit_id": "age", "max_rows": 2}, "unit_id"),
+        ("t.parquet", "t.wbr", {"schema": {"weight": (0, 1)}}, "schema"),
+        ("t.parquet", "t.wbr", {"schema": {"sex": ["f", "m"]}}, "sex"),
+        ("t.parquet", "t.wbr", {"block_size": 1000}, "block_size"),
+        ("t.parquet", "t.wbr", {"encrypt": True}, "key_file"),
+        ("t.parquet", "t.wbr", {"key_file": "k"}, "encrypt"),
+        ("t.parquet", "t.wbr", {"evaluation_fraction": 2}, "evaluation_fraction"),
+        ("t.parquet", "t.wbr", {"surplus": 1}, "surplus"),
+        ("bad.csv", "t.wbr", {}, "age"),
+        ("empty.csv", "t.wbr", {}, "evaluation_fraction"),
+        ("missing.csv", "t.wbr", {}, "path"),
+        ("t.wbr", "t.wbr", {}, "path"),
+    ):
+        with pytest.raises((ArgumentError, TypeError)) as error:
+            wb.data.pack(path, out, **{**OPTIONS, **options})
+        assert getattr(error.value, "argument", "surplus") == argument or argument in str(error.value)
+        assert "SECRET" not in str(error.value)
+    assert not [path for path in place.iterdir() if "partial" in path.name]
+    assert not Path("t.wbr").exists()
+
+
+def test_rows_of_unequal_size_are_refused():
+    Path("uneven.csv").write_text("age,sex,smoker,ill\n1,f,True,0\n1,f,True,0,7\n")
+    with pytest.raises(ArgumentError, match="more fields than there are column names"):
+        wb.data.pack("uneven.csv", "t.wbr", **OPTIONS)
+    np.savez("uneven.npz", x=np.zeros((5, 2)), y=np.zeros(4))
+    with pytest.raises(ArgumentError, match="one entry of y"):
+        wb.data.pack("uneven.npz", "t.wbr", bounds=(0, 1), target="y")
+    np.savez("cut.npz", x=np.zeros((500, 2)))
+    whole = Path("cut.npz").read_bytes()
+    Path("cut.npz").write_bytes(whole.replace(b"(500, 2)", b"(501, 2)"))
+    with pytest.raises(ArgumentError, match="damaged"):
+        wb.data.pack("cut.npz", "t.wbr", bounds=(0, 1))
+
+
+def test_an_unencrypted_file_hides_no_reads():
+    packed(False)
+    with pytest.raises(ArgumentError, match=r"^reading='oblivious': hides nothing"):
+        wb.data.open("t.wbr", reading="oblivious")
+    assert not wb.data.open("t.wbr", reading="memory").stored.hides_reads
+
+
+# --- seals -----------------------------------------------------------------------------------------------------------------
+
+
+def test_no_nonce_is_used_twice(monkeypatch):
+    used = set()
+    close = Seal.close
+
+    def watched(self, part, position, content, further=b""):
+        assert (self._name, part, position) not in used
+        used.add((self._name, part, position))
+        return close(self, part, position, content, further)
+
+    monkeypatch.setattr(Seal, "close", watched)
+    packed(frame=table(30_000))
+    assert len(used) > 5
+    monkeypatch.undo()
+    seal = Seal(bytes(32), b"name")
+    sealed = seal.close(1, 0, b"content")
+    with pytest.raises(RuntimeError, match="not the next one"):
+        seal.close(1, 0, b"other")
+    assert seal.open(1, 0, sealed) == b"content"
+    for part, position, name in ((2, 0, b"name"), (1, 1, b"name"), (1, 0, b"none")):
+        assert Seal(bytes(32), name).open(part, position, sealed) is None
+
+
+def test_keys_of_files_are_those_of_rfc_5869():
+    import hashlib
+    import hmac
+
+    key, salt = bytes(range(32)), bytes(range(32, 64))
+    extracted = hmac.new(salt, key, hashlib.sha256).digest()
+    expected = hmac.new(extracted, blocks._PURPOSE + b"\x01", hashlib.sha256).digest()
+    assert file_key(key, salt) == expected
+
+
+# --- packing that is interrupted -------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_nothing(monkeypatch, place):
+    written = []
+
+    def full(handle, content, offset):
+        written.append(len(content))
+        if len(written) > 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os_pwrite(handle, content, offset)
+
+    os_pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(ArgumentError, match=r"^out='t.wbr': cannot be written \(No space left on device\)"):
+        packed(frame=table(30_000))
+    assert not list(place.glob("*.wbr")) + list(place.glob(".*partial"))
+
+
+KILLED = """
+import os, sys, time
+from workbench.data.storage import blocks
+import workbench as wb
+write = blocks.write_at
+def slowly(*arguments):
+    print("written", flush=True)
+    time.sleep(.2)
+    write(*arguments)
+blocks.write_at = slowly
+wb.data.pack("t.parquet", "killed.wbr", encrypt=True, key_file="k", target="ill",
+             schema={"age": (0, 120), "sex": ["f", "m", "x"], "smoker": bool}, block_size=2**16)
+"""
+
+
+@pytest.mark.integration
+def test_a_killed_process_leaves_no_file_that_opens(place):
+    packed(frame=table(60_000))
+    for blocks_written in (1, 3, 6):
+        with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True) as process:
+            for _ in range(blocks_written):
+                assert process.stdout.readline() == "written\n"
+            process.send_signal(signal.SIGKILL)
+        assert not Path("killed.wbr").exists()
+        (left,) = place.glob(".killed.wbr.*.partial")
+        with pytest.raises(ArgumentError, match="no finished file of records"):
+            wb.data.open(left, key_file="k")
+        left.unlink()
+
+
+# --- the command -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_packs_with_the_fingerprint(monkeypatch, capsys):
+    table().to_csv("t.csv", index=False)
+    Path("s.json").write_text(json.dumps(wb.data.Schema.from_declaration(SCHEMA).to_dict()))
+    words = ["pack", "t.csv", "--schema", "s.json", "--target", "ill", "--encrypt", "--key-file", "k"]
+    assert main(words) == 0
+    assert "t.wbr" in capsys.readouterr().err
+    in_memory = wb.data.from_csv("t.csv", **OPTIONS)
+    data = opened(reading="direct")
+    monkeypatch.setattr(type(data.stored), "scan", None)  # the fingerprint is there already
+    assert fingerprint(data) == fingerprint(in_memory)
+    assert main(words) == 2
+    assert "exists already" in capsys.readouterr().err

@@ -1,0 +1,147 @@
+"""Fits of records that stay in a file: the same bits as from memory, resumed too; what is altered meanwhile ends them."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpyro.optim import Adam
+
+import workbench as wb
+from tests.conftest import some_of
+from workbench import ArgumentError
+from workbench.inference import bringing
+from workbench.ledger.fingerprint import fingerprint
+from workbench.noise.chacha20 import key_from_seed
+
+pytestmark = pytest.mark.usefixtures("at_home")
+PLAN = {"epsilon": 1.0, "delta": 1e-5, "iterations": 60, "sampling_rate": 0.05}
+SAMPLERS = ("poisson", "random_allocation", "without_replacement", "shuffle")
+
+
+@pytest.fixture
+def at_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path / "state"))
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.uniform(0, 1, (900, 3)), columns=list("abc"))
+    frame["ill"] = rng.random(900) < frame["a"]
+    frame["ward"] = rng.choice(["n", "s"], 900)
+    frame.to_parquet("t.parquet")
+
+
+DECLARED = {"target": "ill", "bounds": (0, 1), "features": list("abc")}
+
+
+def packed(encrypt=True, **options):
+    declared = {**DECLARED, **options}
+    wb.data.pack("t.parquet", "t.wbr", encrypt=encrypt, key_file="k" if encrypt else None, block_size=2**16, **declared)
+    return wb.data.from_parquet("t.parquet", **declared)
+
+
+def opened(reading, **options):
+    return wb.data.open("t.wbr", key_file="k", reading=reading, **options)
+
+
+def same(one, other):
+    assert one.status == other.status == "done", (one.message, other.message)
+    assert one.params.keys() == other.params.keys()
+    for name, value in one.params.items():
+        np.testing.assert_array_equal(value, other.params[name])
+
+
+@pytest.mark.parametrize("sampler", some_of(SAMPLERS))
+@pytest.mark.parametrize("encrypt", some_of((True, False)))
+def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatch):
+    monkeypatch.setattr(bringing, "_MOST_STEPS", 7)  # so that blocks end elsewhere than chunks
+    in_memory = packed(encrypt)
+    plan = {**PLAN, "sampler": sampler, "seed": 1, "ledger": False, "evaluate_private": True}
+    one, other = (wb.fit("logistic", data, **plan) for data in (in_memory, opened("direct")))
+    same(one, other)
+    assert one.metrics == other.metrics
+    assert one.guarantee == other.guarantee
+
+
+def test_groups_and_several_draws_are_the_same():
+    in_memory = packed(group="ward", groups=["n", "s"])
+    plan = {**PLAN, "seed": 1, "ledger": False, "iterations": 30}
+    same(*(wb.fit("hierarchical_logistic", data, **plan) for data in (in_memory, opened("direct"))))
+
+
+def test_a_fit_that_was_stopped_resumes_bit_for_bit():
+    packed()
+    plan = {**PLAN, "iterations": 120, "seed": 5}
+    whole = wb.fit("logistic", opened("direct"), **plan, ledger=False, checkpoint=False)
+    taken = []
+    part = wb.fit(
+        "logistic", opened("direct"), **plan, on_snapshot=lambda s: taken.append(s.step), stop=lambda: len(taken) > 1
+    )
+    assert part.status == "cancelled"
+    assert 0 < part.guarantee.steps_taken < 120
+    (folder,) = (Path("state") / "runs").iterdir()
+    same(whole, wb.resume(folder, model="logistic", data=opened("direct")))
+
+
+def test_the_ledger_knows_the_file_as_the_table():
+    in_memory = packed()
+    ledger = wb.ledger.Ledger("ledger.db")
+    for data in (in_memory, opened("direct")):
+        assert wb.fit("logistic", data, **{**PLAN, "iterations": 5}, ledger="ledger.db").status == "done"
+    assert fingerprint(in_memory) == fingerprint(opened("direct"))
+    assert len(ledger.datasets()) == 1
+
+
+def test_a_file_that_is_altered_while_it_is_read_ends_the_fit():
+    packed()
+    data = opened("direct")
+    start = data.stored.opened.part(1).start
+
+    def alter(snapshot):
+        if snapshot.step:
+            content = bytearray(Path("t.wbr").read_bytes())
+            content[start + 100] ^= 1
+            with Path("t.wbr").open("r+b") as file:
+                file.write(content)
+
+    result = wb.fit("logistic", data, **{**PLAN, "iterations": 2000}, ledger=False, on_snapshot=alter)
+    assert result.status == "failed"
+    assert "was altered" in result.message
+    assert result.guarantee.steps_taken < 2000
+    assert all(np.isfinite(value).all() for value in result.params.values())
+
+
+def test_what_needs_all_records_says_so():
+    packed()
+    data = opened("direct")
+    data.stored.memory = 100  # bytes
+    with pytest.raises(ArgumentError, match="takes all records at once"):
+        np.asarray(data.train[0])
+    with pytest.raises(ArgumentError, match="stay in a file cannot be chosen"):
+        data.subset(50)
+    assert wb.fit("logistic", data, **{**PLAN, "iterations": 5}).status == "done"  # with a ledger, which knows it
+
+
+def test_sweeps_take_records_that_were_read_into_memory(made_up_steps):
+    in_memory = packed()
+    asked = {"model": "logistic", "epsilons": [1.0, 2.0], "accept_total_epsilon": 10.0, "delta": 1e-5, "iterations": 20}
+    asked["ledger"] = False
+    with pytest.raises(ArgumentError, match=r"^data='t': stays in its file"):
+        wb.sweep(data=opened("direct"), **asked)
+    data = opened("memory")
+    assert pickle.loads(pickle.dumps(data)).stored == data.stored  # other processes take it too
+    np.testing.assert_array_equal(data.train[0], in_memory.train[0])
+    assert list(wb.sweep(data=data, **asked).table["status"]) == ["done", "done"]
+
+
+def test_the_core_takes_records_from_the_file():
+    in_memory = packed()
+    model = wb.models.get("logistic")
+    ends = []
+    for data in (in_memory, opened("direct"), opened("oblivious")):
+        dpvi = wb.inference.DPVI(model.model, model.new_guide(), Adam(0.05), epsilon=1.0, iterations=30, sampling_rate=0.1)
+        ends.append(dpvi.run(key_from_seed(11), 30, *data.train, progress_bar=False))
+    for end in ends[1:]:
+        assert end.status == "done"
+        for name, value in ends[0].params.items():
+            np.testing.assert_array_equal(value, end.params[name])

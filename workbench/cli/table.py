@@ -1,0 +1,112 @@
+"""Options of commands that read a table, or records that were packed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from workbench._validate import ArgumentError
+from workbench.cli.shell import bounds, number, schema
+from workbench.data.storage.reading import READINGS
+from workbench.fitting import sources
+
+__all__ = ["RECORDS", "add_data", "add_table", "dataset", "of_tables", "table_options"]
+
+RECORDS = ".wbr"  # suffix of files that workbench pack writes
+
+
+_MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
+_FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
+    "--target": ("name of the target column; omit it for models without a target", {}),
+    "--positive": ("target value that counts as 1; all other values form one class", {}),
+    "--classes": ("all values that the target can have, public", _MANY),
+    "--threshold": ("public number above which a numeric target counts as 1", {"type": number}),
+    "--features": ("columns to use (default: all but target and group)", _MANY),
+    "--bounds": (
+        "public ranges; LOW:HIGH for all features, or a .json file", {"nargs": "+", "metavar": "FEATURE=LOW:HIGH"},
+    ),
+    "--schema": ("types, ranges and categories of the columns, instead of --bounds", {"metavar": "FILE.json"}),
+    "--group": ("name of the column of groups, for hierarchical models", {}),
+    "--groups": ("all groups that there can be, public", _MANY),
+    "--group-features": (
+        "public facts about groups: one row per group, its name in the first column", {"metavar": "FILE.csv"},
+    ),
+    "--unit-id": (
+        "column that says whose row it is, such as patient_id: the guarantee then protects patients with all rows",
+        {"metavar": "NAME"},
+    ),
+    "--max-rows": ("most rows of one patient that are used, public; needed with --unit-id", {"type": number}),
+    "--unit-mean": ("let the rows of one patient weigh 1 together instead of 1 each", {"action": "store_true"}),
+    "--missing": (
+        "rows with a missing value: refuse them (default), leave them out, put the middle of the bounds for a number, or do "
+        "so and add a feature that says which are missing",
+        {"choices": ("refuse", "drop", "middle", "indicator"), "default": "refuse"},
+    ),
+    "--private-scaling": (
+        "scale by the mean and standard deviation of the private records, outside the guarantee, instead of declared bounds",
+        {"action": "store_true"},
+    ),
+    "--evaluation-public": ("declare the evaluation records public", {"action": "store_true"}),
+}  # fmt: skip
+
+
+def add_data(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument("--path", help="file or folder of a data set that has a name but is not part of the package")
+    add_table(fit)
+    packed = fit.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
+    packed.add_argument("--key-file", metavar="FILE", help="file with the key (default: the key in $WORKBENCH_RECORDS_KEY)")
+    packed.add_argument(
+        "--reading", choices=READINGS,
+        help="all into memory at once, each minibatch directly, or obliviously (default: into memory if it fits; otherwise "
+        "obliviously if the file is encrypted, and directly if it is not)",
+    )  # fmt: skip
+    packed.add_argument("--memory", type=number, default=1.0, metavar="GIB", help="what records may take (default: 1)")
+
+
+def add_table(fit: argparse.ArgumentParser) -> None:
+    """Options that declare what is public about a table in a file."""
+    fit.add_argument("--evaluation-fraction", type=number, default=0.2, help="share of rows held out (default: 0.2)")
+    fit.add_argument("--split-seed", type=number, default=0, help="public seed of the split (default: 0)")
+    file = fit.add_argument_group("data from a file")
+    for option, (words, kind) in _FROM_A_FILE.items():
+        file.add_argument(option, help=words, **kind)
+
+
+def dataset(arguments: argparse.Namespace) -> Any:
+    """The data set that the options of ``add_data`` and ``--data`` name."""
+    from workbench import data
+
+    split = {"evaluation_fraction": arguments.evaluation_fraction, "split_seed": arguments.split_seed}
+    if not sources.is_file(arguments.data):
+        return data.load(arguments.data, path=arguments.path, **split)
+    if Path(arguments.data).suffix == RECORDS:
+        return data.open(arguments.data, **{name: getattr(arguments, name) for name in ("key_file", "reading", "memory")})
+    return data.from_file(arguments.data, **table_options(arguments))
+
+
+def of_tables(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of tables that are not at their defaults; images take none of them."""
+    defaults = {"missing": "refuse", "unit_id": None, "max_rows": None, "unit_mean": False}
+    return {name: value for name in defaults if (value := getattr(arguments, name)) != defaults[name]}
+
+
+def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the options of a command declare about the table in a file, as ``from_frame`` takes it."""
+    if not (arguments.bounds or arguments.schema or arguments.private_scaling):
+        raise ArgumentError(
+            "bounds",
+            None,
+            "declare the public range of each feature, as in --bounds age=0:120 income=0:1e6, or give --schema FILE.json.",
+        )
+    plain = ("target", "features", "positive", "classes", "threshold", "group", "groups", "private_scaling")
+    declared = schema(arguments.schema) if arguments.schema else None
+    return {
+        **{"schema": declared} | sources.unit_in(declared) | of_tables(arguments),
+        **{name: getattr(arguments, name) for name in plain},
+        "bounds": bounds(arguments.bounds) if arguments.bounds else None,
+        "group_features": None if arguments.group_features is None else sources.group_features(arguments.group_features),
+        "evaluation_is_public": arguments.evaluation_public,
+        "evaluation_fraction": arguments.evaluation_fraction,
+        "split_seed": arguments.split_seed,
+    }

@@ -1,0 +1,172 @@
+"""Blocks of a file at rest, sealed or in the clear. Every read and write of records at rest goes through this module.
+
+A sealed block is AES-256-GCM of its content under a nonce of its part (of the file) and its position there, and additional
+data that name the file too. So a block is refused if it was altered, moved, or taken from another part, pass or file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+from workbench import _validate
+
+__all__ = ["TAG", "Blocks", "RecordsError", "Seal", "file_key", "require_cryptography"]
+
+TAG = 16  # bytes that a seal adds to a block
+_PURPOSE = b"dpvi-workbench records at rest 1"
+_MOST_BLOCKS = 2**32  # under one key: far below what AES-GCM allows with nonces that count
+
+
+class RecordsError(OSError):
+    """Records at rest that cannot be read or written any more: damaged, altered, or on a full disk.
+
+    :param path: of the file. :param reason: quotes nothing of it.
+    """
+
+    def __init__(self, path: Any, reason: str) -> None:
+        self.path, self.reason = str(path), reason
+        super().__init__(f"{path}: {reason}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.reason)
+
+
+def require_cryptography() -> None:
+    """:raises ArgumentError: naming ``encrypt``, if the package that encrypts is not installed."""
+    try:
+        importlib.import_module("cryptography")
+    except ImportError:
+        raise _validate.ArgumentError("encrypt", True, "needs a package: pip install cryptography.") from None
+
+
+def file_key(key: bytes, salt: bytes) -> bytes:
+    """The key of one file: HKDF-SHA256 (RFC 5869) of the user's ``key`` with the file's own random ``salt``.
+
+    Nonces may thus begin at 0 in every file.
+    """
+    hashes = importlib.import_module("cryptography.hazmat.primitives.hashes")
+    hkdf = importlib.import_module("cryptography.hazmat.primitives.kdf.hkdf")
+    return bytes(hkdf.HKDF(hashes.SHA256(), len(key), salt, _PURPOSE).derive(key))
+
+
+class Seal:
+    """Seals and opens the blocks of one file. It writes the blocks of a part once, in their order: no nonce is used twice.
+
+    :param key: of this file alone, 32 bytes. :param name: of the file, random.
+    """
+
+    def __init__(self, key: bytes, name: bytes) -> None:
+        aead = importlib.import_module("cryptography.hazmat.primitives.ciphers.aead")
+        self._refused = importlib.import_module("cryptography.exceptions").InvalidTag
+        self._cipher, self._name = aead.AESGCM(key), name
+        self._next: dict[int, int] = {}
+        self._sealed = 0
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a key of records at rest is not sent to other processes: open the file there.")
+
+    def close(self, part: int, position: int, content: Any, further: bytes = b"") -> bytes:
+        """``content`` sealed, ``TAG`` bytes longer.
+
+        :param part: of the file, or the pass over a scratch file. :param position: 0, 1, 2, ... within the part.
+        :param further: public bytes that the seal covers too.
+        :raises RuntimeError: if ``position`` is not the next one of its part, because a nonce might then be used twice.
+        """
+        if position != self._next.get(part, 0) or self._sealed >= _MOST_BLOCKS:
+            raise RuntimeError(f"block {position} of part {part} is not the next one to be sealed.")
+        self._next[part] = position + 1
+        self._sealed += 1
+        return bytes(self._cipher.encrypt(_nonce(part, position), content, self._bound(part, position, further)))
+
+    def open(self, part: int, position: int, sealed: Any, further: bytes = b"") -> bytes | None:
+        """The content of a sealed block; None if it is not the one that was sealed for this place."""
+        try:
+            bound = self._bound(part, position, further)
+            return bytes(self._cipher.decrypt(_nonce(part, position), sealed, bound))
+        except self._refused:
+            return None
+
+    def _bound(self, part: int, position: int, further: bytes) -> bytes:
+        return self._name + _nonce(part, position) + further
+
+
+def _nonce(part: int, position: int) -> bytes:
+    return part.to_bytes(4, "big") + position.to_bytes(8, "big")
+
+
+class Blocks:
+    """Equal blocks of an open file, one after another.
+
+    :param handle: of the open file. :param path: for errors. :param start: offset of the first block.
+    :param size: bytes of content in a block. :param part: of the file. :param seal: None for blocks in the clear.
+    """
+
+    def __init__(self, handle: int, path: Path, start: int, size: int, part: int, seal: Seal | None) -> None:
+        self.handle, self.path, self.start, self.size, self.part, self.seal = handle, path, start, size, part, seal
+
+    @property
+    def stride(self) -> int:
+        """Bytes in the file from one block to the next."""
+        return self.size + (0 if self.seal is None else TAG)
+
+    def end(self, count: int) -> int:
+        """The offset behind ``count`` blocks."""
+        return self.start + count * self.stride
+
+    def write(self, position: int, content: Any) -> None:
+        """Write one block. :raises RecordsError: if the disk is full or fails."""
+        assert len(content) == self.size
+        sealed = content if self.seal is None else self.seal.close(self.part, position, content)
+        write_at(self.handle, self.path, self.end(position), sealed)
+
+    def read(self, position: int, count: int = 1) -> bytearray:
+        """The content of ``count`` blocks from ``position`` on, in one read.
+
+        :raises RecordsError: if one is not the block that was sealed for its place.
+        """
+        found = read_at(self.handle, self.path, self.end(position), count * self.stride)
+        if self.seal is None:
+            return found
+        content, view = bytearray(count * self.size), memoryview(found)
+        for number in range(count):
+            opened = self.seal.open(self.part, position + number, view[number * self.stride : (number + 1) * self.stride])
+            if opened is None:
+                raise RecordsError(
+                    self.path, f"block {position + number} was altered, moved or replaced, so nothing of it is used."
+                )
+            content[number * self.size : (number + 1) * self.size] = opened
+        return content
+
+
+# ---- the storage ----------------------------------------------------------------------------------------------------------
+
+
+def read_at(handle: int, path: Path, offset: int, length: int) -> bytearray:
+    """``length`` bytes from ``offset``. :raises RecordsError: if there are fewer, or the disk fails."""
+    found = bytearray(length)
+    view, done = memoryview(found), 0
+    try:
+        while done < length:
+            part = os.pread(handle, length - done, offset + done)
+            if not part:
+                raise RecordsError(path, "is cut short.")
+            view[done : done + len(part)] = part
+            done += len(part)
+    except RecordsError:
+        raise
+    except OSError as error:
+        raise RecordsError(path, f"cannot be read ({error.strerror}).") from error
+    return found
+
+
+def write_at(handle: int, path: Path, offset: int, content: Any) -> None:
+    """Write ``content`` at ``offset``. :raises RecordsError: if the disk is full or fails."""
+    view, done = memoryview(content), 0
+    try:
+        while done < len(view):
+            done += os.pwrite(handle, view[done:], offset + done)
+    except OSError as error:
+        raise RecordsError(path, f"cannot be written ({error.strerror}).") from error

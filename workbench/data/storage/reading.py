@@ -1,0 +1,256 @@
+"""Reading records at rest: all into memory in one pass, or lazily, as arrays whose rows are brought when they are needed."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from workbench import _validate
+from workbench.data.dataset import Dataset
+from workbench.data.storage import oblivious
+from workbench.data.storage.form import EVALUATION, TRAIN, Opened, dataset_facts, open_file
+from workbench.data.storage.keys import found_key
+
+__all__ = ["READINGS", "DrawnAhead", "Loaded", "Stored", "StoredArray", "dataset", "open_records"]
+
+READINGS = ("memory", "direct", "oblivious")
+_AT_ONCE = 2**24  # bytes of a sequential read
+
+
+def open_records(
+    path: str | Path,
+    *,
+    key_file: str | Path | None = None,
+    keyring: str | None = None,
+    reading: str | None = None,
+    memory: float = 1.0,
+    scratch: str | Path | None = None,
+) -> Dataset:
+    """The data set in a file that ``pack`` wrote. Its training records stay in the file if they are larger than ``memory``.
+
+    See ``pack`` for an example. What each way of reading shows to an observer of the storage is in
+    :doc:`/records_at_rest`.
+
+    :param key_file: of an encrypted file. Without it and ``keyring`` the key is in ``$WORKBENCH_RECORDS_KEY``.
+    :param keyring: name of the key in the system's keyring.
+    :param reading: "memory": one pass over the file, now. "direct": each step reads the records of its minibatch, which
+        shows whoever sees the reads who is in it. "oblivious": what is read depends on no record and on no draw. By
+        default "memory" if the records fit; otherwise "oblivious" for an encrypted file, and "direct" for others.
+    :param memory: GiB that records may take in this process, at least 1/64; copies on the device apart.
+    :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
+    :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records; ``key_file`` for a key that
+        is missing or wrong; ``reading`` or ``memory``.
+    :raises RecordsError: where a block was altered.
+    """
+    place = _validate.location("path", path)
+    allowed = int(_validate.number("memory", memory, at_least=1 / 64) * 2**30)
+    if reading is not None:
+        _validate.choice("reading", reading, READINGS)
+    folder = None if scratch is None else _validate.location("scratch", scratch, "must be a folder.")
+    if folder is not None and not folder.is_dir():
+        raise _validate.ArgumentError("scratch", str(scratch), "must be a folder.")
+    try:
+        handle = os.open(place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError as error:
+        raise _validate.ArgumentError("path", str(path), f"cannot be read ({error.strerror}).") from None
+    try:
+        opened = open_file(handle, place, os.fstat(handle).st_size, lambda: found_key(key_file, keyring))
+    except BaseException:
+        os.close(handle)
+        raise
+    is_encrypted, size = opened.seal is not None, sum(opened.form.blocks) * opened.form.block_size
+    if reading is None:
+        reading = "memory" if size <= allowed else "oblivious" if is_encrypted else "direct"
+    if reading == "oblivious" and not is_encrypted:
+        os.close(handle)
+        raise _validate.ArgumentError("reading", reading, "hides nothing of a file that is not encrypted.")
+    return dataset(Stored(opened, reading, allowed, folder))
+
+
+def dataset(stored: Stored) -> Dataset:
+    """The data set of an open file."""
+    facts = dataset_facts(stored.opened.form.facts)
+
+    def arrays(part: int) -> tuple[Any, ...]:
+        return tuple(StoredArray(stored, part, name) for name in facts["arrays"])
+
+    if stored.reading == "memory":
+        kept = Loaded(stored.opened.path, stored.hides_reads)
+        return Dataset(train=stored.loaded(TRAIN), evaluation=stored.loaded(EVALUATION), stored=kept, **facts)
+    return Dataset(train=arrays(TRAIN), evaluation=arrays(EVALUATION), stored=stored, **facts)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A file whose records are in memory; it is closed.
+
+    :param hides_reads: as of ``Stored``.
+    """
+
+    path: Path
+    hides_reads: bool
+    reading: ClassVar[str] = "memory"
+
+
+class DrawnAhead(Protocol):
+    """Minibatches of a run, drawn ahead of its steps."""
+
+    name: str
+    capacity: int
+    sampling_rate: float
+    at_once: int
+
+    def __call__(self, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """(indices, int32[at_once, M]; mask, bool[at_once, M]) of the steps from ``first`` on."""
+
+
+class Stored:
+    """An open file of records, and how training records are read from it.
+
+    :param reading: one of ``READINGS``. :param memory: bytes that records may take in this process.
+    :param scratch: folder for scratch files; None for that of the file.
+    """
+
+    def __init__(self, opened: Opened, reading: str, memory: int = 2**30, scratch: Path | None = None) -> None:
+        self.opened, self.reading, self.memory = opened, reading, memory
+        self.scratch = opened.path.absolute().parent if scratch is None else scratch
+        kept = opened.private.get("fingerprints", {}) if opened.seal is not None else {}
+        self.fingerprints: dict[str, str] = dict(kept)  # of ``ledger.fingerprint``
+        self._mapped: np.ndarray | None = None
+        weakref.finalize(self, os.close, opened.handle)
+
+    def __repr__(self) -> str:
+        return f"Stored({str(self.opened.path)!r}, reading={self.reading!r})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self.opened.path.name} is open in this process: open it again in the other one.")
+
+    @property
+    def hides_reads(self) -> bool:
+        """Whether an observer of the storage learns nothing about who is in a minibatch, nor what is in records."""
+        return self.opened.seal is not None and self.reading in ("memory", "oblivious")
+
+    def rows(self, part: int, start: int, stop: int) -> np.ndarray:
+        """Records ``start`` to ``stop`` of a part, from the blocks that have them."""
+        form = self.opened.form
+        first, last = start // form.per_block, -(-stop // form.per_block)
+        if stop <= start:
+            return np.empty(0, form.record)
+        records = np.frombuffer(self.opened.part(part).read(first, last - first), form.record)
+        return records[start - first * form.per_block : stop - first * form.per_block]
+
+    def scan(self, part: int) -> Iterator[tuple[int, np.ndarray]]:
+        """(number of the first one, records) of a part, some at a time, in their order."""
+        form, number = self.opened.form, self.opened.number(part)
+        at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.block_size) * form.per_block
+        for start in range(0, number, at_once):
+            yield start, self.rows(part, start, min(number, start + at_once))
+
+    def loaded(self, part: int) -> tuple[np.ndarray, ...]:
+        """The arrays of a part. It takes one pass over the file, whichever records there are."""
+        record, number = self.opened.form.record, self.opened.number(part)
+        arrays = {name: np.empty((number, *record[name].shape), record[name].base) for name in record.names or ()}
+        for start, records in self.scan(part):
+            for name, array in arrays.items():
+                array[start : start + len(records)] = records[name]
+        return tuple(arrays[name] for name in dataset_facts(self.opened.form.facts)["arrays"])
+
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """The training records at ``places``, int[M]: each block that has some of them is read once."""
+        form = self.opened.form
+        if self.opened.seal is None:
+            return self._map()[places]
+        found = np.empty(len(places), form.record)
+        order = np.argsort(places, kind="stable")
+        blocks, starts = np.unique(places[order] // form.per_block, return_index=True)
+        for block, these in zip(blocks.tolist(), np.split(order, starts[1:]), strict=True):
+            records = np.frombuffer(self.opened.part(TRAIN).read(block), form.record, form.per_block)
+            found[these] = records[places[these] - block * form.per_block]
+        return found
+
+    def minibatches(
+        self, names: tuple[str, ...], draws: DrawnAhead, first: int, last: int
+    ) -> Iterator[tuple[int, list[np.ndarray], np.ndarray]]:
+        """(number of the first step, rows of each array, mask) of the steps from ``first`` to ``last``, a few at a time.
+
+        Each step has M rows, real ones or not. Those that are not are any record's, or zero.
+        """
+        if self.reading == "oblivious":
+            yield from oblivious.minibatches(self, names, draws, first, last)
+            return
+        for number in range(first, last, draws.at_once):
+            indices, mask = draws(number)
+            records = self.take(indices.reshape(-1))
+            yield number, [np.ascontiguousarray(records[name]) for name in names], mask
+
+    def _map(self) -> np.ndarray:
+        """The training records of a file in the clear, mapped into memory."""
+        if self._mapped is None:
+            form, start = self.opened.form, self.opened.part(TRAIN).start
+            with os.fdopen(os.dup(self.opened.handle), "rb") as file:
+                self._mapped = np.memmap(file, form.record, "r", start, (form.slots,))
+        return self._mapped
+
+
+class StoredArray:
+    """One array of records at rest: shape and type of NumPy's, rows that are read when they are asked for.
+
+    ``numpy.asarray`` reads it all. It is refused where that takes more memory than was allowed.
+
+    :param each: a function of some of the rows, whose rows these are instead; None for the rows as they are.
+    """
+
+    def __init__(self, stored: Stored, part: int, name: str, each: Callable[[np.ndarray], np.ndarray] | None = None) -> None:
+        self.stored, self.part, self.name, self.each = stored, part, name, each
+        none = self._of(np.empty(0, stored.opened.form.record))
+        self.dtype: np.dtype = none.dtype
+        self.shape: tuple[int, ...] = (stored.opened.number(part), *none.shape[1:])
+
+    def _of(self, records: np.ndarray) -> np.ndarray:
+        rows = np.ascontiguousarray(records[self.name])
+        return rows if self.each is None else self.each(rows)
+
+    def mapped(self, each: Callable[[np.ndarray], np.ndarray]) -> StoredArray:
+        """The same records, of which ``each`` makes other rows, some at a time."""
+        return StoredArray(self.stored, self.part, self.name, each)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(np.prod(self.shape))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"StoredArray({self.name!r}, shape {self.shape}, {self.dtype})"
+
+    def parts(self) -> Iterator[np.ndarray]:
+        """The rows in their order, some at a time."""
+        for _, records in self.stored.scan(self.part):
+            yield self._of(records)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        stored, size = self.stored, self.size * self.dtype.itemsize
+        if size > stored.memory:
+            raise _validate.ArgumentError(
+                "memory", stored.memory / 2**30, f"of {stored.opened.path.name}, {size / 2**30:.3g} GiB would have to be "
+                "in memory for this, which takes all records at once."
+            )  # fmt: skip
+        array = np.empty(self.shape, self.dtype)
+        start = 0
+        for part in self.parts():
+            array[start : start + len(part)] = part
+            start += len(part)
+        return array if dtype is None else array.astype(dtype)
