@@ -16,9 +16,11 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.cli.fit import fit_arguments
 from workbench.cli.main import main
 from workbench.data.storage import blocks, keys, packing
 from workbench.data.storage.blocks import RecordsError, Seal, file_key
+from workbench.data.storage.reading import READINGS
 from workbench.ledger.fingerprint import fingerprint
 
 N = 3000
@@ -440,3 +442,9 @@ def test_the_command_packs_with_the_fingerprint(monkeypatch, capsys):
     assert fingerprint(data) == fingerprint(in_memory)
     assert main(words) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_the_command_offers_every_way_of_reading():
+    assert set(READINGS) == {
+        reading for reading in READINGS if fit_arguments(["--data", "t.wbr", "--epsilon", "1", "--reading", reading]).reading
+    }

@@ -8,7 +8,6 @@ from typing import Any
 
 from workbench._validate import ArgumentError
 from workbench.cli.shell import bounds, number, schema
-from workbench.data.storage.reading import READINGS
 from workbench.fitting import sources
 
 __all__ = ["RECORDS", "add_data", "add_table", "dataset", "of_tables", "table_options"]
@@ -57,7 +56,7 @@ def add_data(fit: argparse.ArgumentParser) -> None:
     packed = fit.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
     packed.add_argument("--key-file", metavar="FILE", help="file with the key (default: the key in $WORKBENCH_RECORDS_KEY)")
     packed.add_argument(
-        "--reading", choices=READINGS,
+        "--reading", choices=("memory", "direct", "oblivious"),
         help="all into memory at once, each minibatch directly, or obliviously (default: into memory if it fits; otherwise "
         "obliviously if the file is encrypted, and directly if it is not)",
     )  # fmt: skip

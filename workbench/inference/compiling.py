@@ -30,7 +30,7 @@ from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = [
     "Chunk", "Compilation", "Compiling", "Lowered", "block_of", "chunk_of", "compile_ahead", "compiler_options",
-    "interval_of", "jit_seldom_called", "lower", "stepping", "steps_ahead",
+    "interval_of", "jit_seldom_called", "lower", "stepping",
 ]  # fmt: skip
 
 _STEPS_AHEAD = 200  # steps whose random draws are made at once
@@ -192,7 +192,7 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
 
     :param interval: steps between two stops. :param lanes: how many fits are stepped together, where it is to be mapped.
     """
-    sampler, ahead = private_step.sampler, steps_ahead(private_step, interval, lanes)
+    sampler, ahead = private_step.sampler, _steps_ahead(private_step, interval, lanes)
     if not isinstance(sampler, RandomAllocationSampler):
         steps_until = stepping(private_step, ahead, lanes)
 
@@ -218,7 +218,7 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
     return chunk_of_epochs
 
 
-def steps_ahead(private_step: PrivateStep, interval: int, lanes: int = 1) -> int:
+def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int = 1) -> int:
     """How many steps' random draws are made at once: many for small models, one for large ones, none in vain."""
     words = (private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2) * lanes
     return _evenly(interval, max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words)))
@@ -256,7 +256,7 @@ def block_of(private_step: PrivateStep, interval: int, steps: int) -> Callable[.
     ``mask``, bool[steps, M], says which are there. They are taken by the same step as those of records on the device.
     """
     sampler = Brought(private_step.sampler, steps)
-    steps_until = stepping(replace(private_step, sampler=sampler), steps_ahead(private_step, interval))
+    steps_until = stepping(replace(private_step, sampler=sampler), _steps_ahead(private_step, interval))
 
     def block(
         state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, limit: jax.Array, hyper: Hyperparameters
