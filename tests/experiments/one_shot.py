@@ -2,10 +2,9 @@
 
 Truths are drawn from the prior: weights Normal(0, .15 sqrt(5 / D)), intercept Normal(0, .15), scale HalfNormal(.1). Hardly a
 target leaves [-1, 1], where it is cut. Features are uniform in [-1, 1] or, "alike", share a factor. delta is 1e-4. C is what
-a fit chooses; for DP-VI it begins with a formula's advice and is adapted, as a formula's is.
+a fit chooses, and for DP-VI what a formula's advice is.
 """
 
-import dataclasses
 import math
 import time
 
@@ -83,9 +82,8 @@ def by_dp_vi(x, y, epsilon):
     share = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
     clip = share * math.sqrt(x.shape[1] + 1) / 0.3
     data = wb.data.Dataset("made up", "Made up.", (x, y), (x[:2], y[:2]), is_public=True)
-    model = dataclasses.replace(LINE, defaults={"clip": clip, "adapts_clip": True})
     made = wb.fit(
-        model, data, epsilon=epsilon, delta=DELTA, estimator="aligned", draws=DRAWS, checkpoint=False, ledger=False
+        LINE, data, epsilon=epsilon, delta=DELTA, estimator="aligned", clip=clip, draws=DRAWS, checkpoint=False, ledger=False
     )
     assert made.posterior_kind == "noise-aware", made.posterior_note
     draws = made.draws

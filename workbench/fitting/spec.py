@@ -318,8 +318,6 @@ def resolve(asked: FitRequest) -> FitSpec:
     adapts_clip = isinstance(asked.clip, str)
     if adapts_clip:
         given["clip"] = None
-    elif asked.clip is None and asked.clipping == "flat" and one_shot is None:
-        adapts_clip = bool(advice.get("adapts_clip", False))
     chosen = defaults.complete(given, advice, drawn_from, rows) | {
         "adapts_clip": adapts_clip,
         "delta": default_delta(declared) if asked.delta is None else asked.delta,

@@ -220,10 +220,9 @@ def _size(design: Design) -> int:
     return sum(_square(design.block, places) for places in design.block.terms.values())
 
 
-def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
+def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of the gallery's logistic
-    regression, with the family's gradient in the predictor. Where that gradient has no bound, C is where a run begins to
-    adapt it: a residual scale that is small beside the declared range makes all gradients longer.
+    regression, with the family's gradient in the predictor.
 
     A term of the formula adds at most 1 to |x|^2, however many columns it has, and polynomials 1 for each degree. Effects of
     groups add the squares of a typical standard deviation, and of a typical z.
@@ -240,7 +239,6 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
     return {
         "clip": share * largest,
         **({"largest_clip": largest} if bounded else {}),
-        **({} if gradient.is_bound else {"adapts_clip": True}),
     }
 
 

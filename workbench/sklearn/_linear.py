@@ -54,13 +54,10 @@ def _no_scores(target: Any, predictions: Any) -> dict[str, float]:
     return {}
 
 
-def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, Any]:
-    """C at the norm of the gradient of a record that is one standard deviation of the noise off, where a fit begins.
-
-    It is adapted: with a small C, the noise of the target would look smaller than it is.
-    """
+def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
+    """C at the norm of the gradient of a record that is one standard deviation of the noise off, where a fit begins."""
     columns = dataset.train[0].shape[1] if dataset.schema is None else len(dataset.schema.columns)
-    return {"clip": (columns + 1) ** 0.5 / _NOISE, "adapts_clip": True}
+    return {"clip": (columns + 1) ** 0.5 / _NOISE}
 
 
 def _coordinates(dataset: Any) -> dict[str, list[str]]:

@@ -20,8 +20,8 @@ __all__ = ["PrivateRegressor"]
 class PrivateRegressor(RegressorMixin, PrivateEstimator):
     """Private linear regression as a scikit-learn estimator.
 
-    ``PrivateClassifier`` describes what all three estimators share. By default the clipping norm is adapted: a small one
-    cuts the gradients of rows far from the line, and the noise of the target looks smaller than it is.
+    ``PrivateClassifier`` describes what all three estimators share. Clipping cuts the gradients of rows far from the line,
+    so that the noise of the target looks smaller than it is, and intervals in ``result_`` are too narrow for that reason.
 
     >>> x = np.random.uniform(0, 100, (60, 2))
     >>> regressor = wb.sklearn.PrivateRegressor(bounds=(0, 100), y_bounds=(0, 200))
