@@ -330,7 +330,7 @@ def test_every_option_reaches_the_fit(prepared):
     assert settings == {
         "epsilon": 2, "delta": 1e-5, "iterations": 70, "sampling_rate": 0.2, "sampler": "shuffle", "clip": 3,
         "estimator": "vanilla", "learning_rate": 0.01, "num_records": 500, "evaluate_private": True,
-        "device": "cpu", "seed": 9, "average": True, "strategy": "vmap", "microbatch_size": 40,
+        "device": "cpu", "devices": None, "seed": 9, "average": True, "strategy": "vmap", "microbatch_size": 40,
         "relation": "replace_special", "clipping": "per_leaf", "batch_size": 30, "ledger": "book.sqlite",
         "over_cap": "approved", "checkpoint": False, "draws": 40,
     }  # fmt: skip

@@ -209,7 +209,7 @@ def test_another_role_asks_for_other_things_and_keeps_what_was_typed(make):
         "number": ["lowest", "highest", "whole numbers"],
         "category": ["all values", "other values allowed"],
         "yes / no": [],
-        "target": ["positive value", "or threshold", "or all classes"],
+        "target": ["positive value", "or threshold", "or all classes", "or lowest", "and highest"],
         "group": ["all groups"],
         "person id": ["most rows of one person"],
         "leave out": [],

@@ -17,7 +17,9 @@ _SETTINGS = (
     "epsilon", "delta", "relation", "clipping", "iterations", "sampling_rate", "sampler", "clip", "seed", "estimator",
     "strategy", "devices",
 )  # fmt: skip
-_DEFAULTS = {"epsilon": 1.0, "delta": 0.01, "iterations": 20, "sampling_rate": 0.5, "clip": 1.0}
+_DEFAULTS = {
+    "epsilon": 1.0, "delta": 0.01, "iterations": 20, "sampling_rate": 0.5, "clip": 1.0, "estimator": "aligned",
+}  # fmt: skip
 
 
 def add(commands: Any) -> None:
