@@ -25,7 +25,7 @@ def noiseless(step: PrivateStep) -> PrivateStep:
 
 
 def noiseless_hyper(hyper: Hyperparameters) -> Hyperparameters:
-    """What ``noiseless(step)`` takes in the place of ``hyper``."""
+    """What ``noiseless(step)`` takes instead of ``hyper``."""
     clip, deviation = jnp.float32(math.inf), jnp.float32(0.0)
     return hyper._replace(clip=clip, standard_deviation=deviation, moments_from=None, adaptive=None)
 

@@ -97,7 +97,7 @@ class Beside(dist.Distribution):
 
 
 def side_by_side(parts: Sequence[dist.Distribution], columns: int = 0) -> dist.Distribution:
-    """The distribution of a vector whose entries have these, or of a matrix of so many columns whose rows have them.
+    """The distribution of a vector whose entries have these, or of a matrix with that many columns whose rows have them.
 
     Normal ones make a normal one, which is quicker, and which the noise-aware posterior knows in closed form.
     """

@@ -74,7 +74,7 @@ class Regression:
 
     @functools.cached_property
     def __signature__(self) -> inspect.Signature:
-        """With the names of the arrays, for whoever reads them: diagrams and checks."""
+        """With the names of the arrays, which diagrams and checks read."""
         arrays = [inspect.Parameter(_identifier(name), inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self.arrays]
         arrays[-1] = arrays[-1].replace(default=None)
         size = inspect.Parameter("num_records", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)

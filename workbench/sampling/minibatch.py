@@ -90,7 +90,7 @@ class Sampler(Protocol):
 
 
 def usual_binomial_size(num_records: int, sampling_rate: float, minibatches: int) -> int:
-    """What the largest of so many binomial sizes exceeds with probability 1/161: 2.5 standard deviations for one."""
+    """What the largest of that many binomial sizes exceeds with probability 1/161: 2.5 standard deviations for one."""
     expected = num_records * sampling_rate
     deviations = float(-ndtri(1 / (161 * minibatches)))
     return math.ceil(expected + deviations * math.sqrt(expected * (1 - sampling_rate)))

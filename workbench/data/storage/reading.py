@@ -39,8 +39,8 @@ def open_records(
 
     :param key_file: of an encrypted file. Without it and ``keyring`` the key is in ``$WORKBENCH_RECORDS_KEY``.
     :param keyring: name of the key in the system's keyring.
-    :param reading: "memory": one pass over the file, now. "direct": each step reads the records of its minibatch, which
-        shows whoever sees the reads who is in it. "oblivious": what is read depends on no record and on no draw. By
+    :param reading: "memory": one pass over the file, now. "direct": each step reads the records of its minibatch, so
+        anyone who sees the reads learns who is in it. "oblivious": what is read depends on no record and on no draw. By
         default "memory" if the records fit; otherwise "oblivious" for an encrypted file, and "direct" for others.
     :param memory: GiB that records may take in this process, at least 1/64; copies on the device apart.
     :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
