@@ -451,6 +451,7 @@ def test_a_data_set_of_the_registry_is_audited():
     assert result.data == "breast_cancer"
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("bug", [None, "half_noise"])
 def test_runs_that_adapt_c_keep_the_claim(bug):
     """Sums and counts of norms are attacked together, at the C of each step."""

@@ -8,7 +8,7 @@ from workbench.auditing import audit
 SETTINGS = {"iterations": 5, "max_rows": 10, "seed": 1}
 
 
-@pytest.mark.parametrize("bug", [None, "clip_by_row", "short_norms"])
+@pytest.mark.parametrize("bug", [None, "clip_by_row", pytest.param("short_norms", marks=pytest.mark.thorough)])
 def test_no_person_moves_the_sum_too_far(bug):
     result = audit(parts=("sensitivity",), bug=bug, **SETTINGS)
     assert result.passed == (bug is None)

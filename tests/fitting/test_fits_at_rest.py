@@ -63,6 +63,7 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatc
     assert one.guarantee == other.guarantee
 
 
+@pytest.mark.thorough
 def test_groups_and_several_draws_are_the_same():
     in_memory = packed(group="ward", groups=["n", "s"])
     plan = {**PLAN, "seed": 1, "ledger": False, "iterations": 30}

@@ -340,7 +340,8 @@ def test_a_product_that_look_ups_of_the_same_table_cancel_is_added_up_as_what_ca
         assert np.linalg.norm(moved) <= sensitivity(stated, spacing)
 
 
-@pytest.mark.parametrize("strategy", [pytest.param("auto", marks=pytest.mark.thorough), "vmap"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("strategy", ["auto", "vmap"])
 def test_squares_of_a_thousand_leaves_are_added_up_within_the_bound(strategy):
     u = {f"{number:04d}": jnp.zeros(1) for number in range(1000)}
 
