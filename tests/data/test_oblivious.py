@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 import workbench as wb
+from tests.conftest import some_of
 from tests.sampling import uniformity
 from workbench import ArgumentError
 from workbench._limits import READING_FAILURE
@@ -118,7 +119,7 @@ def fitted(name, seed=None, **options):
     return result
 
 
-@pytest.mark.parametrize("sampler", ["poisson", "random_allocation", "without_replacement"])
+@pytest.mark.parametrize("sampler", some_of(["poisson", "random_allocation", "without_replacement"], 3))
 def test_whole_fits_of_any_two_tables_under_any_two_keys_leave_the_same_trace(sampler, trace):
     packed("one", seed=0)
     packed("other", seed=1)
@@ -241,7 +242,7 @@ def test_samples_from_the_file_are_uniform(which, monkeypatch):
     assert uniformity.even_pairs(tally)
 
 
-@pytest.mark.parametrize("sampler", ["poisson", "random_allocation", "without_replacement"])
+@pytest.mark.parametrize("sampler", some_of(["poisson", "random_allocation", "without_replacement"], 3))
 def test_a_fit_read_obliviously_is_the_fit_from_memory(sampler):
     packed()
     plan = {**PLAN, "sampler": sampler, "seed": 4, "iterations": 30}

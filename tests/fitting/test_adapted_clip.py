@@ -58,6 +58,7 @@ def test_the_plan_costs_what_a_plan_with_one_c_costs():
     assert plans[0].epsilon_after(30) == plans[1].epsilon_after(30)
 
 
+@pytest.mark.thorough
 def test_a_run_that_pauses_in_the_warm_up_ends_as_one_that_does_not():
     ends = []
     for pauses in (False, True):
@@ -97,6 +98,7 @@ def test_a_sweep_has_both_kinds_and_they_end_as_alone():
     assert (swept.table["status"] == "done").all()
 
 
+@pytest.mark.thorough
 def test_the_command_line_takes_the_word(tmp_path, capsys):
     arguments = "fit --model logistic --data breast_cancer --epsilon 8 --delta 1e-3 --iterations 60 --no-ledger"
     assert main([*arguments.split(), "--clip", "auto", "--json", "--out", str(tmp_path / "run")]) == 0

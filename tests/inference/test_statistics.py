@@ -149,6 +149,7 @@ def drawn(sums, prior, count=4000, seed=0):
     return _gram_chain.draw(sums, prior, count, np.random.default_rng(seed))
 
 
+@pytest.mark.thorough
 def test_without_noise_the_posterior_is_that_of_the_normal_linear_model():
     """Given s it is conjugate, and s has a density on a line, which is summed up."""
     x, y, _ = table(300, 3, scale=0.15)

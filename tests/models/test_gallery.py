@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench import gallery
 from workbench._validate import ArgumentError
 
@@ -40,7 +41,7 @@ def imported(path):
             yield from ((node.module, alias.name) for alias in node.names)
 
 
-@pytest.fixture(params=gallery.__all__)
+@pytest.fixture(params=some_of(gallery.__all__))
 def copied(request, tmp_path, monkeypatch):
     """(name of a built-in model, a copy of its file, alone in a folder that is the working one)."""
     monkeypatch.setattr(sys, "path", list(sys.path))

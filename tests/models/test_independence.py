@@ -41,7 +41,8 @@ def apart(x, num_records=None):
 @pytest.mark.parametrize(
     ("guide", "expected"),
     [
-        (AutoNormal, True), (AutoMultivariateNormal, False), (AutoLowRankMultivariateNormal, False), (AutoBNAFNormal, False),
+        (AutoNormal, True), (AutoMultivariateNormal, False), (AutoLowRankMultivariateNormal, False),
+        pytest.param(AutoBNAFNormal, False, marks=pytest.mark.thorough),
         (chained, False), (walking, False), (computed, False), (apart, True),
     ],
 )  # fmt: skip
