@@ -21,7 +21,7 @@ def lowered(function, platform, *arguments):
 
 
 @pytest.mark.parametrize(("model", "data"), some_of(CASES))
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize("platform", some_of(["cuda", "tpu"]))
 def test_steps_and_lanes_lower_elsewhere(model, data, platform):
     prepared = wb.prepare(model, data, epsilon=1.0, iterations=100)
     records, state = prepared.on_device

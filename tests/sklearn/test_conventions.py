@@ -44,11 +44,6 @@ def unexpected(name, expected):
     }
 
 
-def test_the_checks_of_scikit_learn_on_made_up_steps(made_up_steps):
-    made_up = {"check_classifiers_train": "asks for accuracy, which made-up steps do not have"}
-    assert unexpected("PrivateClassifier", EXCEPTIONS["PrivateClassifier"] | made_up) == {}
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_checks_of_scikit_learn(name):

@@ -141,6 +141,7 @@ def test_pipelines_reach_the_estimator():
 
 
 @pytest.mark.parametrize("kind", ["PrivateRegressor", "PrivateClusterer"])
+@pytest.mark.thorough
 def test_the_other_estimators_too(kind):
     own = {"y_bounds": (0, 1)} if kind == "PrivateRegressor" else {"n_clusters": 2}
     estimator = getattr(wb.sklearn, kind)(**PLAN, **own)
