@@ -83,6 +83,34 @@ def test_a_fit_that_was_stopped_resumes_bit_for_bit():
     same(whole, wb.resume(folder, model="logistic", data=opened("direct")))
 
 
+def stopped(data, folder, **plan):
+    """A fit that was stopped after its first steps."""
+    taken = []
+    stop = {"on_snapshot": lambda snapshot: taken.append(snapshot.step), "stop": lambda: len(taken) > 1}
+    return wb.fit("logistic", data, **PLAN, **plan, ledger=False, checkpoint=folder, **stop)
+
+
+def test_steps_whose_reads_were_seen_stay_seen_when_a_fit_is_resumed():
+    packed()
+    part = stopped(opened("direct"), "runs/seen")
+    assert 0 < part.guarantee.steps_taken < PLAN["iterations"]
+    for reading in ("oblivious", "direct"):  # the second time it is finished
+        result = wb.resume("runs/seen", model="logistic", data=opened(reading))
+        assert result.status == "done"
+        assert not result.guarantee.against_storage
+        assert "observer of the storage" not in result.guarantee.statement()
+
+
+def test_steps_whose_reads_were_hidden_are_not_followed_by_others():
+    packed()
+    assert stopped(opened("oblivious"), "runs/hidden").guarantee.against_storage
+    with pytest.raises(ArgumentError, match=r"^data='t': was read so far in a way that hides"):
+        wb.resume("runs/hidden", model="logistic", data=opened("direct"))
+    again = wb.resume("runs/hidden", model="logistic", data=opened("oblivious"))
+    assert again.status == "done"
+    assert again.guarantee.against_storage
+
+
 def test_the_ledger_knows_the_file_as_the_table():
     in_memory = packed()
     ledger = wb.ledger.Ledger("ledger.db")
