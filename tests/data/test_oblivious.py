@@ -162,6 +162,21 @@ def test_another_number_of_records_leaves_the_same_trace_under_one_capacity(trac
     assert traces[0] == traces[1]
 
 
+@pytest.mark.parametrize("reading", ["memory", "oblivious"])
+def test_whole_fits_hide_the_number_of_records_under_one_capacity(reading, trace, made_up_steps):
+    """Reading into memory, the fingerprint of the ledger, and evaluation too."""
+    for name, num_rows in (("one", 900), ("other", 18_000)):  # of 1820 in a block
+        packed(name, num_rows, capacity=20_000)
+    plan = {**PLAN, "num_records": 20_000, "checkpoint": True, "evaluate_private": True, "iterations": 2}
+
+    def fit(name):
+        assert wb.fit("logistic", opened(name, reading), **{**plan, "ledger": f"{name}.db"}).status == "done"
+
+    one, other = (trace.of(lambda name=name: fit(name)) for name in ("one", "other"))
+    assert one == other
+    assert {call[1] for call in one} == {"file", "scratch"} if reading == "oblivious" else {"file"}
+
+
 def test_a_direct_reading_leaves_another_trace_for_other_draws(trace):
     """So the tests above would see a difference."""
     packed(num_rows=30_000)

@@ -136,21 +136,17 @@ class Stored:
         """Whether an observer of the storage learns nothing about who is in a minibatch, nor what is in records."""
         return self.opened.seal is not None and self.reading in ("memory", "oblivious")
 
-    def rows(self, part: int, start: int, stop: int) -> np.ndarray:
-        """Records ``start`` to ``stop`` of a part, from the blocks that have them."""
-        form = self.opened.form
-        first, last = start // form.per_block, -(-stop // form.per_block)
-        if stop <= start:
-            return np.empty(0, form.record)
-        records = np.frombuffer(self.opened.part(part).read(first, last - first), form.record)
-        return records[start - first * form.per_block : stop - first * form.per_block]
-
     def scan(self, part: int) -> Iterator[tuple[int, np.ndarray]]:
-        """(number of the first one, records) of a part, some at a time, in their order."""
+        """(number of the first one, records) of a part, some at a time, in their order.
+
+        All of its blocks are read, those without records too: how many records there are is not seen.
+        """
         form, number = self.opened.form, self.opened.number(part)
-        at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.block_size) * form.per_block
-        for start in range(0, number, at_once):
-            yield start, self.rows(part, start, min(number, start + at_once))
+        at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.block_size)
+        for first in range(0, form.blocks[part - TRAIN], at_once):
+            start, count = first * form.per_block, min(at_once, form.blocks[part - TRAIN] - first)
+            records = np.frombuffer(self.opened.part(part).read(first, count), form.record)
+            yield start, records[: max(0, number - start)]
 
     def loaded(self, part: int) -> tuple[np.ndarray, ...]:
         """The arrays of a part. It takes one pass over the file, whichever records there are."""
@@ -230,6 +226,13 @@ class StoredArray:
         """Number of entries."""
         return int(np.prod(self.shape))
 
+    @property
+    def most_bytes(self) -> int:
+        """What the array takes in memory if all places of the file are filled. What is read may follow from it."""
+        form = self.stored.opened.form
+        places = form.blocks[self.part - TRAIN] * form.per_block
+        return places * int(np.prod(self.shape[1:])) * self.dtype.itemsize
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -242,7 +245,7 @@ class StoredArray:
             yield self._of(records)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        stored, size = self.stored, self.size * self.dtype.itemsize
+        stored, size = self.stored, self.most_bytes
         if size > stored.memory:
             raise _validate.ArgumentError(
                 "memory", stored.memory / 2**30, f"of {stored.opened.path.name}, {size / 2**30:.3g} GiB would have to be "
