@@ -2,6 +2,7 @@
 
 import base64
 import errno
+import hashlib
 import json
 import os
 import pickle
@@ -76,7 +77,7 @@ def test_a_packed_table_is_the_table_in_memory(suffix, encrypt, monkeypatch):
     in_memory = wb.data.from_file(path, **OPTIONS)
     wb.data.pack(path, "t.wbr", encrypt=encrypt, key_file="k" if encrypt else None, **OPTIONS, **SMALL)
     for reading in ("memory", "direct"):
-        data = opened(reading=reading)
+        data = opened(reading=reading, key_file="k" if encrypt else None)
         assert same(data, in_memory)
         assert data.declarations() == in_memory.declarations()
         assert (data.name, data.classes, data.schema) == ("t", in_memory.classes, in_memory.schema)
@@ -244,7 +245,7 @@ def test_a_file_that_was_cut_short_is_refused(encrypt):
 
 def test_a_damaged_header_is_refused():
     """Also without encryption, where nothing keeps somebody from altering it on purpose."""
-    start = packed(False) and opened(reading="direct").stored.opened.part(1).start
+    start = packed(False) and opened(key_file=None, reading="direct").stored.opened.part(1).start
     whole, rng = Path("t.wbr").read_bytes(), np.random.default_rng(0)
     for _ in range(100):
         content = bytearray(whole)
@@ -252,6 +253,45 @@ def test_a_damaged_header_is_refused():
         Path("t.wbr").write_bytes(content)
         with pytest.raises(ArgumentError, match="path"):
             wb.data.open("t.wbr")
+
+
+def test_a_header_that_was_written_by_hand_is_refused():
+    packed(False)
+    whole = Path("t.wbr").read_bytes()
+    room = int.from_bytes(whole[16:24], "little")
+    said, facts = json.loads(whole[24 : 24 + room]), whole[24 + room :][: 2 * 4096]
+
+    def forged(text):
+        header = whole[:16] + max(room, len(text)).to_bytes(8, "little") + text.ljust(room)
+        check = hashlib.blake2b(header + facts[:-16], digest_size=16).digest()
+        Path("t.wbr").write_bytes(header + facts[:-16] + check + whole[24 + room + len(facts) :])
+
+    forged(json.dumps(said).encode())
+    assert opened(key_file=None).num_train > 0  # so what follows is refused for what it says
+    kinds = [[[name, kind, shape] for name, _, shape in said["record"]] for kind in ("(3,f4", "O", "M8[s]", "f4,f4", "V8")]
+    changes = [{"record": [["x", "<f4", [0]], ["y", "<i4", [0]]]}, {"id": said["id"] + "00"}, {"per_block": 2**63}]
+    changes += [{"dataset": {**said["dataset"], "target_name": 1}}, {"dataset": {**said["dataset"], "classes": [0, 1]}}]
+    for change in (*changes, *({"record": kind} for kind in kinds)):
+        forged(json.dumps({**said, **change}).encode())
+        with pytest.raises(ArgumentError, match=r"damaged header|instead of"):
+            opened(key_file=None)
+    forged(b"[" * 10**5)
+    with pytest.raises(ArgumentError, match="damaged header"):
+        opened(key_file=None)
+
+
+def test_a_file_in_the_clear_does_not_pass_for_one_that_was_encrypted(monkeypatch):
+    packed()
+    key = Path("k").read_bytes().hex()
+    Path("t.wbr").unlink()
+    packed(False)
+    for options in ({"key_file": "k"}, {"key_file": "missing"}, {"key_file": None, "keyring": "mine"}):
+        for reading in (None, *READINGS):
+            with pytest.raises(ArgumentError, match=r"^key.*is named, but t.wbr is not encrypted"):
+                opened(**options, reading=reading)
+    monkeypatch.setenv(keys.VARIABLE, key)
+    with pytest.raises(ArgumentError, match=r"^key_file='\$WORKBENCH_RECORDS_KEY': is named"):
+        opened(key_file=None)
 
 
 def test_another_key_no_key_and_a_damaged_key(monkeypatch):
@@ -369,7 +409,6 @@ def test_no_nonce_is_used_twice(monkeypatch):
 
 
 def test_keys_of_files_are_those_of_rfc_5869():
-    import hashlib
     import hmac
 
     key, salt = bytes(range(32)), bytes(range(32, 64))

@@ -40,8 +40,8 @@ def packed(encrypt=True, **options):
     return wb.data.from_parquet("t.parquet", **declared)
 
 
-def opened(reading, **options):
-    return wb.data.open("t.wbr", key_file="k", reading=reading, **options)
+def opened(reading, encrypt=True, **options):
+    return wb.data.open("t.wbr", key_file="k" if encrypt else None, reading=reading, **options)
 
 
 def same(one, other):
@@ -57,7 +57,7 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatc
     monkeypatch.setattr(bringing, "_MOST_STEPS", 7)  # so that blocks end elsewhere than chunks
     in_memory = packed(encrypt)
     plan = {**PLAN, "sampler": sampler, "seed": 1, "ledger": False, "evaluate_private": True}
-    one, other = (wb.fit("logistic", data, **plan) for data in (in_memory, opened("direct")))
+    one, other = (wb.fit("logistic", data, **plan) for data in (in_memory, opened("direct", encrypt)))
     same(one, other)
     assert one.metrics == other.metrics
     assert one.guarantee == other.guarantee

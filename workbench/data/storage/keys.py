@@ -10,7 +10,7 @@ from typing import Any
 from workbench import _validate
 from workbench._keys import KEY_BYTES, make_key
 
-__all__ = ["VARIABLE", "found_key", "key_in_file"]
+__all__ = ["VARIABLE", "found_key", "key_in_file", "named_key"]
 
 VARIABLE = "WORKBENCH_RECORDS_KEY"
 _SERVICE = "dpvi-workbench records"
@@ -31,6 +31,14 @@ def found_key(key_file: Any = None, keyring: Any = None, *, make: bool = False) 
         return _in_keyring(_validate.text("keyring", keyring, "must be a name in the system's keyring."), make=make)
     text = os.environ.get(VARIABLE)
     return None if not text else _from_text("key_file", f"${VARIABLE}", text)
+
+
+def named_key(key_file: Any = None, keyring: Any = None) -> tuple[str, str] | None:
+    """(argument, place) where the user says that a key is; None if no place is named."""
+    for argument, place in (("key_file", key_file), ("keyring", keyring)):
+        if place is not None:
+            return argument, str(place)
+    return ("key_file", f"${VARIABLE}") if os.environ.get(VARIABLE) else None
 
 
 def key_in_file(path: Path, *, make: bool = False) -> bytes:

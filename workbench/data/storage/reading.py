@@ -15,7 +15,7 @@ from workbench import _validate
 from workbench.data.dataset import Dataset
 from workbench.data.storage import oblivious
 from workbench.data.storage.form import EVALUATION, TRAIN, Opened, dataset_facts, open_file
-from workbench.data.storage.keys import found_key
+from workbench.data.storage.keys import found_key, named_key
 
 __all__ = ["READINGS", "DrawnAhead", "Loaded", "Stored", "StoredArray", "dataset", "open_records"]
 
@@ -37,7 +37,8 @@ def open_records(
     See ``pack`` for an example. What each way of reading shows to an observer of the storage is in
     :doc:`/records_at_rest`.
 
-    :param key_file: of an encrypted file. Without it and ``keyring`` the key is in ``$WORKBENCH_RECORDS_KEY``.
+    :param key_file: of an encrypted file. Without it and ``keyring`` the key is in ``$WORKBENCH_RECORDS_KEY``. Where a key
+        is named, a file that is not encrypted is refused: anybody could have written it.
     :param keyring: name of the key in the system's keyring.
     :param reading: "memory": one pass over the file, now. "direct": each step reads the records of its minibatch, which
         shows whoever sees the reads who is in it. "oblivious": what is read depends on no record and on no draw. By
@@ -45,7 +46,7 @@ def open_records(
     :param memory: GiB that records may take in this process, at least 1/64; copies on the device apart.
     :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
     :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records; ``key_file`` for a key that
-        is missing or wrong; ``reading`` or ``memory``.
+        is missing, wrong, or of another file than this one in the clear; ``reading`` or ``memory``.
     :raises RecordsError: where a block was altered.
     """
     place = _validate.location("path", path)
@@ -67,10 +68,14 @@ def open_records(
     is_encrypted, size = opened.seal is not None, sum(opened.form.blocks) * opened.form.block_size
     if reading is None:
         reading = "memory" if size <= allowed else "oblivious" if is_encrypted else "direct"
+    stored = Stored(opened, reading, allowed, folder)  # which closes the file from now on
+    if not is_encrypted and (key := named_key(key_file, keyring)) is not None:
+        raise _validate.ArgumentError(
+            *key, f"is named, but {place.name} is not encrypted: another file may have been put in place of the one that is."
+        )
     if reading == "oblivious" and not is_encrypted:
-        os.close(handle)
         raise _validate.ArgumentError("reading", reading, "hides nothing of a file that is not encrypted.")
-    return dataset(Stored(opened, reading, allowed, folder))
+    return dataset(stored)
 
 
 def dataset(stored: Stored) -> Dataset:
