@@ -243,6 +243,26 @@ def test_a_file_that_was_cut_short_is_refused(encrypt):
         wb.data.open("t.wbr")
 
 
+def test_a_file_in_the_clear_that_is_cut_short_while_it_is_read_is_an_error():
+    """The process would be ended by a bus error, because such a file is mapped into memory."""
+    packed(False, frame=table(30_000))
+    data = opened(key_file=None, reading="direct")
+    data.stored.take(np.arange(5))
+    os.truncate("t.wbr", 20_000)
+    with pytest.raises(RecordsError, match="cut short"):
+        data.stored.take(np.array([data.num_train - 1]))
+
+
+def test_what_is_no_file_is_refused(place):
+    os.mkfifo("pipe")
+    for path in (".", "pipe", "/dev/null"):
+        with pytest.raises(ArgumentError, match=r"^path=.* must be a file"):
+            opened(path)
+    Path("k").symlink_to("nowhere")
+    with pytest.raises(ArgumentError, match=r"^key_file='k': cannot be read \(k was deleted"):
+        packed()
+
+
 def test_a_damaged_header_is_refused():
     """Also without encryption, where nothing keeps somebody from altering it on purpose."""
     start = packed(False) and opened(key_file=None, reading="direct").stored.opened.part(1).start
@@ -433,6 +453,17 @@ def test_a_full_disk_leaves_nothing(monkeypatch, place):
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(ArgumentError, match=r"^out='t.wbr': cannot be written \(No space left on device\)"):
         packed(frame=table(30_000))
+    assert not list(place.glob("*.wbr")) + list(place.glob(".*partial"))
+
+
+def test_a_disk_that_is_found_to_be_full_at_the_end_leaves_nothing(monkeypatch, place):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    Path("k").write_bytes(bytes(32))
+    with pytest.raises(ArgumentError, match=r"^out='t.wbr': cannot be written \(No space left on device\)"):
+        packed()
     assert not list(place.glob("*.wbr")) + list(place.glob(".*partial"))
 
 

@@ -49,7 +49,7 @@ def key_in_file(path: Path, *, make: bool = False) -> bytes:
     try:
         content = path.read_bytes() if path.exists() or not make else make_key(path)
     except OSError as error:
-        raise _validate.ArgumentError("key_file", str(path), f"cannot be read ({error.strerror}).") from None
+        raise _validate.ArgumentError("key_file", str(path), f"cannot be read ({error.strerror or error}).") from None
     if len(content) == KEY_BYTES:
         return content
     return _from_text("key_file", str(path), content.decode("ascii", "replace"))

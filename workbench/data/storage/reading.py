@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 from workbench import _validate
 from workbench.data.dataset import Dataset
 from workbench.data.storage import oblivious
+from workbench.data.storage.blocks import RecordsError
 from workbench.data.storage.form import EVALUATION, TRAIN, Opened, dataset_facts, open_file
 from workbench.data.storage.keys import found_key, named_key
 
@@ -56,12 +58,15 @@ def open_records(
     folder = None if scratch is None else _validate.location("scratch", scratch, "must be a folder.")
     if folder is not None and not folder.is_dir():
         raise _validate.ArgumentError("scratch", str(scratch), "must be a folder.")
-    try:
-        handle = os.open(place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:  # a pipe is not waited for
+        handle = os.open(place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise _validate.ArgumentError("path", str(path), f"cannot be read ({error.strerror}).") from None
     try:
-        opened = open_file(handle, place, os.fstat(handle).st_size, lambda: found_key(key_file, keyring))
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise _validate.ArgumentError("path", str(path), "must be a file.")
+        opened = open_file(handle, place, about.st_size, lambda: found_key(key_file, keyring))
     except BaseException:
         os.close(handle)
         raise
@@ -191,7 +196,12 @@ class Stored:
             yield number, [np.ascontiguousarray(records[name]) for name in names], mask
 
     def _map(self) -> np.ndarray:
-        """The training records of a file in the clear, mapped into memory."""
+        """The training records of a file in the clear, mapped into memory.
+
+        :raises RecordsError: if the file was cut short, where reading from the map would end the process.
+        """
+        if os.fstat(self.opened.handle).st_size < self.opened.form.end(None):
+            raise RecordsError(self.opened.path, "is cut short.")
         if self._mapped is None:
             form, start = self.opened.form, self.opened.part(TRAIN).start
             with os.fdopen(os.dup(self.opened.handle), "rb") as file:
