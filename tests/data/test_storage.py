@@ -514,6 +514,16 @@ def test_the_command_packs_with_the_fingerprint(monkeypatch, capsys):
     assert "exists already" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("reading", READINGS)
+def test_the_command_says_in_one_line_that_a_block_was_altered(reading, capsys):
+    packed()
+    start = opened(reading="direct").stored.opened.part(1).start
+    altered(lambda content: content.__setitem__(start, content[start] ^ 1))
+    assert main(["fit", "--data", "t.wbr", "--key-file", "k", "--reading", reading, "--epsilon", "1"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("workbench fit: t.wbr: block 0 was altered")
+
+
 def test_the_command_offers_every_way_of_reading():
     assert set(READINGS) == {
         reading for reading in READINGS if fit_arguments(["--data", "t.wbr", "--epsilon", "1", "--reading", reading]).reading
