@@ -1,6 +1,7 @@
 """Files of records: what is packed is what is in memory, and what was altered is refused."""
 
 import base64
+import dataclasses
 import errno
 import hashlib
 import json
@@ -97,6 +98,22 @@ def test_arrays_with_groups_and_bounds_are_packed(monkeypatch):
     assert same(data, in_memory)
     assert data.groups == in_memory.groups
     np.testing.assert_array_equal(data.group_features, in_memory.group_features)
+
+
+@pytest.mark.parametrize(
+    "target", [{"target": "income", "target_bounds": (0, 1000)}, {"target": "income", "threshold": 300.0}]
+)
+def test_all_that_is_declared_is_in_the_file(target):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(0, 100, N), "income": rng.uniform(0, 1000, N)})
+    options = {"bounds": {"age": (0, 120)}, "unit": "household", "evaluation_is_public": True, "name": "claims", **target}
+    frame.to_parquet("t.parquet")
+    wb.data.pack("t.parquet", "t.wbr", **options)
+    in_memory, data = wb.data.from_parquet("t.parquet", **options), opened(key_file=None)
+    for each in dataclasses.fields(in_memory):
+        if each.name not in ("train", "evaluation", "stored"):
+            assert getattr(data, each.name) == getattr(in_memory, each.name), each.name
+    assert fingerprint(data) == fingerprint(in_memory)
 
 
 def test_missing_values_and_evaluation_records_of_another_table():

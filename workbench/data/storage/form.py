@@ -60,6 +60,7 @@ def public_facts(dataset: Dataset) -> dict[str, Any]:
         **{name: list(getattr(dataset, name)) for name in _LISTS},
         "schema": None if dataset.schema is None else dataset.schema.to_dict(),
         "group_features": None if dataset.group_features is None else dataset.group_features.tolist(),
+        "target_bounds": dataset.target_bounds,
     }
 
 
@@ -69,11 +70,16 @@ def dataset_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     texts = [facts[name] for name in _TEXTS] + [text for name in _LISTS[:-1] for text in facts[name]]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError
+    bounds = facts.get("target_bounds")  # the first files had none
+    if bounds is not None:
+        low, high = map(float, bounds)
+        bounds = low, high
     return {
         **{name: facts[name] for name in _PLAIN},
         **{name: tuple(facts[name]) for name in _LISTS},
         "schema": None if facts["schema"] is None else Schema.from_dict(facts["schema"]),
         "group_features": None if group_features is None else np.asarray(group_features, np.float32),
+        "target_bounds": bounds,
     }
 
 
