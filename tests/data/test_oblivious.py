@@ -344,6 +344,19 @@ def test_too_little_memory_is_refused_with_what_is_needed():
     sampler = PoissonSampler(5000, 0.9, 5000)
     with pytest.raises(ArgumentError, match=r"^memory=0.015625: is too little"):
         list(data.stored.minibatches(("x",), drawn_ahead(sampler), 0, 5))
+    ledger = wb.ledger.Ledger("l.db")
+    with pytest.raises(ArgumentError, match=r"^memory=0.015625: is too little"):
+        wb.fit("logistic", data, **{**PLAN, "sampling_rate": 0.9, "ledger": ledger, "checkpoint": "run"})
+    assert not ledger.datasets()  # nothing is spent on it, and no key is left behind
+    assert not Path("run").exists()
+
+
+def test_a_folder_where_no_scratch_file_can_be_written_is_refused(monkeypatch):
+    packed()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with pytest.raises(ArgumentError, match=r"^scratch=.* cannot be written"):
+        opened()
+    assert opened(reading="memory").num_train > 0
 
 
 @pytest.mark.parametrize("change", ["altered", "swapped", "replayed"])

@@ -24,7 +24,7 @@ from workbench.inference import _programs
 from workbench.inference._epochs import by_epochs
 from workbench.inference._hoisting import hoist
 from workbench.inference._jaxprs import constants, primitives
-from workbench.inference.bringing import Brought, are_at_rest, steps_at_once
+from workbench.inference.bringing import Brought, are_at_rest, require_room, steps_at_once
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
 from workbench.sampling.minibatch import Minibatch
@@ -356,9 +356,11 @@ def compile_ahead(
     """Begin to compile a run of ``steps`` in its own thread, for ``training.run(compiled=)``.
 
     :param within: a context for that thread.
-    :raises ArgumentError: if ``records`` are not such as ``private_step`` was made for.
+    :raises ArgumentError: if ``records`` are not such as ``private_step`` was made for, or take more memory than they may.
     """
     private_step.require_records(records)
+    if are_at_rest(records):
+        require_room(private_step.sampler, records, steps, interval_of(steps))
     lowered: Future[Lowered] = Future()
 
     def work() -> Compilation:

@@ -48,7 +48,7 @@ def open_records(
     :param memory: GiB that records may take in this process, at least 1/64; copies on the device apart.
     :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
     :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records; ``key_file`` for a key that
-        is missing, wrong, or of another file than this one in the clear; ``reading`` or ``memory``.
+        is missing, wrong, or of another file than this one in the clear; ``reading``, ``memory`` or ``scratch``.
     :raises RecordsError: where a block was altered.
     """
     place = _validate.location("path", path)
@@ -80,6 +80,8 @@ def open_records(
         )
     if reading == "oblivious" and not is_encrypted:
         raise _validate.ArgumentError("reading", reading, "hides nothing of a file that is not encrypted.")
+    if reading == "oblivious" and not os.access(stored.scratch, os.W_OK):
+        raise _validate.ArgumentError("scratch", str(stored.scratch), "cannot be written: name another folder.")
     return dataset(stored)
 
 
@@ -179,6 +181,16 @@ class Stored:
             records = np.frombuffer(self.opened.part(TRAIN).read(block), form.record, form.per_block)
             found[these] = records[places[these] - block * form.per_block]
         return found
+
+    def require_room(self, capacity: int, sampling_rate: float, at_once: int, steps: int) -> None:
+        """Check that there is memory to read minibatches of M = ``capacity`` places, ``at_once`` steps at a time.
+
+        :raises ArgumentError: naming ``memory``, where they cannot be read obliviously.
+        """
+        if self.reading == "oblivious":
+            oblivious.layout_of(
+                self.opened.form, capacity=capacity, rate=sampling_rate, at_once=at_once, steps=steps, memory=self.memory
+            )
 
     def minibatches(
         self, names: tuple[str, ...], draws: DrawnAhead, first: int, last: int
