@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import errno
 import hashlib
+import inspect
 import json
 import os
 import pickle
@@ -18,11 +19,12 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.cli.fit import fit_arguments
+from workbench.cli.fit import fit_arguments, fit_words
 from workbench.cli.main import main
+from workbench.cli.table import dataset
 from workbench.data.storage import blocks, keys, packing
 from workbench.data.storage.blocks import RecordsError, Seal, file_key
-from workbench.data.storage.reading import READINGS
+from workbench.data.storage.reading import READINGS, open_records
 from workbench.ledger.fingerprint import fingerprint
 
 N = 3000
@@ -529,6 +531,18 @@ def test_the_command_packs_with_the_fingerprint(monkeypatch, capsys):
     assert fingerprint(data) == fingerprint(in_memory)
     assert main(words) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_the_command_takes_whatever_opening_takes(monkeypatch, place):
+    """Also a key in the keyring, which ``workbench pack`` makes there; and from any folder, when it is asked for again."""
+    arguments = fit_arguments(["--data", "t.wbr", "--epsilon", "1", "--keyring", "claims", "--scratch", "there"])
+    asked = {}
+    monkeypatch.setattr(wb.data, "open", lambda path, **options: asked.update(options))
+    dataset(arguments)
+    taken = set(inspect.signature(open_records).parameters) - {"path"}
+    assert asked.keys() == taken
+    assert (asked["keyring"], asked["scratch"]) == ("claims", "there")
+    assert f"--scratch={place / 'there'}" in fit_words(arguments)
 
 
 @pytest.mark.parametrize("reading", READINGS)
