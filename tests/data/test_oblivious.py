@@ -163,6 +163,21 @@ def test_another_number_of_records_leaves_the_same_trace_under_one_capacity(trac
     assert traces[0] == traces[1]
 
 
+@pytest.mark.parametrize("reading", ["memory", "oblivious"])
+def test_whole_fits_hide_the_number_of_records_under_one_capacity(reading, trace, made_up_steps):
+    """Reading into memory, the fingerprint of the ledger, and evaluation too."""
+    for name, num_rows in (("one", 900), ("other", 18_000)):  # of 1820 in a block
+        packed(name, num_rows, capacity=20_000)
+    plan = {**PLAN, "num_records": 20_000, "checkpoint": True, "evaluate_private": True, "iterations": 2}
+
+    def fit(name):
+        assert wb.fit("logistic", opened(name, reading), **{**plan, "ledger": f"{name}.db"}).status == "done"
+
+    one, other = (trace.of(lambda name=name: fit(name)) for name in ("one", "other"))
+    assert one == other
+    assert {call[1] for call in one} == {"file", "scratch"} if reading == "oblivious" else {"file"}
+
+
 def test_a_direct_reading_leaves_another_trace_for_other_draws(trace):
     """So the tests above would see a difference."""
     packed(num_rows=30_000)
@@ -330,6 +345,19 @@ def test_too_little_memory_is_refused_with_what_is_needed():
     sampler = PoissonSampler(5000, 0.9, 5000)
     with pytest.raises(ArgumentError, match=r"^memory=0.015625: is too little"):
         list(data.stored.minibatches(("x",), drawn_ahead(sampler), 0, 5))
+    ledger = wb.ledger.Ledger("l.db")
+    with pytest.raises(ArgumentError, match=r"^memory=0.015625: is too little"):
+        wb.fit("logistic", data, **{**PLAN, "sampling_rate": 0.9, "ledger": ledger, "checkpoint": "run"})
+    assert not ledger.datasets()  # nothing is spent on it, and no key is left behind
+    assert not Path("run").exists()
+
+
+def test_a_folder_where_no_scratch_file_can_be_written_is_refused(monkeypatch):
+    packed()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with pytest.raises(ArgumentError, match=r"^scratch=.* cannot be written"):
+        opened()
+    assert opened(reading="memory").num_train > 0
 
 
 @pytest.mark.parametrize("change", ["altered", "swapped", "replayed"])

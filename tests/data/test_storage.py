@@ -1,7 +1,10 @@
 """Files of records: what is packed is what is in memory, and what was altered is refused."""
 
 import base64
+import dataclasses
 import errno
+import hashlib
+import inspect
 import json
 import os
 import pickle
@@ -16,11 +19,12 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.cli.fit import fit_arguments
+from workbench.cli.fit import fit_arguments, fit_words
 from workbench.cli.main import main
+from workbench.cli.table import dataset
 from workbench.data.storage import blocks, keys, packing
 from workbench.data.storage.blocks import RecordsError, Seal, file_key
-from workbench.data.storage.reading import READINGS
+from workbench.data.storage.reading import READINGS, open_records
 from workbench.ledger.fingerprint import fingerprint
 
 N = 3000
@@ -76,7 +80,7 @@ def test_a_packed_table_is_the_table_in_memory(suffix, encrypt, monkeypatch):
     in_memory = wb.data.from_file(path, **OPTIONS)
     wb.data.pack(path, "t.wbr", encrypt=encrypt, key_file="k" if encrypt else None, **OPTIONS, **SMALL)
     for reading in ("memory", "direct"):
-        data = opened(reading=reading)
+        data = opened(reading=reading, key_file="k" if encrypt else None)
         assert same(data, in_memory)
         assert data.declarations() == in_memory.declarations()
         assert (data.name, data.classes, data.schema) == ("t", in_memory.classes, in_memory.schema)
@@ -96,6 +100,22 @@ def test_arrays_with_groups_and_bounds_are_packed(monkeypatch):
     assert same(data, in_memory)
     assert data.groups == in_memory.groups
     np.testing.assert_array_equal(data.group_features, in_memory.group_features)
+
+
+@pytest.mark.parametrize(
+    "target", [{"target": "income", "target_bounds": (0, 1000)}, {"target": "income", "threshold": 300.0}]
+)
+def test_all_that_is_declared_is_in_the_file(target):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(0, 100, N), "income": rng.uniform(0, 1000, N)})
+    options = {"bounds": {"age": (0, 120)}, "unit": "household", "evaluation_is_public": True, "name": "claims", **target}
+    frame.to_parquet("t.parquet")
+    wb.data.pack("t.parquet", "t.wbr", **options)
+    in_memory, data = wb.data.from_parquet("t.parquet", **options), opened(key_file=None)
+    for each in dataclasses.fields(in_memory):
+        if each.name not in ("train", "evaluation", "stored"):
+            assert getattr(data, each.name) == getattr(in_memory, each.name), each.name
+    assert fingerprint(data) == fingerprint(in_memory)
 
 
 def test_missing_values_and_evaluation_records_of_another_table():
@@ -242,9 +262,29 @@ def test_a_file_that_was_cut_short_is_refused(encrypt):
         wb.data.open("t.wbr")
 
 
+def test_a_file_in_the_clear_that_is_cut_short_while_it_is_read_is_an_error():
+    """The process would be ended by a bus error, because such a file is mapped into memory."""
+    packed(False, frame=table(30_000))
+    data = opened(key_file=None, reading="direct")
+    data.stored.take(np.arange(5))
+    os.truncate("t.wbr", 20_000)
+    with pytest.raises(RecordsError, match="cut short"):
+        data.stored.take(np.array([data.num_train - 1]))
+
+
+def test_what_is_no_file_is_refused(place):
+    os.mkfifo("pipe")
+    for path in (".", "pipe", "/dev/null"):
+        with pytest.raises(ArgumentError, match=r"^path=.* must be a file"):
+            opened(path)
+    Path("k").symlink_to("nowhere")
+    with pytest.raises(ArgumentError, match=r"^key_file='k': cannot be read \(k was deleted"):
+        packed()
+
+
 def test_a_damaged_header_is_refused():
     """Also without encryption, where nothing keeps somebody from altering it on purpose."""
-    start = packed(False) and opened(reading="direct").stored.opened.part(1).start
+    start = packed(False) and opened(key_file=None, reading="direct").stored.opened.part(1).start
     whole, rng = Path("t.wbr").read_bytes(), np.random.default_rng(0)
     for _ in range(100):
         content = bytearray(whole)
@@ -252,6 +292,45 @@ def test_a_damaged_header_is_refused():
         Path("t.wbr").write_bytes(content)
         with pytest.raises(ArgumentError, match="path"):
             wb.data.open("t.wbr")
+
+
+def test_a_header_that_was_written_by_hand_is_refused():
+    packed(False)
+    whole = Path("t.wbr").read_bytes()
+    room = int.from_bytes(whole[16:24], "little")
+    said, facts = json.loads(whole[24 : 24 + room]), whole[24 + room :][: 2 * 4096]
+
+    def forged(text):
+        header = whole[:16] + max(room, len(text)).to_bytes(8, "little") + text.ljust(room)
+        check = hashlib.blake2b(header + facts[:-16], digest_size=16).digest()
+        Path("t.wbr").write_bytes(header + facts[:-16] + check + whole[24 + room + len(facts) :])
+
+    forged(json.dumps(said).encode())
+    assert opened(key_file=None).num_train > 0  # so what follows is refused for what it says
+    kinds = [[[name, kind, shape] for name, _, shape in said["record"]] for kind in ("(3,f4", "O", "M8[s]", "f4,f4", "V8")]
+    changes = [{"record": [["x", "<f4", [0]], ["y", "<i4", [0]]]}, {"id": said["id"] + "00"}, {"per_block": 2**63}]
+    changes += [{"dataset": {**said["dataset"], "target_name": 1}}, {"dataset": {**said["dataset"], "classes": [0, 1]}}]
+    for change in (*changes, *({"record": kind} for kind in kinds)):
+        forged(json.dumps({**said, **change}).encode())
+        with pytest.raises(ArgumentError, match=r"damaged header|instead of"):
+            opened(key_file=None)
+    forged(b"[" * 10**5)
+    with pytest.raises(ArgumentError, match="damaged header"):
+        opened(key_file=None)
+
+
+def test_a_file_in_the_clear_does_not_pass_for_one_that_was_encrypted(monkeypatch):
+    packed()
+    key = Path("k").read_bytes().hex()
+    Path("t.wbr").unlink()
+    packed(False)
+    for options in ({"key_file": "k"}, {"key_file": "missing"}, {"key_file": None, "keyring": "mine"}):
+        for reading in (None, *READINGS):
+            with pytest.raises(ArgumentError, match=r"^key.*is named, but t.wbr is not encrypted"):
+                opened(**options, reading=reading)
+    monkeypatch.setenv(keys.VARIABLE, key)
+    with pytest.raises(ArgumentError, match=r"^key_file='\$WORKBENCH_RECORDS_KEY': is named"):
+        opened(key_file=None)
 
 
 def test_another_key_no_key_and_a_damaged_key(monkeypatch):
@@ -369,7 +448,6 @@ def test_no_nonce_is_used_twice(monkeypatch):
 
 
 def test_keys_of_files_are_those_of_rfc_5869():
-    import hashlib
     import hmac
 
     key, salt = bytes(range(32)), bytes(range(32, 64))
@@ -394,6 +472,17 @@ def test_a_full_disk_leaves_nothing(monkeypatch, place):
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(ArgumentError, match=r"^out='t.wbr': cannot be written \(No space left on device\)"):
         packed(frame=table(30_000))
+    assert not list(place.glob("*.wbr")) + list(place.glob(".*partial"))
+
+
+def test_a_disk_that_is_found_to_be_full_at_the_end_leaves_nothing(monkeypatch, place):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    Path("k").write_bytes(bytes(32))
+    with pytest.raises(ArgumentError, match=r"^out='t.wbr': cannot be written \(No space left on device\)"):
+        packed()
     assert not list(place.glob("*.wbr")) + list(place.glob(".*partial"))
 
 
@@ -442,6 +531,28 @@ def test_the_command_packs_with_the_fingerprint(monkeypatch, capsys):
     assert fingerprint(data) == fingerprint(in_memory)
     assert main(words) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_the_command_takes_whatever_opening_takes(monkeypatch, place):
+    """Also a key in the keyring, which ``workbench pack`` makes there; and from any folder, when it is asked for again."""
+    arguments = fit_arguments(["--data", "t.wbr", "--epsilon", "1", "--keyring", "claims", "--scratch", "there"])
+    asked = {}
+    monkeypatch.setattr(wb.data, "open", lambda path, **options: asked.update(options))
+    dataset(arguments)
+    taken = set(inspect.signature(open_records).parameters) - {"path"}
+    assert asked.keys() == taken
+    assert (asked["keyring"], asked["scratch"]) == ("claims", "there")
+    assert f"--scratch={place / 'there'}" in fit_words(arguments)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_the_command_says_in_one_line_that_a_block_was_altered(reading, capsys):
+    packed()
+    start = opened(reading="direct").stored.opened.part(1).start
+    altered(lambda content: content.__setitem__(start, content[start] ^ 1))
+    assert main(["fit", "--data", "t.wbr", "--key-file", "k", "--reading", reading, "--epsilon", "1"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("workbench fit: t.wbr: block 0 was altered")
 
 
 def test_the_command_offers_every_way_of_reading():

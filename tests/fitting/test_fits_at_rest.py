@@ -40,8 +40,8 @@ def packed(encrypt=True, **options):
     return wb.data.from_parquet("t.parquet", **declared)
 
 
-def opened(reading, **options):
-    return wb.data.open("t.wbr", key_file="k", reading=reading, **options)
+def opened(reading, encrypt=True, **options):
+    return wb.data.open("t.wbr", key_file="k" if encrypt else None, reading=reading, **options)
 
 
 def same(one, other):
@@ -57,7 +57,7 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatc
     monkeypatch.setattr(bringing, "_MOST_STEPS", 7)  # so that blocks end elsewhere than chunks
     in_memory = packed(encrypt)
     plan = {**PLAN, "sampler": sampler, "seed": 1, "ledger": False, "evaluate_private": True}
-    one, other = (wb.fit("logistic", data, **plan) for data in (in_memory, opened("direct")))
+    one, other = (wb.fit("logistic", data, **plan) for data in (in_memory, opened("direct", encrypt)))
     same(one, other)
     assert one.metrics == other.metrics
     assert one.guarantee == other.guarantee
@@ -82,6 +82,34 @@ def test_a_fit_that_was_stopped_resumes_bit_for_bit():
     assert 0 < part.guarantee.steps_taken < 120
     (folder,) = (Path("state") / "runs").iterdir()
     same(whole, wb.resume(folder, model="logistic", data=opened("direct")))
+
+
+def stopped(data, folder, **plan):
+    """A fit that was stopped after its first steps."""
+    taken = []
+    stop = {"on_snapshot": lambda snapshot: taken.append(snapshot.step), "stop": lambda: len(taken) > 1}
+    return wb.fit("logistic", data, **PLAN, **plan, ledger=False, checkpoint=folder, **stop)
+
+
+def test_steps_whose_reads_were_seen_stay_seen_when_a_fit_is_resumed():
+    packed()
+    part = stopped(opened("direct"), "runs/seen")
+    assert 0 < part.guarantee.steps_taken < PLAN["iterations"]
+    for reading in ("oblivious", "direct"):  # the second time it is finished
+        result = wb.resume("runs/seen", model="logistic", data=opened(reading))
+        assert result.status == "done"
+        assert not result.guarantee.against_storage
+        assert "observer of the storage" not in result.guarantee.statement()
+
+
+def test_steps_whose_reads_were_hidden_are_not_followed_by_others():
+    packed()
+    assert stopped(opened("oblivious"), "runs/hidden").guarantee.against_storage
+    with pytest.raises(ArgumentError, match=r"^data='t': was read so far in a way that hides"):
+        wb.resume("runs/hidden", model="logistic", data=opened("direct"))
+    again = wb.resume("runs/hidden", model="logistic", data=opened("oblivious"))
+    assert again.status == "done"
+    assert again.guarantee.against_storage
 
 
 def test_the_ledger_knows_the_file_as_the_table():

@@ -10,7 +10,7 @@ from numpyro.optim import Adam
 
 from tests import zoo
 from tests.conftest import some_of
-from workbench.inference import DPVI, compiling, run
+from workbench.inference import DPVI, _programs, compiling, run
 from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.compiling import chunk_of
 from workbench.inference.step import DPVIState, Draws, Hyperparameters
@@ -160,6 +160,72 @@ def test_lanes_end_where_single_fits_do(uninterrupted):
             key,
         )
         assert_same(of_lane, end, rtol=1e-4, atol=1e-6)
+
+
+# --- many records, whose epochs are prepared by a program of their own -----------------------------------------------------
+
+
+@pytest.fixture
+def as_if_many(monkeypatch):
+    """As with millions of records; a list of the (key, epoch) that are prepared."""
+    monkeypatch.setattr(compiling, "_WORDS_AHEAD", NUM_RECORDS // 4)
+    prepared, prepare = [], _programs.jit
+
+    def watched(function, *arguments):
+        compiled = prepare(function, *arguments)
+        if getattr(function, "__name__", "") != "prepare":
+            return compiled
+        return lambda key, epoch: prepared.append((key_data(key), int(epoch))) or compiled(key, epoch)
+
+    monkeypatch.setattr(_programs, "jit", watched)
+    return prepared
+
+
+def compiled(dpvi, state):
+    lowered = compiling.lower(dpvi.private_step, dpvi.hyper, state, tuple(map(jnp.asarray, RECORDS)), 2)
+    assert lowered.sampler is dpvi.private_step.sampler
+    return lowered.compile()
+
+
+def key_data(key):
+    return np.asarray(jax.random.key_data(key)).tobytes()
+
+
+def test_many_records_end_at_the_bits_of_a_run_without_stops(uninterrupted, as_if_many):
+    """However often a run stops within an epoch, it prepares it once."""
+    dpvi, end = uninterrupted
+    state = dpvi.init(key_from_seed(0), *RECORDS)
+    chunk = compiled(dpvi, state)
+    for limit in range(1, STEPS + 1):
+        state = chunk(state, RECORDS, jnp.int32(limit), dpvi.hyper)
+    assert [epoch for _, epoch in as_if_many] == list(range(7))
+    assert_same(state, end, rtol=1e-5, atol=1e-7)
+    whole = chunk(dpvi.init(key_from_seed(0), *RECORDS), RECORDS, jnp.int32(STEPS), dpvi.hyper)
+    assert_same(state, whole, rtol=0)
+
+
+def test_two_runs_in_turn_prepare_epochs_of_their_own(uninterrupted, as_if_many):
+    dpvi, _ = uninterrupted
+    states = [dpvi.init(key_from_seed(seed), *RECORDS) for seed in (0, 1)]
+    chunk = compiled(dpvi, states[0])
+    alone = [chunk(dpvi.init(key_from_seed(seed), *RECORDS), RECORDS, jnp.int32(20), dpvi.hyper) for seed in (0, 1)]
+    as_if_many.clear()
+    for limit in range(1, 21):
+        states = [chunk(state, RECORDS, jnp.int32(limit), dpvi.hyper) for state in states]
+    assert as_if_many == [(key_data(key_from_seed(seed)), limit // 7) for limit in range(20) for seed in (0, 1)]
+    for state, own in zip(states, alone, strict=True):
+        assert_same(state, own, rtol=0)
+
+
+def test_fits_of_many_records_take_the_epochs_that_were_kept(uninterrupted, as_if_many):
+    dpvi, end = uninterrupted
+    assert_same(end_of(dpvi, dpvi.init(key_from_seed(0), *RECORDS), STEPS), end, rtol=1e-5, atol=1e-7)
+    assert [epoch for _, epoch in as_if_many] == list(range(7))
+
+
+@pytest.mark.thorough
+def test_lanes_of_many_records_end_where_single_fits_do(uninterrupted, as_if_many):
+    test_lanes_end_where_single_fits_do(uninterrupted)
 
 
 def test_other_samplers_carry_nothing_more():

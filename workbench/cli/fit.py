@@ -35,7 +35,8 @@ from workbench.fitting import settings, sources
 __all__ = ["add", "fit_arguments", "fit_words"]
 
 _SETTINGS = [name for name in settings.names() if settings.about(name).is_text]
-_PATHS = ("path", "ledger", "schema", "group_features", "out", "key_file")  # options that hold the path of a file or folder
+# options that hold the path of a file or folder
+_PATHS = ("path", "ledger", "schema", "group_features", "out", "key_file", "scratch")
 
 _FILES = ("report.html", "result.json", "posterior.nc", "curves.png")  # of a saved result, as they are named after a fit
 

@@ -54,9 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_interrupt.sentence(parsed.command), file=sys.stderr)
         return STOPPED
     except OSError as error:
+        from workbench.data.storage.blocks import RecordsError
         from workbench.ledger.ledger import LedgerError
 
-        if not isinstance(error, LedgerError):
+        if not isinstance(error, LedgerError | RecordsError):
             raise
         print(f"workbench {parsed.command}: {printable(str(error))}", file=sys.stderr)
         return FAILED

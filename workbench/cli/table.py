@@ -55,12 +55,14 @@ def add_data(fit: argparse.ArgumentParser) -> None:
     add_table(fit)
     packed = fit.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
     packed.add_argument("--key-file", metavar="FILE", help="file with the key (default: the key in $WORKBENCH_RECORDS_KEY)")
+    packed.add_argument("--keyring", metavar="NAME", help="name of the key in the system's keyring (package keyring)")
     packed.add_argument(
         "--reading", choices=("memory", "direct", "oblivious"),
         help="all into memory at once, each minibatch directly, or obliviously (default: into memory if it fits; otherwise "
         "obliviously if the file is encrypted, and directly if it is not)",
     )  # fmt: skip
     packed.add_argument("--memory", type=number, default=1.0, metavar="GIB", help="what records may take (default: 1)")
+    packed.add_argument("--scratch", metavar="DIR", help="folder where oblivious reading writes (default: that of the file)")
 
 
 def add_table(fit: argparse.ArgumentParser) -> None:
@@ -80,7 +82,8 @@ def dataset(arguments: argparse.Namespace) -> Any:
     if not sources.is_file(arguments.data):
         return data.load(arguments.data, path=arguments.path, **split)
     if Path(arguments.data).suffix == RECORDS:
-        return data.open(arguments.data, **{name: getattr(arguments, name) for name in ("key_file", "reading", "memory")})
+        names = ("key_file", "keyring", "reading", "memory", "scratch")
+        return data.open(arguments.data, **{name: getattr(arguments, name) for name in names})
     return data.from_file(arguments.data, **table_options(arguments))
 
 

@@ -131,7 +131,7 @@ class PreparedFit:
 
     def guarantee(self, steps_taken: int) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps."""
-        return self.spec.guarantee(self.plan, steps_taken, self.step.noised_coordinates)
+        return self.spec.guarantee(self.plan, steps_taken, self.step.noised_coordinates, self.run_log.hid_reads)
 
     @functools.cached_property
     def hyper(self) -> Hyperparameters:

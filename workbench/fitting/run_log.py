@@ -56,6 +56,7 @@ class RunLog:
         self._spec, self._plan = spec, plan
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
+        self.hid_reads = True  # so far, from an observer of the storage, where the spec's own reading does
         self._digest = ""  # of the plan (``checkpoints.fit_digest``), once ``begin`` or ``continue_from`` was called
         book = ledger_for(spec.source, ledger)
         self._again = functools.partial(
@@ -141,6 +142,7 @@ class RunLog:
             "fingerprint": spec.fingerprint,
             "references": spec.source.references,
             "is_public": spec.source.is_public,
+            "hides_reads": spec.hides_reads,
             "spend": key,
             "ledger": None if ledger is None else str(ledger.path),
             "model": {
@@ -209,11 +211,18 @@ class RunLog:
         """Continue the run of ``checkpoint``.
 
         :param digest: as for ``begin``.
-        :raises ArgumentError: naming ``path``, if it belongs to other records or another plan.
+        :raises ArgumentError: naming ``path``, if it belongs to other records or another plan; ``data``, if the reads of
+            the steps to come would show what those so far did not.
         """
         if mismatch := self._mismatch(checkpoint, digest):
             raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}; start a new fit.")
         facts = checkpoint.facts
+        self.hid_reads = facts.get("hides_reads", False)  # earlier versions did not note it
+        if self.hid_reads and not self._spec.hides_reads and not checkpoint.is_finished:
+            raise ArgumentError(
+                "data", self._spec.source.name, "was read so far in a way that hides from an observer of the storage who is "
+                "in a minibatch: open its encrypted file, with the same reading."
+            )  # fmt: skip
         if checkpoint.is_finished:
             checkpoints.forget(checkpoint.path.parent)  # the process may have been killed after the release was written
         if facts["spend"] is not None:

@@ -249,20 +249,27 @@ class FitSpec:
         """Whether metrics on the evaluation records are computed: there are some that are public, or the user asked."""
         return self.data.num_evaluation > 0 and (self.data.evaluation_is_public or self.settings.evaluate_private)
 
-    def guarantee(self, plan: PrivacyPlan, steps_taken: int, dimension: int) -> Guarantee:
-        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates."""
+    @property
+    def hides_reads(self) -> bool:
+        """Whether reads of the records tell an observer of their storage nothing."""
+        return self.source.stored is not None and self.source.stored.hides_reads
+
+    def guarantee(self, plan: PrivacyPlan, steps_taken: int, dimension: int, hid_reads: bool = True) -> Guarantee:
+        """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates.
+
+        :param hid_reads: whether steps that another process took hid their reads too.
+        """
         caveats = self.data.caveats
         if self.shows_metrics and not self.data.evaluation_is_public:
             caveats += ("Metrics on private evaluation records were computed on request; they are outside the guarantee.",)
         most = None if self.data.units is None else self.data.units.max_rows
-        stored = self.source.stored
         guarantee = plan.guarantee(
             steps_taken=steps_taken,
             unit=self.data.unit,
             dimension=dimension,
             caveats=caveats,
             max_rows=most,
-            against_storage=stored is not None and stored.hides_reads,
+            against_storage=self.hides_reads and hid_reads,
         )
         return guarantee if self.one_shot is None else dataclasses.replace(guarantee, released="sums")
 

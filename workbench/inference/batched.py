@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench.inference.compiling import chunk_of, compiler_options
+from workbench.inference._epochs import by_epochs
+from workbench.inference.compiling import chunk_of, compiler_options, epochs_are_kept, steps_of_epoch
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
 from workbench.sampling.random_allocation import RandomAllocationSampler
@@ -192,16 +193,17 @@ class BatchedProgram:
         return own, jax.device_put(records, self._device) if self._shared else chosen(records), chosen(hyper)
 
     def _compiled(self, state: DPVIState, records: Record, hyper: Hyperparameters) -> Callable[..., DPVIState]:
-        chunk = jax.vmap(
-            chunk_of(self._step, _STEPS_AHEAD, self._width),
-            in_axes=(_AXES, None if self._shared else 0, None, 0),
-            out_axes=_AXES,
-        )
-        lowered = jax.jit(chunk, donate_argnums=0).lower(state, records, jnp.int32(0), hyper)
+        sampler: Any = self._step.sampler if epochs_are_kept(self._step, self._width) else None
+        one = (chunk_of if sampler is None else steps_of_epoch)(self._step, _STEPS_AHEAD, self._width)
+        prepare = None if sampler is None else jax.jit(jax.vmap(sampler.prepare, in_axes=(0, None)))
+        prepared = () if prepare is None else (jax.eval_shape(prepare, state.key, np.uint32(0)),)
+        chunk = jax.vmap(one, in_axes=(_AXES, None if self._shared else 0, None, 0, *(0 for _ in prepared)), out_axes=_AXES)
+        lowered = jax.jit(chunk, donate_argnums=0).lower(state, records, jnp.int32(0), hyper, *prepared)
         options = compiler_options(self._device.platform, self._step.noise_size, level=2)
         if self._parts > 1:  # a core each: threads of XLA's own would wait for one another
             options["xla_cpu_multi_thread_eigen"] = False
-        return lowered.compile(compiler_options=options)
+        compiled = lowered.compile(compiler_options=options)
+        return compiled if prepare is None else by_epochs(compiled, prepare, sampler.steps_per_epoch)
 
 
 def cores() -> int:

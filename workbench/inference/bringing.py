@@ -21,7 +21,7 @@ import numpy as np
 from workbench.sampling.minibatch import Minibatch, Sampler
 from workbench.sampling.random_allocation import RandomAllocationSampler
 
-__all__ = ["Brought", "DrawnAhead", "are_at_rest", "bringing", "steps_at_once"]
+__all__ = ["Brought", "DrawnAhead", "are_at_rest", "bringing", "require_room", "steps_at_once"]
 
 _MOST_STEPS = 200
 _BYTES = 2**24  # of rows that are brought at once, unless one step takes more
@@ -38,6 +38,12 @@ def steps_at_once(capacity: int, records: tuple[Any, ...], interval: int) -> int
     size = capacity * sum(array.dtype.itemsize * int(np.prod(array.shape[1:])) for array in records)
     room = min([_BYTES, *(array.stored.memory // _SHARE for array in records)])
     return max(1, min(_MOST_STEPS, interval, room // max(1, size)))
+
+
+def require_room(sampler: Sampler, records: tuple[Any, ...], steps: int, interval: int) -> None:
+    """:raises ArgumentError: naming ``memory``, if it is too little to bring minibatches of a run of ``steps``."""
+    at_once = steps_at_once(sampler.capacity, records, interval)
+    records[0].stored.require_room(sampler.capacity, sampler.sampling_rate, at_once, steps)
 
 
 @dataclass(frozen=True)

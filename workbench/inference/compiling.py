@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from workbench.inference import _programs
+from workbench.inference._epochs import by_epochs
 from workbench.inference._hoisting import hoist
 from workbench.inference._jaxprs import constants, primitives
-from workbench.inference.bringing import Brought, are_at_rest, steps_at_once
+from workbench.inference.bringing import Brought, are_at_rest, require_room, steps_at_once
 from workbench.inference.record_model import Record
 from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
 from workbench.sampling.minibatch import Minibatch
@@ -30,7 +32,7 @@ from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = [
     "Chunk", "Compilation", "Compiling", "Lowered", "block_of", "chunk_of", "compile_ahead", "compiler_options",
-    "interval_of", "jit_seldom_called", "lower", "stepping",
+    "epochs_are_kept", "interval_of", "jit_seldom_called", "lower", "stepping", "steps_of_epoch",
 ]  # fmt: skip
 
 _STEPS_AHEAD = 200  # steps whose random draws are made at once
@@ -56,6 +58,7 @@ class Lowered:
     :param program: a chunk, or where ``is_single`` one step. :param constants: arrays that the program closes over.
     :param options: of the compiler. :param identity: of ``_programs.identity_of``; None for one that is always compiled.
     :param brings: whether it is a block whose minibatches are brought, ``block_of``.
+    :param sampler: of steps that take a prepared epoch, ``steps_of_epoch``; else None.
     """
 
     program: jax.stages.Lowered
@@ -64,6 +67,7 @@ class Lowered:
     options: dict[str, Any] = field(default_factory=dict)
     identity: _programs.Identity | None = None
     brings: bool = False
+    sampler: RandomAllocationSampler | None = None
 
     @functools.cached_property
     def digest(self) -> str:
@@ -74,6 +78,8 @@ class Lowered:
         """``chunk`` as of ``chunk_of``; compiled only if this process has not kept the very same program."""
         digest = "" if self.identity is None else self.digest
         compiled = _programs.compiled(digest, self.identity, lambda: self.program.compile(compiler_options=self.options))
+        if self.sampler is not None:
+            return by_epochs(compiled, _programs.jit(self.sampler.prepare), self.sampler.steps_per_epoch)
         if not self.is_single:
             return compiled
 
@@ -218,6 +224,31 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
     return chunk_of_epochs
 
 
+def epochs_are_kept(private_step: PrivateStep, lanes: int = 1) -> bool:
+    """Whether chunks are made of ``steps_of_epoch``: to prepare an epoch takes longer than to draw a block's randomness.
+
+    ``chunk_of`` prepares the epoch of each chunk anew. With millions of records that would take longer than the chunk.
+    """
+    sampler = private_step.sampler
+    is_large = isinstance(sampler, RandomAllocationSampler) and sampler.num_records > _WORDS_AHEAD // lanes
+    return is_large and private_step.shards is None
+
+
+def steps_of_epoch(private_step: PrivateStep, interval: int, lanes: int = 1) -> Callable[..., DPVIState]:
+    """``steps(state, records, limit, hyper, prepared)`` for jit and vmap, which steps until ``state.step == limit``.
+
+    All of them belong to the epoch that the sampler ``prepared``. The other arguments are as for ``chunk_of``.
+    """
+    sampler: Any = private_step.sampler
+    ahead = _evenly(sampler.steps_per_epoch, _steps_ahead(private_step, interval, lanes))
+    steps_until = stepping(private_step, ahead, lanes)
+
+    def steps(state: DPVIState, records: Record, limit: jax.Array, hyper: Hyperparameters, prepared: Any) -> DPVIState:
+        return steps_until(limit, state, records, hyper, functools.partial(sampler.draw_prepared, prepared))
+
+    return steps
+
+
 def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int = 1) -> int:
     """How many steps' random draws are made at once: many for small models, one for large ones, none in vain."""
     words = (private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2) * lanes
@@ -235,18 +266,21 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
     It is a chunk, or a single step where the chunk's loop would slow it down. That is so for convolutions on CPUs: in a
     loop XLA takes a slower way through them (2.4 times the time of a step of a network for CIFAR-10 on two cores), which is
     more than what calling each step costs. The memory of ``state`` is reused. For records at rest it is
-    ``block_of`` as many steps as are brought at once.
+    ``block_of`` as many steps as are brought at once, and where ``epochs_are_kept`` it is ``steps_of_epoch``.
     """
     if are_at_rest(records):
         return _lower_block(private_step, hyper, state, records, interval)
-    chunk: Callable[..., DPVIState] = chunk_of(private_step, interval)
+    sampler: Any = private_step.sampler if epochs_are_kept(private_step) else None
+    chunk: Callable[..., DPVIState] = (chunk_of if sampler is None else steps_of_epoch)(private_step, interval)
+    prepared = () if sampler is None else (jax.eval_shape(sampler.prepare, state.key, np.uint32(0)),)
 
     def one_step(state: DPVIState, records: Record, hyper: Hyperparameters) -> DPVIState:
         return private_step.step(state, records, private_step.draw(state.key, state.step, hyper), hyper)
 
     calls = interval * _LEAST_STOPS
-    arguments = (state, records, jnp.int32(0), hyper), (state, records, hyper)
-    return _lowered((chunk, one_step), arguments, records, private_step.noise_size, calls)
+    arguments = (state, records, jnp.int32(0), hyper, *prepared), (state, records, hyper)
+    lowered = _lowered((chunk, one_step), arguments, records, private_step.noise_size, calls)
+    return lowered if lowered.is_single else replace(lowered, sampler=sampler)
 
 
 def block_of(private_step: PrivateStep, interval: int, steps: int) -> Callable[..., DPVIState]:
@@ -322,9 +356,11 @@ def compile_ahead(
     """Begin to compile a run of ``steps`` in its own thread, for ``training.run(compiled=)``.
 
     :param within: a context for that thread.
-    :raises ArgumentError: if ``records`` are not such as ``private_step`` was made for.
+    :raises ArgumentError: if ``records`` are not such as ``private_step`` was made for, or take more memory than they may.
     """
     private_step.require_records(records)
+    if are_at_rest(records):
+        require_room(private_step.sampler, records, steps, interval_of(steps))
     lowered: Future[Lowered] = Future()
 
     def work() -> Compilation:

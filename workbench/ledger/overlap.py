@@ -97,7 +97,7 @@ def sketch(dataset: Dataset, key: bytes | None = None) -> bytes:
 def _are_too_many(dataset: Dataset) -> bool:
     """Whether the columns of records that stay in a file would take more memory than they may."""
     arrays: list[Any] = [array for array in dataset.train if is_at_rest(array)]
-    return any(_COPIES * array.size * array.dtype.itemsize > array.stored.memory for array in arrays)
+    return any(_COPIES * array.most_bytes > array.stored.memory for array in arrays)
 
 
 def is_of(blob: bytes, key: bytes) -> bool:

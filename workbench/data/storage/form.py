@@ -41,11 +41,11 @@ _CHECK = 16  # bytes
 _ID_BYTES = 32
 _LONGEST_HEADER = 2**28
 _MOST = 2**62
+# what reading a header raises that somebody wrote by hand
+_DAMAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, SyntaxError, RecursionError)
 _LISTS = ("feature_names", "classes", "arrays", "groups", "group_feature_names", "image_shape")
-_PLAIN = (
-    "name", "description", "target_name", "unit", "evaluation_is_public", "licence", "source", "group_name", "is_public",
-    "vocabulary_size",
-)  # fmt: skip
+_TEXTS = ("name", "description", "target_name", "unit", "licence", "source", "group_name")
+_PLAIN = (*_TEXTS, "evaluation_is_public", "is_public", "vocabulary_size")
 
 
 def record_type(arrays: Mapping[str, np.ndarray]) -> np.dtype:
@@ -60,17 +60,26 @@ def public_facts(dataset: Dataset) -> dict[str, Any]:
         **{name: list(getattr(dataset, name)) for name in _LISTS},
         "schema": None if dataset.schema is None else dataset.schema.to_dict(),
         "group_features": None if dataset.group_features is None else dataset.group_features.tolist(),
+        "target_bounds": dataset.target_bounds,
     }
 
 
 def dataset_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of ``Dataset`` that ``public_facts`` wrote."""
+    """The arguments of ``Dataset`` that ``public_facts`` wrote. :raises TypeError: for facts of other kinds."""
     group_features = facts["group_features"]
+    texts = [facts[name] for name in _TEXTS] + [text for name in _LISTS[:-1] for text in facts[name]]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError
+    bounds = facts.get("target_bounds")  # the first files had none
+    if bounds is not None:
+        low, high = map(float, bounds)
+        bounds = low, high
     return {
         **{name: facts[name] for name in _PLAIN},
         **{name: tuple(facts[name]) for name in _LISTS},
         "schema": None if facts["schema"] is None else Schema.from_dict(facts["schema"]),
         "group_features": None if group_features is None else np.asarray(group_features, np.float32),
+        "target_bounds": bounds,
     }
 
 
@@ -172,13 +181,15 @@ class Form:
                 said["dataset"], length,
             )  # fmt: skip
             named = tuple(dataset_facts(form.facts)["arrays"])
-            if form.per_block < 1 or min(blocks) < 0 or record.hasobject or named != record.names:
+            if form.per_block < 1 or min(blocks) < 0 or len(form.file_id) != _ID_BYTES or named != record.names:
+                raise ValueError
+            if not record.itemsize or any(record[name].base.kind not in "fi" for name in named):
                 raise ValueError
             expected = form.part(EVALUATION, handle, path, None).end(form.blocks[1])
             expected += TAG * (1 + sum(blocks)) * encrypted
         except _validate.ArgumentError:
             raise
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecordsError):
+        except (*_DAMAGE, RecordsError):
             raise _validate.ArgumentError("path", str(path), "has a damaged header.") from None
         if expected != size:
             raise _validate.ArgumentError(

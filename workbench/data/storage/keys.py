@@ -10,7 +10,7 @@ from typing import Any
 from workbench import _validate
 from workbench._keys import KEY_BYTES, make_key
 
-__all__ = ["VARIABLE", "found_key", "key_in_file"]
+__all__ = ["VARIABLE", "found_key", "key_in_file", "named_key"]
 
 VARIABLE = "WORKBENCH_RECORDS_KEY"
 _SERVICE = "dpvi-workbench records"
@@ -33,6 +33,14 @@ def found_key(key_file: Any = None, keyring: Any = None, *, make: bool = False) 
     return None if not text else _from_text("key_file", f"${VARIABLE}", text)
 
 
+def named_key(key_file: Any = None, keyring: Any = None) -> tuple[str, str] | None:
+    """(argument, place) where the user says that a key is; None if no place is named."""
+    for argument, place in (("key_file", key_file), ("keyring", keyring)):
+        if place is not None:
+            return argument, str(place)
+    return ("key_file", f"${VARIABLE}") if os.environ.get(VARIABLE) else None
+
+
 def key_in_file(path: Path, *, make: bool = False) -> bytes:
     """The key in a file of 32 bytes, or of 64 hexadecimal digits.
 
@@ -41,7 +49,7 @@ def key_in_file(path: Path, *, make: bool = False) -> bytes:
     try:
         content = path.read_bytes() if path.exists() or not make else make_key(path)
     except OSError as error:
-        raise _validate.ArgumentError("key_file", str(path), f"cannot be read ({error.strerror}).") from None
+        raise _validate.ArgumentError("key_file", str(path), f"cannot be read ({error.strerror or error}).") from None
     if len(content) == KEY_BYTES:
         return content
     return _from_text("key_file", str(path), content.decode("ascii", "replace"))

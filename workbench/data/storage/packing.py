@@ -306,7 +306,11 @@ def _appearing(target: Path) -> Iterator[tuple[int, Path]]:
             raise _validate.ArgumentError("out", str(target), error.reason) from None
         finally:
             os.close(handle)
-        if not _folders.put_new(partial, target):
+        try:
+            is_new = _folders.put_new(partial, target)
+        except OSError as error:  # some systems notice only now that a disk is full
+            raise _validate.ArgumentError("out", str(target), f"cannot be written ({error.strerror}).") from None
+        if not is_new:
             raise _validate.ArgumentError("out", str(target), "exists already: name another file, or delete it.")
     finally:
         partial.unlink(missing_ok=True)

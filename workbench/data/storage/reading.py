@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ import numpy as np
 from workbench import _validate
 from workbench.data.dataset import Dataset
 from workbench.data.storage import oblivious
+from workbench.data.storage.blocks import RecordsError
 from workbench.data.storage.form import EVALUATION, TRAIN, Opened, dataset_facts, open_file
-from workbench.data.storage.keys import found_key
+from workbench.data.storage.keys import found_key, named_key
 
 __all__ = ["READINGS", "DrawnAhead", "Loaded", "Stored", "StoredArray", "dataset", "open_records"]
 
@@ -37,7 +39,8 @@ def open_records(
     See ``pack`` for an example. What each way of reading shows to an observer of the storage is in
     :doc:`/records_at_rest`.
 
-    :param key_file: of an encrypted file. Without it and ``keyring`` the key is in ``$WORKBENCH_RECORDS_KEY``.
+    :param key_file: of an encrypted file. Without it and ``keyring`` the key is in ``$WORKBENCH_RECORDS_KEY``. Where a key
+        is named, a file that is not encrypted is refused: anybody could have written it.
     :param keyring: name of the key in the system's keyring.
     :param reading: "memory": one pass over the file, now. "direct": each step reads the records of its minibatch, so
         anyone who sees the reads learns who is in it. "oblivious": what is read depends on no record and on no draw. By
@@ -45,7 +48,7 @@ def open_records(
     :param memory: GiB that records may take in this process, at least 1/64; copies on the device apart.
     :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
     :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records; ``key_file`` for a key that
-        is missing or wrong; ``reading`` or ``memory``.
+        is missing, wrong, or of another file than this one in the clear; ``reading``, ``memory`` or ``scratch``.
     :raises RecordsError: where a block was altered.
     """
     place = _validate.location("path", path)
@@ -55,22 +58,31 @@ def open_records(
     folder = None if scratch is None else _validate.location("scratch", scratch, "must be a folder.")
     if folder is not None and not folder.is_dir():
         raise _validate.ArgumentError("scratch", str(scratch), "must be a folder.")
-    try:
-        handle = os.open(place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:  # a pipe is not waited for
+        handle = os.open(place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise _validate.ArgumentError("path", str(path), f"cannot be read ({error.strerror}).") from None
     try:
-        opened = open_file(handle, place, os.fstat(handle).st_size, lambda: found_key(key_file, keyring))
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise _validate.ArgumentError("path", str(path), "must be a file.")
+        opened = open_file(handle, place, about.st_size, lambda: found_key(key_file, keyring))
     except BaseException:
         os.close(handle)
         raise
     is_encrypted, size = opened.seal is not None, sum(opened.form.blocks) * opened.form.block_size
     if reading is None:
         reading = "memory" if size <= allowed else "oblivious" if is_encrypted else "direct"
+    stored = Stored(opened, reading, allowed, folder)  # which closes the file from now on
+    if not is_encrypted and (key := named_key(key_file, keyring)) is not None:
+        raise _validate.ArgumentError(
+            *key, f"is named, but {place.name} is not encrypted: another file may have been put in place of the one that is."
+        )
     if reading == "oblivious" and not is_encrypted:
-        os.close(handle)
         raise _validate.ArgumentError("reading", reading, "hides nothing of a file that is not encrypted.")
-    return dataset(Stored(opened, reading, allowed, folder))
+    if reading == "oblivious" and not os.access(stored.scratch, os.W_OK):
+        raise _validate.ArgumentError("scratch", str(stored.scratch), "cannot be written: name another folder.")
+    return dataset(stored)
 
 
 def dataset(stored: Stored) -> Dataset:
@@ -136,21 +148,17 @@ class Stored:
         """Whether an observer of the storage learns nothing about who is in a minibatch, nor what is in records."""
         return self.opened.seal is not None and self.reading in ("memory", "oblivious")
 
-    def rows(self, part: int, start: int, stop: int) -> np.ndarray:
-        """Records ``start`` to ``stop`` of a part, from the blocks that have them."""
-        form = self.opened.form
-        first, last = start // form.per_block, -(-stop // form.per_block)
-        if stop <= start:
-            return np.empty(0, form.record)
-        records = np.frombuffer(self.opened.part(part).read(first, last - first), form.record)
-        return records[start - first * form.per_block : stop - first * form.per_block]
-
     def scan(self, part: int) -> Iterator[tuple[int, np.ndarray]]:
-        """(number of the first one, records) of a part, some at a time, in their order."""
+        """(number of the first one, records) of a part, some at a time, in their order.
+
+        All of its blocks are read, those without records too: how many records there are is not seen.
+        """
         form, number = self.opened.form, self.opened.number(part)
-        at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.block_size) * form.per_block
-        for start in range(0, number, at_once):
-            yield start, self.rows(part, start, min(number, start + at_once))
+        at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.block_size)
+        for first in range(0, form.blocks[part - TRAIN], at_once):
+            start, count = first * form.per_block, min(at_once, form.blocks[part - TRAIN] - first)
+            records = np.frombuffer(self.opened.part(part).read(first, count), form.record)
+            yield start, records[: max(0, number - start)]
 
     def loaded(self, part: int) -> tuple[np.ndarray, ...]:
         """The arrays of a part. It takes one pass over the file, whichever records there are."""
@@ -174,6 +182,16 @@ class Stored:
             found[these] = records[places[these] - block * form.per_block]
         return found
 
+    def require_room(self, capacity: int, sampling_rate: float, at_once: int, steps: int) -> None:
+        """Check that there is memory to read minibatches of M = ``capacity`` places, ``at_once`` steps at a time.
+
+        :raises ArgumentError: naming ``memory``, where they cannot be read obliviously.
+        """
+        if self.reading == "oblivious":
+            oblivious.layout_of(
+                self.opened.form, capacity=capacity, rate=sampling_rate, at_once=at_once, steps=steps, memory=self.memory
+            )
+
     def minibatches(
         self, names: tuple[str, ...], draws: DrawnAhead, first: int, last: int
     ) -> Iterator[tuple[int, list[np.ndarray], np.ndarray]]:
@@ -190,7 +208,12 @@ class Stored:
             yield number, [np.ascontiguousarray(records[name]) for name in names], mask
 
     def _map(self) -> np.ndarray:
-        """The training records of a file in the clear, mapped into memory."""
+        """The training records of a file in the clear, mapped into memory.
+
+        :raises RecordsError: if the file was cut short, where reading from the map would end the process.
+        """
+        if os.fstat(self.opened.handle).st_size < self.opened.form.end(None):
+            raise RecordsError(self.opened.path, "is cut short.")
         if self._mapped is None:
             form, start = self.opened.form, self.opened.part(TRAIN).start
             with os.fdopen(os.dup(self.opened.handle), "rb") as file:
@@ -230,6 +253,13 @@ class StoredArray:
         """Number of entries."""
         return int(np.prod(self.shape))
 
+    @property
+    def most_bytes(self) -> int:
+        """What the array takes in memory if all places of the file are filled. What is read may follow from it."""
+        form = self.stored.opened.form
+        places = form.blocks[self.part - TRAIN] * form.per_block
+        return places * int(np.prod(self.shape[1:])) * self.dtype.itemsize
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -242,7 +272,7 @@ class StoredArray:
             yield self._of(records)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        stored, size = self.stored, self.size * self.dtype.itemsize
+        stored, size = self.stored, self.most_bytes
         if size > stored.memory:
             raise _validate.ArgumentError(
                 "memory", stored.memory / 2**30, f"of {stored.opened.path.name}, {size / 2**30:.3g} GiB would have to be "

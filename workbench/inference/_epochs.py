@@ -1,0 +1,39 @@
+"""Epochs of allocated records that are prepared once each, however many chunks take their steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["by_epochs"]
+
+
+def by_epochs(steps: Callable[..., Any], prepare: Callable[..., Any], length: int) -> Callable[..., Any]:
+    """``chunk(state, records, limit, hyper)`` as of ``compiling.chunk_of``, which remembers the epoch that it prepared last.
+
+    Each thread remembers one of its own, by the run's key and the epoch's number, from which alone it follows.
+
+    :param steps: ``steps(state, records, limit, hyper, prepared)`` within one epoch.
+    :param prepare: of the sampler: of a key and the number of an epoch. :param length: steps of an epoch.
+    """
+    kept = threading.local()
+
+    def chunk(state: Any, records: Any, limit: Any, hyper: Any) -> Any:
+        step, end = int(state.step), int(limit)
+        key = np.asarray(jax.random.key_data(state.key)).tobytes()
+        while step < end:
+            epoch = step // length
+            if getattr(kept, "of", None) != (key, epoch):
+                kept.of = kept.prepared = None  # its memory is free before the next one takes as much
+                kept.prepared = prepare(state.key, np.uint32(epoch))
+                kept.of = key, epoch
+            step = min(end, (epoch + 1) * length)
+            state = steps(state, records, jnp.int32(step), hyper, kept.prepared)
+        return state
+
+    return chunk
