@@ -2,8 +2,8 @@
 
 ``formulaic`` parses the terms. It refuses what it does not understand, keeps a call's arguments as Python (``bs(x, df=5)``,
 ``bs(x, knots=[1, 2])``) and knows R's operators. bambi's ``formulae`` 0.9 knows terms of groups as well, but it reads
-``y ~ x %in% z`` as ``y ~ x`` and does not say so, and takes no lists in calls. So the terms of groups, ``(... | g)``, are found
-here with formulaic's own scanner, and their two sides go to its parser.
+``y ~ x %in% z`` as ``y ~ x`` and does not say so, and takes no lists in calls. So the terms of groups, ``(... | g)``, are
+found here with formulaic's own scanner, and their two sides go to its parser.
 """
 
 from __future__ import annotations
