@@ -196,6 +196,9 @@ REFUSED = {
     "(1 | age)": "names must be public",
     "(1 | nothing)": "names must be public",
     "age +": "cannot be read",
+    "age + offset(age)": r"not one offset\(log\(exposure\)\)",
+    "offset(log(age)) + offset(log(bmi))": r"not one offset\(log\(exposure\)\)",
+    "age:offset(log(bmi))": r"not one offset\(log\(exposure\)\)",
 }
 
 
@@ -232,11 +235,14 @@ def test_terms_of_groups():
         ("Surv(t, event)", "t", {"observed": "event"}),
         ("censored(t, c)", "t", {"status": "c"}),
         ("`the t`", "the t", {}),
+        ("d ~ offset(log(t)) +", "d", {"exposure": "t"}),
+        ("d ~ offset(np.log(`the t`)) +", "d", {"exposure": "the t"}),
     ],
 )
 def test_left_hand_sides(left, response, extras):
-    parsed = parse(f"{left} ~ age")
+    parsed = parse(f"{left} ~ age" if "~" not in left else f"{left} age")
     assert (parsed.response, parsed.extras) == (response, extras)
+    assert parsed.terms == (("age",),)
 
 
 def test_names_in_backticks():

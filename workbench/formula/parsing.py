@@ -22,6 +22,7 @@ Term = tuple[str, ...]  # its factors: names of columns and calls
 
 _ROLES = ("trials", "exposure", "observed")
 _QUOTED = re.compile(r"`([^`]+)`")
+_OFFSET = re.compile(r"offset\((?:np\.)?log\((\w+)\)\)")
 _PLACEHOLDER = "quoted_column_{}_"
 _GROUP_RULE = "write terms of groups in brackets and add them, as in age + (1 + age | hospital)."
 _UNREAD = {
@@ -51,7 +52,8 @@ class Parsed:
     :param text: the formula on one line.
     :param response: the name of the response's column.
     :param terms: without the intercept, in the order of their degrees.
-    :param extras: ``{"trials", "exposure", "observed" or "status": name of a column}`` from the left-hand side.
+    :param extras: ``{"trials", "exposure", "observed" or "status": name of a column}`` from the left-hand side, or from
+        ``offset(log(exposure))``.
     :param quoted: ``{identifier: name}`` of columns in backticks.
     """
 
@@ -104,8 +106,11 @@ def parse(formula: Any) -> Parsed:
     response, extras = _response(text, left)
     plain, pairs = _split(text, right)
     intercept, terms = _terms(text, plain)
+    terms, offsets = _without_offsets(text, terms)
+    if offsets.keys() & extras.keys():
+        raise refused(text, "has an offset and rate(): one exposure is enough.")
     groups = [group for lhs, rhs in pairs for group in _groups(text, lhs, rhs)]
-    named = {role: quoted.get(name, name) for role, name in extras.items()}
+    named = {role: quoted.get(name, name) for role, name in (extras | offsets).items()}
     return Parsed(text, quoted.get(response, response), intercept, terms, _merged(groups), named, quoted)
 
 
@@ -168,6 +173,18 @@ def _terms(text: str, source: str) -> tuple[bool, tuple[Term, ...]]:
         raise refused(text, "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the intercept.")
     others = [tuple(factor for factor in term if factor != "1") for term in terms]
     return () in others, tuple(sorted((term for term in others if term), key=len))
+
+
+def _without_offsets(text: str, terms: tuple[Term, ...]) -> tuple[tuple[Term, ...], dict[str, str]]:
+    """(the other terms, the exposure of ``offset(log(exposure))``)."""
+    offsets = [term for term in terms if any(factor.startswith("offset(") for factor in term)]
+    found = [_OFFSET.fullmatch(":".join(term)) for term in offsets]
+    if len(found) > 1 or None in found:
+        raise refused(
+            text, "has an offset() that is not one offset(log(exposure)), of a column with the exposure of counts."
+        )
+    others = tuple(term for term in terms if term not in offsets)
+    return others, ({} if not found or found[0] is None else {"exposure": found[0][1]})
 
 
 def _reason(error: Exception) -> str:
