@@ -1,6 +1,5 @@
 """Models from formulas: estimates of other programs, priors by name, and one way of fitting for all."""
 
-import dataclasses
 import json
 import pickle
 
@@ -12,14 +11,13 @@ import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
 from numpyro import handlers
+from scipy import special
 
 import workbench as wb
+from tests.formula.noiseless import without_privacy
+from tests.formula.references import generalised
 from workbench import ArgumentError
-from workbench.fitting import fits
 from workbench.formula.priors import Beside, prior_of, side_by_side, text_of
-from workbench.inference.training import run
-from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import GaussianMechanism
 
 SCHEMA = {
     "age": (0, 120), "bmi": (10, 50), "ward": ["a", "b", "c"], "sex": ["f", "m"], "site": list("uvwxyz"), "ill": bool,
@@ -45,55 +43,27 @@ def made(rows=3000, seed=0):
     )  # fmt: skip
 
 
-def without_privacy(model, frame, iterations=1500, learning_rate=0.02):
-    """Means and standard deviations of the guide after full-batch steps without clipping and noise: {site: array}."""
-    data = model.dataset(frame, evaluation=frame.head(2))
-    prepared = fits.prepare(
-        model, data, epsilon=1.0, iterations=iterations, sampling_rate=1.0, sampler="without_replacement",
-        learning_rate=learning_rate, average=True, ledger=False, checkpoint=False,
-    )  # fmt: skip
-    step, hyper = prepared.step, prepared.hyper
-    free = dataclasses.replace(step, mechanism=GaussianMechanism(np.inf, 0.0), counts_norms=False, keeps_moments=False)
-    hyper = hyper._replace(clip=np.float32(np.inf), standard_deviation=np.float32(0.0), adaptive=None, moments_from=None)
-    state = jax.jit(free.init)(key_from_seed(0), hyper)
-    last = list(run(free, hyper, state, prepared.on_device[0], iterations, averaged=True))[-1]
-    assert last.status == "done"
-    return {name: np.asarray(value) for name, value in last.params.items()}
-
-
-def own_units(model, params):
-    """Coefficients in own units of the guide's means."""
-    weights = params["weights_auto_loc"]
-    linear = model.linear
-    if linear.intercept:
-        weights = np.concatenate([[params["intercept_auto_loc"]], weights])
-    found = linear.own_units.matrix @ weights
-    found[0] += linear.own_units.shift if linear.intercept else 0
-    return found
-
-
 REFERENCES = {
-    "gaussian": ("cost ~ age * sex + ward", sm.families.Gaussian(), {}),
-    "bernoulli": ("ill ~ age * sex + ward", sm.families.Binomial(), {}),
-    "poisson": ("days ~ age * sex + ward", sm.families.Poisson(), {"exposure": "risk"}),
-}
+    "gaussian": ("cost ~ age * sex + ward", generalised("cost ~ age * sex + ward", sm.families.Gaussian()), {}),
+    "bernoulli": ("ill ~ age * sex + ward", generalised("ill ~ age * sex + ward", sm.families.Binomial()), {}),
+    "poisson": (
+        "days ~ age * sex + ward",
+        generalised("days ~ age * sex + ward", sm.families.Poisson(), "risk"),
+        {"exposure": "risk"},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("family", REFERENCES)
 def test_estimates_without_privacy_are_those_of_statsmodels(family):
-    formula, known_family, options = REFERENCES[family]
+    formula, reference, options = REFERENCES[family]
     frame = made()
-    model = wb.models.formula(formula, family=family, schema=SCHEMA, **options)
-    found = own_units(model, without_privacy(model, frame))
-    as_numbers = frame.assign(ill=frame["ill"].astype(float))
-    columns = {role: np.asarray(frame[name]) for role, name in options.items()}
-    known = smf.glm(formula, as_numbers, family=known_family, **columns).fit()
-    names = {"intercept": "Intercept", "sex=m": "sex[T.m]", "ward=b": "ward[T.b]", "ward=c": "ward[T.c]", "age": "age",
-             "age:sex=m": "age:sex[T.m]"}  # fmt: skip
-    order = ["intercept", *model.columns.design.block.names]
-    expected, sd = (np.array([each[names[name]] for name in order]) for each in (known.params, known.bse))
+    table = without_privacy(formula, frame, family=family, schema=SCHEMA, **options).coefficients()
+    known = pd.DataFrame(reference(frame.assign(ill=frame["ill"].astype(float))), index=["estimate", "error"]).T
     # of an estimate's standard deviation, for the priors and the noise of the guide's own draws
-    np.testing.assert_array_less(np.abs(found - expected), 0.25 * sd)
+    far = (table["mean"] - known["estimate"]).abs() / known["error"]
+    assert far.notna().all()
+    assert far.max() < 0.25
 
 
 def test_a_planted_factor_of_two_would_be_seen():
@@ -101,6 +71,39 @@ def test_a_planted_factor_of_two_would_be_seen():
     frame = made()
     known = smf.glm("cost ~ age", frame).fit()
     assert known.params["age"] / known.bse["age"] > 10
+
+
+RIGHTS = ["age * sex + ward", "0 + age", "0 + ward + age:ward", "0 + ward:sex", "0 + age:bmi", "1"]
+LINKS = [
+    ("cost", "gaussian", "identity"), ("days", "poisson", "log"), ("risk", "gamma", "log"), ("risk", "gamma", "inverse"),
+    ("risk", "gaussian", "identity"), ("risk", "gaussian", "inverse"), ("ill", "bernoulli", "logit"),
+]  # fmt: skip
+OF_MEAN = {"identity": np.asarray, "log": np.log, "inverse": np.reciprocal, "logit": special.logit}
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+@pytest.mark.parametrize(("response", "family", "link"), LINKS)
+def test_coefficients_in_own_units_times_own_columns_are_the_link_of_the_mean(response, family, link, right):
+    """Also without an intercept: "y ~ 0 + x" goes through the origin, and "y ~ 0 + ward" has a level for each ward."""
+    frame = made(40)
+    model = wb.models.formula(f"{response} ~ {right}", family=family, link=link, schema=SCHEMA)
+    linear, design = model.linear, model.columns.design
+    size = len(design.block.columns)
+    values = {"weights": np.full(size, 0.3, np.float32) * np.sin(np.arange(1, size + 1)), "intercept": np.float32(0.2)}
+    if right.startswith("0"):
+        del values["intercept"]
+        values["weights"] = np.abs(values["weights"])  # so that a mean that must be positive is
+    if linear is None:  # there are no weights
+        assert right == "1"
+        return
+    parameters = {"sigma": 0.1, "shape": 1.0}
+    inputs = model.arrays_of(frame.drop(columns=response))
+    mean = model.predict({**parameters, **values}, *inputs.values())
+    drawn = np.concatenate([np.atleast_1d(values[name]) for name in ("intercept", "weights") if name in values])
+    own = linear.own_units.matrix @ drawn + linear.own_units.shift
+    columns = design.block.encode(design.values(frame), scaled=False, dtype=np.float64)
+    columns = np.column_stack([np.ones(len(frame)), columns]) if "intercept" in values else columns
+    np.testing.assert_allclose(columns @ own, OF_MEAN[link](np.asarray(mean, np.float64)), rtol=2e-4, atol=2e-5)
 
 
 PLAIN = {"formula": "ill ~ age + ward", "family": "bernoulli", "schema": SCHEMA}
@@ -256,6 +259,20 @@ def test_a_saved_result_predicts_again(tmp_path):
     assert list(drawn.columns) == [*frame.columns]
     assert drawn["days"].dtype.kind == "i" or (drawn["days"] % 1 == 0).all()
     assert "wb.models.formula(formula='days ~ log(bmi)" in loaded.report().replace("&#39;", "'")
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_further_rows_of_a_table_are_in_own_units():
+    """A slope's deviation is that of 1 more of its column, and cutpoints are those where all columns are 0."""
+    result = wb.fit(
+        "grade ~ age + sex + (1 + age | site)", made(200), family="cumulative", schema=SCHEMA, epsilon=1.0, iterations=20,
+        seed=1,
+    )  # fmt: skip
+    further, draws = result.coefficients().further["mean"], result.draws
+    assert further["sd of Intercept by site"] == pytest.approx(draws["site_sd"][:, 0].mean(), rel=1e-4)
+    assert further["sd of age by site"] == pytest.approx(draws["site_sd"][:, 1].mean() / 60, rel=1e-4)
+    at_zero = draws["cutpoints"] + draws["weights"][:, :1]  # age 0 is -1 of the scaled column
+    np.testing.assert_allclose(further[["cutpoints[0]", "cutpoints[1]"]], at_zero.mean(axis=0), rtol=1e-4)
 
 
 @pytest.mark.usefixtures("made_up_steps")

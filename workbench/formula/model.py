@@ -200,17 +200,21 @@ def _linear(regression: Regression, design: Design) -> LinearPredictor | None:
     if matrix is None:
         return LinearPredictor(WEIGHTS, INTERCEPT if regression.intercept is not None else "", ratio)
     units, words = family.units(response), design.block.contrasts()
+    constant = np.zeros(len(matrix)) if design.constant is None else design.constant
     if regression.intercept is not None:
-        own = OwnUnits(matrix * units.scale, ("all columns 0 or at reference", *words), units.shift)
+        own = OwnUnits(matrix * units.scale, ("all columns 0 or at reference", *words), units.shift * constant)
         return LinearPredictor(WEIGHTS, INTERCEPT, ratio, own)
     start = int(design.block.intercept)  # cutpoints take its place: the columns' own weights do not depend on it
-    return LinearPredictor(WEIGHTS, "", ratio, OwnUnits(matrix[start:, start:] * units.scale, tuple(words)))
+    own = OwnUnits(matrix[start:, start:] * units.scale, tuple(words), units.shift * constant[start:])
+    return LinearPredictor(WEIGHTS, "", ratio, own)
 
 
 def _with_residuals(linear: LinearPredictor | None, regression: Regression, design: Design) -> LinearPredictor | None:
     """With what a fit from noised sums needs, where the response is normal around the linear predictor alone."""
     family, bounds = regression.family, regression.response.bounds if regression.family.normal_scale else (-1.0, 1.0)
     if linear is None or not family.normal_scale or family.link != "identity" or regression.groups:
+        return linear
+    if regression.response.through_origin and sum(bounds) != 0:  # the predictor is not 0 in the middle of the bounds
         return linear
     return linear._replace(residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design))))
 

@@ -208,7 +208,7 @@ def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: M
     names = {parsed.response, *roles.values(), *(() if design.schema is None else design.schema.columns)}
     if names == {parsed.response}:  # a table has one column besides, which the model does not see
         names |= set([name for name in columns if name != parsed.response][:1])
-    response = _response(parsed.response, used, family)
+    response = dataclasses.replace(_response(parsed.response, used, family), through_origin=not design.block.has_constant)
     family.check(response)
     of_design = () if design.schema is None else design.schema.columns
     if parsed.response in of_design:

@@ -56,12 +56,13 @@ class OwnUnits(NamedTuple):
     [[1.0, -1.0], [0.0, 0.0167]]
 
     :param matrix: of which the product with the weights, the intercept's first if there is one, has them in own units.
-    :param contrasts: what each of the products compares, in words. :param shift: to be added to the intercept.
+    :param contrasts: what each of the products compares, in words.
+    :param shift: to be added to the products, a number for all or one for each.
     """
 
     matrix: np.ndarray
     contrasts: tuple[str, ...]
-    shift: float = 0.0
+    shift: float | np.ndarray = 0.0
 
 
 class LinearPredictor(NamedTuple):
