@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,12 +177,15 @@ _READ_OFF = "classes='data' reads them off the private target; what that reveals
 def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """int64[N]: the place of each label in ``classes``.
 
-    :raises ArgumentError: naming ``classes``, if some label is none of them; it is not quoted.
+    :raises ArgumentError: naming ``classes``, if some label is none of them; it is not quoted. ``ValueError`` as
+        scikit-learn, if the labels are no classes at all.
     """
-    check_classification_targets(y)
     place_of = {label: place for place, label in enumerate(classes.tolist())}
-    codes = np.array([place_of.get(label, -1) for label in y.tolist()], np.int64)
+    codes = np.array([place_of.get(label, -1) if isinstance(label, Hashable) else -1 for label in y.tolist()], np.int64)
     if np.any(codes < 0):
+        with warnings.catch_warnings(), contextlib.suppress(TypeError):  # of labels of several kinds
+            warnings.simplefilter("ignore")  # that there are many labels is a private fact
+            check_classification_targets(y)
         raise _validate.ArgumentError(
             "classes",
             list(place_of),
