@@ -165,6 +165,7 @@ REFUSED = {
     "sqrt(my_column)": "does not declare",
     "I(1 / age)": "needs a divisor that is not 0",
     "exp(income)": "no finite bounds",
+    "I(0 * exp(income) + age)": "no finite bounds",
     "I(ward)": "declared as categories",
     "poly(ward, 2)": "declared as categories",
     "C(age)": "declared as numbers",
@@ -250,6 +251,20 @@ def test_names_in_backticks():
     found = design("`my column` * age + I(`my column` ** 2)")
     assert found.block.names == ("my column", "age", "I(my column ** 2)", "my column:age")
     np.testing.assert_allclose(whole(found, frame, scaled=False)[:, 3], frame["my column"] ** 2)
+
+
+@pytest.mark.parametrize("name", ["100 %", "{a}", "a ~ b", "class", "None", "log.radon", "a | b", "x y"])
+def test_any_name_can_stand_in_backticks(name):
+    schema = Schema.from_declaration({"y": (0, 1), name: (0, 1)})
+    assert design_of(parse(f"y ~ `{name}` + I(`{name}` ** 2)"), schema).block.names == (name, f"I({name} ** 2)")
+    assert parse(f"`{name}` ~ 1").response == name
+
+
+@pytest.mark.parametrize("name", ["class", "None", "log.radon"])
+def test_a_column_that_needs_backticks_is_told_so(name):
+    schema = Schema.from_declaration({"y": (0, 1), name: (0, 1)})
+    with pytest.raises(ArgumentError, match=f"without backticks, which a name like this needs: `{name}`"):
+        design_of(parse(f"y ~ {name}"), schema)
 
 
 def test_indices_and_slopes_of_groups():

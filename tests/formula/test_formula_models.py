@@ -227,6 +227,33 @@ def test_the_same_columns_are_the_same_records_whatever_the_formula():
             {"model": "days ~ (1 | weights)", "schema": {"days": (0, 9), "weights": ["a", "b"]}, "family": "poisson"},
             "formula",
         ),
+        (
+            {
+                "model": "cost ~ (1 + age | g) + (1 | g_x)",
+                "schema": {**SCHEMA, "g": ["a", "b"], "g_x": ["a", "b"]},
+                "family": None,
+            },
+            "formula",
+        ),
+        (
+            {
+                "model": "cost ~ (1 | g) + (1 | g_sd)",
+                "schema": {**SCHEMA, "g": ["a", "b"], "g_sd": ["a", "b"]},
+                "family": None,
+            },
+            "formula",
+        ),
+        ({"data": made(60).assign(ill="Zorblax")}, "ill"),
+        ({"model": "grade ~ age", "data": made(60).assign(grade="Zorblax"), "family": "cumulative"}, "grade"),
+        (
+            {
+                "model": "cost ~ sigma",
+                "schema": {"cost": (-20, 60), "sigma": (0, 1)},
+                "family": None,
+                "priors": {"sigma": "HalfNormal(1)"},
+            },
+            "priors",
+        ),
         ({"data": "breast_cancer", "unit_id": "person", "schema": SCHEMA}, "unit_id"),
         ({"model": "logistic"}, "family"),
         ({"model": "logistic", "family": None, "schema": None}, "data"),
@@ -237,6 +264,7 @@ def test_what_does_not_fit_is_refused_by_name(changes, argument):
     with pytest.raises(ArgumentError) as caught:
         wb.prepare(**{name: value for name, value in given.items() if value is not None})
     assert caught.value.argument == argument
+    assert "Zorblax" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("made_up_steps")
@@ -398,6 +426,18 @@ def test_numbers_of_trials_need_not_be_declared_whole():
     np.testing.assert_array_equal(data.train[2], frame["wins"])
     with pytest.raises(ArgumentError, match="not whole"):
         model.view(model.dataset(frame.assign(n=frame["n"] + 0.5)))
+
+
+def test_successes_are_cut_with_the_trials():
+    """A row whose trials are beyond their bound is no error, because it was right before it was cut."""
+    schema = {"wins": (0, 20, int), "n": (1, 10, int), "age": (0, 120)}
+    frame = made(200).assign(n=20, wins=lambda table: 11 + np.arange(len(table)) % 5)
+    model = wb.models.formula("p(wins, n) ~ age", "binomial", schema)
+    data = model.view(model.dataset(frame, evaluation=frame.head(2)))
+    np.testing.assert_array_equal(data.train[1], 10)
+    np.testing.assert_array_equal(data.train[2], 10)
+    with pytest.raises(ArgumentError, match="more successes than trials"):
+        model.view(model.dataset(frame.assign(n=9)))
 
 
 def test_indicators_are_declared_for_a_model():

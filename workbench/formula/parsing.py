@@ -90,19 +90,20 @@ def parse(formula: Any) -> Parsed:
 
     :raises ArgumentError: naming ``formula``, for text that is no formula.
     """
-    if not isinstance(formula, str) or formula.count("~") != 1 or not formula.split("~")[0].strip():
-        raise refused(formula, "must be text such as 'readmitted ~ age + C(ward)', with one response and one ~.")
-    text = " ".join(formula.split())
-    for sign, remedy in _UNREAD.items():
-        if re.search(sign, text):
-            raise refused(text, remedy)
     quoted: dict[str, str] = {}
 
     def hidden(match: re.Match[str]) -> str:
         quoted[_PLACEHOLDER.format(len(quoted))] = match[1]
         return _PLACEHOLDER.format(len(quoted) - 1)
 
-    left, right = _QUOTED.sub(hidden, text).split("~")
+    plain = _QUOTED.sub(hidden, formula) if isinstance(formula, str) else ""
+    if plain.count("~") != 1 or not plain.split("~")[0].strip():
+        raise refused(formula, "must be text such as 'readmitted ~ age + C(ward)', with one response and one ~.")
+    text, plain = " ".join(formula.split()), " ".join(plain.split())
+    for sign, remedy in _UNREAD.items():
+        if re.search(sign, plain):
+            raise refused(text, remedy)
+    left, right = plain.split("~")
     response, extras = _response(text, left)
     plain, pairs = _split(text, right)
     intercept, terms = _terms(text, plain)
@@ -228,5 +229,6 @@ def _response(text: str, left: str) -> tuple[str, dict[str, str]]:
     raise refused(
         text,
         "must have a column before the ~, or p(successes, trials), y | trials(n), y | rate(exposure), Surv(time, observed) "
-        "or censored(time, status). Transform a response before you pass the table, and declare the bounds of the result.",
+        "or censored(time, status). Names with other signs than letters, digits and _, and words of Python, need backticks. "
+        "Transform a response before you pass the table, and declare the bounds of the result.",
     )

@@ -15,7 +15,7 @@ from workbench.data import Dataset, from_frame
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.dataset import is_at_rest
 from workbench.data.missing_values import INDICATOR
-from workbench.data.preprocessing import listed
+from workbench.data.preprocessing import MISSING, listed
 from workbench.data.schema import Schema, columns_of
 from workbench.formula.design import Design, design_of
 from workbench.formula.factors import level_names
@@ -92,7 +92,17 @@ class Columns:
             how["target_bounds"] = (math.ceil(low), math.floor(high)) if self.family.kind == "count" else (low, high)
         elif not isinstance(declared, Boolean):
             how["classes"] = self.response.levels
-        return from_frame(frame, target=self.response.name, schema=self.features, **how, **options)
+        try:
+            return from_frame(frame, target=self.response.name, schema=self.features, **how, **options)
+        except _validate.ArgumentError as error:
+            if error.argument not in ("positive", "target") or error.code == MISSING:
+                raise
+            raise _validate.ArgumentError(
+                self.response.name,
+                str(frame[self.response.name].dtype),
+                "has none of the declared levels, or no value, in some row: declare all levels, as in "
+                f"schema={{{self.response.name!r}: ['no', 'yes']}}; bool is for 0 and 1, or False and True.",
+            ) from None
 
     def inputs(self, frame: Any) -> dict[str, np.ndarray]:
         """The arrays that a prediction takes, of a table in its own units."""
@@ -224,10 +234,14 @@ def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: M
 def _check_names(parsed: Parsed, design: Design, family: Family, response: Response) -> None:
     taken = {"x", "y", "weights", "intercept", "records", *family.extras, *family.parameters(response)}
     for effects in design.groups:
-        if effects.name in taken:
+        own = {effects.name, *(f"{effects.name}_{each}" for each in ("x", "z", "sd"))}  # arrays and sites
+        if own & taken:
             raise refused(
-                parsed.text, f"has groups of {effects.name!r}, a name that the model uses itself: rename the column."
+                parsed.text,
+                f"has groups of {effects.name!r}, for which the model needs the name {min(own & taken)!r}, and it has that "
+                "already: rename the column.",
             )
+        taken |= own
 
 
 def _declared(parsed: Parsed, columns: Mapping[str, Column], name: str) -> Column:
