@@ -154,6 +154,7 @@ def classes_of(classes: Any, y: np.ndarray) -> np.ndarray:
             raise _validate.ArgumentError("classes", None, _DECLARE, code="no classes", remedy=_READ_OFF)
         return np.array([False, True]) if y.dtype.kind == "b" else np.array([0, 1], y.dtype)
     if isinstance(classes, str) and classes == FROM_DATA:
+        check_classification_targets(y)
         found = np.unique(y)
         if len(found) < 2:
             raise _validate.ArgumentError("classes", FROM_DATA, "needs two classes or more, and y has only one class.")
