@@ -1,5 +1,6 @@
 """Models from formulas: estimates of other programs, priors by name, and one way of fitting for all."""
 
+import itertools
 import json
 import pickle
 
@@ -378,6 +379,24 @@ def test_the_largest_gradient_is_not_exceeded():
     norms = np.sqrt(1 + np.square(x).sum(axis=1))  # of one whose response is the opposite of what is predicted
     assert norms.max() <= largest * (1 + 1e-6)
     assert norms.max() > 0.8 * largest
+
+
+@pytest.mark.parametrize(
+    ("right", "largest"),
+    [
+        ("age * bmi", 3), ("poly(age, 3) * ward", 7), ("bs(age, df=6):ward", 1), ("0 + ward:sex", 1), ("ward:sex", 2),
+        ("ward:sex:smoker", 4), ("ward * sex", 3), ("0 + bs(age, df=5):poly(bmi, 2)", 2), ("age:ward", 1),
+    ],
+)  # fmt: skip
+def test_the_largest_sum_of_squares_is_reached_and_not_exceeded(right, largest):
+    """Which the norm of the one release and the largest gradient take it to be."""
+    schema = {**SCHEMA, "smoker": bool, "cost": (-40, 40)}
+    cells = itertools.product([0, 30, 120], [10, 25, 50], "abc", "fm", [0, 1])
+    frame = pd.DataFrame(cells, columns=["age", "bmi", "ward", "sex", "smoker"])
+    model = wb.models.formula(f"cost ~ {right}", "gaussian", schema)
+    x = model.arrays_of(frame)["x"]
+    assert np.square(x).sum(axis=1).max() == pytest.approx(largest, rel=1e-6)
+    assert model.linear.residuals.squares == largest
 
 
 def test_missing_numbers_get_a_column_of_the_design():

@@ -16,7 +16,7 @@ from workbench._lazy import pd
 from workbench.data import Dataset, Schema
 from workbench.formula.coding import Block
 from workbench.formula.design import Design
-from workbench.formula.factors import Number
+from workbench.formula.factors import Factor, Number
 from workbench.formula.families import get
 from workbench.formula.parsing import parse
 from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines
@@ -228,7 +228,7 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of the gallery's logistic
     regression, with the family's gradient in the predictor.
 
-    A term of the formula adds at most 1 to |x|^2, however many columns it has, and polynomials 1 for each degree. Effects of
+    A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each degree. Effects of
     groups add the squares of a typical standard deviation, and of a typical z.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
@@ -247,9 +247,14 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
 
 
 def _square(block: Block, places: tuple[int, ...]) -> int:
-    """An upper bound of the sum of squares of a term's columns: products of columns that are 1 together count."""
-    number = 1
-    for factor in {part.factor: block.factors[part.factor] for place in places for part in block.columns[place]}.values():
-        if isinstance(factor, Number) and not factor.sums_to_one:
-            number *= len(factor.labels)
-    return number if places else 0
+    """An upper bound of the sum of squares of a term's columns: products of columns that are 1 together count.
+
+    Of the columns with the same factors, such as the levels of a category, one is 1 in a row.
+    """
+    together = {frozenset(part.factor for part in block.columns[place]) for place in places}
+    return sum(math.prod(_ones(block.factors[name]) for name in names) for names in together)
+
+
+def _ones(factor: Factor) -> int:
+    """How many of a factor's columns may be 1 in a row."""
+    return len(factor.labels) if isinstance(factor, Number) and not factor.sums_to_one else 1
