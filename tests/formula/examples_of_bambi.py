@@ -206,7 +206,7 @@ def batting() -> pd.DataFrame:
 
 @example(
     "Ordinal regression (trolley problems)", MADE_UP,
-    "response ~ action + intention + contact + action:intention + contact:intention", "cumulative",
+    "response ~ 0 + action + intention + contact + action:intention + contact:intention", "cumulative",
     {
         "response": [str(level) for level in range(1, 8)], "action": (0, 1, int), "intention": (0, 1, int),
         "contact": (0, 1, int),

@@ -12,7 +12,9 @@ from numpy.polynomial import legendre
 from workbench import ArgumentError
 from workbench.data import Schema
 from workbench.formula.design import DesignWarning, design_of
+from workbench.formula.families import get
 from workbench.formula.parsing import Group, parse
+from workbench.formula.records import columns_of_formula
 
 DECLARED = {
     "age": (0, 120), "bmi": (10, 50), "ward": ["a", "b", "c"], "sex": ["f", "m"], "smoker": bool, "year": (2018, 2021, int),
@@ -298,6 +300,16 @@ def test_indices_and_slopes_of_groups():
 def test_columns_that_add_nothing_are_announced(right, words):
     with pytest.warns(DesignWarning, match=words):
         design(right).announce()
+
+
+def test_all_levels_beside_cutpoints_are_announced():
+    schema = Schema.from_declaration({"grade": ["low", "mid", "high"], "ward": ["a", "b"], "age": (0, 120)})
+    with pytest.warns(DesignWarning, match="add nothing to the cutpoints"):
+        columns_of_formula(parse("grade ~ 0 + ward"), get("cumulative"), schema, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for right in ("ward + age", "0 + age"):
+            columns_of_formula(parse(f"grade ~ {right}"), get("cumulative"), schema, {})
 
 
 def test_others_are_not_announced():

@@ -185,8 +185,14 @@ class Design:
                 numbers[name] = math.ceil(column.low) + levels[name].astype(np.float64)
         return Values(2 * count, numbers, levels)
 
-    def announce(self) -> None:
-        """Warn of columns that are constant or add nothing to the others. Made-up rows show it: no record is looked at."""
+    def announce(self, *, has_cutpoints: bool = False) -> None:
+        """Warn of columns that are constant or add nothing to the others. Made-up rows show it: no record is looked at.
+
+        :param has_cutpoints: whether the family has cutpoints instead of an intercept.
+        """
+        if has_cutpoints and self.block.has_constant and not self.block.intercept:
+            words = "columns of all levels add nothing to the cutpoints: the prior alone tells them apart; write no 0 or - 1"
+            warnings.warn(f"{self.parsed.text}: {words}.", DesignWarning, stacklevel=4)
         if len(self.block.columns) > _MOST_COLUMNS:
             return
         values = self.made_up()

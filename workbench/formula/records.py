@@ -224,7 +224,7 @@ def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: M
     if parsed.response in of_design:
         raise refused(parsed.text, f"has {parsed.response!r} on both sides of the ~.")
     _check_names(parsed, design, family, response)
-    design.announce()
+    design.announce(has_cutpoints=not family.has_intercept)
     kept = Schema({name: column for name, column in columns.items() if name in names})
     if len(kept.columns) < 2:
         raise refused(parsed.text, "needs one more declared column of the table besides the response.")
