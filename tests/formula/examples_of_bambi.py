@@ -92,7 +92,7 @@ def parties() -> pd.DataFrame:
 
 def _anes() -> pd.DataFrame:
     frame = sm.datasets.anes96.load_pandas().data
-    names = np.array(["democrat"] * 2 + ["independent"] * 3 + ["republican"] * 2)
+    names = np.array(["democrat"] * 3 + ["independent"] * 2 + ["republican"] * 2)
     return frame.assign(party=names[frame["PID"].astype(int)], vote=frame["vote"].astype(int))
 
 

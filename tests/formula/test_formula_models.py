@@ -291,20 +291,6 @@ def test_a_saved_result_predicts_again(tmp_path):
 
 
 @pytest.mark.usefixtures("made_up_steps")
-def test_further_rows_of_a_table_are_in_own_units():
-    """A slope's deviation is that of 1 more of its column, and cutpoints are those where all columns are 0."""
-    result = wb.fit(
-        "grade ~ age + sex + (1 + age | site)", made(200), family="cumulative", schema=SCHEMA, epsilon=1.0, iterations=20,
-        seed=1,
-    )  # fmt: skip
-    further, draws = result.coefficients().further["mean"], result.draws
-    assert further["sd of Intercept by site"] == pytest.approx(draws["site_sd"][:, 0].mean(), rel=1e-4)
-    assert further["sd of age by site"] == pytest.approx(draws["site_sd"][:, 1].mean() / 60, rel=1e-4)
-    at_zero = draws["cutpoints"] + draws["weights"][:, :1]  # age 0 is -1 of the scaled column
-    np.testing.assert_allclose(further[["cutpoints[0]", "cutpoints[1]"]], at_zero.mean(axis=0), rtol=1e-4)
-
-
-@pytest.mark.usefixtures("made_up_steps")
 def test_an_interrupted_fit_is_resumed_from_the_table(tmp_path):
     frame = made(300)
     options = {"family": "bernoulli", "schema": SCHEMA, "unit_id": "person", "max_rows": 3, "epsilon": 1.0, "iterations": 20}
