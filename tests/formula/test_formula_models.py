@@ -245,6 +245,8 @@ def test_the_same_columns_are_the_same_records_whatever_the_formula():
             "formula",
         ),
         ({"data": made(60).assign(ill="Zorblax")}, "ill"),
+        ({"data": made(60).drop(columns="ill")}, "frame"),
+        ({"data": [1, 2]}, "data"),
         ({"model": "grade ~ age", "data": made(60).assign(grade="Zorblax"), "family": "cumulative"}, "grade"),
         (
             {

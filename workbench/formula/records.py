@@ -97,11 +97,12 @@ class Columns:
         except _validate.ArgumentError as error:
             if error.argument not in ("positive", "target") or error.code == MISSING:
                 raise
+            name = self.response.name
             raise _validate.ArgumentError(
-                self.response.name,
-                str(frame[self.response.name].dtype),
+                name,
+                str(columns_of(frame, [name])[name].dtype),
                 "has none of the declared levels, or no value, in some row: declare all levels, as in "
-                f"schema={{{self.response.name!r}: ['no', 'yes']}}; bool is for 0 and 1, or False and True.",
+                f"schema={{{name!r}: ['no', 'yes']}}; bool is for 0 and 1, or False and True.",
             ) from None
 
     def inputs(self, frame: Any) -> dict[str, np.ndarray]:
