@@ -16,7 +16,7 @@ from scipy import special
 
 import workbench as wb
 from tests.formula.noiseless import without_privacy
-from tests.formula.references import generalised
+from tests.formula.references import generalised, least_squares
 from workbench import ArgumentError
 from workbench.formula.priors import Beside, prior_of, side_by_side, text_of
 
@@ -65,6 +65,20 @@ def test_estimates_without_privacy_are_those_of_statsmodels(family):
     far = (table["mean"] - known["estimate"]).abs() / known["error"]
     assert far.notna().all()
     assert far.max() < 0.25
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("options", [{"estimator": "statistics", "epsilon": 20.0}, {}])
+def test_a_line_through_the_origin_is_that_of_least_squares(options):
+    """Neither of its bounds is symmetric."""
+    random = np.random.default_rng(0)
+    x = random.uniform(0, 10, 1500)
+    frame = pd.DataFrame({"x": x, "y": np.clip(3 * x + random.normal(0, 2, 1500), 0, 60)})
+    schema = {"x": (0, 10), "y": (0, 60)}
+    table = without_privacy("y ~ 0 + x", frame, family="gaussian", schema=schema, **options).coefficients()
+    known, error = least_squares("y ~ 0 + x")(frame)["x"]
+    assert table.loc["x", "mean"] == pytest.approx(known, abs=0.25 * error)
+    assert table.further.loc["sigma", "mean"] == pytest.approx(2.0, abs=0.15)
 
 
 def test_a_planted_factor_of_two_would_be_seen():

@@ -73,8 +73,9 @@ class StudentT(Gaussian):
 
 
 def _reach(response: Response) -> float:
+    """Half the declared range; of a line through the origin the largest number of it."""
     low, high = response.bounds
-    return high / 2 - low / 2
+    return max(abs(low), abs(high)) if response.through_origin else high / 2 - low / 2
 
 
 class Gamma(Family):

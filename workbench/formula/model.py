@@ -214,8 +214,9 @@ def _with_residuals(linear: LinearPredictor | None, regression: Regression, desi
     family, bounds = regression.family, regression.response.bounds if regression.family.normal_scale else (-1.0, 1.0)
     if linear is None or not family.normal_scale or family.link != "identity" or regression.groups:
         return linear
-    if regression.response.through_origin and sum(bounds) != 0:  # the predictor is not 0 in the middle of the bounds
-        return linear
+    if regression.response.through_origin:  # the predictor is 0 in the middle of these
+        largest = max(map(abs, bounds))
+        bounds = (-largest, largest)
     return linear._replace(residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design))))
 
 
