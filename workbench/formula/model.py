@@ -34,7 +34,8 @@ _GUIDES = {"diagonal": MeanField, "full": Joint}
 class FormulaModel(Model):
     """A regression from a formula; made by ``wb.models.formula``.
 
-    :param columns: of a table, and how they become arrays. :param lines: the table of priors.
+    :param columns: of a table, and how they become arrays.
+    :param lines: the table of priors.
     """
 
     columns: Columns | None = None
