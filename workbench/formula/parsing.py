@@ -172,8 +172,9 @@ def _terms(text: str, source: str) -> tuple[bool, tuple[Term, ...]]:
         raise refused(text, f"cannot be read: {_reason(error)}") from None
     if any(re.fullmatch(r"[\d.]+", factor) for term in terms for factor in term if factor != "1"):
         raise refused(text, "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the intercept.")
-    others = [tuple(factor for factor in term if factor != "1") for term in terms]
-    return () in others, tuple(sorted((term for term in others if term), key=len))
+    # a:a is a, as in R
+    others = dict.fromkeys(tuple(dict.fromkeys(factor for factor in term if factor != "1")) for term in terms)
+    return () in others, tuple(sorted(filter(None, others), key=len))
 
 
 def _without_offsets(text: str, terms: tuple[Term, ...]) -> tuple[tuple[Term, ...], dict[str, str]]:
