@@ -226,6 +226,8 @@ def test_terms_of_groups():
     assert parse("y ~ x + (0 + x || g) + (1 | g)").groups == (Group(True, (("x",),), ("g",)),)
     assert parse("y ~ (x | g) - 1").groups == (Group(True, (("x",),), ("g",)),)
     assert parse("y ~ (x | g) - 1").intercept is False
+    assert design("`my column` * `my column`").block.names == ("my column",)
+    assert design("`age`:age").block.names == ("age",)
     assert parse("y ~ a:a + (a + b):(a + c)").terms == (("a",), ("a", "c"), ("b", "a"), ("b", "c"))
     assert parse("y ~ (1 | g + h)").groups == (Group(True, (), ("g",)), Group(True, (), ("h",)))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import keyword
 import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -90,11 +91,12 @@ def parse(formula: Any) -> Parsed:
 
     :raises ArgumentError: naming ``formula``, for text that is no formula.
     """
-    quoted: dict[str, str] = {}
+    identifiers: dict[str, str] = {}  # by the name in backticks
 
     def hidden(match: re.Match[str]) -> str:
-        quoted[_PLACEHOLDER.format(len(quoted))] = match[1]
-        return _PLACEHOLDER.format(len(quoted) - 1)
+        if match[1].isidentifier() and not keyword.iskeyword(match[1]):
+            return match[1]
+        return identifiers.setdefault(match[1], _PLACEHOLDER.format(len(identifiers)))
 
     plain = _QUOTED.sub(hidden, formula) if isinstance(formula, str) else ""
     if plain.count("~") != 1 or not plain.split("~")[0].strip():
@@ -103,6 +105,7 @@ def parse(formula: Any) -> Parsed:
     for sign, remedy in _UNREAD.items():
         if re.search(sign, plain):
             raise refused(text, remedy)
+    quoted = {identifier: name for name, identifier in identifiers.items()}
     left, right = plain.split("~")
     response, extras = _response(text, left)
     plain, pairs = _split(text, right)
