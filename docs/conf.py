@@ -38,22 +38,30 @@ smartquotes = False  # "poisson" is a value to be typed
 # Types of other packages and of Python are named without a link: no inventory of theirs can be fetched offline.
 _OTHERS = "jax|jaxlib|numpy|np|jnp|numpyro|optax|pandas|pd|matplotlib|arviz|xarray|ipywidgets|dask|distributed"
 _PYTHON = "collections|concurrent|datetime|pathlib|types|typing|threading|sqlite3|argparse"
-nitpick_ignore_regex = [("py:.*", rf"({_OTHERS}|{_PYTHON})\..*"), ("py:class", "Figure")]
+nitpick_ignore_regex = [("py:.*", rf"({_OTHERS}|{_PYTHON})\..*"), ("py:class", "Axes|AutoGuide|Dtype|Figure")]
 suppress_warnings = ["ref.python"]  # Ledger is a class in two rooms; names that lead nowhere are of other kinds
 # types of ours that no caller makes or reads, one by one, so that a new one is noticed
 nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
-        "fitting.checkpoints.Checkpoint", "fitting.prepared.CompiledFunctions", "fitting.run_log.RunLog",
-        "fitting.spec.FitSpec", "inference._moments.Moments", "inference._optimizers.Optimizer",
+        "data.columns.Contrast", "fitting.checkpoints.Checkpoint", "fitting.prepared.CompiledFunctions",
+        "fitting.run_log.RunLog",
+        "fitting.spec.FitSpec", "inference._adaptive_clip.Adaptive", "inference._moments.Moments",
+        "inference._optimizers.Optimizer", "inference._units.UnitRows", "inference.sharding.Shards",
         "inference.compiling.Compiling", "inference.record_model.RecordModel", "plots.curves.Point",
-        "results.fit_result.Scores", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",
+        "results.fit_result.Scores", "results.scores.Scores",
+        "sampling.random_allocation.PreparedEpochs", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",
         "widgets.sweep.settings.SweepSettings", "widgets.workbench.settings.Settings",
         *(f"teaching.{name}" for name in (
             "accounts.PrivacyScreen", "accounts.CompositionScreen", "steps.ClippingScreen", "steps.SamplersScreen",
         )),
     )
-] + [("py:class", name) for name in ("Params", "RecordModel", "_moments.Moments")]  # fmt: skip  # as fields have them
+] + [("py:exc", "RecordsError")] + [
+    ("py:class", name)  # as fields have them
+    for name in (
+        "Columns", "Loaded", "Params", "PriorLine", "RecordModel", "Stored", "_adaptive_clip.Adaptive", "_moments.Moments",
+    )
+]  # fmt: skip
 
 # ---- the pages ------------------------------------------------------------------------------------------------------------
 

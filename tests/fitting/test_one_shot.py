@@ -308,12 +308,14 @@ def test_other_formulas_keep_dp_vi(formula, options):
 
 
 @pytest.mark.parametrize(
-    "terms", ["age + ward", "age * ward", "poly(age, 3)", "poly(age, 3, raw=True)", "bs(age, df=5)", "0 + age"]
+    "terms", ["age + ward", "age * ward", "poly(age, 3)", "poly(age, 3, raw=True)", "bs(age, df=5)", "0 + age", "0 + ward"]
 )
 def test_the_columns_of_a_formula_keep_the_bounds_that_sums_need(terms):
     model = wb.models.formula(f"days ~ {terms}", family="gaussian", schema=SCHEMA)
     x, y = model.view(model.dataset(stays(400))).train
     assert np.abs(x).max() <= 1
     assert np.square(x).sum(1).max() <= model.linear.residuals.squares * (1 + 1e-6)
-    assert model.linear.residuals.bounds == (0, 50)
+    assert model.linear.residuals.bounds == ((-50, 50) if terms == "0 + age" else (0, 50))
     assert (y.min() >= 0, y.max() <= 50) == (True, True)
+    # which checks that the likelihood is normal around these columns, with these bounds
+    assert resolve(model, model.dataset(stays(400)), epsilon=1.0, estimator="statistics").one_shot is not None

@@ -12,7 +12,9 @@ from numpy.polynomial import legendre
 from workbench import ArgumentError
 from workbench.data import Schema
 from workbench.formula.design import DesignWarning, design_of
+from workbench.formula.families import get
 from workbench.formula.parsing import Group, parse
+from workbench.formula.records import columns_of_formula
 
 DECLARED = {
     "age": (0, 120), "bmi": (10, 50), "ward": ["a", "b", "c"], "sex": ["f", "m"], "smoker": bool, "year": (2018, 2021, int),
@@ -165,6 +167,7 @@ REFUSED = {
     "sqrt(my_column)": "does not declare",
     "I(1 / age)": "needs a divisor that is not 0",
     "exp(income)": "no finite bounds",
+    "I(0 * exp(income) + age)": "no finite bounds",
     "I(ward)": "declared as categories",
     "poly(ward, 2)": "declared as categories",
     "C(age)": "declared as numbers",
@@ -196,6 +199,9 @@ REFUSED = {
     "(1 | age)": "names must be public",
     "(1 | nothing)": "names must be public",
     "age +": "cannot be read",
+    "age + offset(age)": r"not one offset\(log\(exposure\)\)",
+    "offset(log(age)) + offset(log(bmi))": r"not one offset\(log\(exposure\)\)",
+    "age:offset(log(bmi))": r"not one offset\(log\(exposure\)\)",
 }
 
 
@@ -220,6 +226,9 @@ def test_terms_of_groups():
     assert parse("y ~ x + (0 + x || g) + (1 | g)").groups == (Group(True, (("x",),), ("g",)),)
     assert parse("y ~ (x | g) - 1").groups == (Group(True, (("x",),), ("g",)),)
     assert parse("y ~ (x | g) - 1").intercept is False
+    assert design("`my column` * `my column`").block.names == ("my column",)
+    assert design("`age`:age").block.names == ("age",)
+    assert parse("y ~ a:a + (a + b):(a + c)").terms == (("a",), ("a", "c"), ("b", "a"), ("b", "c"))
     assert parse("y ~ (1 | g + h)").groups == (Group(True, (), ("g",)), Group(True, (), ("h",)))
 
 
@@ -232,11 +241,14 @@ def test_terms_of_groups():
         ("Surv(t, event)", "t", {"observed": "event"}),
         ("censored(t, c)", "t", {"status": "c"}),
         ("`the t`", "the t", {}),
+        ("d ~ offset(log(t)) +", "d", {"exposure": "t"}),
+        ("d ~ offset(np.log(`the t`)) +", "d", {"exposure": "the t"}),
     ],
 )
 def test_left_hand_sides(left, response, extras):
-    parsed = parse(f"{left} ~ age")
+    parsed = parse(f"{left} ~ age" if "~" not in left else f"{left} age")
     assert (parsed.response, parsed.extras) == (response, extras)
+    assert parsed.terms == (("age",),)
 
 
 def test_names_in_backticks():
@@ -244,6 +256,20 @@ def test_names_in_backticks():
     found = design("`my column` * age + I(`my column` ** 2)")
     assert found.block.names == ("my column", "age", "I(my column ** 2)", "my column:age")
     np.testing.assert_allclose(whole(found, frame, scaled=False)[:, 3], frame["my column"] ** 2)
+
+
+@pytest.mark.parametrize("name", ["100 %", "{a}", "a ~ b", "class", "None", "log.radon", "a | b", "x y"])
+def test_any_name_can_stand_in_backticks(name):
+    schema = Schema.from_declaration({"y": (0, 1), name: (0, 1)})
+    assert design_of(parse(f"y ~ `{name}` + I(`{name}` ** 2)"), schema).block.names == (name, f"I({name} ** 2)")
+    assert parse(f"`{name}` ~ 1").response == name
+
+
+@pytest.mark.parametrize("name", ["class", "None", "log.radon"])
+def test_a_column_that_needs_backticks_is_told_so(name):
+    schema = Schema.from_declaration({"y": (0, 1), name: (0, 1)})
+    with pytest.raises(ArgumentError, match=f"without backticks, which a name like this needs: `{name}`"):
+        design_of(parse(f"y ~ {name}"), schema)
 
 
 def test_indices_and_slopes_of_groups():
@@ -277,6 +303,16 @@ def test_indices_and_slopes_of_groups():
 def test_columns_that_add_nothing_are_announced(right, words):
     with pytest.warns(DesignWarning, match=words):
         design(right).announce()
+
+
+def test_all_levels_beside_cutpoints_are_announced():
+    schema = Schema.from_declaration({"grade": ["low", "mid", "high"], "ward": ["a", "b"], "age": (0, 120)})
+    with pytest.warns(DesignWarning, match="add nothing to the cutpoints"):
+        columns_of_formula(parse("grade ~ 0 + ward"), get("cumulative"), schema, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for right in ("ward + age", "0 + age"):
+            columns_of_formula(parse(f"grade ~ {right}"), get("cumulative"), schema, {})
 
 
 def test_others_are_not_announced():

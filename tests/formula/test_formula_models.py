@@ -1,6 +1,6 @@
-"""Models from formulas: estimates of other programs, priors by name, and one way of fitting for all."""
+"""Models from formulas: priors by name, and one way of fitting for all."""
 
-import dataclasses
+import itertools
 import json
 import pickle
 
@@ -9,99 +9,12 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
-import statsmodels.api as sm
-import statsmodels.formula.api as smf
 from numpyro import handlers
 
 import workbench as wb
+from tests.formula.tables import SCHEMA, made
 from workbench import ArgumentError
-from workbench.fitting import fits
 from workbench.formula.priors import Beside, prior_of, side_by_side, text_of
-from workbench.inference.training import run
-from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import GaussianMechanism
-
-SCHEMA = {
-    "age": (0, 120), "bmi": (10, 50), "ward": ["a", "b", "c"], "sex": ["f", "m"], "site": list("uvwxyz"), "ill": bool,
-    "cost": (-20, 60), "risk": (0.5, 4), "n": (1, 20, int), "wins": (0, 20, int), "grade": ["low", "mid", "high"],
-    "days": (0, 40, int), "person": (0, 10**6, int),
-}  # fmt: skip
-
-
-def made(rows=3000, seed=0):
-    random = np.random.default_rng(seed)
-    age, bmi = random.uniform(20, 80, rows), random.uniform(15, 40, rows)
-    ward, sex, site = (random.choice(list(levels), rows) for levels in ("abc", "fm", "uvwxyz"))
-    risk, n = random.uniform(0.5, 4, rows), random.integers(1, 20, rows)
-    linear = -1 + 0.03 * (age - 50) + 0.6 * (ward == "b") - 0.4 * (ward == "c") + 0.02 * (age - 50) * (sex == "m")
-    p = 1 / (1 + np.exp(-linear))
-    return pd.DataFrame(
-        {
-            "age": age, "bmi": bmi, "ward": ward, "sex": sex, "site": site, "risk": risk, "n": n,
-            "ill": random.random(rows) < p, "days": random.poisson(risk * np.exp(0.3 * linear)),
-            "cost": 20 + 5 * linear + random.normal(0, 4, rows), "wins": random.binomial(n, p),
-            "grade": random.choice(["low", "mid", "high"], rows), "person": np.arange(rows) // 3,
-        }
-    )  # fmt: skip
-
-
-def without_privacy(model, frame, iterations=1500, learning_rate=0.02):
-    """Means and standard deviations of the guide after full-batch steps without clipping and noise: {site: array}."""
-    data = model.dataset(frame, evaluation=frame.head(2))
-    prepared = fits.prepare(
-        model, data, epsilon=1.0, iterations=iterations, sampling_rate=1.0, sampler="without_replacement",
-        learning_rate=learning_rate, average=True, ledger=False, checkpoint=False,
-    )  # fmt: skip
-    step, hyper = prepared.step, prepared.hyper
-    free = dataclasses.replace(step, mechanism=GaussianMechanism(np.inf, 0.0), counts_norms=False, keeps_moments=False)
-    hyper = hyper._replace(clip=np.float32(np.inf), standard_deviation=np.float32(0.0), adaptive=None, moments_from=None)
-    state = jax.jit(free.init)(key_from_seed(0), hyper)
-    last = list(run(free, hyper, state, prepared.on_device[0], iterations, averaged=True))[-1]
-    assert last.status == "done"
-    return {name: np.asarray(value) for name, value in last.params.items()}
-
-
-def own_units(model, params):
-    """Coefficients in own units of the guide's means."""
-    weights = params["weights_auto_loc"]
-    linear = model.linear
-    if linear.intercept:
-        weights = np.concatenate([[params["intercept_auto_loc"]], weights])
-    found = linear.own_units.matrix @ weights
-    found[0] += linear.own_units.shift if linear.intercept else 0
-    return found
-
-
-REFERENCES = {
-    "gaussian": ("cost ~ age * sex + ward", sm.families.Gaussian(), {}),
-    "bernoulli": ("ill ~ age * sex + ward", sm.families.Binomial(), {}),
-    "poisson": ("days ~ age * sex + ward", sm.families.Poisson(), {"exposure": "risk"}),
-}
-
-
-@pytest.mark.parametrize("family", REFERENCES)
-def test_estimates_without_privacy_are_those_of_statsmodels(family):
-    formula, known_family, options = REFERENCES[family]
-    frame = made()
-    model = wb.models.formula(formula, family=family, schema=SCHEMA, **options)
-    found = own_units(model, without_privacy(model, frame))
-    as_numbers = frame.assign(ill=frame["ill"].astype(float))
-    columns = {role: np.asarray(frame[name]) for role, name in options.items()}
-    known = smf.glm(formula, as_numbers, family=known_family, **columns).fit()
-    names = {"intercept": "Intercept", "sex=m": "sex[T.m]", "ward=b": "ward[T.b]", "ward=c": "ward[T.c]", "age": "age",
-             "age:sex=m": "age:sex[T.m]"}  # fmt: skip
-    order = ["intercept", *model.columns.design.block.names]
-    expected, sd = (np.array([each[names[name]] for name in order]) for each in (known.params, known.bse))
-    # of an estimate's standard deviation, for the priors and the noise of the guide's own draws
-    np.testing.assert_array_less(np.abs(found - expected), 0.25 * sd)
-
-
-def test_a_planted_factor_of_two_would_be_seen():
-    """The test above can fail: with the units of a column wrong by a factor its difference is many standard deviations."""
-    frame = made()
-    known = smf.glm("cost ~ age", frame).fit()
-    assert known.params["age"] / known.bse["age"] > 10
-
 
 PLAIN = {"formula": "ill ~ age + ward", "family": "bernoulli", "schema": SCHEMA}
 
@@ -224,6 +137,35 @@ def test_the_same_columns_are_the_same_records_whatever_the_formula():
             {"model": "days ~ (1 | weights)", "schema": {"days": (0, 9), "weights": ["a", "b"]}, "family": "poisson"},
             "formula",
         ),
+        (
+            {
+                "model": "cost ~ (1 + age | g) + (1 | g_x)",
+                "schema": {**SCHEMA, "g": ["a", "b"], "g_x": ["a", "b"]},
+                "family": None,
+            },
+            "formula",
+        ),
+        (
+            {
+                "model": "cost ~ (1 | g) + (1 | g_sd)",
+                "schema": {**SCHEMA, "g": ["a", "b"], "g_sd": ["a", "b"]},
+                "family": None,
+            },
+            "formula",
+        ),
+        ({"data": made(60).assign(ill="Zorblax")}, "ill"),
+        ({"data": made(60).drop(columns="ill")}, "frame"),
+        ({"data": [1, 2]}, "data"),
+        ({"model": "grade ~ age", "data": made(60).assign(grade="Zorblax"), "family": "cumulative"}, "grade"),
+        (
+            {
+                "model": "cost ~ sigma",
+                "schema": {"cost": (-20, 60), "sigma": (0, 1)},
+                "family": None,
+                "priors": {"sigma": "HalfNormal(1)"},
+            },
+            "priors",
+        ),
         ({"data": "breast_cancer", "unit_id": "person", "schema": SCHEMA}, "unit_id"),
         ({"model": "logistic"}, "family"),
         ({"model": "logistic", "family": None, "schema": None}, "data"),
@@ -234,6 +176,7 @@ def test_what_does_not_fit_is_refused_by_name(changes, argument):
     with pytest.raises(ArgumentError) as caught:
         wb.prepare(**{name: value for name, value in given.items() if value is not None})
     assert caught.value.argument == argument
+    assert "Zorblax" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("made_up_steps")
@@ -335,6 +278,24 @@ def test_the_largest_gradient_is_not_exceeded():
     assert norms.max() > 0.8 * largest
 
 
+@pytest.mark.parametrize(
+    ("right", "largest"),
+    [
+        ("age * bmi", 3), ("poly(age, 3) * ward", 7), ("bs(age, df=6):ward", 1), ("0 + ward:sex", 1), ("ward:sex", 2),
+        ("ward:sex:smoker", 4), ("ward * sex", 3), ("0 + bs(age, df=5):poly(bmi, 2)", 2), ("age:ward", 1),
+    ],
+)  # fmt: skip
+def test_the_largest_sum_of_squares_is_reached_and_not_exceeded(right, largest):
+    """Which the norm of the one release and the largest gradient take it to be."""
+    schema = {**SCHEMA, "smoker": bool, "cost": (-40, 40)}
+    cells = itertools.product([0, 30, 120], [10, 25, 50], "abc", "fm", [0, 1])
+    frame = pd.DataFrame(cells, columns=["age", "bmi", "ward", "sex", "smoker"])
+    model = wb.models.formula(f"cost ~ {right}", "gaussian", schema)
+    x = model.arrays_of(frame)["x"]
+    assert np.square(x).sum(axis=1).max() == pytest.approx(largest, rel=1e-6)
+    assert model.linear.residuals.squares == largest
+
+
 def test_missing_numbers_get_a_column_of_the_design():
     frame = made(200)
     frame.loc[::10, "age"] = np.nan
@@ -381,6 +342,18 @@ def test_numbers_of_trials_need_not_be_declared_whole():
     np.testing.assert_array_equal(data.train[2], frame["wins"])
     with pytest.raises(ArgumentError, match="not whole"):
         model.view(model.dataset(frame.assign(n=frame["n"] + 0.5)))
+
+
+def test_successes_are_cut_with_the_trials():
+    """A row whose trials are beyond their bound is no error, because it was right before it was cut."""
+    schema = {"wins": (0, 20, int), "n": (1, 10, int), "age": (0, 120)}
+    frame = made(200).assign(n=20, wins=lambda table: 11 + np.arange(len(table)) % 5)
+    model = wb.models.formula("p(wins, n) ~ age", "binomial", schema)
+    data = model.view(model.dataset(frame, evaluation=frame.head(2)))
+    np.testing.assert_array_equal(data.train[1], 10)
+    np.testing.assert_array_equal(data.train[2], 10)
+    with pytest.raises(ArgumentError, match="more successes than trials"):
+        model.view(model.dataset(frame.assign(n=9)))
 
 
 def test_indicators_are_declared_for_a_model():

@@ -10,7 +10,7 @@ from scipy import special, stats
 import workbench as wb
 from tests.conftest import some_of
 from workbench.formula.families import get
-from workbench.results import replication
+from workbench.results import coefficient_table, replication
 
 RANDOM = np.random.default_rng(7)
 ROWS, DRAWS = 300, 400
@@ -247,6 +247,23 @@ def test_groups_have_their_deviations_below(fitted):
     further = result.coefficients().further
     assert list(further.index) == ["sd of Intercept by hospital"]
     assert further["mean"].item() == pytest.approx(result.draws["hospital_sd"].mean(), rel=1e-5)
+
+
+def test_a_slopes_deviation_is_of_1_more_of_its_column(fitted):
+    """Half the range of age is 30. Products with wards have no margin here, so they are not moved: the largest is 80."""
+    result = fitted("poisson")
+    slopes = wb.models.formula("visits ~ (1 + age + age:ward | hospital)", family="poisson", schema=SCHEMA)
+    draws = {"hospital_sd": np.exp(np.random.default_rng(1).normal(-1, 0.2, (DRAWS, 4)))}
+    own = dataclasses.replace(result, definition=slopes, draws=draws, model_options=slopes.options)
+    means = coefficient_table._further(own, 0.9, "hdi")["mean"]
+    found = [means[f"sd of {name} by hospital"] for name in ("Intercept", "age", "age:ward=b", "age:ward=c")]
+    np.testing.assert_allclose(found, draws["hospital_sd"].mean(axis=0) / [1, 30, 80, 80], rtol=1e-5)
+
+
+def test_cutpoints_are_those_where_all_columns_are_0(fitted):
+    result = fitted("cumulative")
+    at_zero = result.draws["cutpoints"] + result.draws["weights"] * 50 / 30
+    np.testing.assert_allclose(result.coefficients().further["mean"], at_zero.mean(axis=0), rtol=1e-4)
 
 
 def test_a_categorical_response_has_coefficients_for_each_level(fitted):

@@ -241,6 +241,23 @@ def test_a_label_that_is_not_declared_is_refused_and_not_quoted():
     assert "41" not in str(caught.value)
 
 
+def test_how_many_labels_the_rows_have_is_not_said(made_up_steps, recwarn):
+    """scikit-learn warns of many different labels, which only private rows can show."""
+    of("PrivateClassifier", classes=range(60)).fit(rows(40), np.arange(40))
+    with pytest.raises(ArgumentError, match="lacks the label"):
+        of("PrivateClassifier").fit(rows(40), np.arange(40))
+    assert not [str(each.message) for each in recwarn if "classes" in str(each.message)]
+
+
+def test_labels_of_several_kinds_are_refused_by_name(made_up_steps):
+    labels = np.array(["yes", "no"] * 20, object)
+    labels[3] = 41
+    with pytest.raises(ArgumentError, match="lacks the label") as caught:
+        of("PrivateClassifier", classes=["no", "yes"]).fit(rows(40), labels)
+    assert caught.value.argument == "classes"
+    assert "41" not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_settings_are_refused_by_name_before_anything_is_fitted(kind):
     x, y = two_classes(60)

@@ -39,11 +39,13 @@ class Block:
     """The columns of some terms. Every value is in [-1, 1] and follows from one row and declarations.
 
     :param intercept: whether there is one; it is no column.
+    :param has_constant: whether a constant is an intercept or a combination of columns, as of those of all levels.
     :param columns: each the product of its parts. :param factors: by name.
     :param terms: the numbers of the columns of each term, by its name.
     """
 
     intercept: bool
+    has_constant: bool
     columns: tuple[tuple[Part, ...], ...]
     factors: Mapping[str, Factor]
     terms: Mapping[str, tuple[int, ...]]
@@ -118,7 +120,9 @@ def block_of(intercept: bool, terms: Sequence[tuple[Factor, ...]]) -> Block:
             # the first factor varies fastest, as in R
             columns += [tuple(reversed(parts)) for parts in itertools.product(*reversed(places))]
         of_term[":".join(factor.name for factor in term)] = tuple(range(first, len(columns)))
-    return Block(intercept, tuple(columns), {factor.name: factor for term in terms for factor in term}, of_term)
+    by_name = {factor.name: factor for term in terms for factor in term}
+    has_constant = frozenset() in spanned.get(frozenset(), ())
+    return Block(intercept, has_constant, tuple(columns), by_name, of_term)
 
 
 def _parts(factor: Factor, is_full: bool, shifted: set[str]) -> list[Part]:

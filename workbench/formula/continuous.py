@@ -42,9 +42,9 @@ class Gaussian(Family):
         return {**values, "sigma": values["sigma"] * _reach(response)}
 
     def gradient(self, response: Response) -> Gradient:
-        shift, scale = self.units(response)
-        slopes = {"identity": lambda: scale, "log": lambda: np.exp(shift), "inverse": lambda: scale / shift**2}
-        slope = slopes[self.link]()  # of the mean, where the predictor is 0
+        middle, scale = self._centred_units(response).shift, self.units(response).scale
+        slopes = {"identity": lambda: scale, "log": lambda: np.exp(middle), "inverse": lambda: scale / middle**2}
+        slope = slopes[self.link]()  # of the mean, in the middle of what is declared
         return Gradient(float(slope / (_TYPICAL * _reach(response))), False)
 
     def likelihood(self, response: Response, predictor: Array, parameters: Values, **extras: Array) -> dist.Distribution:
@@ -73,8 +73,9 @@ class StudentT(Gaussian):
 
 
 def _reach(response: Response) -> float:
+    """Half the declared range; of a line through the origin the largest number of it."""
     low, high = response.bounds
-    return high / 2 - low / 2
+    return max(abs(low), abs(high)) if response.through_origin else high / 2 - low / 2
 
 
 class Gamma(Family):

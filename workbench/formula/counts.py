@@ -75,7 +75,8 @@ class Binomial(Family):
     def encode(self, response: Response, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         encoded = super().encode(response, values)
         successes, trials = (preprocessing.numbers_in(preprocessing.pd.Series(values[name])) for name in ("y", "trials"))
-        if (successes > trials).any():
+        # trials at their bound may have been cut to it, and successes are then, too
+        if ((successes > trials) & (trials < response.extras["trials"][1])).any():
             raise preprocessing.unfit(
                 preprocessing.pd.Series(values["y"]).rename(response.name), "has more successes than trials in some row."
             )

@@ -53,6 +53,12 @@ class Effects:
         """Names of the effects, the intercept's first."""
         return (*(("Intercept",) if self.block.intercept else ()), *self.block.names)
 
+    @property
+    def slopes(self) -> np.ndarray:
+        """float64[K]: times these, effects are those of 1 more of a column in its own units, and the intercept's stay."""
+        of_columns = [math.prod(part.scale for part in column) for column in self.block.columns]
+        return np.array([*([1.0] if self.block.intercept else []), *of_columns])
+
     def index(self, values: Values) -> np.ndarray:
         """int32[N]: the group of each row."""
         found = np.zeros(values.rows, np.int64)
@@ -112,7 +118,7 @@ class Design:
                 arrays[f"{effects.name}_x"] = effects.block.encode(values)
         return arrays
 
-    @functools.cached_property
+    @property
     def own_units(self) -> np.ndarray | None:
         """From scaled weights, the intercept's first if there is one, to those of the columns in their own units.
 
@@ -120,6 +126,19 @@ class Design:
 
         The predictor is the same: scaled columns . w = columns in their own units . (this matrix . w).
         """
+        return None if self._in_own_units is None else self._in_own_units[:, :-1]
+
+    @property
+    def constant(self) -> np.ndarray | None:
+        """The weights of columns in their own units, the intercept's first, with which the predictor is 1 for every row.
+
+        None without such weights (``Block.has_constant``), and for a design of too many columns.
+        """
+        return None if self._in_own_units is None or not self.block.has_constant else self._in_own_units[:, -1]
+
+    @functools.cached_property
+    def _in_own_units(self) -> np.ndarray | None:
+        """Combinations of columns in their own units that are the scaled ones, and the nearest to a constant."""
         if len(self.block.columns) > _MOST_COLUMNS:
             return None
         values = self.made_up()
@@ -129,9 +148,12 @@ class Design:
         )
         size = np.abs(own).max(axis=0, initial=0)
         size[size == 0] = 1.0
-        found = np.linalg.lstsq(own / size, scaled, rcond=1e-13)[0] / size[:, None]
-        left = np.abs(own @ found - scaled).max(initial=0)
-        assert left < 1e-5, "scaled columns are combinations of those in their own units"
+        wanted = np.column_stack([scaled, np.ones(values.rows)])
+        found = np.linalg.lstsq(own / size, wanted, rcond=1e-13)[0] / size[:, None]
+        left = np.abs(own @ found - wanted).max(axis=0, initial=0)
+        assert (left[: None if self.block.has_constant else -1] < 1e-5).all(), (
+            "columns are combinations of those in own units"
+        )
         return np.where(np.abs(found) * size[:, None] < 1e-10, 0.0, found)
 
     def made_up(self) -> Values:
@@ -163,8 +185,14 @@ class Design:
                 numbers[name] = math.ceil(column.low) + levels[name].astype(np.float64)
         return Values(2 * count, numbers, levels)
 
-    def announce(self) -> None:
-        """Warn of columns that are constant or add nothing to the others. Made-up rows show it: no record is looked at."""
+    def announce(self, *, has_cutpoints: bool = False) -> None:
+        """Warn of columns that are constant or add nothing to the others. Made-up rows show it: no record is looked at.
+
+        :param has_cutpoints: whether the family has cutpoints instead of an intercept.
+        """
+        if has_cutpoints and self.block.has_constant and not self.block.intercept:
+            words = "columns of all levels add nothing to the cutpoints: the prior alone tells them apart; write no 0 or - 1"
+            warnings.warn(f"{self.parsed.text}: {words}.", DesignWarning, stacklevel=4)
         if len(self.block.columns) > _MOST_COLUMNS:
             return
         values = self.made_up()

@@ -142,8 +142,9 @@ def _apply(function: Callable[..., Any], *parts: Bounded) -> Any:
 Refusal = Callable[[Bounded, str], Exception]
 
 
-def _finite(numbers: list[float]) -> tuple[float, float]:
-    return min(numbers), max(numbers)
+def _ends(numbers: list[float]) -> tuple[float, float]:
+    """The smallest and the largest; both are NaN if one is, as 0 times infinity, which ``evaluate`` refuses."""
+    return (math.nan, math.nan) if any(map(math.isnan, numbers)) else (min(numbers), max(numbers))
 
 
 def _sum(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
@@ -156,14 +157,14 @@ def _difference(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
 
 def _product(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
     ends = [a * b for a in one[:2] for b in other[:2]]
-    return Bounded(*_finite(ends), _apply(operator.mul, one, other))
+    return Bounded(*_ends(ends), _apply(operator.mul, one, other))
 
 
 def _quotient(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
     if other.low <= 0 <= other.high:
         raise refusal(other, "needs a divisor that is not 0")
     ends = [a / b for a in one[:2] for b in other[:2]]
-    return Bounded(*_finite(ends), _apply(operator.truediv, one, other))
+    return Bounded(*_ends(ends), _apply(operator.truediv, one, other))
 
 
 def _power(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
@@ -180,7 +181,7 @@ def _power(refusal: Refusal, one: Bounded, other: Bounded) -> Bounded:
         raise refusal(one, "is too large") from None
     if exponent > 0 and exponent % 2 == 0 and one.low < 0 < one.high:
         ends.append(0.0)
-    return Bounded(*_finite(ends), _apply(operator.pow, one, other))
+    return Bounded(*_ends(ends), _apply(operator.pow, one, other))
 
 
 _ARITHMETIC: dict[type, Callable[[Refusal, Bounded, Bounded], Bounded]] = {
@@ -212,7 +213,7 @@ def _itself(refusal: Refusal, found: Bounded) -> Bounded:
 
 def _size(refusal: Refusal, found: Bounded) -> Bounded:
     ends = [abs(found.low), abs(found.high), *([0.0] if found.low < 0 < found.high else [])]
-    return Bounded(*_finite(ends), _apply(np.abs, found))
+    return Bounded(*_ends(ends), _apply(np.abs, found))
 
 
 def _centred(refusal: Refusal, found: Bounded) -> Bounded:

@@ -105,7 +105,11 @@ def _factor(parsed: Parsed, schema: Schema, text: str) -> Factor:
     try:
         node = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
-        raise refused(parsed.text, f"has {text!r}, which is neither a column nor a call.") from None
+        node = None
+    if not isinstance(node, (ast.Name, ast.Call)) and text in schema.columns:
+        raise refused(parsed.text, f"has the column {text} without backticks, which a name like this needs: `{text}`.")
+    if node is None:
+        raise refused(parsed.text, f"has {text!r}, which is neither a column nor a call.")
     if isinstance(node, ast.Name):
         name = parsed.quoted.get(node.id, node.id)
         column = _declared(parsed, schema, name)

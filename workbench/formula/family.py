@@ -106,6 +106,13 @@ class Family:
 
     def units(self, response: Response) -> Units:
         """What 0 and 1 of the predictor are, from the declared bounds alone."""
+        shift, scale = self._centred_units(response)
+        if not response.through_origin:
+            return Units(shift, scale)
+        return Units(0.0, scale if self.link == "log" else scale + abs(shift))
+
+    def _centred_units(self, response: Response) -> Units:
+        """Of a predictor that is 0 in the middle of what is declared."""
         if self.link not in ("identity", "inverse", "log"):
             return Units(0.0, 1.0)
         low, high = self._mean_range(response)
@@ -192,9 +199,8 @@ class Family:
         return shift + scale * predictor
 
     def _log_slope(self, response: Response) -> float:
-        """How fast log(mean) moves with the predictor where that is 0: a typical size."""
-        shift, scale = self.units(response)
-        return 1.0 if self.link == "log" else scale / shift
+        """How fast log(mean) moves with the predictor in the middle of what is declared: a typical size."""
+        return 1.0 if self.link == "log" else self.units(response).scale / self._centred_units(response).shift
 
     def _log_mean(self, response: Response, predictor: Array) -> Array:
         """log of a positive mean. Identity and inverse links bend below a small share of the predictor's unit."""

@@ -16,7 +16,7 @@ from workbench._lazy import pd
 from workbench.data import Dataset, Schema
 from workbench.formula.coding import Block
 from workbench.formula.design import Design
-from workbench.formula.factors import Number
+from workbench.formula.factors import Factor, Number
 from workbench.formula.families import get
 from workbench.formula.parsing import parse
 from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines
@@ -34,7 +34,8 @@ _GUIDES = {"diagonal": MeanField, "full": Joint}
 class FormulaModel(Model):
     """A regression from a formula; made by ``wb.models.formula``.
 
-    :param columns: of a table, and how they become arrays. :param lines: the table of priors.
+    :param columns: of a table, and how they become arrays.
+    :param lines: the table of priors.
     """
 
     columns: Columns | None = None
@@ -200,11 +201,13 @@ def _linear(regression: Regression, design: Design) -> LinearPredictor | None:
     if matrix is None:
         return LinearPredictor(WEIGHTS, INTERCEPT if regression.intercept is not None else "", ratio)
     units, words = family.units(response), design.block.contrasts()
+    constant = np.zeros(len(matrix)) if design.constant is None else design.constant
     if regression.intercept is not None:
-        own = OwnUnits(matrix * units.scale, ("all columns 0 or at reference", *words), units.shift)
+        own = OwnUnits(matrix * units.scale, ("all columns 0 or at reference", *words), units.shift * constant)
         return LinearPredictor(WEIGHTS, INTERCEPT, ratio, own)
     start = int(design.block.intercept)  # cutpoints take its place: the columns' own weights do not depend on it
-    return LinearPredictor(WEIGHTS, "", ratio, OwnUnits(matrix[start:, start:] * units.scale, tuple(words)))
+    own = OwnUnits(matrix[start:, start:] * units.scale, tuple(words), units.shift * constant[start:])
+    return LinearPredictor(WEIGHTS, "", ratio, own)
 
 
 def _with_residuals(linear: LinearPredictor | None, regression: Regression, design: Design) -> LinearPredictor | None:
@@ -212,6 +215,9 @@ def _with_residuals(linear: LinearPredictor | None, regression: Regression, desi
     family, bounds = regression.family, regression.response.bounds if regression.family.normal_scale else (-1.0, 1.0)
     if linear is None or not family.normal_scale or family.link != "identity" or regression.groups:
         return linear
+    if regression.response.through_origin:  # the predictor is 0 in the middle of these
+        largest = max(map(abs, bounds))
+        bounds = (-largest, largest)
     return linear._replace(residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design))))
 
 
@@ -224,7 +230,7 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
     """C as a share of the largest, or of a typical large, norm of a record's gradient: the rule of the gallery's logistic
     regression, with the family's gradient in the predictor.
 
-    A term of the formula adds at most 1 to |x|^2, however many columns it has, and polynomials 1 for each degree. Effects of
+    A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each degree. Effects of
     groups add the squares of a typical standard deviation, and of a typical z.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
@@ -243,9 +249,14 @@ def _advice(columns: Columns, dataset: Any, num_records: int, epsilon: float) ->
 
 
 def _square(block: Block, places: tuple[int, ...]) -> int:
-    """An upper bound of the sum of squares of a term's columns: products of columns that are 1 together count."""
-    number = 1
-    for factor in {part.factor: block.factors[part.factor] for place in places for part in block.columns[place]}.values():
-        if isinstance(factor, Number) and not factor.sums_to_one:
-            number *= len(factor.labels)
-    return number if places else 0
+    """An upper bound of the sum of squares of a term's columns: products of columns that are 1 together count.
+
+    Of the columns with the same factors, such as the levels of a category, one is 1 in a row.
+    """
+    together = {frozenset(part.factor for part in block.columns[place]) for place in places}
+    return sum(math.prod(_ones(block.factors[name]) for name in names) for names in together)
+
+
+def _ones(factor: Factor) -> int:
+    """How many of a factor's columns may be 1 in a row."""
+    return len(factor.labels) if isinstance(factor, Number) and not factor.sums_to_one else 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import keyword
 import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ Term = tuple[str, ...]  # its factors: names of columns and calls
 
 _ROLES = ("trials", "exposure", "observed")
 _QUOTED = re.compile(r"`([^`]+)`")
+_OFFSET = re.compile(r"offset\((?:np\.)?log\((\w+)\)\)")
 _PLACEHOLDER = "quoted_column_{}_"
 _GROUP_RULE = "write terms of groups in brackets and add them, as in age + (1 + age | hospital)."
 _UNREAD = {
@@ -51,7 +53,8 @@ class Parsed:
     :param text: the formula on one line.
     :param response: the name of the response's column.
     :param terms: without the intercept, in the order of their degrees.
-    :param extras: ``{"trials", "exposure", "observed" or "status": name of a column}`` from the left-hand side.
+    :param extras: ``{"trials", "exposure", "observed" or "status": name of a column}`` from the left-hand side, or from
+        ``offset(log(exposure))``.
     :param quoted: ``{identifier: name}`` of columns in backticks.
     """
 
@@ -88,24 +91,30 @@ def parse(formula: Any) -> Parsed:
 
     :raises ArgumentError: naming ``formula``, for text that is no formula.
     """
-    if not isinstance(formula, str) or formula.count("~") != 1 or not formula.split("~")[0].strip():
-        raise refused(formula, "must be text such as 'readmitted ~ age + C(ward)', with one response and one ~.")
-    text = " ".join(formula.split())
-    for sign, remedy in _UNREAD.items():
-        if re.search(sign, text):
-            raise refused(text, remedy)
-    quoted: dict[str, str] = {}
+    identifiers: dict[str, str] = {}  # by the name in backticks
 
     def hidden(match: re.Match[str]) -> str:
-        quoted[_PLACEHOLDER.format(len(quoted))] = match[1]
-        return _PLACEHOLDER.format(len(quoted) - 1)
+        if match[1].isidentifier() and not keyword.iskeyword(match[1]):
+            return match[1]
+        return identifiers.setdefault(match[1], _PLACEHOLDER.format(len(identifiers)))
 
-    left, right = _QUOTED.sub(hidden, text).split("~")
+    plain = _QUOTED.sub(hidden, formula) if isinstance(formula, str) else ""
+    if plain.count("~") != 1 or not plain.split("~")[0].strip():
+        raise refused(formula, "must be text such as 'readmitted ~ age + C(ward)', with one response and one ~.")
+    text, plain = " ".join(formula.split()), " ".join(plain.split())
+    for sign, remedy in _UNREAD.items():
+        if re.search(sign, plain):
+            raise refused(text, remedy)
+    quoted = {identifier: name for name, identifier in identifiers.items()}
+    left, right = plain.split("~")
     response, extras = _response(text, left)
     plain, pairs = _split(text, right)
     intercept, terms = _terms(text, plain)
+    terms, offsets = _without_offsets(text, terms)
+    if offsets.keys() & extras.keys():
+        raise refused(text, "has an offset and rate(): one exposure is enough.")
     groups = [group for lhs, rhs in pairs for group in _groups(text, lhs, rhs)]
-    named = {role: quoted.get(name, name) for role, name in extras.items()}
+    named = {role: quoted.get(name, name) for role, name in (extras | offsets).items()}
     return Parsed(text, quoted.get(response, response), intercept, terms, _merged(groups), named, quoted)
 
 
@@ -166,8 +175,21 @@ def _terms(text: str, source: str) -> tuple[bool, tuple[Term, ...]]:
         raise refused(text, f"cannot be read: {_reason(error)}") from None
     if any(re.fullmatch(r"[\d.]+", factor) for term in terms for factor in term if factor != "1"):
         raise refused(text, "has a number as a factor: numbers belong inside I(...), and 0 or - 1 leaves out the intercept.")
-    others = [tuple(factor for factor in term if factor != "1") for term in terms]
-    return () in others, tuple(sorted((term for term in others if term), key=len))
+    # a:a is a, as in R
+    others = dict.fromkeys(tuple(dict.fromkeys(factor for factor in term if factor != "1")) for term in terms)
+    return () in others, tuple(sorted(filter(None, others), key=len))
+
+
+def _without_offsets(text: str, terms: tuple[Term, ...]) -> tuple[tuple[Term, ...], dict[str, str]]:
+    """(the other terms, the exposure of ``offset(log(exposure))``)."""
+    offsets = [term for term in terms if any(factor.startswith("offset(") for factor in term)]
+    found = [_OFFSET.fullmatch(":".join(term)) for term in offsets]
+    if len(found) > 1 or None in found:
+        raise refused(
+            text, "has an offset() that is not one offset(log(exposure)), of a column with the exposure of counts."
+        )
+    others = tuple(term for term in terms if term not in offsets)
+    return others, ({} if not found or found[0] is None else {"exposure": found[0][1]})
 
 
 def _reason(error: Exception) -> str:
@@ -211,5 +233,6 @@ def _response(text: str, left: str) -> tuple[str, dict[str, str]]:
     raise refused(
         text,
         "must have a column before the ~, or p(successes, trials), y | trials(n), y | rate(exposure), Surv(time, observed) "
-        "or censored(time, status). Transform a response before you pass the table, and declare the bounds of the result.",
+        "or censored(time, status). Names with other signs than letters, digits and _, and words of Python, need backticks. "
+        "Transform a response before you pass the table, and declare the bounds of the result.",
     )

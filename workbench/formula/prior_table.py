@@ -54,6 +54,10 @@ def prior_lines(
     for name in given:
         if name not in known:
             raise _validate.unknown_name("priors", name, known)
+        if len({line.site for line in lines if name in line.names}) > 1:
+            raise _validate.ArgumentError(
+                "priors", name, "is the name of a column and of something else of the model: rename the column."
+            )
     return tuple(_chosen(line, given) for line in lines)
 
 

@@ -15,7 +15,7 @@ from workbench.data import Dataset, from_frame
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.dataset import is_at_rest
 from workbench.data.missing_values import INDICATOR
-from workbench.data.preprocessing import listed
+from workbench.data.preprocessing import MISSING, listed
 from workbench.data.schema import Schema, columns_of
 from workbench.formula.design import Design, design_of
 from workbench.formula.factors import level_names
@@ -92,7 +92,18 @@ class Columns:
             how["target_bounds"] = (math.ceil(low), math.floor(high)) if self.family.kind == "count" else (low, high)
         elif not isinstance(declared, Boolean):
             how["classes"] = self.response.levels
-        return from_frame(frame, target=self.response.name, schema=self.features, **how, **options)
+        try:
+            return from_frame(frame, target=self.response.name, schema=self.features, **how, **options)
+        except _validate.ArgumentError as error:
+            if error.argument not in ("positive", "target") or error.code == MISSING:
+                raise
+            name = self.response.name
+            raise _validate.ArgumentError(
+                name,
+                str(columns_of(frame, [name])[name].dtype),
+                "has none of the declared levels, or no value, in some row: declare all levels, as in "
+                f"schema={{{name!r}: ['no', 'yes']}}; bool is for 0 and 1, or False and True.",
+            ) from None
 
     def inputs(self, frame: Any) -> dict[str, np.ndarray]:
         """The arrays that a prediction takes, of a table in its own units."""
@@ -208,13 +219,13 @@ def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: M
     names = {parsed.response, *roles.values(), *(() if design.schema is None else design.schema.columns)}
     if names == {parsed.response}:  # a table has one column besides, which the model does not see
         names |= set([name for name in columns if name != parsed.response][:1])
-    response = _response(parsed.response, used, family)
+    response = dataclasses.replace(_response(parsed.response, used, family), through_origin=not design.block.has_constant)
     family.check(response)
     of_design = () if design.schema is None else design.schema.columns
     if parsed.response in of_design:
         raise refused(parsed.text, f"has {parsed.response!r} on both sides of the ~.")
     _check_names(parsed, design, family, response)
-    design.announce()
+    design.announce(has_cutpoints=not family.has_intercept)
     kept = Schema({name: column for name, column in columns.items() if name in names})
     if len(kept.columns) < 2:
         raise refused(parsed.text, "needs one more declared column of the table besides the response.")
@@ -224,10 +235,14 @@ def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: M
 def _check_names(parsed: Parsed, design: Design, family: Family, response: Response) -> None:
     taken = {"x", "y", "weights", "intercept", "records", *family.extras, *family.parameters(response)}
     for effects in design.groups:
-        if effects.name in taken:
+        own = {effects.name, *(f"{effects.name}_{each}" for each in ("x", "z", "sd"))}  # arrays and sites
+        if own & taken:
             raise refused(
-                parsed.text, f"has groups of {effects.name!r}, a name that the model uses itself: rename the column."
+                parsed.text,
+                f"has groups of {effects.name!r}, for which the model needs the name {min(own & taken)!r}, and it has that "
+                "already: rename the column.",
             )
+        taken |= own
 
 
 def _declared(parsed: Parsed, columns: Mapping[str, Column], name: str) -> Column:

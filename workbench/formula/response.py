@@ -33,6 +33,7 @@ class Response:
     :param high: upper bound.
     :param levels: of a response of levels, in order; for two, the second is the one whose probability is modelled.
     :param extras: ``{"trials" or "exposure": (low, high)}``, the bounds of further columns that the family takes.
+    :param through_origin: True where link(mean) is 0 if all columns are, as in a formula without a constant.
     :raises ArgumentError: naming ``response``, unless bounds are finite with low < high, and levels are different texts.
     """
 
@@ -41,6 +42,7 @@ class Response:
     high: float | None = None
     levels: tuple[str, ...] = ()
     extras: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    through_origin: bool = False
 
     def __post_init__(self) -> None:
         _validate.text("response", self.name)

@@ -30,7 +30,8 @@ def joint_normal(shapes: Mapping[str, tuple[int, ...]], scale: float) -> dict[st
     ... }
     {'weights': (3,), 'intercept': ()}
 
-    :param shapes: of the latents. :param scale: standard deviation of all entries at the beginning.
+    :param shapes: of the latents.
+    :param scale: standard deviation of all entries at the beginning.
     """
     sizes = [math.prod(shape) for shape in shapes.values()]
     location = numpyro.param("joint_loc", jnp.zeros(sum(sizes)))

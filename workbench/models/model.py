@@ -37,7 +37,8 @@ class NormalResiduals(NamedTuple):
     >>> wb.models.NormalResiduals("sigma", (0, 200)).bounds
     (0, 200)
 
-    :param scale: the site of the residuals' standard deviation. :param bounds: (low, high) of the target, declared public.
+    :param scale: the site of the residuals' standard deviation.
+    :param bounds: (low, high) of the target, declared public.
     :param squares: the largest sum of squares of a record's features; by default the number of the table's columns, of which
         each adds at most 1, however many features it becomes.
     """
@@ -56,12 +57,13 @@ class OwnUnits(NamedTuple):
     [[1.0, -1.0], [0.0, 0.0167]]
 
     :param matrix: of which the product with the weights, the intercept's first if there is one, has them in own units.
-    :param contrasts: what each of the products compares, in words. :param shift: to be added to the intercept.
+    :param contrasts: what each of the products compares, in words.
+    :param shift: to be added to the products, a number for all or one for each.
     """
 
     matrix: np.ndarray
     contrasts: tuple[str, ...]
-    shift: float = 0.0
+    shift: float | np.ndarray = 0.0
 
 
 class LinearPredictor(NamedTuple):
@@ -70,7 +72,8 @@ class LinearPredictor(NamedTuple):
     >>> wb.models.get("logistic").linear.ratio
     'odds ratio'
 
-    :param weights: the site of one weight for each feature. :param intercept: its site; "" where there is none.
+    :param weights: the site of one weight for each feature.
+    :param intercept: its site; "" where there is none.
     :param ratio: what exp of a weight is, such as "odds ratio" or "rate ratio"; "" for nothing that has a name.
     :param own_units: how weights become those in the columns' own units; by default as the schema of the data set says.
     :param residuals: where the target is normal around the linear predictor; such a model can be fitted by

@@ -154,7 +154,8 @@ class GaussianMechanism:
 
         For counts, which are whole numbers already and need no rounding.
 
-        :param noise_multiplier: sigma, float32 scalar. :param level: of the noise.
+        :param noise_multiplier: sigma, float32 scalar.
+        :param level: of the noise.
         """
         deviation = jnp.ldexp(jnp.float32(1), level + _COARSEST)
         return jnp.floor(deviation / (noise_multiplier * np.float32(_LAST_BITS))).astype(jnp.int32)

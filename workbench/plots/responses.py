@@ -157,8 +157,10 @@ def proportions_figure(observed: Any, replicated: Any, names: Sequence[str], lab
     ...     classes[0], classes[1:], ["a", "b", "c"], "public data"
     ... )
 
-    :param observed: codes of the classes, int[records]. :param replicated: the same from the model, int[draws, records].
-    :param names: of the classes, at most 30. :param label: of the records.
+    :param observed: codes of the classes, int[records].
+    :param replicated: the same from the model, int[draws, records].
+    :param names: of the classes, at most 30.
+    :param label: of the records.
     :raises ArgumentError: if shapes disagree, or a code has no class.
     """
     shapes = Shapes()
@@ -196,7 +198,8 @@ def survival_check_figure(
     ...     times, np.ones(200), grid, curves, "public data"
     ... )
 
-    :param times: positive numbers, [records]. :param observed: 1 where the event was seen, 0 where the time was censored.
+    :param times: positive numbers, [records].
+    :param observed: 1 where the event was seen, 0 where the time was censored.
     :param grid: increasing times, [points].
     :param curves: probabilities of no event until then, averaged over the records, float[draws, points].
     :param label: of the records.

@@ -211,7 +211,8 @@ class PrivacyPlan:
     ) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension`` coordinates.
 
-        :param unit: what one record is. :param max_rows: how many rows it may have, if it has several.
+        :param unit: what one record is.
+        :param max_rows: how many rows it may have, if it has several.
         :param against_storage: whether reads of the records tell an observer of their storage nothing.
         """
         settings = self.settings

@@ -25,7 +25,8 @@ class CoefficientTable(pd.DataFrame):
     """A DataFrame whose text and HTML have a heading, and the deviations between groups below.
 
     :ivar heading: ``{what: words}``. :ivar further: mean, sd and interval of deviations between groups and of the family's
-        further parameters, in the response's own units. :ivar note: what the intervals count.
+        further parameters, in own units: of groups' intercepts in the middle of all numbers, of their slopes for 1 more of
+        a column, and cutpoints where all columns are 0 or at reference. :ivar note: what the intervals count.
     """
 
     _metadata = ["further", "heading", "note"]  # noqa: RUF012  # as pandas declares it
@@ -82,7 +83,10 @@ def _heading(result: FitResult, interval: float, kind: str) -> dict[str, str]:
 
 
 def _further(result: FitResult, interval: float, kind: str) -> pd.DataFrame:
-    """Deviations between groups, on the scale of the link, and the family's parameters; none for a model without formula."""
+    """Deviations between groups, on the scale of the link, and the family's parameters; none for a model without formula.
+
+    All of them are in own units, as ``CoefficientTable`` says.
+    """
     from workbench.results.effects import formula_of
 
     model = formula_of(result)
@@ -92,9 +96,12 @@ def _further(result: FitResult, interval: float, kind: str) -> pd.DataFrame:
         unit = family.units(response).scale
         for effects in design.groups:
             deviations = result.draws[f"{effects.name}_sd"] * unit
-            for place, column in enumerate(effects.columns):
-                draws |= _entries(f"sd of {column} by {effects.name}", deviations[:, place])
+            for place, (column, slope) in enumerate(zip(effects.columns, effects.slopes, strict=True)):
+                draws |= _entries(f"sd of {column} by {effects.name}", deviations[:, place] * slope)
         own = {site: result.draws[site] for site in family.parameters(response)}
+        if "cutpoints" in own and design.block.intercept and design.own_units is not None and "weights" in result.draws:
+            # they take the place of an intercept, with the other sign
+            own["cutpoints"] = own["cutpoints"] - (result.draws["weights"] @ design.own_units[0, 1:])[:, None]
         for site, values in family.own_parameters(response, own).items():
             draws |= _entries(site, values)
     if not draws:

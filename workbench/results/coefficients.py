@@ -59,9 +59,9 @@ def _part(result: FitResult, linear: LinearPredictor, weights: np.ndarray, inter
     names = names if len(names) == size else [f"feature {place}" for place in range(size)]
     drawn = weights if intercept is None else np.column_stack([intercept, weights])
     own = linear.own_units or _own_units(result, size, intercept is not None)
-    columns = list((drawn @ own.matrix.T).T)
+    columns = list((drawn @ own.matrix.T + own.shift).T)
     if intercept is not None:
-        columns[0], names = columns[0] + own.shift, [linear.intercept, *names]
+        names = [linear.intercept, *names]
     return _Part(columns, names, list(own.contrasts), drawn)
 
 

@@ -38,11 +38,15 @@ _AT_ONCE = 2**24  # numbers of predictions that are held at the same time
 class Effects:
     """The expected response over the values of one column; made by ``FitResult.effects``.
 
-    :param column: its name. :param values: of the column.
+    :param column: its name.
+    :param values: of the column.
     :param series: classes of the response, or levels of another column.
     :param draws: float[draws, values, series], in the response's own units; probabilities of classes.
-    :param at: the values of all other columns. :param label: as of the release. :param table: mean, sd and interval of each.
-    :param interval: its probability. :param warning: ``FitResult.interval_warning``.
+    :param at: the values of all other columns.
+    :param label: as of the release.
+    :param table: mean, sd and interval of each.
+    :param interval: its probability.
+    :param warning: ``FitResult.interval_warning``.
     :param response: what is expected, in words.
     """
 

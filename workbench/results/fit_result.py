@@ -257,7 +257,8 @@ class FitResult:
         >>> result.coefficients().loc["mean radius", "contrast"]
         '1 more'
 
-        :param interval: probability of the interval, in (0, 1). :param kind: as of ``summary``.
+        :param interval: probability of the interval, in (0, 1).
+        :param kind: as of ``summary``.
         :raises ArgumentError: naming ``model``, if it is no regression (``Model.linear``).
         """
         from workbench.results import coefficients
@@ -276,8 +277,11 @@ class FitResult:
         >>> list(result.effects("mean radius", [10, 20]).table.columns[:2])
         ['mean', 'sd']
 
-        :param values: of the column, in its own units. :param by: another column, with a curve for each of its levels.
-        :param at: ``{column: value}`` of others. :param interval: probability, in (0, 1). :param kind: as of ``summary``.
+        :param values: of the column, in its own units.
+        :param by: another column, with a curve for each of its levels.
+        :param at: ``{column: value}`` of others.
+        :param interval: probability, in (0, 1).
+        :param kind: as of ``summary``.
         :raises ArgumentError: naming a column that is not declared, or a value outside its declaration.
         """
         from workbench.results import effects
@@ -303,7 +307,9 @@ class FitResult:
     def intervals(self, records: Any = None, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
         """Mean, sd and interval of the expected response of each record, over the posterior.
 
-        :param records: as of ``predict``. :param interval: probability, in (0, 1). :param kind: as of ``summary``.
+        :param records: as of ``predict``.
+        :param interval: probability, in (0, 1).
+        :param kind: as of ``summary``.
         """
         from workbench.results import effects
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,6 +154,7 @@ def classes_of(classes: Any, y: np.ndarray) -> np.ndarray:
             raise _validate.ArgumentError("classes", None, _DECLARE, code="no classes", remedy=_READ_OFF)
         return np.array([False, True]) if y.dtype.kind == "b" else np.array([0, 1], y.dtype)
     if isinstance(classes, str) and classes == FROM_DATA:
+        check_classification_targets(y)
         found = np.unique(y)
         if len(found) < 2:
             raise _validate.ArgumentError("classes", FROM_DATA, "needs two classes or more, and y has only one class.")
@@ -177,12 +178,15 @@ _READ_OFF = "classes='data' reads them off the private target; what that reveals
 def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """int64[N]: the place of each label in ``classes``.
 
-    :raises ArgumentError: naming ``classes``, if some label is none of them; it is not quoted.
+    :raises ArgumentError: naming ``classes``, if some label is none of them; it is not quoted. ``ValueError`` as
+        scikit-learn, if the labels are no classes at all.
     """
-    check_classification_targets(y)
     place_of = {label: place for place, label in enumerate(classes.tolist())}
-    codes = np.array([place_of.get(label, -1) for label in y.tolist()], np.int64)
+    codes = np.array([place_of.get(label, -1) if isinstance(label, Hashable) else -1 for label in y.tolist()], np.int64)
     if np.any(codes < 0):
+        with warnings.catch_warnings(), contextlib.suppress(TypeError):  # of labels of several kinds
+            warnings.simplefilter("ignore")  # that there are many labels is a private fact
+            check_classification_targets(y)
         raise _validate.ArgumentError(
             "classes",
             list(place_of),

@@ -98,7 +98,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any) -> PrivateClassifier:  # noqa: N803
         """Fit to all rows, once.
 
-        :param X: array[N, D] or a table of numbers without missing values, N >= 2. :param y: array[N] of labels.
+        :param X: array[N, D] or a table of numbers without missing values, N >= 2.
+        :param y: array[N] of labels.
         :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
         """
         x, y = records_of(self, X, y, reset=True)

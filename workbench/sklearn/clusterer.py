@@ -72,7 +72,8 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any = None) -> PrivateClusterer:  # noqa: N803
         """Fit to all rows, once.
 
-        :param X: array[N, D] or a table of numbers without missing values, N >= 2. :param y: not read.
+        :param X: array[N, D] or a table of numbers without missing values, N >= 2.
+        :param y: not read.
         :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
         """
         x = records_of(self, X, reset=True)
@@ -99,6 +100,9 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         return np.argmax(self.predict_proba(X), axis=1)
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
-        """Mean log-likelihood of the rows of ``X`` in nats, with columns scaled to [-1, 1]. :param y: not read."""
+        """Mean log-likelihood of the rows of ``X`` in nats, with columns scaled to [-1, 1].
+
+        :param y: not read.
+        """
         features = self._features(X)
         return self.result_.score((features,))["log_likelihood"]

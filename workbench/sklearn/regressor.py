@@ -77,7 +77,8 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any) -> PrivateRegressor:  # noqa: N803
         """Fit to all rows, once.
 
-        :param X: array[N, D] or a table of numbers without missing values, N >= 2. :param y: array[N] of numbers.
+        :param X: array[N, D] or a table of numbers without missing values, N >= 2.
+        :param y: array[N] of numbers.
         :raises ArgumentError: naming the parameter; ``CapError`` where the cap does not allow the fit.
         """
         x, y = records_of(self, X, y, reset=True, numbers=True)

@@ -1,0 +1,86 @@
+"""Coefficients in own units: those of other programs without privacy, and those that the predictor has."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import statsmodels.formula.api as smf
+from scipy import special
+
+import workbench as wb
+from tests.formula.noiseless import without_privacy
+from tests.formula.references import generalised, least_squares
+from tests.formula.tables import SCHEMA, made
+
+REFERENCES = {
+    "gaussian": ("cost ~ age * sex + ward", generalised("cost ~ age * sex + ward", sm.families.Gaussian()), {}),
+    "bernoulli": ("ill ~ age * sex + ward", generalised("ill ~ age * sex + ward", sm.families.Binomial()), {}),
+    "poisson": (
+        "days ~ age * sex + ward",
+        generalised("days ~ age * sex + ward", sm.families.Poisson(), "risk"),
+        {"exposure": "risk"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", REFERENCES)
+def test_estimates_without_privacy_are_those_of_statsmodels(family):
+    formula, reference, options = REFERENCES[family]
+    frame = made()
+    table = without_privacy(formula, frame, family=family, schema=SCHEMA, **options).coefficients()
+    known = pd.DataFrame(reference(frame.assign(ill=frame["ill"].astype(float))), index=["estimate", "error"]).T
+    # of an estimate's standard deviation, for the priors and the noise of the guide's own draws
+    far = (table["mean"] - known["estimate"]).abs() / known["error"]
+    assert far.notna().all()
+    assert far.max() < 0.25
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("options", [{"estimator": "statistics", "epsilon": 20.0}, {}])
+def test_a_line_through_the_origin_is_that_of_least_squares(options):
+    """Neither of its bounds is symmetric."""
+    random = np.random.default_rng(0)
+    x = random.uniform(0, 10, 1500)
+    frame = pd.DataFrame({"x": x, "y": np.clip(3 * x + random.normal(0, 2, 1500), 0, 60)})
+    schema = {"x": (0, 10), "y": (0, 60)}
+    table = without_privacy("y ~ 0 + x", frame, family="gaussian", schema=schema, **options).coefficients()
+    known, error = least_squares("y ~ 0 + x")(frame)["x"]
+    assert table.loc["x", "mean"] == pytest.approx(known, abs=0.25 * error)
+    assert table.further.loc["sigma", "mean"] == pytest.approx(2.0, abs=0.15)
+
+
+def test_a_planted_factor_of_two_would_be_seen():
+    """The test above can fail: with the units of a column wrong by a factor its difference is many standard deviations."""
+    frame = made()
+    known = smf.glm("cost ~ age", frame).fit()
+    assert known.params["age"] / known.bse["age"] > 10
+
+
+RIGHTS = ["age * sex + ward", "0 + age", "0 + ward + age:ward", "0 + ward:sex", "0 + age:bmi"]
+LINKS = [
+    ("cost", "gaussian", "identity"), ("days", "poisson", "log"), ("risk", "gamma", "log"), ("risk", "gamma", "inverse"),
+    ("risk", "gaussian", "identity"), ("risk", "gaussian", "inverse"), ("ill", "bernoulli", "logit"),
+]  # fmt: skip
+OF_MEAN = {"identity": np.asarray, "log": np.log, "inverse": np.reciprocal, "logit": special.logit}
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+@pytest.mark.parametrize(("response", "family", "link"), LINKS)
+def test_coefficients_in_own_units_times_own_columns_are_the_link_of_the_mean(response, family, link, right):
+    """Also without an intercept: "y ~ 0 + x" goes through the origin, and "y ~ 0 + ward" has a level for each ward."""
+    frame = made(40)
+    model = wb.models.formula(f"{response} ~ {right}", family=family, link=link, schema=SCHEMA)
+    linear, design = model.linear, model.columns.design
+    size = len(design.block.columns)
+    values = {"weights": np.full(size, 0.3, np.float32) * np.sin(np.arange(1, size + 1)), "intercept": np.float32(0.2)}
+    if right.startswith("0"):
+        del values["intercept"]
+        values["weights"] = np.abs(values["weights"])  # so that a mean that must be positive is
+    parameters = {"sigma": 0.1, "shape": 1.0}
+    inputs = model.arrays_of(frame.drop(columns=response))
+    mean = model.predict({**parameters, **values}, *inputs.values())
+    drawn = np.concatenate([np.atleast_1d(values[name]) for name in ("intercept", "weights") if name in values])
+    own = linear.own_units.matrix @ drawn + linear.own_units.shift
+    columns = design.block.encode(design.values(frame), scaled=False, dtype=np.float64)
+    columns = np.column_stack([np.ones(len(frame)), columns]) if "intercept" in values else columns
+    np.testing.assert_allclose(columns @ own, OF_MEAN[link](np.asarray(mean, np.float64)), rtol=2e-4, atol=2e-5)
