@@ -44,7 +44,7 @@ suppress_warnings = ["ref.python"]  # Ledger is a class in two rooms; names that
 nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
-        "fitting.checkpoints.Checkpoint", "fitting.prepared.CompiledFunctions", "fitting.run_log.RunLog",
+        "fitting.checkpoints.Checkpoint", "fitting.functions.CompiledFunctions", "fitting.run_log.RunLog",
         "fitting.spec.FitSpec", "inference._moments.Moments", "inference._optimizers.Optimizer",
         "inference.compiling.Compiling", "inference.record_model.RecordModel", "plots.curves.Point",
         "results.fit_result.Scores", "sweeps.grid.Cell", "sweeps.grid.Grid", "sweeps.store.Store",

@@ -246,7 +246,7 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
 
     calls = interval * _LEAST_STOPS
     arguments = (state, records, jnp.int32(0), hyper), (state, records, hyper)
-    return _lowered((chunk, one_step), arguments, records, private_step.noise_size, calls)
+    return _lowered((chunk, one_step), arguments, state, private_step.noise_size, calls)
 
 
 def block_of(private_step: PrivateStep, interval: int, steps: int) -> Callable[..., DPVIState]:
