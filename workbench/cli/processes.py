@@ -70,6 +70,7 @@ def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     from jax.experimental import multihost_utils
 
     _joined = True
+    jax.config.update("jax_enable_preemption_service", False)  # which would ignore SIGTERM
     atexit.register(_leave)  # runs before JAX waits for all other processes
     options: dict[str, Any] = {"shutdown_timeout_seconds": _SECONDS_TO_SAVE}
     if count != "auto" and (place is None) != (coordinator is None):

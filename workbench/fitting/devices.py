@@ -80,13 +80,17 @@ def _found(devices: Any, first: Any) -> tuple[jax.Device, ...]:
         if not found or len(set(found)) < len(found) or len({each.platform for each in found}) > 1:
             raise ArgumentError("devices", devices, "must be different devices of one kind.")
         return found
-    known = jax.devices(device_named(first).platform)
     if isinstance(devices, str) and devices == "all":
-        return tuple(known)
+        return tuple(jax.devices(device_named(first).platform))
+    known = jax.local_devices(backend=device_named(first).platform)
     try:
         number = _validate.integer("devices", _as_number(devices), at_least=1)
     except ArgumentError:
         raise ArgumentError("devices", devices, 'must be how many, from 1, or "all", or a list of names.') from None
+    if jax.process_count() > 1:
+        raise ArgumentError(
+            "devices", number, f'does not say which of {jax.process_count()} processes: name them, or "all".'
+        )
     if number > len(known):
         raise ArgumentError("devices", number, f"is more than there are: JAX sees {len(known)} of that kind.")
     return tuple(known[:number])

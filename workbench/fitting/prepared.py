@@ -282,8 +282,11 @@ class PreparedFit:
         if self.spec.shards is None:
             return self._digests.anywhere(self._program())
         step, start = dataclasses.replace(self.step, shards=None), jax.device_put(self.state, self.device)
-        kinds = [jax.dtypes.canonicalize_dtype(array.dtype) for array in self.spec.records]
-        records: Any = tuple(map(jax.ShapeDtypeStruct, (array.shape for array in self.spec.records), kinds))
+        place = jax.sharding.SingleDeviceSharding(self.device)
+        records: Any = tuple(
+            jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype), sharding=place)
+            for array in self.spec.records
+        )
         return self._digests.anywhere(lower(step, self.hyper, start, records, interval_of(self.privacy.iterations)).digest)
 
     def _progress(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from workbench._former_names import with_present_names
 from workbench._validate import ArgumentError
 from workbench.fitting import checkpoints, fits
 from workbench.fitting.checkpoints import Checkpoint
+from workbench.fitting.devices import devices_named
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.tables import TABLE, is_table
 from workbench.inference.training import Snapshot
@@ -125,6 +126,8 @@ def prepare(
     settings = with_present_names(facts["settings"])
     if devices is not None:
         settings |= {"devices": devices, "device": None}
+    else:
+        _check_devices(settings.get("devices"))
     model = _model(checkpoint) if model is None else model
     data = data_room.load(facts["data"]) if data is None else data
     prepared = fits.prepare(
@@ -139,6 +142,16 @@ def prepare(
     )
     prepared.resume_from(checkpoint)
     return prepared
+
+
+def _check_devices(names: list[str] | None) -> None:
+    """:raises ArgumentError: naming ``devices``, if those that a fit had are not there."""
+    try:
+        devices_named(names)
+    except ArgumentError:
+        raise ArgumentError(
+            "devices", names, "are those of the fit, and not all here.", code="other devices", remedy="Give devices=."
+        ) from None
 
 
 def _model(checkpoint: Checkpoint) -> Model:

@@ -215,7 +215,7 @@ class RunLog:
         :raises ArgumentError: naming ``path``, if it belongs to other records or another plan.
         """
         if mismatch := self._mismatch(checkpoint, digest, anywhere):
-            raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}; start a new fit.")
+            raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}.")
         facts = checkpoint.facts
         moved = facts["plan"] != self._digest
         if not self._checkpoint:  # another process writes
@@ -233,20 +233,22 @@ class RunLog:
         """Why ``checkpoint`` cannot be continued by this fit; "" if it can."""
         facts, spec = checkpoint.facts, self._spec
         if facts["fingerprint"] != spec.fingerprint or facts.get("references", {}) != spec.source.references:
-            return "a fit of other records, to which the same noise must not be added"
+            return "a fit of other records, to which the same noise must not be added; start a new fit"
         self._digest = digest()
         if facts["plan"] != self._digest and facts.get("anywhere") != anywhere():
-            return "another plan, version, model or kind of machine, so the result would differ"
+            return "another plan, version, model or kind of machine, so the result would differ; start a new fit"
         if facts["plan"] != self._digest and checkpoint.repeats:
             return (
                 "a fit that was interrupted on other devices, which round differently, so the same noise could be added to "
-                "other sums: it can be resumed on as many devices as it had"
+                "other sums: resume it on those"
             )
         if facts["plan"] != self._digest and spec.privacy.seed is not None and self.reservation.ledger is not None:
-            return "a fit on other devices, which its ledger has as one that repeats exactly from its seed"
+            return (
+                "a fit on other devices, which its ledger has as one that repeats exactly from its seed: resume it on those"
+            )
         if checkpoint.repeats and not repeats_exactly(spec.device):
             return (
                 f"a fit that was interrupted on {spec.device}, which may not repeat steps to the last bit, so the "
-                "same noise could be added to other sums"
+                "same noise could be added to other sums; start a new fit"
             )
         return ""
