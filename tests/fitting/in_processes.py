@@ -18,6 +18,7 @@ import pytest
 import workbench as wb
 from workbench import ArgumentError
 from workbench.fitting import digests, prepared
+from workbench.fitting.baseline import without_privacy
 from workbench.inference.compiling import Compiling, interval_of, lower
 from workbench.inference.processes import ProcessError
 from workbench.ledger.ledger import Ledger
@@ -96,6 +97,10 @@ def more_refused(is_first):
         if is_first:
             ledger = Ledger()
             ledger.set_cap(ledger.add(id_of(clinic())).number, 0.5, 0.01, "add_or_remove_one", why="a test")
+        with pytest.raises(ArgumentError, match="a fit without privacy takes one process"):
+            without_privacy(wb.prepare("logistic", clinic(), **SETTINGS))
+        with pytest.raises(ArgumentError, match="an audit takes one process"):
+            wb.audit("logistic", epsilon=1.0, iterations=5, trials=100, devices="all")
         return found | {"cap": words(), "no devices": words(devices=None), "some devices": words(devices=1)}
 
 

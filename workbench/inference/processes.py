@@ -50,6 +50,11 @@ class Processes:
             reason = str(error).partition("\n")[0]
             raise ProcessError(f"a process of this fit has ended, or cannot be reached ({reason}).") from error
 
+    def require_one(self, what: str) -> None:
+        """:raises ArgumentError: naming ``devices``, for what does not exchange what its processes draw or decide."""
+        if self.count > 1:
+            raise ArgumentError("devices", f"of {self.count} processes", f"{what} takes one process.")
+
     def gathered(self, own: np.ndarray) -> np.ndarray:
         """``own`` of every process, in their order; equal in all of them. Its type and shape must be the same everywhere.
 
