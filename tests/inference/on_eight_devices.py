@@ -14,9 +14,11 @@ import workbench as wb
 from tests import zoo
 from tests.conftest import some_of
 from workbench import ArgumentError
+from workbench.fitting import checkpoints, resuming
 from workbench.inference.assemble import assemble
 from workbench.inference.sharding import Shards
 from workbench.inference.step import DPVIState, Hyperparameters
+from workbench.ledger.ledger import Ledger
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
@@ -154,6 +156,42 @@ def test_a_stopped_fit_goes_on_to_where_it_would_have_ended(tmp_path):
     assert resumed.status == "done"
     for name, value in whole.params.items():
         np.testing.assert_array_equal(resumed.params[name], value)
+
+
+@pytest.mark.parametrize(("before", "after"), some_of([(4, 1), (1, 4), (2, 8)], 3))
+def test_a_stopped_fit_goes_on_with_another_number_of_devices(before, after, private_data, tmp_path):
+    seen, run = [], tmp_path / "run"
+    settings = {"epsilon": 1.0, "iterations": 200, "devices": before, "checkpoint": run}
+    stopped = wb.fit("logistic", private_data, on_snapshot=seen.append, stop=lambda: len(seen) > 2, **settings)
+    taken = stopped.guarantee.steps_taken
+    assert 0 < taken < 200
+    resumed = wb.resume(run, data=private_data, devices=after, stop=lambda: True)
+    np.testing.assert_equal(resumed.params, stopped.params)  # nothing was taken yet, so nothing is rounded otherwise
+    resumed = wb.resume(run, data=private_data, devices=after)
+    assert (resumed.status, resumed.guarantee.epsilon) == ("done", 1.0)
+    (spend,) = Ledger().spends()
+    assert (spend.status, spend.taken) == ("settled", 200)
+
+
+def test_steps_that_may_have_been_seen_are_not_taken_on_other_devices(private_data, tmp_path):
+    """Rounded otherwise, they would have the same noise and other sums."""
+    run, seen = tmp_path / "run", []
+    settings = {"epsilon": 1.0, "iterations": 200, "checkpoint": run}
+    wb.fit("logistic", private_data, on_snapshot=seen.append, stop=lambda: len(seen) > 1, devices=4, **settings)
+    former = {file: file.read_bytes() for file in run.iterdir()}
+    assert wb.resume(run, data=private_data, devices=1, stop=lambda: len(seen) > 1).status == "cancelled"
+    moved = checkpoints.newest(run)
+    assert moved.facts["settings"]["devices"] == 1
+    assert not [file for file in run.iterdir() if former.get(file) == file.read_bytes()]  # steps after them were taken here
+
+    seen.clear()
+    with pytest.raises(ZeroDivisionError):
+        wb.fit("logistic", private_data, on_snapshot=lambda snapshot: 1 // (snapshot.step == 0), devices=4,
+               **{**settings, "checkpoint": tmp_path / "crashed"})  # fmt: skip
+    assert checkpoints.newest(tmp_path / "crashed").repeats
+    with pytest.raises(ArgumentError, match="interrupted on other devices, which round differently"):
+        resuming.prepare(tmp_path / "crashed", data=private_data, devices=1)
+    resuming.prepare(tmp_path / "crashed", data=private_data)
 
 
 @pytest.mark.thorough
