@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
 from numpyro.optim import Adam
 
 import workbench as wb
@@ -20,7 +21,7 @@ from workbench.inference.sharding import Shards
 from workbench.inference.step import DPVIState, Hyperparameters
 from workbench.ledger.ledger import Ledger
 from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
 
 N = 61  # which no number of devices divides
@@ -72,20 +73,73 @@ def spread(step, records, count):
     return dataclasses.replace(step, shards=shards), shards.spread(records)
 
 
-@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 3), ids=lambda sampler: sampler.name)
-@pytest.mark.parametrize("count", some_of([8, 2]))
-def test_the_sum_is_that_of_one_device_and_noise_is_added_once(sampler, count):
+def check_release(step, count, shards=Shards, **bugs):
+    """The sum of ``count`` devices is that of one, and noise is added to it once, on every device alike.
+
+    :param bugs: planted ones of the step on several devices.
+    """
     records = zoo.logistic_data(N)
-    step = step_of(zoo.logistic, zoo.logistic_guide, records, sampler)
     sums, spacing, noise, _, _ = released(step, tuple(map(jnp.asarray, records)))
-    own_sums, own_spacing, own_noise, own_noised, end = released(*spread(step, records, count))
+    shared = shards(tuple(jax.devices()[:count]))
+    own = released(dataclasses.replace(step, shards=shared, **bugs), shared.spread(records))
+    own_sums, own_spacing, own_noise, own_noised, end = own
     np.testing.assert_allclose(flat(own_sums) * own_spacing, flat(sums) * spacing, atol=1e-3 * CLIP)
     np.testing.assert_array_equal(own_noise, noise)
     np.testing.assert_array_equal(flat(own_noised), ((flat(own_sums) + own_noise).astype(np.float32) * own_spacing))
-    for leaf in jax.tree.leaves(end):  # no device has gone a way of its own
+    for leaf in jax.tree.leaves(end):
         copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
         assert len(copies) == count
-        assert all(np.array_equal(copy, copies[0]) for copy in copies)
+        for copy in copies:
+            np.testing.assert_array_equal(copy, copies[0], "a device has gone a way of its own")
+
+
+@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 3), ids=lambda sampler: sampler.name)
+@pytest.mark.parametrize("count", some_of([8, 2]))
+def test_the_sum_is_that_of_one_device_and_noise_is_added_once(sampler, count):
+    check_release(step_of(zoo.logistic, zoo.logistic_guide, zoo.logistic_data(N), sampler), count)
+
+
+class NoiseOfEach(Shards):
+    """A planted bug: every device adds a noise, here 1024 spacings, to its own sum before the sums are added up."""
+
+    def sum_of(self, sums, records, minibatch):
+        def noised(*arguments):
+            total, counts = sums(*arguments)
+            return OnGrid(jax.tree.map(lambda units: units + 2**10, total.units), total.spacing), counts
+
+        return super().sum_of(noised, records, minibatch)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Forgetful(Seen):
+    """A planted bug: one device adds no noise to its copy of the sum."""
+
+    forgets: int = 1
+
+    def add(self, total, noise):
+        def here(units, noise_units):
+            adds = lax.axis_index("records") != self.forgets
+            return GaussianMechanism.add(OnGrid(units, total.spacing), Noise(noise_units * adds, noise.level))
+
+        mesh = Shards(tuple(jax.devices()[:2])).mesh
+        noised = jax.shard_map(here, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False)(
+            total.units, noise.units
+        )
+        self.kept.append((total, noise, noised))
+        return noised
+
+
+def test_noise_on_every_device_is_caught():
+    step = step_of(zoo.logistic, zoo.logistic_guide, zoo.logistic_data(N), SAMPLERS[0])
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check_release(step, 2, NoiseOfEach)
+
+
+@pytest.mark.parametrize(("forgets", "caught"), [(0, "Arrays are not equal"), (1, "a way of its own")])
+def test_a_device_that_forgets_its_noise_is_caught(forgets, caught):
+    step = step_of(zoo.logistic, zoo.logistic_guide, zoo.logistic_data(N), SAMPLERS[0])
+    with pytest.raises(AssertionError, match=caught):
+        check_release(step, 2, mechanism=Forgetful(CLIP, 2.0, forgets=forgets))
 
 
 @pytest.mark.thorough
