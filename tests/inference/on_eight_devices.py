@@ -16,6 +16,7 @@ from tests import zoo
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting import checkpoints, resuming
+from workbench.inference import clipping
 from workbench.inference.assemble import assemble
 from workbench.inference.sharding import Shards
 from workbench.inference.step import DPVIState, Hyperparameters
@@ -102,12 +103,12 @@ def test_the_sum_is_that_of_one_device_and_noise_is_added_once(sampler, count):
 class NoiseOfEach(Shards):
     """A planted bug: every device adds a noise, here 1024 spacings, to its own sum before the sums are added up."""
 
-    def sum_of(self, sums, records, minibatch):
-        def noised(*arguments):
-            total, counts = sums(*arguments)
+    def sum_of(self, sums, *arguments):
+        def noised(*own):
+            total, counts = sums(*own)
             return OnGrid(jax.tree.map(lambda units: units + 2**10, total.units), total.spacing), counts
 
-        return super().sum_of(noised, records, minibatch)
+        return super().sum_of(noised, *arguments)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -166,6 +167,18 @@ def test_a_step_moves_one_sum_and_no_record():
     assert len(sums) == 1
     assert sum(numbers) == step.noise_size
     assert not re.search(r"all-gather|all-to-all|collective-permute|collective-broadcast", text)
+
+
+def test_book_keeping_is_that_of_one_device(monkeypatch):
+    """Gradients that one device never forms, several do not form either."""
+    found, settled = [], clipping._settled
+    monkeypatch.setattr(clipping, "_settled", lambda strategy, plan: (found.append(plan.rules), settled(strategy, plan))[1])
+    records = zoo.logistic_data(N)
+    step = step_of(zoo.logistic, zoo.logistic_guide, records, SAMPLERS[0])
+    released(step, tuple(map(jnp.asarray, records)))
+    released(*spread(step, records, 2))
+    assert "outer product" in {rule.rule for rule in found[0]}
+    assert found == found[:1] * len(found)
 
 
 def test_room_that_is_left_is_never_drawn():

@@ -87,28 +87,32 @@ class Shards:
         found = usual_binomial_size(self.held(sampler.num_records), sampler.sampling_rate, len(self.devices))
         return max(1, min(found, self.held(sampler.num_records), sampler.capacity))
 
-    def sum_of(self, sums: Callable[..., tuple[Any, Any]], records: Sequence[jax.Array], minibatch: Minibatch) -> Any:
-        """What ``sums(own records, own minibatch, places)`` gives on each device, added up over all.
+    def sum_of(
+        self, sums: Callable[..., tuple[Any, Any]], u: Any, records: Sequence[jax.Array], minibatch: Minibatch
+    ) -> Any:
+        """What ``sums(u, own records, own minibatch, places)`` gives on each device, added up over all.
 
         :param sums: gives a sum of gradients, on a grid or not, and one of counts or None. ``places``: where in the whole
             minibatch the places of its own are, int32[M].
+        :param u: where gradients are taken. (Book-keeping would not recognise what comes from outside of ``shard_map``: each
+            of its uses begins with a ``reshard``.)
         :param records: as ``spread``; others are spread here. :param minibatch: of all records.
         """
         held = self.held(len(records[0]))
         room = held * len(self.devices) - len(records[0])
         whole = (jnp.pad(array, [(0, room), *[(0, 0)] * (array.ndim - 1)]) if room else array for array in records)
 
-        def of_device(records: tuple[jax.Array, ...], minibatch: Minibatch) -> Any:
+        def of_device(u: Any, records: tuple[jax.Array, ...], minibatch: Minibatch) -> Any:
             own, places = _own(minibatch, lax.axis_index(_AXIS) * held, held)
-            total, counts = sums(records, own, places)
+            total, counts = sums(u, records, own, places)
             if not isinstance(total, OnGrid):
                 return lax.psum((total, counts), _AXIS)
             units, counts = lax.psum((total.units, counts), _AXIS)
             return OnGrid(units, total.spacing), counts  # the spacing is the same everywhere
 
-        specs = PartitionSpec(_AXIS), PartitionSpec()
+        specs = PartitionSpec(), PartitionSpec(_AXIS), PartitionSpec()
         mapped = jax.shard_map(of_device, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-        return mapped(tuple(whole), minibatch)
+        return mapped(u, tuple(whole), minibatch)
 
 
 def processes_of(shards: Shards | None) -> Processes:
