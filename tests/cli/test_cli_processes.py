@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,10 +19,11 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 SECONDS = 240  # on a busy machine
 LONG = 1_000_000  # steps that nobody waits for
-FIT = [
-    "fit", "--data", "clinic.csv", "--target", "ill", "--epsilon", "1", "--processes", "2",
+ALONE = [
+    "fit", "--data", "clinic.csv", "--target", "ill", "--epsilon", "1",
     "--bounds", *(f"{name}={low}:{high}" for name, (low, high) in PRIVATE_BOUNDS.items()),
 ]  # fmt: skip
+FIT = [*ALONE, "--processes", "2"]
 
 
 @pytest.fixture
@@ -167,4 +169,36 @@ def test_a_process_that_cannot_begin_ends_the_command(place, monkeypatch):
     monkeypatch.delenv("WORKBENCH_PROCESS")
     monkeypatch.delenv("WORKBENCH_COORDINATOR")
     assert "are all of them with --processes" in answer(*FIT, "--devices", "1")[2]
-    assert "neither a number from 1" in answer(*FIT[:-1], "--processes", "0")[2]
+    assert "neither a number from 1" in answer(*ALONE, "--processes", "0")[2]
+
+
+def by_address(place, count, number):
+    return {"WORKBENCH_COORDINATOR": f"127.0.0.1:{number}", "WORKBENCH_PROCESS": str(place)}, str(count)
+
+
+def by_slurm(place, count, number):
+    job = {"JOB_ID": number, "STEP_NODELIST": "localhost", "NTASKS": count, "PROCID": place, "LOCALID": place}
+    return {f"SLURM_{name}": str(value) for name, value in {**job, "STEP_NUM_NODES": 1}.items()}, "auto"
+
+
+@pytest.mark.parametrize("start", [by_address, by_slurm])
+def test_a_cluster_starts_the_processes(place, start):
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        number = found.getsockname()[1]
+    processes = []
+    for each in range(2):
+        variables, count = start(each, 2, number)
+        words = command(*ALONE, "--iterations", "40", "--processes", count, "--json")
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", **variables}
+        process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+    try:
+        (first, errors), (other, _) = (process.communicate(timeout=SECONDS) for process in processes)
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], errors
+    assert json.loads(first)["status"] == "done"
+    assert other == ""
+    (spend,) = spends()
+    assert (spend["status"], spend["taken"]) == ("settled", 40)
