@@ -268,7 +268,7 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
     """Run a prepared fit to its end, save its result in ``folder`` and print it; the exit code."""
     from workbench.ledger.reservation import LedgerWarning
 
-    if not prepared.spec.processes.is_first:
+    if processes.follows():
         return _follow(prepared, is_finished)
     name = f"workbench {arguments.command}"
     for caution in prepared.cautions:

@@ -18,7 +18,7 @@ from workbench import _validate
 from workbench._validate import ArgumentError
 from workbench.cli.shell import DONE, FAILED, STOPPED
 
-__all__ = ["add_processes", "end", "join"]
+__all__ = ["add_processes", "end", "follows", "join"]
 
 _COORDINATOR, _PLACE = "WORKBENCH_COORDINATOR", "WORKBENCH_PROCESS"  # address of process 0, and which process this is
 _HERE = "127.0.0.1"
@@ -96,6 +96,15 @@ def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
         reason = str(error).partition("\n")[0]
         raise ArgumentError("processes", count, f"they did not find each other ({reason}).") from error
     _connected.set()
+
+
+def follows() -> bool:
+    """Whether another process saves and prints what this one takes part in."""
+    if not _joined:
+        return False
+    import jax
+
+    return bool(jax.process_index() > 0)
 
 
 def _number(place: str | None, count: int) -> int:
