@@ -44,7 +44,7 @@ suppress_warnings = ["ref.python"]  # Ledger is a class in two rooms; names that
 nitpick_ignore = [
     ("py:class", f"workbench.{name}")
     for name in (
-        "data.columns.Contrast", "fitting.checkpoints.Checkpoint", "fitting.prepared.CompiledFunctions",
+        "data.columns.Contrast", "fitting.checkpoints.Checkpoint", "fitting.functions.CompiledFunctions",
         "fitting.run_log.RunLog",
         "fitting.spec.FitSpec", "inference._adaptive_clip.Adaptive", "inference._moments.Moments",
         "inference._optimizers.Optimizer", "inference._units.UnitRows", "inference.sharding.Shards",

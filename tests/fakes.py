@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workbench.fitting import prepared
+from workbench.fitting import functions, prepared
 from workbench.fitting.evaluation import evaluation_of
 from workbench.inference import _moments
 from workbench.inference.batched import BatchedProgram
@@ -34,8 +34,8 @@ def install(monkeypatch):
     monkeypatch.setattr(BatchedProgram, "_compiled", lambda program, *part: chunk_of_lanes)
     monkeypatch.setattr(running, "starting_states", starting_states)
     for owner, name, of in (
-        (prepared.CompiledFunctions, "compute", compute),
-        (prepared.CompiledFunctions, "draw", draw),
+        (functions.CompiledFunctions, "compute", compute),
+        (functions.CompiledFunctions, "draw", draw),
         (running._Group, "_evaluate", evaluate_lanes),
     ):
         stand_in = functools.cached_property(of)

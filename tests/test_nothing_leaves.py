@@ -294,7 +294,7 @@ def panels_of(frame, monkeypatch, state):
     output = Output()
     monkeypatch.setenv("WORKBENCH_STATE", str(state))
     monkeypatch.setattr(run_screen, "display", output)
-    monkeypatch.setattr(fit_spec, "new_key", lambda: key_from_seed(1))
+    monkeypatch.setattr(fit_spec, "new_key", lambda share: key_from_seed(1))
     screen = Workbench(data=dataset_of(frame), epsilon=20.0, iterations=30)
     screen._ipython_display_()
     for worker in (screen._outlooks, screen._compilations):

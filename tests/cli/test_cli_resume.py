@@ -251,9 +251,9 @@ def test_other_records_are_refused(command, place, paused, no_steps, private_fra
 
 
 def test_another_version_is_refused(command, paused, no_steps, monkeypatch):
-    from workbench.fitting import checkpoints
+    from workbench.fitting import digests
 
-    monkeypatch.setattr(checkpoints, "__version__", "0.0.0")
+    monkeypatch.setattr(digests, "__version__", "0.0.0")
     assert "another plan, version, model or kind of machine" in refused(command("resume", paused))
 
 

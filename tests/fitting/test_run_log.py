@@ -18,9 +18,9 @@ from numpyro.optim import Adam
 import workbench as wb
 from tests.conftest import rewrite, some_of
 from workbench import ArgumentError
-from workbench.fitting import checkpoints, fits, resuming, run_log
+from workbench.fitting import checkpoints, digests, fits, resuming, run_log
 from workbench.ledger import ledger as ledger_module
-from workbench.ledger.fingerprint import key_file
+from workbench.ledger.fingerprint import key_file, secret_key
 from workbench.ledger.ledger import CapError, Ledger, LedgerDiskError, LedgerError
 from workbench.ledger.reservation import LedgerWarning, id_of
 from workbench.sweeps import sweeping
@@ -321,7 +321,7 @@ def rewritten(folder, *, sealed=True, settings=None, **changes):
     facts["settings"] |= settings or {}
     if sealed:
         del facts["seal"]
-        facts["seal"] = checkpoints._keyed(facts, b"checkpoint")
+        facts["seal"] = digests.keyed(facts, b"checkpoint", secret_key())
     arrays["facts"] = np.array(json.dumps(facts))
     np.savez(path, **arrays)
 
@@ -344,7 +344,7 @@ def test_a_checkpoint_of_another_plan_is_refused(private_data, state, change):
 def test_a_checkpoint_of_another_version_is_refused(private_data, state, monkeypatch):
     _, folder = stopped(private_data, after=20)
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoints, "__version__", "99")
+        patched.setattr(digests, "__version__", "99")
         with pytest.raises(ArgumentError, match="another plan, version"):
             wb.resume(folder, data=private_data)
     rewritten(folder, format=99)

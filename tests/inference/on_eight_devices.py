@@ -7,18 +7,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
 from numpyro.optim import Adam
 
 import workbench as wb
 from tests import zoo
 from tests.conftest import some_of
 from workbench import ArgumentError
+from workbench.fitting import checkpoints, resuming
+from workbench.inference import clipping
 from workbench.inference.assemble import assemble
 from workbench.inference.sharding import Shards
 from workbench.inference.step import DPVIState, Hyperparameters
+from workbench.ledger.ledger import Ledger
 from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import GaussianMechanism
+from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
 
 N = 61  # which no number of devices divides
@@ -70,20 +74,73 @@ def spread(step, records, count):
     return dataclasses.replace(step, shards=shards), shards.spread(records)
 
 
-@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 3), ids=lambda sampler: sampler.name)
-@pytest.mark.parametrize("count", some_of([8, 2]))
-def test_the_sum_is_that_of_one_device_and_noise_is_added_once(sampler, count):
+def check_release(step, count, shards=Shards, **bugs):
+    """The sum of ``count`` devices is that of one, and noise is added to it once, on every device alike.
+
+    :param bugs: planted ones of the step on several devices.
+    """
     records = zoo.logistic_data(N)
-    step = step_of(zoo.logistic, zoo.logistic_guide, records, sampler)
     sums, spacing, noise, _, _ = released(step, tuple(map(jnp.asarray, records)))
-    own_sums, own_spacing, own_noise, own_noised, end = released(*spread(step, records, count))
+    shared = shards(tuple(jax.devices()[:count]))
+    own = released(dataclasses.replace(step, shards=shared, **bugs), shared.spread(records))
+    own_sums, own_spacing, own_noise, own_noised, end = own
     np.testing.assert_allclose(flat(own_sums) * own_spacing, flat(sums) * spacing, atol=1e-3 * CLIP)
     np.testing.assert_array_equal(own_noise, noise)
     np.testing.assert_array_equal(flat(own_noised), ((flat(own_sums) + own_noise).astype(np.float32) * own_spacing))
-    for leaf in jax.tree.leaves(end):  # no device has gone a way of its own
+    for leaf in jax.tree.leaves(end):
         copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
         assert len(copies) == count
-        assert all(np.array_equal(copy, copies[0]) for copy in copies)
+        for copy in copies:
+            np.testing.assert_array_equal(copy, copies[0], "a device has gone a way of its own")
+
+
+@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 3), ids=lambda sampler: sampler.name)
+@pytest.mark.parametrize("count", some_of([8, 2]))
+def test_the_sum_is_that_of_one_device_and_noise_is_added_once(sampler, count):
+    check_release(step_of(zoo.logistic, zoo.logistic_guide, zoo.logistic_data(N), sampler), count)
+
+
+class NoiseOfEach(Shards):
+    """A planted bug: every device adds a noise, here 1024 spacings, to its own sum before the sums are added up."""
+
+    def sum_of(self, sums, *arguments):
+        def noised(*own):
+            total, counts = sums(*own)
+            return OnGrid(jax.tree.map(lambda units: units + 2**10, total.units), total.spacing), counts
+
+        return super().sum_of(noised, *arguments)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Forgetful(Seen):
+    """A planted bug: one device adds no noise to its copy of the sum."""
+
+    forgets: int = 1
+
+    def add(self, total, noise):
+        def here(units, noise_units):
+            adds = lax.axis_index("records") != self.forgets
+            return GaussianMechanism.add(OnGrid(units, total.spacing), Noise(noise_units * adds, noise.level))
+
+        mesh = Shards(tuple(jax.devices()[:2])).mesh
+        noised = jax.shard_map(here, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False)(
+            total.units, noise.units
+        )
+        self.kept.append((total, noise, noised))
+        return noised
+
+
+def test_noise_on_every_device_is_caught():
+    step = step_of(zoo.logistic, zoo.logistic_guide, zoo.logistic_data(N), SAMPLERS[0])
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check_release(step, 2, NoiseOfEach)
+
+
+@pytest.mark.parametrize(("forgets", "caught"), [(0, "Arrays are not equal"), (1, "a way of its own")])
+def test_a_device_that_forgets_its_noise_is_caught(forgets, caught):
+    step = step_of(zoo.logistic, zoo.logistic_guide, zoo.logistic_data(N), SAMPLERS[0])
+    with pytest.raises(AssertionError, match=caught):
+        check_release(step, 2, mechanism=Forgetful(CLIP, 2.0, forgets=forgets))
 
 
 @pytest.mark.thorough
@@ -110,6 +167,18 @@ def test_a_step_moves_one_sum_and_no_record():
     assert len(sums) == 1
     assert sum(numbers) == step.noise_size
     assert not re.search(r"all-gather|all-to-all|collective-permute|collective-broadcast", text)
+
+
+def test_book_keeping_is_that_of_one_device(monkeypatch):
+    """Gradients that one device never forms, several do not form either."""
+    found, settled = [], clipping._settled
+    monkeypatch.setattr(clipping, "_settled", lambda strategy, plan: (found.append(plan.rules), settled(strategy, plan))[1])
+    records = zoo.logistic_data(N)
+    step = step_of(zoo.logistic, zoo.logistic_guide, records, SAMPLERS[0])
+    released(step, tuple(map(jnp.asarray, records)))
+    released(*spread(step, records, 2))
+    assert "outer product" in {rule.rule for rule in found[0]}
+    assert found == found[:1] * len(found)
 
 
 def test_room_that_is_left_is_never_drawn():
@@ -154,6 +223,42 @@ def test_a_stopped_fit_goes_on_to_where_it_would_have_ended(tmp_path):
     assert resumed.status == "done"
     for name, value in whole.params.items():
         np.testing.assert_array_equal(resumed.params[name], value)
+
+
+@pytest.mark.parametrize(("before", "after"), some_of([(4, 1), (1, 4), (2, 8)], 3))
+def test_a_stopped_fit_goes_on_with_another_number_of_devices(before, after, private_data, tmp_path):
+    seen, run = [], tmp_path / "run"
+    settings = {"epsilon": 1.0, "iterations": 200, "devices": before, "checkpoint": run}
+    stopped = wb.fit("logistic", private_data, on_snapshot=seen.append, stop=lambda: len(seen) > 2, **settings)
+    taken = stopped.guarantee.steps_taken
+    assert 0 < taken < 200
+    resumed = wb.resume(run, data=private_data, devices=after, stop=lambda: True)
+    np.testing.assert_equal(resumed.params, stopped.params)  # nothing was taken yet, so nothing is rounded otherwise
+    resumed = wb.resume(run, data=private_data, devices=after)
+    assert (resumed.status, resumed.guarantee.epsilon) == ("done", 1.0)
+    (spend,) = Ledger().spends()
+    assert (spend.status, spend.taken) == ("settled", 200)
+
+
+def test_steps_that_may_have_been_seen_are_not_taken_on_other_devices(private_data, tmp_path):
+    """Rounded otherwise, they would have the same noise and other sums."""
+    run, seen = tmp_path / "run", []
+    settings = {"epsilon": 1.0, "iterations": 200, "checkpoint": run}
+    wb.fit("logistic", private_data, on_snapshot=seen.append, stop=lambda: len(seen) > 1, devices=4, **settings)
+    former = {file: file.read_bytes() for file in run.iterdir()}
+    assert wb.resume(run, data=private_data, devices=1, stop=lambda: len(seen) > 1).status == "cancelled"
+    moved = checkpoints.newest(run)
+    assert moved.facts["settings"]["devices"] == 1
+    assert not [file for file in run.iterdir() if former.get(file) == file.read_bytes()]  # steps after them were taken here
+
+    seen.clear()
+    with pytest.raises(ZeroDivisionError):
+        wb.fit("logistic", private_data, on_snapshot=lambda snapshot: 1 // (snapshot.step == 0), devices=4,
+               **{**settings, "checkpoint": tmp_path / "crashed"})  # fmt: skip
+    assert checkpoints.newest(tmp_path / "crashed").repeats
+    with pytest.raises(ArgumentError, match="interrupted on other devices, which round differently"):
+        resuming.prepare(tmp_path / "crashed", data=private_data, devices=1)
+    resuming.prepare(tmp_path / "crashed", data=private_data)
 
 
 @pytest.mark.thorough

@@ -70,6 +70,7 @@ ALLOWED = {
     Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.Generator"): _SUBSET_SEED,
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.PCG64"): _SUBSET_SEED,
+    Use("workbench/fitting/prepared.py", "PreparedFit._begin", "os.urandom"): "the key of digests that processes compare",
     Use("workbench/data/storage/form.py", "new_id", "os.urandom"): "the name of a file, and the salt of its key",
     Use("workbench/data/storage/keys.py", "_in_keyring", "os.urandom"): "the secret key of records at rest",
     Use("workbench/data/storage/oblivious.py", "minibatches", "os.urandom"): "the key of one scratch file",

@@ -31,7 +31,7 @@ from workbench.fitting.settings import takes
 from workbench.fitting.spec import data_named, model_named
 from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
-from workbench.inference.sharding import Shards
+from workbench.inference.sharding import Shards, processes_of
 from workbench.inference.step import Performance, PrivateStep
 from workbench.models import Model
 from workbench.noise.chacha20 import key_from_seed, new_key
@@ -196,12 +196,14 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
     canaries = _checked_canaries(asked.present, asked.absent, asked.others, asked.relation, asked.mode)
     num_records = len(canaries.others[0]) + canaries.count
     devices = devices_named(asked.devices)
+    shards = Shards(devices) if len(devices) > 1 else None
+    processes_of(shards).require_one("an audit")
     if len(devices) > 1 and asked.max_rows is not None:
         raise _validate.ArgumentError("devices", asked.devices, "spreads rows, and each record has several: leave one out.")
     training = _Training(
         asked.model, asked.guide, asked.sampler, num_records, asked.estimator, asked.strategy, asked.microbatch_size,
         dict(asked.static or {}), asked.bug, numpyro.optim.Adam(_LEARNING_RATE) if asked.optim is None else asked.optim,
-        asked.max_rows, Shards(devices) if len(devices) > 1 else None,
+        asked.max_rows, shards,
     )  # fmt: skip
     sampler, mechanism = asked.sampler, asked.mechanism
     claim = Claim(

@@ -18,6 +18,7 @@ from typing import Any
 from workbench._numbers import upper
 from workbench._validate import ArgumentError
 from workbench.cli import ledger as ledger_commands
+from workbench.cli import processes
 from workbench.cli.shell import (
     DONE,
     FAILED,
@@ -60,6 +61,8 @@ def add(commands: Any) -> None:
     resume.add_argument(
         "--forget", action="store_true", help="delete the run's checkpoints and its secret key; it cannot be resumed then"
     )
+    resume.add_argument("--devices", help="other devices than it had, how many or all; only after a stop, not after a crash")
+    processes.add_processes(resume)
     _add_run(resume)
     add_json(resume)
     resume.set_defaults(run=_resume)
@@ -81,6 +84,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         "--data", required=True, help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file"
     )
     add_settings(fit, _SETTINGS)
+    processes.add_processes(fit)
     add_json(fit)
     _add_run(fit)
     ledger = fit.add_mutually_exclusive_group()
@@ -160,6 +164,7 @@ def _fit(arguments: argparse.Namespace) -> int:
 
     # whatever can be refused is refused before a record is read
     folder = None if arguments.out is None else check_folder(arguments.out)
+    processes.join(arguments, ["fit", *fit_words(arguments)])
     model, data = _model_and_data(arguments)
     prepared = fits.prepare(
         model,
@@ -190,12 +195,14 @@ def _resume(arguments: argparse.Namespace) -> int:
     former = None if words is None else fit_arguments(words)
     out = former.out if arguments.out is None and former is not None else arguments.out
     folder = None if out is None else check_folder(out)
+    processes.join(arguments, ["resume", arguments.path, f"--processes={arguments.processes}"])
     model, data = (None, None) if former is None else _model_and_data(former)
     prepared = resuming.prepare(
         arguments.path,
         model=model,
         data=data,
         over_cap=arguments.over_cap,
+        devices=arguments.devices,
     )
     return _carry_out(prepared, arguments, folder, is_finished=not prepared.can_resume)
 
@@ -262,6 +269,8 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
     """Run a prepared fit to its end, save its result in ``folder`` and print it; the exit code."""
     from workbench.ledger.reservation import LedgerWarning
 
+    if processes.follows():
+        return _follow(prepared, is_finished)
     name = f"workbench {arguments.command}"
     for caution in prepared.cautions:
         print(f"{name}: warning: {caution}", file=sys.stderr)
@@ -287,6 +296,15 @@ def _carry_out(prepared: Any, arguments: argparse.Namespace, folder: Path | None
             print(f"{name}: stopped; the partial result is kept.", file=sys.stderr)
         _say(result, None if problem or is_empty else folder, run, ledger, as_json=arguments.json)
     return FAILED if problem else {"done": DONE, "cancelled": STOPPED}.get(result.status, FAILED)
+
+
+def _follow(prepared: Any, is_finished: bool) -> int:
+    """Take the steps with the first process, which saves and prints; the exit code."""
+    status = "done"
+    with stopped_by_interrupt("workbench: stopping.") as stop:
+        for snapshot in prepared.run(stop) if not is_finished else ():
+            status = snapshot.status
+    return {"done": DONE, "cancelled": STOPPED}.get(status, FAILED)
 
 
 def _saved(result: Any, folder: Path, run: Path | None) -> str:

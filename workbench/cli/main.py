@@ -6,12 +6,13 @@ Results go to standard output (with ``--json`` as one object), progress and erro
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
 from workbench import __version__, _interrupt
 from workbench._validate import ArgumentError, printable
-from workbench.cli import account, audit, catalogue, fit, lab, ledger, pack, release, sweep
+from workbench.cli import account, audit, catalogue, fit, lab, ledger, pack, processes, release, sweep
 from workbench.cli.shell import FAILED, STOPPED, UNUSABLE, Parser, in_options
 
 __all__ = ["main", "parser"]
@@ -46,6 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser().parse_args(words)
     if parsed.command == "app":
         parsed.voila = [*parsed.voila, *further]
+    return processes.end(_carried_out(parsed))
+
+
+def _carried_out(parsed: argparse.Namespace) -> int:
+    """Do what a command asks for; the exit code. Errors that have a sentence are printed as one."""
     try:
         return int(parsed.run(parsed))
     except ArgumentError as error:
@@ -58,6 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from workbench.ledger.ledger import LedgerError
 
         if not isinstance(error, LedgerError | RecordsError):
+            raise
+        print(f"workbench {parsed.command}: {printable(str(error))}", file=sys.stderr)
+        return FAILED
+    except RuntimeError as error:
+        from workbench.inference.processes import ProcessError
+
+        if not isinstance(error, ProcessError):
             raise
         print(f"workbench {parsed.command}: {printable(str(error))}", file=sys.stderr)
         return FAILED

@@ -115,6 +115,7 @@ _REMEDIES = {  # by code of an ``ArgumentError``
     "not writable": f"{_OTHER_LEDGER}, or make it writable.",
     "not reachable": f"{_OTHER_LEDGER}.",
     "no folder": f"{_OTHER_LEDGER}.",
+    "other devices": "Give --devices or --processes.",
     "no records": "Name their file, as in --given FILE.csv.",
 }
 

@@ -37,8 +37,10 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     them unless the records are public.
 
     :param stop: called between chunks of steps; True ends the run.
+    :raises ArgumentError: naming ``devices``, if they are of several processes.
     :return: None if the run was stopped or failed, or if no metrics may be computed on the evaluation records.
     """
+    prepared.spec.processes.require_one("a fit without privacy")
     evaluate = prepared.evaluator
     if evaluate is None:
         return None

@@ -7,8 +7,9 @@ kept. After all steps the released parameters replace them, without the key.
 *Noise is never added to other data.* The noise of a step follows from the run's key and the step's number alone, and steps
 between the last checkpoint and a crash may have been seen. Repeating them bit for bit shows nothing new, but adding the same
 noise to other sums would: their difference shows what the noise hides. So a run is resumed only with the same records (by
-their keyed fingerprint), the same plan and the same program on the same kind of machine (``fit_digest``), and after a crash
-only on a processor that repeats exactly. After a stop no step is repeated.
+their keyed fingerprint), the same plan and the same program on the same kind of machine (``digests``), and after a crash
+only on a processor that repeats exactly. After a stop no step is repeated, so the run may go on with another number of
+devices, which round differently.
 
 Files are sealed with this user's secret key. A file that was edited is not opened, so what a file says can be trusted.
 """
@@ -16,40 +17,29 @@ Files are sealed with this user's secret key. A file that was edited is not open
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import json
 import math
-import os
-import platform
 import shutil
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from workbench import __version__, _folders, _validate
-from workbench.data.dataset import is_at_rest
-from workbench.fitting.spec import FitSpec
+from workbench import _folders, _validate
+from workbench.fitting.digests import FORMAT, content, keyed
 from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
 from workbench.inference.step import DPVIState
 from workbench.ledger import _owners
 from workbench.ledger.fingerprint import key_file, secret_key
-from workbench.privacy.plan import PrivacyPlan
 
 __all__ = [
-    "Checkpoint", "Checkpoints", "fit_digest", "forget", "holds_fit", "holds_key", "is_running", "new_folder", "newest",
-    "repeats_exactly", "runs", "saved_runs", "spend_of",
+    "Checkpoint", "Checkpoints", "forget", "holds_fit", "holds_key", "is_running", "new_folder", "newest", "runs",
+    "saved_runs", "spend_of",
 ]  # fmt: skip
-
-FORMAT = 2
 
 SECONDS = 10.0  # between two checkpoints,
 _SHARE = 0.02  # or more, so that writing takes at most this share of the time
@@ -60,86 +50,11 @@ _AHEAD = 2.0  # a checkpoint covers this many times the steps expected until the
 _FINISHED = "finished.npz"
 _STATES = "step-*.npz"  # with the key,
 _PARTIAL = ".*.partial"  # files that a killed process leaves behind, maybe with the key
-_NOT_OF_THE_STEPS = ("draws", "evaluate_private")  # settings that are used after the steps
 
 
 def runs() -> Path:
     """The folder of all runs that are given no other folder."""
     return _folders.state() / "runs"
-
-
-# ---- what a checkpoint belongs to ---------------------------------------------------------------------------------------
-
-
-def fit_digest(spec: FitSpec, plan: PrivacyPlan, noise_size: int, program: str, start: DPVIState) -> str:
-    """32 hexadecimal digits, equal for fits that give the same numbers bit for bit from the same key and records.
-
-    It covers the program, which results from model, guide, optimiser and sampler with every constant that they read; the
-    records as the model sees them, which may be some of the data set's arrays; the settings and the calibrated noise, which
-    the program takes as arguments; the versions of the libraries that compute; and the kind of machine. It is keyed with the
-    user's secret, because a plain hash would let its readers test guesses of the number of records, which may be private.
-
-    :param noise_size: coordinates that get noise.
-    :param program: ``compiling.Lowered.digest``.
-    :param start: the state before the first step. It counts only if there is a seed, with which other fits may begin; a
-        secret key and what followed from it are in the checkpoint.
-    """
-    facts = {
-        "format": FORMAT,
-        "versions": {name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy", "optax")},
-        "workbench": __version__,
-        "python": sys.version.split()[0],
-        "machine": [spec.device.platform, spec.device.device_kind, platform.machine(), _processor(), _cores()],
-        "flags": os.environ.get("XLA_FLAGS", ""),
-        "precision": [str(getattr(jax.config, name)) for name in ("jax_enable_x64", "jax_default_matmul_precision")],
-        "model": spec.model.name,
-        "program": program,
-        "records": _content({str(number): array for number, array in enumerate(spec.records)}),
-        "start": None if plan.settings.seed is None else _content(arrays_of(start)),
-        "privacy": asdict(plan.settings),
-        "sampler": repr(plan.sampler),
-        "mechanism": repr(plan.mechanism),
-        "noise_size": noise_size,
-        "settings": {name: value for name, value in spec.run_settings().items() if name not in _NOT_OF_THE_STEPS},
-    }
-    return _keyed(facts, b"plan")
-
-
-def _keyed(facts: Any, purpose: bytes) -> str:
-    """32 hexadecimal digits of JSON-ready facts, which cannot be computed without this user's secret key."""
-    text = json.dumps(facts, sort_keys=True).encode()
-    return hashlib.blake2b(text, digest_size=16, key=secret_key(), person=purpose).hexdigest()
-
-
-def _content(arrays: Mapping[str, Any]) -> str:
-    """32 hexadecimal digits of arrays, which cannot be computed without this user's secret key."""
-    digest = hashlib.blake2b(digest_size=16, key=secret_key(), person=b"arrays")
-    for name, given in sorted(arrays.items()):
-        array: Any = given if is_at_rest(given) else np.asarray(given)
-        digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
-        for part in array.parts() if is_at_rest(array) else (array,):
-            digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.hexdigest()
-
-
-@functools.cache
-def _processor() -> str:
-    """The processor's name, if it can be found: another processor may round differently."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(("model name", "CPU part")):
-                return line.partition(":")[2].strip()
-    return platform.processor()
-
-
-def _cores() -> int:
-    """The number of cores that this process may use; sums are split among them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def repeats_exactly(device: jax.Device) -> bool:
-    """Whether the same program gives the same bits in another process. GPUs do not: they choose kernels by speed."""
-    return bool(device.platform == "cpu")
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------------
@@ -152,10 +67,15 @@ class Checkpoints:
     :param facts: JSON-ready facts that ``resuming`` needs besides the state.
     :param iterations: number of planned steps.
     :param mark: called with the step up to which the run may go now, when a checkpoint is on the disk.
+    :param moved: whether the run's earlier checkpoints were written on other devices. They are deleted when there is a new
+        one: the steps after them, taken there again, would have the same noise and other sums.
     """
 
-    def __init__(self, folder: Path, facts: Mapping[str, Any], iterations: int, mark: Callable[[int], None]) -> None:
+    def __init__(
+        self, folder: Path, facts: Mapping[str, Any], iterations: int, mark: Callable[[int], None], moved: bool = False
+    ) -> None:
         self.folder = folder
+        self._former = set(folder.glob(_STATES)) if moved else set[Path]()
         self._facts, self._iterations, self._mark = dict(facts), iterations, mark
         self._seen = int(facts.get("reached", 0))  # before the run was resumed
         self._reached = 0  # the step up to which the newest checkpoint lets the run go
@@ -189,12 +109,14 @@ class Checkpoints:
     def write(self, state: DPVIState, reached: int, progress: Mapping[str, Any]) -> None:
         """Write a checkpoint of ``state``, from which the run goes no further than step ``reached``."""
         step = int(state.step)
+        name = f"step-{step:012d}.npz"
         facts = {**progress, "step": step, "reached": max(reached, self._seen)}
         try:
-            self._save(f"step-{step:012d}.npz", arrays_of(state), {**facts, "owner": _owners.own(_owners_folder())})
+            self._save(name, arrays_of(state), {**facts, "owner": _owners.own(_owners_folder())})
         except OSError as error:
             raise OSError(f"no checkpoint could be written in {self.folder} ({error.strerror or error}).") from error
-        for old in (*sorted(self.folder.glob(_STATES))[:-_KEPT], *self.folder.glob(_PARTIAL)):
+        former, self._former = self._former - {self.folder / name}, set()
+        for old in (*former, *sorted(self.folder.glob(_STATES))[:-_KEPT], *self.folder.glob(_PARTIAL)):
             old.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -215,8 +137,10 @@ class Checkpoints:
     def _save(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
         self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        plain = json.loads(json.dumps({**self._facts, **facts, "arrays": _content(arrays)}))  # as it will be read
-        save_arrays(self.folder / name, arrays, {**plain, "seal": _keyed(plain, b"checkpoint")})
+        plain = json.loads(
+            json.dumps({**self._facts, **facts, "arrays": content(arrays, secret_key())})
+        )  # as it will be read
+        save_arrays(self.folder / name, arrays, {**plain, "seal": keyed(plain, b"checkpoint", secret_key())})
 
 
 _running: set[Path] = set()  # folders of runs of this process
@@ -314,7 +238,7 @@ class Checkpoint:
         :raises ArgumentError: naming ``path``, if they are not the arrays that were written.
         """
         arrays = load_arrays(self.path)
-        if _content(arrays) != self.facts["arrays"]:
+        if content(arrays, secret_key()) != self.facts["arrays"]:
             raise _edited(self.path)
         return arrays
 
@@ -353,7 +277,7 @@ def newest(path: str | Path) -> Checkpoint:
         if facts.get("format") != FORMAT:
             raise _validate.ArgumentError("path", str(path), f"must be a checkpoint of format {FORMAT}.")
         seal = facts.pop("seal", None)
-        if seal != _keyed(facts, b"checkpoint"):
+        if seal != keyed(facts, b"checkpoint", secret_key()):
             raise _edited(file)
         return Checkpoint(file, facts)
     raise problem or _validate.ArgumentError("path", str(path), "contains no checkpoint of a fit.")

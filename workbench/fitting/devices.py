@@ -25,7 +25,7 @@ def device_named(name: Any) -> jax.Device:
     if isinstance(name, jax.Device):
         return name
     if name is None:
-        return jax.devices()[0]
+        return jax.local_devices()[0]
     kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
     try:
         if not kind:  # JAX would take "" for its first device
@@ -44,14 +44,27 @@ def check_device(argument: str, name: Any) -> None:
 def devices_named(devices: Any, first: Any = None) -> tuple[jax.Device, ...]:
     """The devices among which records are spread.
 
-    :param devices: how many of the kind of ``first``, or "all" of them; or a list of names or devices, or a mesh of JAX's
-        with one axis, "records"; or None for ``first`` alone.
+    :param devices: how many of the kind of ``first``, or "all" of them, those of other processes too; or a list of names or
+        devices, or a mesh of JAX's with one axis, "records"; or None for ``first`` alone.
     :param first: as of ``device_named``.
     :raises ArgumentError: naming ``devices``.
     """
     import jax
 
+    found = _found(devices, first)
+    used = {device.process_index for device in found}
+    if used != {jax.process_index()} and len(found) < len(jax.devices(found[0].platform)):
+        raise ArgumentError("devices", devices, "must be all, or some of this process alone.")
+    return found
+
+
+def _found(devices: Any, first: Any) -> tuple[jax.Device, ...]:
+    import jax
+
     if devices is None:
+        if first is None and jax.process_count() > 1:
+            reason = f'is for {jax.process_count()} processes: "all" for one fit of them all, or a device for each its own.'
+            raise ArgumentError("devices", None, reason)
         return (device_named(first),)
     if isinstance(devices, jax.sharding.Mesh):
         if devices.axis_names != ("records",):
@@ -67,13 +80,17 @@ def devices_named(devices: Any, first: Any = None) -> tuple[jax.Device, ...]:
         if not found or len(set(found)) < len(found) or len({each.platform for each in found}) > 1:
             raise ArgumentError("devices", devices, "must be different devices of one kind.")
         return found
-    known = jax.devices(device_named(first).platform)
     if isinstance(devices, str) and devices == "all":
-        return tuple(known)
+        return tuple(jax.devices(device_named(first).platform))
+    known = jax.local_devices(backend=device_named(first).platform)
     try:
         number = _validate.integer("devices", _as_number(devices), at_least=1)
     except ArgumentError:
         raise ArgumentError("devices", devices, 'must be how many, from 1, or "all", or a list of names.') from None
+    if jax.process_count() > 1:
+        raise ArgumentError(
+            "devices", number, f'does not say which of {jax.process_count()} processes: name them, or "all".'
+        )
     if number > len(known):
         raise ArgumentError("devices", number, f"is more than there are: JAX sees {len(known)} of that kind.")
     return tuple(known[:number])

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench import _compiled, _validate
-from workbench.fitting.prepared import CompiledFunctions, PreparedFit
+from workbench.fitting.functions import CompiledFunctions
+from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import LedgerSettings, setting, takes
@@ -73,13 +74,14 @@ def prepare(asked: _Prepared) -> PreparedFit:
     with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         key = spec.new_key()
         step, state = spec.begin(plan, key)
+    writes = spec.processes.is_first  # the ledger and checkpoints
     run_log = RunLog(
         spec,
         plan,
         step.noised_coordinates,
-        ledger=asked.ledger,
+        ledger=asked.ledger if writes else False,
         over_cap=asked.over_cap,
-        checkpoint=asked.checkpoint,
+        checkpoint=asked.checkpoint if writes else False,
         origin={**asked.origin, **again} if isinstance(asked.origin, Mapping) else asked.origin or again,
     )
     plan.noise_delta(step.noised_coordinates)  # refuses what the noise cannot promise, before it is drawn
@@ -115,7 +117,7 @@ def fit(asked: _Fitted) -> FitResult:
     prepared = prepare(**asked.passed_to(_Prepared))
     for caution in prepared.cautions:
         warnings.warn(caution, DeltaWarning, stacklevel=3)
-    line = ProgressLine(prepared, asked.progress)
+    line = ProgressLine(prepared, asked.progress if prepared.spec.processes.is_first else False)
     line.begin()
     try:
         for snapshot in prepared.run(asked.stop):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import threading
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,17 +18,19 @@ from workbench import _compiled, _validate
 from workbench._validate import ArgumentError
 from workbench._versions import versions
 from workbench.data import Dataset
-from workbench.fitting.checkpoints import Checkpoint, fit_digest
-from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
+from workbench.fitting.checkpoints import Checkpoint
+from workbench.fitting.digests import Digests
+from workbench.fitting.evaluation import evaluation_key, metrics_of
+from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.posterior import FEWEST_DRAWS, gradient_norms, noise_aware_draws
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
 from workbench.inference._moments import Moments, arrays_of, moments_in
 from workbench.inference.checkpoint import state_of
-from workbench.inference.compiling import Compiling, compile_ahead, interval_of, jit_seldom_called, lower
-from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep, Purpose, fast_child
-from workbench.inference.training import Snapshot
+from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
+from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
+from workbench.inference.training import Snapshot, all_finite
 from workbench.inference.training import run as run_training
 from workbench.models import Model
 from workbench.privacy.guarantee import Guarantee
@@ -36,39 +38,6 @@ from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 from workbench.results import FitResult, HistoryPoint
 
 __all__ = ["PreparedFit", "by_name"]
-
-
-class CompiledFunctions:
-    """The compiled functions of a fit and of its repetitions (``again``). The fit that needs one first compiles it.
-
-    Fits that differ only in epsilon, delta, C, learning rate or randomness have the same programs, which
-    ``inference._programs`` keeps for a while: the later ones are only traced.
-
-    ``steps`` come from ``compiling.compile_ahead``; they are None until the holder of ``lock`` compiles them.
-    """
-
-    def __init__(self, step: PrivateStep, model: Model, num_evaluation: int, device: jax.Device) -> None:
-        self._step, self._model, self._num_evaluation = step, model, num_evaluation
-        self._jit = functools.partial(jit_seldom_called, device=device, noise_size=step.noise_size)
-        self.steps: Compiling | None = None
-        self.lock = threading.Lock()
-
-    @functools.cached_property
-    def compute(self) -> Callable[..., Outputs]:
-        """The jitted part of ``PreparedFit.evaluator``, of unconstrained parameters, evaluation records and a key."""
-        return self._jit(evaluation_of(self._step, self._model, self._num_evaluation))
-
-    @functools.cached_property
-    def draw(self) -> Callable[[dict[str, Any], jax.Array, int], dict[str, jax.Array]]:
-        """Posterior draws: of (constrained) parameters, a key and how many."""
-        model = self._step.model
-
-        def latents(params: dict[str, Any], key: jax.Array, count: int) -> dict[str, jax.Array]:
-            own = jax.random.split(key, count)
-            return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), own)
-
-        draw = self._jit(latents, static=2)
-        return lambda params, key, count: draw(params, fast_child(key, Purpose.POSTERIOR), count)
 
 
 @dataclass(repr=False)
@@ -147,7 +116,7 @@ class PreparedFit:
             return self.metrics_of_sums(float(self.hyper.standard_deviation))
         key = evaluation_key(self.key)
         held_out = tuple(map(np.asarray, self.data.evaluation))
-        records, target = self.spec.placed(held_out), held_out[-1]
+        records, target = jax.device_put(held_out, self.device), held_out[-1]
         compute = self._functions.compute
         return lambda params: metrics_of(self.model, target, compute(params, records, key))
 
@@ -176,7 +145,7 @@ class PreparedFit:
             steps = compile_ahead(self.step, self.hyper, state, records, self.privacy.iterations, self._kept)
             if self.evaluator is not None:
                 with contextlib.suppress(Exception):  # ``run`` reports a score that fails, and continues without it
-                    self.evaluator(self.step.unconstrained(state, self.spec.averages))
+                    self.evaluator(self.step.unconstrained(self.state, self.spec.averages))
             steps.compilation.result()
             functions.steps = steps
 
@@ -228,12 +197,13 @@ class PreparedFit:
         records, start = self.on_device
         compiling = self._compiling()
         self.plan = self.plan.confirmed()  # while the steps compile
-        self.run_log.begin(self._digest)
+        self._begin()
         taken: int | None = 0  # None for all steps that were marked
         try:
             before = 0.0
             if self._last is not None and self._end is not None:
-                start, before, taken = self._end, self._last.seconds, self._last.step
+                start, before, taken = self.spec.placed(self._end), self._last.seconds, self._last.step
+            self._end = None  # until there is a newer one
             snapshots = run_training(
                 self.step,
                 self.hyper,
@@ -241,7 +211,7 @@ class PreparedFit:
                 records,
                 self.privacy.iterations,
                 stop=stop,
-                evaluate=self.evaluator,
+                evaluate=self.evaluator if self.spec.processes.is_first else None,
                 epsilon_at=self.plan.epsilon_so_far(),
                 averaged=self.spec.averages,
                 compiled=compiling,
@@ -279,6 +249,25 @@ class PreparedFit:
             self._functions.steps = compile_ahead(self.step, self.hyper, start, records, self.privacy.iterations, self._kept)
         return self._functions.steps
 
+    def _begin(self) -> None:
+        """Reserve what the run spends, once in all processes, which must be about to take the same steps."""
+        processes = self.spec.processes
+        if processes.count > 1:
+            secret = processes.from_first(os.urandom(32))
+            processes.require_same(self._digests.by_part(self._program(), secret))
+        processes.by_first(lambda: self.run_log.begin(self._digest, self._digest_anywhere))
+
+    @property
+    def _digests(self) -> Digests:
+        return Digests(self.spec, self.plan, self.step.noised_coordinates, self.state)
+
+    def _program(self, *, to_run: bool = True) -> str:
+        """The digest of the steps. :param to_run: whether to compile them too."""
+        if to_run:
+            return self._compiling().lowered.result().digest
+        records, start = self.on_device
+        return lower(self.step, self.hyper, start, records, interval_of(self.privacy.iterations)).digest
+
     def _digest(self, *, to_run: bool = True) -> str:
         """The digest of everything that decides the result except records and a secret key.
 
@@ -286,12 +275,19 @@ class PreparedFit:
 
         :param to_run: whether to compile the steps too.
         """
-        records, start = self.on_device
-        if to_run:
-            steps = self._compiling().lowered.result()
-        else:
-            steps = lower(self.step, self.hyper, start, records, interval_of(self.privacy.iterations))
-        return fit_digest(self.spec, self.plan, self.step.noised_coordinates, steps.digest, self.state)
+        return self._digests.of_steps(self._program(to_run=to_run))
+
+    def _digest_anywhere(self) -> str:
+        """As ``_digest``, but the same on any number of devices."""
+        if self.spec.shards is None:
+            return self._digests.anywhere(self._program())
+        step, start = dataclasses.replace(self.step, shards=None), jax.device_put(self.state, self.device)
+        place = jax.sharding.SingleDeviceSharding(self.device)
+        records: Any = tuple(
+            jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype), sharding=place)
+            for array in self.spec.records
+        )
+        return self._digests.anywhere(lower(step, self.hyper, start, records, interval_of(self.privacy.iterations)).digest)
 
     def _progress(self) -> dict[str, Any]:
         """What checkpoints say about the run so far, with the label of its metrics."""
@@ -307,7 +303,7 @@ class PreparedFit:
         found: dict[str, Any] = {}
         if last is not None and last.status == "done":
             found["params"] = by_name(last.params) | arrays_of(self._moments)
-        elif last is not None and last.status == "cancelled":
+        elif last is not None and self._end is not None and all_finite(self.step.unconstrained(self._end)):
             found["state"] = self._end
         problem = self.run_log.end(taken, self._progress(), **found)
         if last is not None and problem:
@@ -320,7 +316,8 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run already: prepare another one.")
-        self.run_log.continue_from(checkpoint, functools.partial(self._digest, to_run=not checkpoint.is_finished))
+        digest = functools.partial(self._digest, to_run=not checkpoint.is_finished)
+        self.run_log.continue_from(checkpoint, digest, self._digest_anywhere)
         facts = checkpoint.facts
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
@@ -329,7 +326,7 @@ class PreparedFit:
             self._history = history
             return
         state = state_of(checkpoint.arrays(), self.state, checkpoint.path)
-        self.key, self.state, self._end = state.key, state, self.spec.placed(state)
+        self.key, self.state, self._end = state.key, state, state
         vars(self).pop("on_device", None)
         params = jax.tree.map(np.asarray, self.step.get_params(state, averaged=self.spec.averages))
         step, metrics = int(state.step), history[-1].metrics if history else {}

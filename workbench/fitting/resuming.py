@@ -15,6 +15,7 @@ from workbench._former_names import with_present_names
 from workbench._validate import ArgumentError
 from workbench.fitting import checkpoints, fits
 from workbench.fitting.checkpoints import Checkpoint
+from workbench.fitting.devices import devices_named
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.tables import TABLE, is_table
 from workbench.inference.training import Snapshot
@@ -113,6 +114,7 @@ def prepare(
     data: Any = None,
     optimizer: Any = None,
     over_cap: str | None = None,
+    devices: Any = None,
 ) -> PreparedFit:
     """Prepare the fit of a checkpoint to be run to its end. The arguments are those of ``resume``."""
     checkpoint = checkpoints.newest(path)
@@ -121,6 +123,11 @@ def prepare(
         raise ArgumentError("optimizer", None, "the fit had its own optimiser: give the same one.")
     if data is None and facts["data"] not in data_room.names():
         raise ArgumentError("data", None, f"checkpoints do not contain the records of {facts['data']!r}: give them again.")
+    settings = with_present_names(facts["settings"])
+    if devices is not None:
+        settings |= {"devices": devices, "device": None}
+    else:
+        _check_devices(settings.get("devices"))
     model = _model(checkpoint) if model is None else model
     data = data_room.load(facts["data"]) if data is None else data
     prepared = fits.prepare(
@@ -131,10 +138,20 @@ def prepare(
         over_cap=over_cap,
         origin=facts["origin"],
         **(facts["origin"].get(TABLE, {}) if is_table(data) else {}),
-        **with_present_names(facts["settings"]),
+        **settings,
     )
     prepared.resume_from(checkpoint)
     return prepared
+
+
+def _check_devices(names: list[str] | None) -> None:
+    """:raises ArgumentError: naming ``devices``, if those that a fit had are not there."""
+    try:
+        devices_named(names)
+    except ArgumentError:
+        raise ArgumentError(
+            "devices", names, "are those of the fit, and not all here.", code="other devices", remedy="Give devices=."
+        ) from None
 
 
 def _model(checkpoint: Checkpoint) -> Model:
@@ -157,6 +174,7 @@ def resume(
     data: Any = None,
     optimizer: Any = None,
     over_cap: str | None = None,
+    devices: Any = None,
     on_snapshot: Callable[[Snapshot], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> FitResult:
@@ -177,6 +195,8 @@ def resume(
     :param data: the same records, of a formula also as the same table; by default the data set of the same name.
     :param optimizer: the same optimiser, if the fit had its own.
     :param over_cap: as for ``workbench.fit``.
+    :param devices: other devices than the run had, as for ``workbench.fit``. Sums are rounded differently there, so the same
+        promise is kept with other last digits; after a crash, which may lose steps that were seen, it is refused.
     :param on_snapshot: called with every ``Snapshot``.
     :param stop: called between chunks of steps; True ends the run and keeps the partial result.
     :raises ArgumentError: naming the argument; ``path`` if the checkpoint belongs to another fit.
@@ -184,7 +204,7 @@ def resume(
     if on_snapshot is not None:
         _validate.function("on_snapshot", on_snapshot)
     _validate.function("stop", stop)
-    prepared = prepare(path, model=model, data=data, optimizer=optimizer, over_cap=over_cap)
+    prepared = prepare(path, model=model, data=data, optimizer=optimizer, over_cap=over_cap, devices=devices)
     if prepared.can_resume:
         for snapshot in prepared.run(stop):
             if on_snapshot is not None:

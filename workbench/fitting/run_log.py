@@ -14,7 +14,8 @@ import numpy as np
 
 from workbench._validate import ArgumentError, location
 from workbench.fitting import checkpoints
-from workbench.fitting.checkpoints import Checkpoint, Checkpoints, repeats_exactly
+from workbench.fitting.checkpoints import Checkpoint, Checkpoints
+from workbench.fitting.digests import FORMAT, repeats_exactly
 from workbench.fitting.spec import FitSpec
 from workbench.inference.step import DPVIState
 from workbench.ledger.fingerprint import secret_key
@@ -57,7 +58,7 @@ class RunLog:
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
         self.hid_reads = True  # so far, from an observer of the storage, where the spec's own reading does
-        self._digest = ""  # of the plan (``checkpoints.fit_digest``), once ``begin`` or ``continue_from`` was called
+        self._digest = ""  # ``Digests.of_steps``, once ``begin`` or ``continue_from`` was called
         book = ledger_for(spec.source, ledger)
         self._again = functools.partial(
             RunLog, spec, plan, noise_size, ledger=book or False, over_cap=over_cap, checkpoint=checkpoint, origin=origin
@@ -90,10 +91,11 @@ class RunLog:
         chosen = self._checkpoint
         return checkpoints.new_folder(key) if isinstance(chosen, bool) else chosen.absolute()
 
-    def begin(self, digest: Callable[[], str]) -> None:
+    def begin(self, digest: Callable[[], str], anywhere: Callable[[], str]) -> None:
         """Reserve what the run spends, or the rest of it, before its first step.
 
         :param digest: returns the plan's digest; called once, if something is written.
+        :param anywhere: returns that of any devices; called once, if checkpoints are written.
         :raises CapError: if a cap does not allow it.
         :raises LedgerError: if it could not be written.
         :raises ArgumentError: naming ``checkpoint``, if the folder holds another fit; or ``key file``, if the key that
@@ -116,7 +118,8 @@ class RunLog:
         if self._keeper is None and self._checkpoint:
             key = self.reservation.keys[0] if self.reservation.keys else None
             iterations = self._plan.settings.iterations
-            self._keeper = Checkpoints(self._folder(key), self._facts(key), iterations, self.reservation.mark)
+            facts = {**self._facts(key), "anywhere": anywhere()}
+            self._keeper = Checkpoints(self._folder(key), facts, iterations, self.reservation.mark)
 
     def _check_place(self) -> None:
         """Do without checkpoints if the workbench's own folder cannot be used, as in a container: the fit needs none."""
@@ -137,7 +140,7 @@ class RunLog:
         spec, ledger = self._spec, self.reservation.ledger
         file = source_file(spec.model)
         return {
-            "format": checkpoints.FORMAT,
+            "format": FORMAT,
             "plan": self._digest,
             "fingerprint": spec.fingerprint,
             "references": spec.source.references,
@@ -207,15 +210,15 @@ class RunLog:
             )
         return " ".join(problem for problem in problems if problem)
 
-    def continue_from(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> None:
+    def continue_from(self, checkpoint: Checkpoint, digest: Callable[[], str], anywhere: Callable[[], str]) -> None:
         """Continue the run of ``checkpoint``.
 
-        :param digest: as for ``begin``.
+        :param digest: as for ``begin``. :param anywhere: as for ``begin``; called on other devices than the run's.
         :raises ArgumentError: naming ``path``, if it belongs to other records or another plan; ``data``, if the reads of
             the steps to come would show what those so far did not.
         """
-        if mismatch := self._mismatch(checkpoint, digest):
-            raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}; start a new fit.")
+        if mismatch := self._mismatch(checkpoint, digest, anywhere):
+            raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}.")
         facts = checkpoint.facts
         self.hid_reads = facts.get("hides_reads", False)  # earlier versions did not note it
         if self.hid_reads and not self._spec.hides_reads and not checkpoint.is_finished:
@@ -223,23 +226,38 @@ class RunLog:
                 "data", self._spec.source.name, "was read so far in a way that hides from an observer of the storage who is "
                 "in a minibatch: open its encrypted file, with the same reading."
             )  # fmt: skip
+        moved = facts["plan"] != self._digest
+        if not self._checkpoint:  # another process writes
+            return
         if checkpoint.is_finished:
             checkpoints.forget(checkpoint.path.parent)  # the process may have been killed after the release was written
         if facts["spend"] is not None:
             self.reservation.continue_fit(facts["spend"], facts["step"] if checkpoint.is_finished else None)
-        self._keeper = Checkpoints(checkpoint.path.parent, facts, self._plan.settings.iterations, self.reservation.mark)
+        if moved:
+            facts = {**facts, **self._facts(facts["spend"]), "origin": facts["origin"]}
+        folder, iterations = checkpoint.path.parent, self._plan.settings.iterations
+        self._keeper = Checkpoints(folder, facts, iterations, self.reservation.mark, moved)
 
-    def _mismatch(self, checkpoint: Checkpoint, digest: Callable[[], str]) -> str:
+    def _mismatch(self, checkpoint: Checkpoint, digest: Callable[[], str], anywhere: Callable[[], str]) -> str:
         """Why ``checkpoint`` cannot be continued by this fit; "" if it can."""
-        same = checkpoint.facts["fingerprint"] == self._spec.fingerprint
-        if not same or checkpoint.facts.get("references", {}) != self._spec.source.references:
-            return "a fit of other records, to which the same noise must not be added"
+        facts, spec = checkpoint.facts, self._spec
+        if facts["fingerprint"] != spec.fingerprint or facts.get("references", {}) != spec.source.references:
+            return "a fit of other records, to which the same noise must not be added; start a new fit"
         self._digest = digest()
-        if checkpoint.facts["plan"] != self._digest:
-            return "another plan, version, model or kind of machine, so the result would differ"
-        if checkpoint.repeats and not repeats_exactly(self._spec.device):
+        if facts["plan"] != self._digest and facts.get("anywhere") != anywhere():
+            return "another plan, version, model or kind of machine, so the result would differ; start a new fit"
+        if facts["plan"] != self._digest and checkpoint.repeats:
             return (
-                f"a fit that was interrupted on {self._spec.device}, which may not repeat steps to the last bit, so the "
-                "same noise could be added to other sums"
+                "a fit that was interrupted on other devices, which round differently, so the same noise could be added to "
+                "other sums: resume it on those"
+            )
+        if facts["plan"] != self._digest and spec.privacy.seed is not None and self.reservation.ledger is not None:
+            return (
+                "a fit on other devices, which its ledger has as one that repeats exactly from its seed: resume it on those"
+            )
+        if checkpoint.repeats and not repeats_exactly(spec.device):
+            return (
+                f"a fit that was interrupted on {spec.device}, which may not repeat steps to the last bit, so the "
+                "same noise could be added to other sums; start a new fit"
             )
         return ""

@@ -32,8 +32,9 @@ from workbench.inference.assemble import assemble
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.clipping import check_clipping
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
+from workbench.inference.processes import Processes
 from workbench.inference.record_model import RecordModel
-from workbench.inference.sharding import Shards
+from workbench.inference.sharding import Shards, processes_of
 from workbench.inference.step import DPVIState, Hyperparameters, Performance, PrivateStep
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
@@ -100,13 +101,18 @@ class FitSpec:
 
     @property
     def device(self) -> jax.Device:
-        """The device that it runs on, the first of several."""
-        return self.devices[0]
+        """The device that it runs on, of several the first of this process."""
+        return next(each for each in self.devices if each.process_index == jax.process_index())
 
     @functools.cached_property
     def shards(self) -> Shards | None:
         """How records are spread; None for one device."""
         return Shards(self.devices) if len(self.devices) > 1 else None
+
+    @property
+    def processes(self) -> Processes:
+        """Those that take the steps together; mostly one."""
+        return processes_of(self.shards)
 
     def placed(self, tree: Any) -> Any:
         """``tree`` on the device, or on all of them."""
@@ -241,8 +247,13 @@ class FitSpec:
         )  # fmt: skip
 
     def new_key(self) -> jax.Array:
-        """The key of one run: a secret one, or the seed's."""
-        return new_key() if self.privacy.seed is None else key_from_seed(self.privacy.seed)
+        """The key of one run: a secret one, or the seed's; the same in all processes.
+
+        :raises ProcessError: if one of them has ended.
+        """
+        if self.privacy.seed is not None:
+            return key_from_seed(self.privacy.seed)
+        return new_key(self.processes.from_first)
 
     @property
     def shows_metrics(self) -> bool:

@@ -279,7 +279,7 @@ def lower(private_step: PrivateStep, hyper: Hyperparameters, state: DPVIState, r
 
     calls = interval * _LEAST_STOPS
     arguments = (state, records, jnp.int32(0), hyper, *prepared), (state, records, hyper)
-    lowered = _lowered((chunk, one_step), arguments, records, private_step.noise_size, calls)
+    lowered = _lowered((chunk, one_step), arguments, state, private_step.noise_size, calls)
     return lowered if lowered.is_single else replace(lowered, sampler=sampler)
 
 

@@ -6,6 +6,8 @@ Then every device adds the same noise, which follows from the run's key, and tak
 on several devices has the sampler, the noise and the guarantee of a fit on one. Only the rounding of a block's sum depends
 on which records are in it, as with another ``microbatch_size``.
 
+The devices may belong to several processes (``processes_of``). Each reads all records, and puts on its devices their parts.
+
 Drawing a minibatch takes q N random words, a small part of what its gradients take. Random allocation takes N words and a
 sort once an epoch, on every device.
 """
@@ -23,10 +25,11 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workbench._validate import ArgumentError
+from workbench.inference.processes import ALONE, Processes
 from workbench.noise.mechanism import OnGrid
 from workbench.sampling.minibatch import Minibatch, Sampler, usual_binomial_size
 
-__all__ = ["Shards"]
+__all__ = ["Shards", "own_copy", "processes_of"]
 
 _AXIS = "records"
 
@@ -68,36 +71,58 @@ class Shards:
         return jax.make_array_from_callback(shape, NamedSharding(self.mesh, PartitionSpec(_AXIS)), part)
 
     def replicated(self, tree: Any) -> Any:
-        """``tree`` with a copy of each array on every device."""
-        return jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))
+        """``tree`` with a copy of each array on every device. It must be the same in every process."""
+        sharding = NamedSharding(self.mesh, PartitionSpec())
+
+        def copied(leaf: Any) -> jax.Array:
+            if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                return jax.random.wrap_key_data(copied(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+            array = np.asarray(leaf)
+            return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+        return jax.tree.map(copied, tree)
 
     def usual_size(self, sampler: Sampler) -> int:
         """Places that a device's part of a minibatch rarely exceeds."""
         found = usual_binomial_size(self.held(sampler.num_records), sampler.sampling_rate, len(self.devices))
         return max(1, min(found, self.held(sampler.num_records), sampler.capacity))
 
-    def sum_of(self, sums: Callable[..., tuple[Any, Any]], records: Sequence[jax.Array], minibatch: Minibatch) -> Any:
-        """What ``sums(own records, own minibatch, places)`` gives on each device, added up over all.
+    def sum_of(
+        self, sums: Callable[..., tuple[Any, Any]], u: Any, records: Sequence[jax.Array], minibatch: Minibatch
+    ) -> Any:
+        """What ``sums(u, own records, own minibatch, places)`` gives on each device, added up over all.
 
         :param sums: gives a sum of gradients, on a grid or not, and one of counts or None. ``places``: where in the whole
             minibatch the places of its own are, int32[M].
+        :param u: where gradients are taken. (Book-keeping would not recognise what comes from outside of ``shard_map``: each
+            of its uses begins with a ``reshard``.)
         :param records: as ``spread``; others are spread here. :param minibatch: of all records.
         """
         held = self.held(len(records[0]))
         room = held * len(self.devices) - len(records[0])
         whole = (jnp.pad(array, [(0, room), *[(0, 0)] * (array.ndim - 1)]) if room else array for array in records)
 
-        def of_device(records: tuple[jax.Array, ...], minibatch: Minibatch) -> Any:
+        def of_device(u: Any, records: tuple[jax.Array, ...], minibatch: Minibatch) -> Any:
             own, places = _own(minibatch, lax.axis_index(_AXIS) * held, held)
-            total, counts = sums(records, own, places)
+            total, counts = sums(u, records, own, places)
             if not isinstance(total, OnGrid):
                 return lax.psum((total, counts), _AXIS)
             units, counts = lax.psum((total.units, counts), _AXIS)
             return OnGrid(units, total.spacing), counts  # the spacing is the same everywhere
 
-        specs = PartitionSpec(_AXIS), PartitionSpec()
+        specs = PartitionSpec(), PartitionSpec(_AXIS), PartitionSpec()
         mapped = jax.shard_map(of_device, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-        return mapped(tuple(whole), minibatch)
+        return mapped(u, tuple(whole), minibatch)
+
+
+def processes_of(shards: Shards | None) -> Processes:
+    """Those that the devices of a fit belong to. :param shards: None for one device."""
+    return ALONE if shards is None else Processes(len({device.process_index for device in shards.devices}))
+
+
+def own_copy(shards: Shards | None, tree: Any) -> Any:
+    """Of ``shards.replicated(tree)`` the copy on the first device of this process, to compute with it alone."""
+    return tree if shards is None else jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
 
 
 def _own(minibatch: Minibatch, first: jax.Array, held: int) -> tuple[Minibatch, jax.Array]:

@@ -293,12 +293,12 @@ class PrivateStep:
             strategy, rules, _ = self.performance
             own_keys = self.estimator.needs_own_keys(model)
 
-            def clipped(records: Record, minibatch: Minibatch, at: jax.Array | None = None) -> tuple[Any, Any]:
+            def clipped(u: Any, records: Record, minibatch: Minibatch, at: jax.Array | None = None) -> tuple[Any, Any]:
                 strata, clipping = self._strata(minibatch, records, own_keys, at), self.mechanism.clipping
                 return clipped_sum_in_parts(of_record, u, strata, clip, strategy, clipping, rules, spacing_for, count)
 
             add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped)
-            total, counts = add_up(records, draws.minibatch)
+            total, counts = add_up(u, records, draws.minibatch)
             noised, norms = self._noised(total, counts, noise, sigma / of_norms)
             released.append((u, noised, norms))
             return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), noised, u)

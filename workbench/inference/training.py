@@ -20,7 +20,9 @@ import numpy as np
 from workbench.inference import _programs
 from workbench.inference.bringing import are_at_rest, bringing
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of
+from workbench.inference.processes import ProcessError
 from workbench.inference.record_model import Record
+from workbench.inference.sharding import own_copy, processes_of
 from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
 
 __all__ = ["Snapshot", "all_finite", "run"]
@@ -164,8 +166,8 @@ def run(
     """Train until step number ``steps`` and yield a ``Snapshot`` before the first chunk and after each.
 
     Chunks take about 0.3 s or end at an evaluation, whichever comes first. The last snapshot's status is "done",
-    "cancelled" (``stop()`` was true between two chunks, or KeyboardInterrupt) or "failed" (the parameters are not finite
-    any more, or JAX raised; the snapshot then holds the last good parameters).
+    "cancelled" (``stop()`` was true between two chunks, in any process, or KeyboardInterrupt) or "failed" (the parameters
+    are not finite any more, JAX raised or another process ended; the snapshot then holds the last good parameters).
 
     >>> from numpyro.optim import Adam
     >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")
@@ -190,7 +192,9 @@ def run(
     :param compiled: of ``compile_ahead`` for the same ``private_step`` and ``steps``, to compile once for several runs.
     :param before_chunk: called with the state before each chunk and the step that it goes to, to write them down. If that
         fails, with an OSError or a ValueError, the run is cancelled before the chunk, with the error as its message.
-    :return: the state at the end, as the generator's value, to continue from or to save.
+    :return: the state at the end, as the generator's value, to continue from or to save. If devices share the records, it
+        is a copy on one of them; if another process ended within a chunk, it is the state before that chunk, of which
+        nobody saw a result.
     :raises ArgumentError: before the first snapshot, if ``records`` or ``hyper`` are not such as ``private_step`` was made
         for.
     """
@@ -199,57 +203,75 @@ def run(
     private_step.require_records(records)
     private_step.require_noise(hyper)
     shown, interval = _Display(private_step, averaged, evaluate, epsilon_at), interval_of(steps)
+    processes = processes_of(private_step.shards)
     status: Status = "running"
     # in JAX's own buffers: donation would free memory that the caller may still hold in a NumPy view
     state = _copied(state)
-    shown.step = int(state.step)
-    shown.params = shown.host_params(state)
+    here = _here(private_step, state)
+    shown.step = int(here.step)
+    shown.params = shown.host_params(here)
     # in parallel with the evaluation, which compiles in this thread
     compiling = compile_ahead(private_step, hyper, state, records, steps) if compiled is None else compiled
     ends = contextlib.ExitStack()
     try:
-        shown.measure(state)
+        shown.measure(here)
         yield shown.snapshot("running")
         chunk, shown.compile_seconds = compiling.compilation.result()
         if are_at_rest(records):
             chunk = ends.enter_context(bringing(chunk, private_step, hyper, state, records, steps, interval))
         while shown.step < steps:
-            if stop():
-                status = "cancelled"
-                break
             first, per_step = shown.step, shown.seconds_per_step
             affordable = _FIRST_CHUNK_STEPS if per_step is None else max(1, int(_CHUNK_SECONDS / per_step))
             limit = min(steps, first + min(affordable, interval - first % interval))
-            if before_chunk is not None:
+            if stop():
+                limit = 0
+            elif before_chunk is not None:
                 try:
-                    before_chunk(state, limit)
+                    before_chunk(here, limit)
                 except (OSError, ValueError) as error:
-                    status, shown.message = "cancelled", f"stopped before step {first + 1}: {error}"
-                    break
+                    limit, shown.message = 0, f"stopped before step {first + 1}: {error}"
+            limit = processes.agreed(limit)
+            if not limit:
+                status = "cancelled"
+                break
             shown.step = limit  # the chunk counts as taken from the moment it starts
             began = time.perf_counter()
-            state = jax.block_until_ready(chunk(state, records, jnp.int32(limit), hyper))
+            with processes.exchanging():
+                state = jax.block_until_ready(chunk(state, records, jnp.int32(limit), hyper))
+            here = _here(private_step, state)
             shown.seconds_per_step = (time.perf_counter() - began) / (limit - first)
-            newest = shown.host_params(state)
+            newest = shown.host_params(here)
             if not all_finite(newest):
                 status, shown.message = "failed", _NOT_FINITE.format(limit)
                 break
             shown.params = newest
             if limit == steps or shown.is_due(interval):
-                shown.measure(state)
-            if limit < steps:
+                shown.measure(here)
+            if limit < steps and processes.is_first:  # the others do not know yet whether the first has come as far
                 yield shown.snapshot("running")
         else:
+            processes.end_together()
             status = "done"
     except KeyboardInterrupt:
         status, shown.message = "cancelled", _INTERRUPTED
-    except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError, OSError) as error:
+    except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError, OSError, ProcessError) as error:
         status, shown.message, shown.details = "failed", f"{type(error).__name__}: {error}", traceback.format_exc()
     finally:
         ends.close()
+        if status == "running" or shown.message == _INTERRUPTED:
+            processes.leave()
     if status == "cancelled" and shown.metrics_step != shown.step and shown.message != _INTERRUPTED:
         reason = shown.message
-        shown.measure(state)
+        shown.measure(here)
         shown.message = reason or shown.message
     yield shown.snapshot(status)
-    return state
+    return here
+
+
+def _here(private_step: PrivateStep, state: DPVIState) -> DPVIState:
+    """The state for what this process computes by itself.
+
+    With other processes it is a copy, which stays when one of them ends amid a chunk, to resume from.
+    """
+    here: DPVIState = own_copy(private_step.shards, state)
+    return here if processes_of(private_step.shards).count == 1 else _copied(here)

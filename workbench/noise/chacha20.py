@@ -15,6 +15,7 @@ import functools
 import hashlib
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -247,16 +248,17 @@ def key_from_bytes(secret: bytes) -> jax.Array:
     return key
 
 
-def new_key() -> jax.Array:
-    """A secret key with 256 bits from the operating system (``os.urandom``), for one run.
+def new_key(share: Callable[[bytes], bytes] = bytes) -> jax.Array:
+    """A secret key with 256 bits from the operating system, for one run.
 
     >>> key = wb.noise.new_key()
     >>> key.shape, wb.noise.is_secret(key)
     ((), True)
 
+    :param share: of the bytes that each process of a fit drew, returns those of one.
     :raises TypeError: if it is traced, because a compiled function would return the same key at each call.
     """
-    key = key_from_bytes(os.urandom(32))
+    key = key_from_bytes(share(os.urandom(32)))
     if isinstance(key, jax.core.Tracer):
         raise TypeError(
             "new_key() was called in a function that JAX compiles, so every call would use the same key: pass it in."

@@ -1,0 +1,50 @@
+"""The compiled functions of a fit besides its steps."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from workbench.fitting.evaluation import Outputs, evaluation_of
+from workbench.inference.compiling import Compiling, jit_seldom_called
+from workbench.inference.step import PrivateStep, Purpose, fast_child
+from workbench.models import Model
+
+__all__ = ["CompiledFunctions"]
+
+
+class CompiledFunctions:
+    """The compiled functions of a fit and of its repetitions (``again``). The fit that needs one first compiles it.
+
+    Fits that differ only in epsilon, delta, C, learning rate or randomness have the same programs, which
+    ``inference._programs`` keeps for a while: the later ones are only traced.
+
+    ``steps`` come from ``compiling.compile_ahead``; they are None until the holder of ``lock`` compiles them.
+    """
+
+    def __init__(self, step: PrivateStep, model: Model, num_evaluation: int, device: jax.Device) -> None:
+        self._step, self._model, self._num_evaluation = step, model, num_evaluation
+        self._jit = functools.partial(jit_seldom_called, device=device, noise_size=step.noise_size)
+        self.steps: Compiling | None = None
+        self.lock = threading.Lock()
+
+    @functools.cached_property
+    def compute(self) -> Callable[..., Outputs]:
+        """The jitted part of ``PreparedFit.evaluator``, of unconstrained parameters, evaluation records and a key."""
+        return self._jit(evaluation_of(self._step, self._model, self._num_evaluation))
+
+    @functools.cached_property
+    def draw(self) -> Callable[[dict[str, Any], jax.Array, int], dict[str, jax.Array]]:
+        """Posterior draws: of (constrained) parameters, a key and how many."""
+        model = self._step.model
+
+        def latents(params: dict[str, Any], key: jax.Array, count: int) -> dict[str, jax.Array]:
+            own = jax.random.split(key, count)
+            return jax.vmap(model.latents, in_axes=(None, 0))(model.unconstrain(params), own)
+
+        draw = self._jit(latents, static=2)
+        return lambda params, key, count: draw(params, fast_child(key, Purpose.POSTERIOR), count)
