@@ -399,8 +399,7 @@ class FitResult:
         it), with the inputs beside the target if the model predicts one. Images come back as an array.
 
         :param count: number of records; ignored if ``given`` sets it.
-        :param given: for models that predict a target, the inputs, as ``predict`` takes them. By default public evaluation
-            records are drawn with replacement.
+        :param given: the inputs, as ``predict`` takes them; by default public evaluation records, with replacement.
         :param seed: a whole number, to get the same records again.
         """
         from workbench.results.synthesis import synthetic_records
@@ -422,8 +421,8 @@ class FitResult:
         :param picture: "curves" (metrics over steps), "check" (posterior predictive check), or one of the model's own, such
             as "coefficients". "forest" shows all quantities of a model without "coefficients"; "pairs" shows correlations,
             if the guide has any. ``pictures`` has all of them.
-        :param data: a data set whose evaluation records are drawn beside the release; by default the fit's own, if they are
-            public. Private records make the picture "outside the guarantee".
+        :param data: whose evaluation records are drawn too, by default the fit's own if they are public. Private ones make
+            the picture "outside the guarantee".
         :raises ArgumentError: for an unknown picture, suggesting similar names, or for one that needs ``data``.
         """
         known = self.pictures
