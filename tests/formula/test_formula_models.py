@@ -12,6 +12,7 @@ import pytest
 from numpyro import handlers
 
 import workbench as wb
+from tests.conftest import some_of
 from tests.formula.tables import SCHEMA, made
 from workbench import ArgumentError
 from workbench.formula.priors import Beside, prior_of, side_by_side, text_of
@@ -246,7 +247,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("formula", "family", "options", "shape"), SHAPES)
+@pytest.mark.parametrize(("formula", "family", "options", "shape"), some_of(SHAPES))
 def test_families_and_shapes(formula, family, options, shape):
     """Every record has a likelihood and an expected response, and the core finds the records' part of the model."""
     frame = made(60)
