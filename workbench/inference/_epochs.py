@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,8 @@ __all__ = ["by_epochs"]
 def by_epochs(steps: Callable[..., Any], prepare: Callable[..., Any], length: int) -> Callable[..., Any]:
     """``chunk(state, records, limit, hyper)`` as of ``compiling.chunk_of``, which remembers the epoch that it prepared last.
 
-    Each thread remembers one of its own, by the run's key and the epoch's number, from which alone it follows.
+    Each thread remembers one of its own, by the epoch's number and a digest of the run's key, from which it follows. The key
+    itself is not kept: a chunk may outlive its run.
 
     :param steps: ``steps(state, records, limit, hyper, prepared)`` within one epoch.
     :param prepare: of the sampler: of a key and the number of an epoch. :param length: steps of an epoch.
@@ -25,7 +27,7 @@ def by_epochs(steps: Callable[..., Any], prepare: Callable[..., Any], length: in
 
     def chunk(state: Any, records: Any, limit: Any, hyper: Any) -> Any:
         step, end = int(state.step), int(limit)
-        key = np.asarray(jax.random.key_data(state.key)).tobytes()
+        key = hashlib.blake2b(np.asarray(jax.random.key_data(state.key)).tobytes()).digest()
         while step < end:
             epoch = step // length
             if getattr(kept, "of", None) != (key, epoch):

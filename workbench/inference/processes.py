@@ -1,7 +1,7 @@
 """Processes that take the steps of one fit together, each with its own devices, begun with ``jax.distributed``.
 
 Every process makes the same calls in the same order, because each of them waits for the others. Only the first process
-writes files and the ledger. What it decides, the others are told.
+writes files and the ledger. The others follow what it decides.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class Processes:
             except Exception as error:
                 problem = error
         words = "" if problem is None else str(problem) or type(problem).__name__
-        told = self.from_first(words.encode()[:_LONGEST].ljust(_LONGEST, b"\0")).rstrip(b"\0")
+        reported = self.from_first(words.encode()[:_LONGEST].ljust(_LONGEST, b"\0")).rstrip(b"\0")
         if problem is not None:
             raise problem
-        if told:
-            raise ProcessError(f"process 0 ended the fit: {told.decode(errors='replace')}")
+        if reported:
+            raise ProcessError(f"process 0 ended the fit: {reported.decode(errors='replace')}")
 
     def agreed(self, limit: int) -> int:
         """The ``limit`` of the first process; 0 if that of any is 0, which asks all to stop."""
