@@ -184,14 +184,10 @@ class _Diagonal:
         misfit = (gradient[:, None] + self._values * offset[:, None]) ** 2 / variance
         self._of_gradient = -0.5 * (np.log(variance) + misfit)  # [d, grid]
         self._spreads, self._levels = (part.ravel() for part in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
-        log_prior = -0.5 * self._scores(_LOG) ** 2
+        self._means = self._levels - 0.5 * self._spreads**2
+        log_prior = -0.5 * ((_LOG - self._means[:, None]) / self._spreads[:, None]) ** 2
         self._log_prior = log_prior - logsumexp(log_prior, axis=1, keepdims=True)
         self._of_pairs = -0.5 * ((self._spreads / _SPREAD_SD) ** 2 + (self._levels / _LEVEL_SD) ** 2)
-
-    def _scores(self, logs: np.ndarray) -> np.ndarray:
-        """Standardised logs under each pair of spread and level, float[pairs, ...]."""
-        shape = (-1, *[1] * logs.ndim)
-        return (logs - (self._levels - 0.5 * self._spreads**2).reshape(shape)) / self._spreads.reshape(shape)
 
     def _log_likelihood(self, left: np.ndarray) -> np.ndarray:
         """float[..., d, grid]. :param left: what the correlations leave of the sums of (u - m) g, float[..., d]."""
@@ -205,8 +201,10 @@ class _Diagonal:
 
     def choose(self, entries: np.ndarray, generator: Generator) -> np.ndarray:
         """Pairs given the entries."""
-        scores = self._scores(np.log(entries / self._level))
-        likelihood = -0.5 * np.einsum("psj,psj->sp", scores, scores) - entries.shape[1] * np.log(self._spreads)
+        logs, number = np.log(entries / self._level), entries.shape[1]
+        total, squares = logs.sum(1)[:, None], np.square(logs).sum(1)[:, None]
+        distances = squares - 2 * total * self._means + number * self._means**2  # sums over entries of (log - mean)^2
+        likelihood = -0.5 * distances / self._spreads**2 - number * np.log(self._spreads)
         return _chosen(likelihood + self._of_pairs, generator)
 
     def draw(self, left: np.ndarray, pairs: np.ndarray, generator: Generator) -> np.ndarray:

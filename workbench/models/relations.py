@@ -82,14 +82,19 @@ def distributions_of(model: Any, records: Records, constants: Mapping[str, Any])
     """
     args, keywords = blank(model, records, constants, 2)
     abstract = trace_of(model.model, args, keywords)
-    with handlers.trace() as concrete:
-        _started(model.model)(*args, **keywords)
+
+    def parameters_of_sites() -> dict[str, dict[str, Any]]:
+        with handlers.trace() as sites:
+            _started(model.model)(*args, **keywords)
+        return {name: _parameters(site["fn"]) for name, site in sites.items() if site["type"] == "sample"}
+
+    concrete = jax.jit(parameters_of_sites)()  # one program: op by op, each operation of the model would be compiled
     found = {}
     depends = dependence(model, args, keywords, abstract)
     for name, site in abstract.items():
         if site["type"] == "sample":
             parameters = depends[name]
-            values = _parameters(concrete[name]["fn"])
+            values = concrete[name]
             used = {each: _words(parameters[each], abstract) for each in values}
             fixed = [f"{each} {_value(values[each])}" for each in values if not used[each]]
             others = [f"{each} from {used[each]}" for each in values if used[each]]
