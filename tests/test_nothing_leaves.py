@@ -244,6 +244,7 @@ def test_a_deaf_fit_leaves_the_same_without_one_of_the_records(deaf_fit, private
         fitted(private_frame.drop(index=training_rows(private_frame)[100]), tmp_path).assert_same(deaf_fit)
 
 
+@pytest.mark.thorough
 def test_evaluation_records_show_where_the_user_asked_for_that(private_frame, tmp_path):
     """In the metrics alone, which every file marks as outside the guarantee."""
     with deafness():
@@ -319,6 +320,7 @@ def panels_of(frame, monkeypatch, state):
     return {**shown, "kept": output.last, "repr": repr(screen.result)}
 
 
+@pytest.mark.thorough
 def test_a_screen_shows_the_same_whatever_a_record_is(private_frame, monkeypatch, tmp_path):
     with deafness():
         here = panels_of(private_frame, monkeypatch, tmp_path / "here")

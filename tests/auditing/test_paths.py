@@ -40,6 +40,7 @@ def checked(make_step, rows=None, bug=None, **options):
 
 
 @pytest.mark.parametrize("bug", some_of([None, "shared_key"], 2))
+@pytest.mark.thorough
 def test_one_key_for_all_lanes_is_caught(bug):
     found = checked(maker(), bug=bug)
     assert found.passed == (bug is None)

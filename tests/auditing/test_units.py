@@ -9,6 +9,7 @@ SETTINGS = {"iterations": 5, "max_rows": 10, "seed": 1}
 
 
 @pytest.mark.parametrize("bug", [None, "clip_by_row", pytest.param("short_norms", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
 def test_no_person_moves_the_sum_too_far(bug):
     result = audit(parts=("sensitivity",), bug=bug, **SETTINGS)
     assert result.passed == (bug is None)

@@ -768,6 +768,7 @@ def test_help_says_that_a_model_file_is_run(command):
     assert "the file is run" in " ".join(command("fit", "--help")[1].split())
 
 
+@pytest.mark.thorough
 def test_a_model_of_a_file_is_fitted(command, model_file, tmp_path):
     model_file("register('events', counts)")
     options = ["--iterations", "20", "--delta", "1e-3", "--seed", "1", "--quiet", "--json", "--out", tmp_path / "run"]

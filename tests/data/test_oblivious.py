@@ -134,7 +134,7 @@ def read_of(name, sampler, seed, steps=40, **options):
     return [rows for _, rows, _ in data.stored.minibatches(("x",), drawn_ahead(sampler, seed), 0, steps)]
 
 
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", some_of(range(3), 3))
 def test_the_trace_of_many_passes_is_the_same_for_all_draws(which, trace, monkeypatch):
     """With groups and buckets that are small, of several spans."""
     packed("one", seed=0)
@@ -152,6 +152,7 @@ def test_the_trace_of_many_passes_is_the_same_for_all_draws(which, trace, monkey
     assert len([call for call in calls if call[0] == "pwrite"]) == 3 * 4  # 40 steps are three spans of two buckets
 
 
+@pytest.mark.thorough
 def test_another_number_of_records_leaves_the_same_trace_under_one_capacity(trace):
     for name, num_rows in (("one", 2500), ("other", 3100)):
         packed(name, num_rows, capacity=4000)
@@ -237,7 +238,7 @@ def test_the_rows_are_those_that_were_drawn(which, layout, monkeypatch):
         assert steps == list(range(first // 4 * 4, last, 4))
 
 
-@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("which", some_of(range(3), 3))
 def test_samples_from_the_file_are_uniform(which, monkeypatch):
     """By the records themselves, which carry their numbers: the statistics of the sampler's own tests."""
     packed(num_rows=100)

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench.fitting import fits
 from workbench.fitting.defaults import complete
 
@@ -89,7 +90,9 @@ def test_defaults_may_be_a_function_of_the_data_set():
     assert model.advice(data, 458, 1.0) == {"clip": 2}
 
 
-@pytest.mark.parametrize(("model", "data"), [("logistic", "breast_cancer"), ("vae", "digits"), ("gmm", "mixture")])
+@pytest.mark.parametrize(
+    ("model", "data"), some_of([("logistic", "breast_cancer"), ("vae", "digits"), ("gmm", "mixture")], 3)
+)
 def test_defaults_follow_the_declared_size_and_not_the_exact_one(model, data):
     """Under add_or_remove_one the exact number of records is itself private."""
     whole = wb.data.load(data)

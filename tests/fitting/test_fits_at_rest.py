@@ -51,7 +51,7 @@ def same(one, other):
         np.testing.assert_array_equal(value, other.params[name])
 
 
-@pytest.mark.parametrize("sampler", some_of(SAMPLERS))
+@pytest.mark.parametrize("sampler", some_of(SAMPLERS, len(SAMPLERS)))
 @pytest.mark.parametrize("encrypt", some_of((True, False)))
 def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, encrypt, monkeypatch):
     monkeypatch.setattr(bringing, "_MOST_STEPS", 7)  # so that blocks end elsewhere than chunks
@@ -70,6 +70,7 @@ def test_groups_and_several_draws_are_the_same():
     same(*(wb.fit("hierarchical_logistic", data, **plan) for data in (in_memory, opened("direct"))))
 
 
+@pytest.mark.thorough
 def test_a_fit_that_was_stopped_resumes_bit_for_bit():
     packed()
     plan = {**PLAN, "iterations": 120, "seed": 5}
@@ -151,6 +152,7 @@ def test_what_needs_all_records_says_so():
     assert wb.fit("logistic", data, **{**PLAN, "iterations": 5}).status == "done"  # with a ledger, which knows it
 
 
+@pytest.mark.thorough
 def test_sweeps_take_records_that_were_read_into_memory(made_up_steps):
     in_memory = packed()
     asked = {"model": "logistic", "epsilons": [1.0, 2.0], "accept_total_epsilon": 10.0, "delta": 1e-5, "iterations": 20}
@@ -163,6 +165,7 @@ def test_sweeps_take_records_that_were_read_into_memory(made_up_steps):
     assert list(wb.sweep(data=data, **asked).table["status"]) == ["done", "done"]
 
 
+@pytest.mark.thorough
 def test_the_core_takes_records_from_the_file():
     in_memory = packed()
     model = wb.models.get("logistic")

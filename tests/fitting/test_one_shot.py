@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import kstest
 
 import workbench as wb
+from tests.conftest import quick_jit
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting.baseline import without_privacy
@@ -134,12 +135,14 @@ def test_what_is_released_is_the_sum_with_noise_of_the_stated_size():
     x, y = records().train
     exact = np.asarray(statistic(x, y, prepared.privacy.clip), float).sum(0)
     deviation = prepared.plan.mechanism.standard_deviation
-    errors = []
-    for seed in range(60):
-        state = step.init(key_from_seed(1000 + seed), hyper)
-        draws = step.draw(state.key, state.step, hyper)
-        end = step.step(state, (x, y), draws, hyper)
-        errors.append((np.asarray(step.get_params(end)["sums"], float) * len(x) - exact) / deviation)
+
+    @quick_jit
+    def sums_of(state):
+        end = step.step(state, (x, y), step.draw(state.key, state.step, hyper), hyper)
+        return step.get_params(end)["sums"]
+
+    starts = [step.init(key_from_seed(1000 + seed), hyper) for seed in range(60)]
+    errors = [(np.asarray(sums_of(state), float) * len(x) - exact) / deviation for state in starts]
     assert kstest(np.ravel(errors), "norm").pvalue > 1e-3
     assert np.std(errors) == pytest.approx(1.0, abs=0.07)
 

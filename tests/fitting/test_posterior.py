@@ -46,7 +46,7 @@ def test_a_regression_has_intervals_that_count_the_noise(fitted):
             marks=pytest.mark.thorough,
         ),
         ({"clipping": "automatic"}, 'clipping "automatic" changes every gradient'),
-        ({"iterations": 12}, "it takes 10 steps after the first third of the run"),
+        pytest.param({"iterations": 12}, "it takes 10 steps after the first third of the run", marks=pytest.mark.thorough),
     ],
 )
 def test_other_fits_say_why_they_have_the_guides(changes, note):
@@ -76,6 +76,7 @@ def test_a_hierarchical_model_has_draws_of_all_its_levels():
     assert found.draws["group_scale"].min() > 0
 
 
+@pytest.mark.thorough
 def test_a_guide_that_leaves_a_latent_to_the_model_keeps_its_posterior():
     found = of_groups(group_guide=False)
     assert found.posterior_note == "the guide does not draw group_weights"

@@ -142,6 +142,7 @@ def test_a_loop_of_update_which_prepares_nothing_ends_at_the_same_parameters(uni
     assert_same(state, end, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_lanes_end_where_single_fits_do(uninterrupted):
     dpvi, _ = uninterrupted
     step = dpvi.private_step

@@ -79,7 +79,7 @@ TOLERANCE = {np.float32: 1e-5, np.float64: 1e-10}
 
 
 DOUBLE = some_of([(name, np.float64) for name in IN_DOUBLE], 8)
-SINGLE = some_of([(name, np.float32) for name in LOSSES], 8, first=1)
+SINGLE = some_of([(name, np.float32) for name in LOSSES], 16, first=1)
 
 
 @pytest.mark.parametrize(("name", "width"), [*SINGLE, *DOUBLE])
@@ -168,6 +168,7 @@ def test_numpy_records_and_a_clip_known_beforehand_work_without_jit(strategy):
 
 
 @pytest.mark.parametrize(("name", "chosen"), [("grouped logistic", "bookkeeping"), ("gaussian mixture", "vmap")])
+@pytest.mark.thorough
 def test_auto_is_book_keeping_where_there_is_a_tap(name, chosen):
     seen, (_, u, (records, _)) = zoo.split_case(name), problem(name, np.float32)
     clip = clip_that_binds(name, np.float32)

@@ -98,6 +98,7 @@ def test_noise_of_the_right_size_still_comes_near_the_posterior():
     assert abs(float(last.params["loc"]) - mean) < 5 * deviation
 
 
+@pytest.mark.thorough
 def test_elbo_of_the_exact_posterior_is_the_evidence():
     """log p(x | mean) + log p(mean) - log q(mean) is then the same at every draw: no Monte Carlo error."""
     (x,) = zoo.normal_mean_data(50)
@@ -121,6 +122,7 @@ def test_elbo_of_the_exact_posterior_is_the_evidence():
     assert elbo_at(trainer.private_step.model.initial) < evidence / 50
 
 
+@pytest.mark.thorough
 def test_update_returns_no_loss():
     state, loss = compiled(USUAL)(USUAL.init(key_from_seed(3), *RECORDS), *RECORDS)
     assert loss is None
@@ -494,6 +496,7 @@ def test_hyperparameters_without_noise_are_no_use_to_a_step_with_noise(multiplie
         next(run(trainer.private_step, other, state, RECORDS, 3))
 
 
+@pytest.mark.thorough
 def test_a_clip_schedule_far_below_c_keeps_its_noise():
     """The quotient of the two underflows in float32."""
     trainer = logistic(clip=1e37, clip_schedule=lambda step: 1e-3, rate=0.5, optim=SGD(1.0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests import zoo
-from tests.conftest import quick_jit
+from tests.conftest import quick_jit, some_of
 from workbench.inference._base_noise import record_keys
 from workbench.inference._units import UnitRows
 from workbench.inference.record_model import split
@@ -83,7 +83,7 @@ def test_each_unit_is_clipped_once_for_all_its_rows(strategy, mean):
 
 
 @pytest.mark.parametrize("widths", [(10,), (10, 3), (10, 5, 2, 1)])
-@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("size", some_of([1, 100]))
 def test_strata_and_parts_do_not_change_the_sum(widths, size):
     everyone = jnp.ones(len(COUNTS), bool)
     expected = sum(clipped(of_unit(unit)) for unit in range(len(COUNTS)))
@@ -91,6 +91,7 @@ def test_strata_and_parts_do_not_change_the_sum(widths, size):
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.thorough
 def test_the_order_of_the_minibatch_does_not_matter_nor_do_lanes():
     total, _ = unit_sum(UnitRows(WIDTHS), ascending=False)
     masks = jnp.asarray(np.random.default_rng(0).random((5, len(COUNTS))) < 0.4)

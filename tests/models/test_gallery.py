@@ -41,7 +41,7 @@ def imported(path):
             yield from ((node.module, alias.name) for alias in node.names)
 
 
-@pytest.fixture(params=some_of(gallery.__all__))
+@pytest.fixture(params=some_of(gallery.__all__, 3))
 def copied(request, tmp_path, monkeypatch):
     """(name of a built-in model, a copy of its file, alone in a folder that is the working one)."""
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -110,7 +110,7 @@ def test_a_copy_runs_alone(copied):
         assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize("first", ["workbench.gallery.gmm", "workbench.gallery", "workbench.models.registry"])
+@pytest.mark.parametrize("first", some_of(["workbench.gallery.gmm", "workbench.gallery", "workbench.models.registry"], 3))
 def test_gallery_and_framework_may_be_imported_in_any_order(first):
     code = f"import {first}, workbench.models as models; assert models.gmm().name == 'gmm'"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -44,6 +44,7 @@ def test_the_density_is_that_of_the_normal_distribution():
     assert log_density(trace) == pytest.approx(wanted, rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_scale_has_the_density_of_the_exponential_of_a_normal():
     options = {"group_scale": "learnt", **GROUPS}
     trace, location, factor = traced(hierarchical_logistic.joint_guide, X, GROUP, Y, **options)

@@ -320,6 +320,7 @@ def test_a_saved_result_predicts_the_same(bayesian, tmp_path):
 
 
 @pytest.mark.usefixtures("made_up_steps")
+@pytest.mark.thorough
 def test_tokens_outside_the_vocabulary_are_refused_by_a_loaded_result_too(tmp_path):
     data = wb.data.tokens()
     made = wb.fit(entry("fcnn", hidden=4), data, epsilon=4.0, delta=1e-4, iterations=3, batch_size=60, draws=4, seed=0)

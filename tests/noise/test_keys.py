@@ -312,7 +312,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", some_of(list(CHANGES), 2))
+@pytest.mark.parametrize("name", some_of(list(CHANGES), 3))
 def test_the_digest_of_a_program_covers_whatever_it_read(name, monkeypatch):
     how, place, value = CHANGES[name]
     before = digest_of(how)
@@ -350,6 +350,7 @@ def a_mean(x, num_records=None):
         numpyro.sample("x", dist.Normal(mean, 1), obs=x)
 
 
+@pytest.mark.thorough
 def test_a_model_that_takes_other_arrays_of_the_same_data_is_another_plan():
     before = wb.data.from_arrays(np.linspace(-1, 1, 120).reshape(60, 2), bounds=(-1, 1))
     x, held_out = before.train[0], before.evaluation[0]
@@ -363,6 +364,7 @@ def test_a_model_that_takes_other_arrays_of_the_same_data_is_another_plan():
     assert len(plans) == 2
 
 
+@pytest.mark.thorough
 def test_a_changed_program_is_neither_resumed_nor_taken_for_the_same(private_data, monkeypatch):
     """The same noise on other sums: their difference would be the clipped sum itself."""
     settings = {"epsilon": 1.0, "delta": 1e-4, "iterations": 400, "sampling_rate": 0.2, "clip": 1.0, "seed": 3}

@@ -452,6 +452,7 @@ def tail_p_value(draws, start=3.5):
 
 
 @pytest.mark.parametrize("all_in_tail", some_of([False, True], 2, first=1))
+@pytest.mark.thorough
 def test_many_draws_are_standard_normal_out_to_the_tail(monkeypatch, all_in_tail):
     """Eight million draws, 3700 of them beyond 3.5; once with low bits drawn for all of them. False alarms: one seed in 1e6.
 

@@ -144,6 +144,7 @@ def test_a_claim_below_the_bound_is_refuted_with_the_number():
     assert "epsilon = 1.2 at delta = 1e-05 for 100 steps (poisson, q = 0.1, sigma = 3) is refuted" in found.finding
 
 
+@pytest.mark.thorough
 def test_calibrations_for_many_steps_are_looked_at(monkeypatch):
     """A calibration that gives a tenth too little noise for a hundred thousand steps."""
     calibrated = claims.calibration.noise_multiplier

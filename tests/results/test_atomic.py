@@ -121,6 +121,7 @@ def test_a_load_after_a_death_at_any_file_operation_gives_one_result(disk, quick
 FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
 
 
+@pytest.mark.thorough
 def test_two_writers_and_a_reader_never_make_a_mixture(quick, result_of, tmp_path):
     result_of(0.5).save(tmp_path)
     seen, stop, problems = [], threading.Event(), []

@@ -8,6 +8,7 @@ import pytest
 from scipy import special, stats
 
 import workbench as wb
+from tests import fakes
 from tests.conftest import some_of
 from workbench.formula.families import get
 from workbench.results import coefficient_table, replication
@@ -54,7 +55,9 @@ def fitted():
             formula, family, extras = MODELS[name]
             model = wb.models.formula(formula, family=family, schema=SCHEMA, **extras)
             data = model.dataset(FRAME, evaluation_is_public=public)
-            done = wb.fit(model, data, epsilon=5.0, delta=1e-4, iterations=5, seed=1)
+            with pytest.MonkeyPatch.context() as patch:
+                fakes.install(patch)
+                done = wb.fit(model, data, epsilon=5.0, delta=1e-4, iterations=5, seed=1)
             random, draws = np.random.default_rng(0), {}
             for site, old in done.draws.items():
                 shape = (DRAWS, *old.shape[1:])

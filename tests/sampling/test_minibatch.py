@@ -134,7 +134,7 @@ def assert_distinct(sampler, seed, number):
     assert np.all((indices >= 0) & (indices < sampler.num_records))
 
 
-@pytest.mark.parametrize("sampler", FIXED_SIZE)
+@pytest.mark.parametrize("sampler", some_of(FIXED_SIZE, 3))
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_any_minibatch_holds_distinct_records(sampler, data):

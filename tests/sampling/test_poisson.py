@@ -242,6 +242,7 @@ def test_insecure_keys_are_refused(rate):
         PoissonSampler(10, rate, 10).draw(jax.random.key(0))
 
 
+@pytest.mark.thorough
 def test_words_are_those_that_a_draw_takes():
     """Words beyond them are not asked for, and each of them matters."""
     for rate in (0.1, 1e-4):

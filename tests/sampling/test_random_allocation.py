@@ -26,7 +26,7 @@ def assert_same(left, right):
     jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
-@pytest.mark.parametrize(("num_records", "steps"), some_of([(10, 2), (500, 10), (100, 33)], 3, 1))
+@pytest.mark.parametrize(("num_records", "steps"), some_of([(10, 2), (500, 10), (100, 33)], 3))
 def test_records_and_pairs_of_a_step_are_drawn_evenly(num_records, steps):
     sampler = RandomAllocationSampler(num_records, steps, num_records)
     counted = tally(memberships(sampler, key_from_seed(0), one_step_of_each_epoch(sampler, DRAWS)))
@@ -53,7 +53,7 @@ def test_every_assignment_of_three_records_is_equally_likely_whatever_the_epoch_
     assert even_outcomes(codes[::2] * 27 + codes[1::2], 27**2)
 
 
-@pytest.mark.parametrize(("num_records", "steps"), some_of([(1, 5), (40, 7), (1000, 100), (33, 1)], 2, 1))
+@pytest.mark.parametrize(("num_records", "steps"), some_of([(1, 5), (40, 7), (1000, 100), (33, 1)], 4, 1))
 def test_each_record_enters_exactly_one_step_of_an_epoch(num_records, steps):
     sampler = RandomAllocationSampler(num_records, steps, num_records)
     for epoch in (0, 3):
@@ -69,7 +69,7 @@ def test_each_record_enters_exactly_one_step_of_an_epoch(num_records, steps):
 
 @pytest.mark.parametrize(
     ("num_records", "steps", "capacity"),
-    some_of([(1, 1, 1), (1000, 7, 400), (1000, 7, 100), (1000, 2**21 + 1, 5), (2000, 2**22, 5)]),
+    some_of([(1, 1, 1), (1000, 7, 400), (1000, 7, 100), (1000, 2**21 + 1, 5), (2000, 2**22, 5)], 5, 2),
 )
 def test_a_prepared_epoch_gives_the_same_minibatches(num_records, steps, capacity):
     """Also where records and steps do not share a word, and where minibatches overflow."""
@@ -105,6 +105,7 @@ def test_words_that_favour_some_steps_are_drawn_again():
     assert stats.kstest(biased / sampler.steps_per_epoch, "uniform").pvalue < 1e-6
 
 
+@pytest.mark.thorough
 def test_draws_are_functions_of_key_and_number_under_jit_and_vmap():
     sampler = RandomAllocationSampler(50, 3 * 2**29, 3)  # a fourth of the words is drawn again
     keys, numbers = jnp.stack([key_from_seed(7), key_from_seed(8)]), jnp.arange(3, dtype=jnp.uint32)
