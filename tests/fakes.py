@@ -19,7 +19,7 @@ from workbench.fitting.evaluation import evaluation_of
 from workbench.inference import _moments
 from workbench.inference.batched import BatchedProgram
 from workbench.inference.compiling import Compilation, Compiling, interval_of
-from workbench.inference.step import DPVIState
+from workbench.inference.state import DPVIState
 from workbench.noise.chacha20 import fast_key
 from workbench.sweeps import running
 

@@ -27,7 +27,7 @@ from tests.conftest import examples, quick_jit, training_rows
 from tests.widget_tree import inside
 from workbench.fitting import spec as fit_spec
 from workbench.inference import DPVI, _moments
-from workbench.inference.step import Draws
+from workbench.inference.state import Draws
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling import Minibatch, PoissonSampler

@@ -21,7 +21,7 @@ from workbench.auditing.attack import clipped_gradients, evidence_of
 from workbench.auditing.bugs import watched as watched_mechanism
 from workbench.auditing.canaries import Canaries
 from workbench.inference.assemble import assemble
-from workbench.inference.step import Hyperparameters
+from workbench.inference.state import Hyperparameters
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.sampling import (

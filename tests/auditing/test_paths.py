@@ -10,7 +10,7 @@ from tests.conftest import some_of
 from workbench.auditing import audit, paths
 from workbench.inference import PrivateStep
 from workbench.inference.assemble import assemble
-from workbench.inference.step import Hyperparameters, Performance
+from workbench.inference.state import Hyperparameters, Performance
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler

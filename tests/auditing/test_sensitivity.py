@@ -16,7 +16,7 @@ from workbench.auditing.canaries import Canaries
 from workbench.inference import PrivateStep
 from workbench.inference import step as step_module
 from workbench.inference.assemble import assemble
-from workbench.inference.step import Performance
+from workbench.inference.state import Performance
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, OnGrid
 from workbench.sampling import PoissonSampler, ShuffleSampler

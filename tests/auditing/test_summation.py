@@ -13,7 +13,7 @@ from workbench.auditing import audit, made, summation
 from workbench.auditing.bugs import stepping, watched
 from workbench.inference import _grid
 from workbench.inference.assemble import assemble
-from workbench.inference.step import Hyperparameters, Performance
+from workbench.inference.state import Hyperparameters, Performance
 from workbench.inference.strata import Stratum, clipped_sum_in_parts
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism

@@ -23,7 +23,7 @@ from problems import hierarchical_data, logistic_data, vae_images
 from workbench.inference import DPVI
 from workbench.inference._plates import takes_num_records
 from workbench.inference.compiling import chunk_of
-from workbench.inference.step import Draws
+from workbench.inference.state import Draws
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler

@@ -24,7 +24,7 @@ from numpyro.optim import Adam
 
 from workbench.inference.assemble import assemble
 from workbench.inference.sharding import Shards
-from workbench.inference.step import Hyperparameters
+from workbench.inference.state import Hyperparameters
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 

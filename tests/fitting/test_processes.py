@@ -52,6 +52,7 @@ def together(*parts, count=2, devices=1):
     return [started(place, count, number, parts, devices) for place in range(count)]
 
 
+@pytest.mark.thorough
 def test_two_processes_take_the_steps_of_two_devices_and_others_are_refused():
     *of_two, alone = answers([*together("seeded", "refused"), started(0, 1, 0, ["seeded"], 2)])
     assert alone["seeded"]["status"] == "done"

@@ -100,6 +100,7 @@ def test_a_fit_that_is_to_be_entered_nowhere_is_not(private_data, state):
     assert not Ledger().path.exists()
 
 
+@pytest.mark.thorough
 def test_a_ledger_of_ones_own(private_data, state, tmp_path):
     fit(private_data, iterations=50, ledger=tmp_path / "own.sqlite")
     assert len(Ledger(tmp_path / "own.sqlite").spends()) == 1
@@ -182,6 +183,7 @@ def sweep(data, **changes):
 
 
 @pytest.mark.usefixtures("made_up_steps")
+@pytest.mark.thorough
 def test_the_fits_of_a_sweep_are_entered_together(private_data, state, tmp_path):
     store = tmp_path / "fits.sqlite"
     sweep(private_data, store=store)
@@ -232,6 +234,7 @@ def test_a_stopped_fit_goes_on_in_another_process_bit_for_bit(private_data, stat
     assert (spend.status, spend.counted, spend.key) == ("settled", 600, resumed.spend)
 
 
+@pytest.mark.thorough
 def test_the_history_of_both_parts_is_kept(state, private_data):
     public = dataclasses.replace(private_data, evaluation_is_public=True)
     result, folder = stopped(public)
@@ -241,6 +244,7 @@ def test_the_history_of_both_parts_is_kept(state, private_data):
     assert resumed.seconds > result.seconds
 
 
+@pytest.mark.thorough
 def test_an_older_checkpoint_serves_where_the_newest_is_damaged(private_data, state, often, whole):
     _, folder = stopped(private_data)
     older, newest = sorted(folder.iterdir())
@@ -298,6 +302,7 @@ def test_a_checkpoint_is_resumed_with_no_other_records(private_data, state):
     assert len(Ledger().spends()) == 1
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_is_resumed_with_no_other_reference_level(state):
     """The fingerprint does not depend on it, but the gradients do."""
     random = np.random.default_rng(0)
@@ -420,6 +425,7 @@ def test_no_step_is_taken_that_no_checkpoint_covers(private_data, state, often, 
     assert list(prepared.run())[-1].status == "done"
 
 
+@pytest.mark.thorough
 def test_finished_runs_are_bounded_in_number(private_data, state, monkeypatch):
     monkeypatch.setattr(checkpoints, "_RUNS_KEPT", 2)
     prepared = fits.prepare("logistic", private_data, **SETTINGS, ledger=False)
@@ -435,6 +441,7 @@ def test_finished_runs_are_bounded_in_number(private_data, state, monkeypatch):
     assert [run.is_finished for run in resuming.saved_runs()] == [True, True]
 
 
+@pytest.mark.thorough
 def test_checkpoints_go_where_they_are_told(private_data, state, tmp_path):
     _, folder = stopped(private_data, after=20, checkpoint=tmp_path / "mine")
     assert folder == tmp_path / "mine"

@@ -64,6 +64,7 @@ def test_other_samplers_draw_patients_too(sampler):
     assert result.guarantee.max_rows == 5
 
 
+@pytest.mark.thorough
 def test_one_row_each_is_what_it_was():
     """Where every patient has one row, the steps are those of rows, up to the order in which they lie."""
     frame = visits().drop_duplicates("patient_id")

@@ -236,7 +236,7 @@ def test_a_bound_on_the_gradient_is_one_and_is_reached(name, link):
     assert 0.7 * size <= largest <= size * (1 + 1e-5)
 
 
-@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 3, 2))
+@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 6, 2))
 def test_a_typical_gradient_is_of_that_size(name, link):
     """Its deviation over responses drawn at the middle, with the priors' medians as parameters."""
     family, response = get(name, link), RESPONSES[name]
@@ -278,7 +278,7 @@ def test_means_are_expectations_of_the_density(name, link):
     np.testing.assert_allclose(found, expected, rtol=4e-3)
 
 
-@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 3, 1))
+@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 6, 1))
 def test_draws_have_the_mean_and_the_variance(name, link):
     """Each within five standard errors: a false alarm in about a million comparisons; there are about 90."""
     family, (response, parameters, extras) = get(name, link), inputs(name)

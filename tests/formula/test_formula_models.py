@@ -181,6 +181,7 @@ def test_what_does_not_fit_is_refused_by_name(changes, argument):
 
 
 @pytest.mark.usefixtures("made_up_steps")
+@pytest.mark.thorough
 def test_a_saved_result_predicts_again(tmp_path):
     frame = made(300)
     result = wb.fit(
@@ -224,6 +225,7 @@ def test_units_and_public_evaluation_records_reach_the_fit():
     assert prepared.data.num_evaluation == 50
 
 
+@pytest.mark.thorough
 def test_a_sweep_takes_a_model_and_its_data_set():
     model = wb.models.formula(**PLAIN)
     sweep = wb.sweep(
@@ -247,7 +249,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("formula", "family", "options", "shape"), some_of(SHAPES))
+@pytest.mark.parametrize(("formula", "family", "options", "shape"), some_of(SHAPES, 4))
 def test_families_and_shapes(formula, family, options, shape):
     """Every record has a likelihood and an expected response, and the core finds the records' part of the model."""
     frame = made(60)
@@ -297,6 +299,7 @@ def test_the_largest_sum_of_squares_is_reached_and_not_exceeded(right, largest):
     assert model.linear.residuals.squares == largest
 
 
+@pytest.mark.thorough
 def test_missing_numbers_get_a_column_of_the_design():
     frame = made(200)
     frame.loc[::10, "age"] = np.nan

@@ -133,7 +133,7 @@ def logistic_regression(data, labels):
     return numpyro.sample("obs", dist.Bernoulli(logits=logits), obs=labels)
 
 
-@example("notebooks/bayesian_regression", Normal, reals(), reals(), reals(), quick=True)
+@example("notebooks/bayesian_regression", Normal, reals(), reals(), reals())
 def divorce(marriage, age, divorce):
     a = numpyro.sample("a", dist.Normal(0.0, 0.2))
     slopes = [numpyro.sample(name, dist.Normal(0.0, 0.5)) for name in ("bM", "bA")]
@@ -183,7 +183,7 @@ def minibatch_by_index(x, y):
         numpyro.sample("y", dist.Normal(x[index] @ weights, 1.0), obs=y[index])
 
 
-@example("examples/horseshoe_regression", Normal, reals(3), codes(2), quick=True)
+@example("examples/horseshoe_regression", Normal, reals(3), codes(2))
 def horseshoe(x, y):
     lambdas = numpyro.sample("lambdas", dist.HalfCauchy(jnp.ones(3)))
     tau = numpyro.sample("tau", dist.HalfCauchy(jnp.ones(1)))
@@ -202,7 +202,7 @@ def bnn(x, y):
         numpyro.sample("Y", dist.Normal(z, sigma).to_event(1), obs=y[:, None])
 
 
-@example("examples/zero_inflated_poisson", Normal, reals(2), codes(4), quick=True)
+@example("examples/zero_inflated_poisson", Normal, reals(2), codes(4))
 def fishing(x, y):
     b1, b2 = normals("b1", 2), normals("b2", 2)
     with numpyro.plate("obs", x.shape[0]):
@@ -248,7 +248,7 @@ def ordinal_by_transform(y, x):
         numpyro.sample("Y", dist.OrderedLogistic(x * slope, cutpoints), obs=y)
 
 
-@example("notebooks/censoring", Normal, reals(), positives(), codes(2), quick=True)
+@example("notebooks/censoring", Normal, reals(), positives(), codes(2))
 def censored_survival(x, time, event):
     a, b = normals("a"), normals("b")
     rate = jnp.exp(a + b * x)
@@ -387,7 +387,7 @@ def varying_slopes(group, x, y, groups):
         numpyro.sample("y", dist.Normal(effects[group, 0] + effects[group, 1] * x, 1), obs=y)
 
 
-@example("textbook: soft sum to zero", Normal, codes(4), reals(), quick=True, items=4)
+@example("textbook: soft sum to zero", Normal, codes(4), reals(), items=4)
 def soft_sum_to_zero(item, y, items):
     with numpyro.plate("items", items):
         effect = numpyro.sample("effect", dist.Normal(0, 1))
@@ -473,7 +473,7 @@ def most_probable(data):
         numpyro.sample("obs", dist.Normal(loc, 1.0), obs=data)
 
 
-@example("documentation of AutoLaplaceApproximation", Laplace, reals(), quick=True)
+@example("documentation of AutoLaplaceApproximation", Laplace, reals())
 def laplace(data):
     loc = numpyro.sample("loc", dist.Normal(0.0, 1.0))
     with numpyro.plate("data", len(data)):
@@ -490,7 +490,7 @@ def missing_outcomes(y, seen):
 # --- series, one a record ---------------------------------------------------------------------------------------------
 
 
-@example("examples/ar2, a panel of series", Normal, reals(6), quick=True)
+@example("examples/ar2, a panel of series", Normal, reals(6))
 def panel_ar(y):
     alpha, rho = normals("alpha"), numpyro.sample("rho", dist.Uniform(-1, 1))
     sigma = numpyro.sample("sigma", dist.HalfNormal(1))

@@ -19,7 +19,7 @@ from workbench.fitting import checkpoints, resuming
 from workbench.inference import clipping
 from workbench.inference.assemble import assemble
 from workbench.inference.sharding import Shards
-from workbench.inference.step import DPVIState, Hyperparameters
+from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.ledger.ledger import Ledger
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid

@@ -14,7 +14,7 @@ from tests.conftest import quick_jit
 from workbench._limits import SMALLEST_CLIP
 from workbench._validate import ArgumentError
 from workbench.inference import DPVI, _adaptive_clip, _moments, _norms
-from workbench.inference.step import Draws
+from workbench.inference.state import Draws
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling import Minibatch, PoissonSampler

@@ -14,7 +14,7 @@ from numpyro.optim import Adam
 from tests import zoo
 from tests.conftest import quick_jit, some_of
 from workbench.inference import DPVI
-from workbench.inference.step import Draws
+from workbench.inference.state import Draws
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling import Minibatch, PoissonSampler

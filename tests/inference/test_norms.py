@@ -12,7 +12,7 @@ from tests import zoo
 from tests.conftest import quick_jit, some_of
 from workbench.inference import DPVI, _moments, _norms
 from workbench.inference.clipping import STRATEGIES
-from workbench.inference.step import Draws, Performance
+from workbench.inference.state import Draws, Performance
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism, Noise
 from workbench.sampling import Minibatch, PoissonSampler

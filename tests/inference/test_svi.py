@@ -19,7 +19,7 @@ from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.compiling import compile_ahead
 from workbench.inference.elbo import elbo_per_record
 from workbench.inference.record_model import PrivacyModelError
-from workbench.inference.step import Hyperparameters
+from workbench.inference.state import Hyperparameters
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch, PoissonSampler

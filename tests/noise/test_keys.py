@@ -26,7 +26,7 @@ from workbench import ArgumentError
 from workbench.fitting import checkpoints, fits
 from workbench.inference import DPVI, compiling, load_state, save_state
 from workbench.inference.checkpoint import load_arrays
-from workbench.inference.step import DPVIState
+from workbench.inference.state import DPVIState
 from workbench.inference.svi import DPVIRunResult
 from workbench.ledger.ledger import Ledger
 from workbench.ledger.reservation import id_of

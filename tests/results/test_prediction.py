@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests import fakes
 from workbench import ArgumentError
 
 SCHEMA = {"age": (0, 100, int), "sex": ["f", "m"], "smoker": bool}
@@ -41,7 +42,9 @@ def loaded(fitted, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def grouped():
-    return wb.fit("hierarchical_logistic", "hierarchical", epsilon=8.0, iterations=100, seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.install(patch)
+        return wb.fit("hierarchical_logistic", "hierarchical", epsilon=8.0, iterations=100, seed=1)
 
 
 # ---- predict -------------------------------------------------------------------------------------------------------------

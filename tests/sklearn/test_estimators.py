@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting.fits import prepare
 
@@ -44,6 +45,7 @@ def of(kind, **options):
 KINDS = ["PrivateClassifier", "PrivateRegressor", "PrivateClusterer"]
 
 
+@pytest.mark.thorough
 def test_scikit_learn_is_still_scikit_learn_and_loads_late():
     script = (
         "import sys, workbench as wb; wb.sklearn; assert 'sklearn' not in sys.modules; wb.sklearn.PrivateClassifier; "
@@ -144,7 +146,7 @@ def test_settings_reach_the_guarantee(kind, made_up_steps):
     assert seeded.result_.labels["params"] == "covered"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_of(KINDS, 3, 1))
 def test_two_fits_differ_and_two_with_one_seed_do_not(kind, made_up_steps):
     x, y = two_classes(100)
     params = [of(kind, seed=seed).fit(x, y).result_.params for seed in (None, None, 5, 5)]
@@ -258,7 +260,7 @@ def test_labels_of_several_kinds_are_refused_by_name(made_up_steps):
     assert "41" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_of(KINDS, 3))
 def test_settings_are_refused_by_name_before_anything_is_fitted(kind):
     x, y = two_classes(60)
     wrong = {

@@ -25,7 +25,8 @@ from workbench.auditing.units import whole
 from workbench.inference import _adaptive_clip, _norms
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.estimators import RecordLoss
-from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
+from workbench.inference.state import DPVIState, Draws, Hyperparameters
+from workbench.inference.step import PrivateStep
 from workbench.noise._key_use import throw_away
 from workbench.noise.mechanism import GaussianMechanism
 

@@ -13,7 +13,8 @@ from jax.flatten_util import ravel_pytree
 
 from workbench.inference._units import UnitRows
 from workbench.inference.record_model import Record
-from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
+from workbench.inference.state import DPVIState, Draws, Hyperparameters
+from workbench.inference.step import PrivateStep
 from workbench.inference.strata import Stratum
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.noise.normals import normal, normal_from

@@ -23,7 +23,8 @@ from workbench.auditing.result import Check
 from workbench.inference.batched import BatchedProgram, stacked
 from workbench.inference.checkpoint import load_state, save_state
 from workbench.inference.compiling import lower
-from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
+from workbench.inference.state import DPVIState, Hyperparameters
+from workbench.inference.step import PrivateStep
 from workbench.noise._key_use import throw_away
 
 __all__ = ["check", "logging_sgd"]

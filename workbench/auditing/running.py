@@ -32,7 +32,8 @@ from workbench.fitting.spec import data_named, model_named
 from workbench.inference._units import UnitRows
 from workbench.inference.assemble import assemble
 from workbench.inference.sharding import Shards, processes_of
-from workbench.inference.step import Performance, PrivateStep
+from workbench.inference.state import Performance
+from workbench.inference.step import PrivateStep
 from workbench.models import Model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism

@@ -19,7 +19,8 @@ import numpy as np
 from workbench.auditing.bugs import Watched, silent
 from workbench.auditing.canaries import Canaries, Rows
 from workbench.auditing.result import Check
-from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
+from workbench.inference.state import DPVIState, Hyperparameters
+from workbench.inference.step import PrivateStep
 from workbench.noise._key_use import throw_away
 from workbench.sampling import Minibatch
 

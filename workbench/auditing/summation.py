@@ -23,7 +23,8 @@ from workbench.auditing import made
 from workbench.auditing.bugs import Watched, silent
 from workbench.auditing.canaries import Rows
 from workbench.auditing.result import Check
-from workbench.inference.step import Hyperparameters, PrivateStep
+from workbench.inference.state import Hyperparameters
+from workbench.inference.step import PrivateStep
 from workbench.noise._key_use import throw_away
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import Minibatch

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from workbench.inference.record_model import Record
-from workbench.inference.step import DPVIState, PrivateStep
+from workbench.inference.state import DPVIState
+from workbench.inference.step import PrivateStep
 
 __all__ = ["EqualRows", "in_rows", "whole"]
 

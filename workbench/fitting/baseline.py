@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from workbench.fitting.prepared import PreparedFit
-from workbench.inference.step import Hyperparameters, PrivateStep
+from workbench.inference.state import Hyperparameters
+from workbench.inference.step import PrivateStep
 from workbench.inference.training import run
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism

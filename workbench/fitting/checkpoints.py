@@ -32,7 +32,7 @@ import numpy as np
 from workbench import _folders, _validate
 from workbench.fitting.digests import FORMAT, content, keyed
 from workbench.inference.checkpoint import arrays_of, load_arrays, load_facts, save_arrays
-from workbench.inference.step import DPVIState
+from workbench.inference.state import DPVIState
 from workbench.ledger import _owners
 from workbench.ledger.fingerprint import key_file, secret_key
 

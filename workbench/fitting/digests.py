@@ -22,7 +22,7 @@ from workbench import __version__
 from workbench.data.dataset import is_at_rest
 from workbench.fitting.spec import FitSpec
 from workbench.inference.checkpoint import arrays_of
-from workbench.inference.step import DPVIState
+from workbench.inference.state import DPVIState
 from workbench.ledger.fingerprint import secret_key
 from workbench.privacy.plan import PrivacyPlan
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench.inference.elbo import held_out
-from workbench.inference.step import PrivateStep, Purpose, fast_child
+from workbench.inference.state import Purpose, fast_child
+from workbench.inference.step import PrivateStep
 from workbench.models import Model
 from workbench.models.model import inputs_of
 

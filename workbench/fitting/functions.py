@@ -11,7 +11,8 @@ import jax
 
 from workbench.fitting.evaluation import Outputs, evaluation_of
 from workbench.inference.compiling import Compiling, jit_seldom_called
-from workbench.inference.step import PrivateStep, Purpose, fast_child
+from workbench.inference.state import Purpose, fast_child
+from workbench.inference.step import PrivateStep
 from workbench.models import Model
 
 __all__ = ["CompiledFunctions"]

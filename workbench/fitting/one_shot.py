@@ -26,8 +26,9 @@ from workbench.inference._gram_chain import Draws, draw
 from workbench.inference.assemble import assemble
 from workbench.inference.elbo import predictive
 from workbench.inference.record_model import PrivacyModelError, RecordModel, split
+from workbench.inference.state import Performance, Purpose, fast_child
 from workbench.inference.statistics import LinearGaussian, NoisedSums
-from workbench.inference.step import Performance, PrivateStep, Purpose, fast_child
+from workbench.inference.step import PrivateStep
 from workbench.models import Model
 from workbench.models.model import NormalResiduals, inputs_of
 from workbench.noise.chacha20 import fast_key, key_from_seed

@@ -14,7 +14,8 @@ from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments
 from workbench.inference.noise_aware import NoNoiseAwarePosterior
 from workbench.inference.record_model import RecordModel
-from workbench.inference.step import Hyperparameters, PrivateStep, Purpose, fast_child
+from workbench.inference.state import Hyperparameters, Purpose, fast_child
+from workbench.inference.step import PrivateStep
 from workbench.privacy.gradient_norms import GradientNorms
 
 __all__ = ["FEWEST_DRAWS", "final_clip", "gradient_norms", "noise_aware_draws"]

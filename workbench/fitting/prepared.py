@@ -29,7 +29,8 @@ from workbench.fitting.spec import FitSpec
 from workbench.inference._moments import Moments, arrays_of, moments_in
 from workbench.inference.checkpoint import state_of
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
-from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
+from workbench.inference.state import DPVIState, Hyperparameters
+from workbench.inference.step import PrivateStep
 from workbench.inference.training import Snapshot, all_finite
 from workbench.inference.training import run as run_training
 from workbench.models import Model

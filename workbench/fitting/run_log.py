@@ -17,7 +17,7 @@ from workbench.fitting import checkpoints
 from workbench.fitting.checkpoints import Checkpoint, Checkpoints
 from workbench.fitting.digests import FORMAT, repeats_exactly
 from workbench.fitting.spec import FitSpec
-from workbench.inference.step import DPVIState
+from workbench.inference.state import DPVIState
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import LedgerWarning, Reservation, id_of, ledger_for
 from workbench.models.registry import source_file

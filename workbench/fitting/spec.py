@@ -35,7 +35,8 @@ from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, prior_
 from workbench.inference.processes import Processes
 from workbench.inference.record_model import RecordModel
 from workbench.inference.sharding import Shards, processes_of
-from workbench.inference.step import DPVIState, Hyperparameters, Performance, PrivateStep
+from workbench.inference.state import DPVIState, Hyperparameters, Performance
+from workbench.inference.step import PrivateStep
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.models import get as get_model
@@ -231,7 +232,7 @@ class FitSpec:
         return {**values, "device": f"{', '.join(map(_named, self.devices))} ({self.device.device_kind})"}
 
     def program_key(self, plan: PrivacyPlan) -> Hashable:
-        """Equal for fits whose steps are one compiled program with other ``inference.step.Hyperparameters``.
+        """Equal for fits whose steps are one compiled program with other ``inference.state.Hyperparameters``.
 
         Of arrays among the constants only the shapes count.
         """

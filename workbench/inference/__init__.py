@@ -3,7 +3,8 @@
 from workbench.inference.checkpoint import load_state, save_state
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.record_model import PrivacyModelError
-from workbench.inference.step import DPVIState, PrivateStep
+from workbench.inference.state import DPVIState
+from workbench.inference.step import PrivateStep
 from workbench.inference.svi import DPVI
 from workbench.inference.training import Snapshot, run
 

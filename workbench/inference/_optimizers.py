@@ -14,7 +14,7 @@ from numpyro.optim import _NumPyroOptim, optax_to_numpyro
 
 from workbench import _validate
 
-__all__ = ["Optimizer", "check_optimizer", "optimizer_for"]
+__all__ = ["Optimizer", "averaged", "check_optimizer", "optimizer_for"]
 
 # each treats every entry by itself, so it may see all parameters as one vector
 _ELEMENTWISE = (
@@ -96,3 +96,13 @@ def optimizer_for(params: Any, optim: Any, learning_rate: float | None = None) -
     is_vector = few and type(base) in _ELEMENTWISE
     vector = (treedef, tuple(leaf.shape for leaf in leaves)) if is_vector else None
     return Optimizer(base, None if learning_rate is None else optim, vector)
+
+
+def averaged(average: Any, newest: Any, count: jax.Array) -> Any:
+    """The mean of iterates with the newest one. :param count: iterates in it, int32 scalar; below 1 it is the newest."""
+
+    def of_leaf(mean: jax.Array, new: jax.Array) -> jax.Array:
+        weight = (1 / jnp.maximum(count, 1).astype(jnp.float32)).astype(mean.dtype)
+        return jnp.where(count <= 1, new, mean + weight * (new - mean))
+
+    return jax.tree.map(of_leaf, average, newest)

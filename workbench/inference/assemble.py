@@ -25,7 +25,8 @@ from workbench.inference._units import UnitRows, parted
 from workbench.inference.clipping import check_clipping
 from workbench.inference.estimators import ESTIMATORS, RecordLoss
 from workbench.inference.record_model import common_length, split
-from workbench.inference.step import DEFAULT_PERFORMANCE, Performance, PrivateStep, Purpose, fast_child
+from workbench.inference.state import DEFAULT_PERFORMANCE, Performance, Purpose, fast_child
+from workbench.inference.step import PrivateStep
 from workbench.noise.chacha20 import fast_key, require_secure
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling.minibatch import Sampler

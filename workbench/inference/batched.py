@@ -24,7 +24,8 @@ from workbench import _validate
 from workbench.inference._epochs import by_epochs
 from workbench.inference.compiling import chunk_of, compiler_options, epochs_are_kept, steps_of_epoch
 from workbench.inference.record_model import Record
-from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
+from workbench.inference.state import DPVIState, Hyperparameters
+from workbench.inference.step import PrivateStep
 from workbench.sampling.random_allocation import RandomAllocationSampler
 
 __all__ = ["BatchedProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench.inference.step import DPVIState
+from workbench.inference.state import DPVIState
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import CHACHA20
 

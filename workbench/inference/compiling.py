@@ -26,7 +26,8 @@ from workbench.inference._hoisting import hoist
 from workbench.inference._jaxprs import constants, primitives
 from workbench.inference.bringing import Brought, are_at_rest, require_room, steps_at_once
 from workbench.inference.record_model import Record
-from workbench.inference.step import DPVIState, Draws, Hyperparameters, PrivateStep
+from workbench.inference.state import DPVIState, Draws, Hyperparameters
+from workbench.inference.step import PrivateStep
 from workbench.sampling.minibatch import Minibatch
 from workbench.sampling.random_allocation import RandomAllocationSampler
 

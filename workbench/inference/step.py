@@ -8,12 +8,10 @@ that no key begins two runs and no step is taken twice, all methods are pure fun
 
 from __future__ import annotations
 
-import enum
 import functools
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,150 +19,33 @@ import numpy as np
 
 from workbench import _validate
 from workbench._limits import SMALLEST_CLIP
-from workbench.inference import _adaptive_clip, _factors, _moments, _norms
+from workbench.inference import _adaptive_clip, _factors, _moments, _norms, _release
 from workbench.inference._base_noise import record_keys
-from workbench.inference._optimizers import Optimizer
+from workbench.inference._optimizers import Optimizer, averaged
+from workbench.inference._release import Release
 from workbench.inference._units import UnitRows, parted
 from workbench.inference.estimators import Estimator, RecordLoss
 from workbench.inference.record_model import Record, RecordModel, common_length
 from workbench.inference.sharding import Shards
+from workbench.inference.state import (
+    DEFAULT_PERFORMANCE,
+    DPVIState,
+    Draws,
+    Hyperparameters,
+    Performance,
+    Purpose,
+    fast_child,
+)
 from workbench.inference.strata import Stratum, clipped_sum_in_parts, stratum_of
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, require_secure, stream
-from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler
 from workbench.sampling.minibatch import Minibatch, Sampler
 
-__all__ = [
-    "DEFAULT_PERFORMANCE",
-    "DPVIState",
-    "Draws",
-    "Hyperparameters",
-    "Performance",
-    "PrivateStep",
-    "Purpose",
-    "fast_child",
-]
+__all__ = ["PrivateStep"]
 
 _LARGE = 2**16  # coordinates from which noise is drawn apart from the step's other words
-
-
-class Purpose(enum.IntEnum):
-    """What a run's key is used for, besides its steps: each has its own child, fold_in(key, purpose).
-
-    A step's draws come from the key's stream of that step's number. So chunks, stops and resumed runs draw the same.
-    """
-
-    STARTING_VALUES = 0
-    LARGE_NOISE = 1
-    LOSS = 2
-    METRICS = 101
-    POSTERIOR = 102
-    INTERVALS = 103
-
-
-class DPVIState(NamedTuple):
-    """What a run carries, a pytree. Saved (``inference.checkpoint``) and restored, it continues bit for bit.
-
-    >>> from numpyro.optim import Adam
-    >>> data, logistic = wb.data.load("breast_cancer"), wb.models.get("logistic")
-    >>> target = {"epsilon": 1.0, "iterations": 100, "sampling_rate": 0.1}
-    >>> dpvi = wb.inference.DPVI(logistic.model, logistic.guide, Adam(0.05), **target)
-    >>> state = dpvi.init(wb.noise.new_key(), *data.train)
-    >>> int(state.step), sorted(dpvi.get_params(state))
-    (0, ['intercept_loc', 'intercept_scale', 'weights_loc', 'weights_scale'])
-
-    :param optim_state: of the optimiser.
-    :param step: steps taken, int32.
-    :param key: the run's secret key.
-    :param average: mean of the unconstrained iterates from ``average_from`` on, before that the last iterate; None where
-        none is kept.
-    :param moments: of the release from ``moments_from`` on; None where none are kept.
-    """
-
-    optim_state: Any
-    step: jax.Array
-    key: jax.Array
-    average: Any = None
-    moments: _moments.Moments | None = None
-
-
-class Draws(NamedTuple):
-    """The randomness of one step.
-
-    :param minibatch: which records.
-    :param noise: the mechanism's, with a draw for each coordinate of u and each range of norms; None without noise.
-    :param base_noise: the guide's.
-    """
-
-    minibatch: Minibatch
-    noise: Noise | None
-    base_noise: jax.Array
-
-
-class Hyperparameters(NamedTuple):
-    """What fits that share a compiled step may differ in, besides records and keys.
-
-    :param clip: C, float32 scalar.
-    :param standard_deviation: of the noise in a coordinate, sigma C, float32 scalar.
-    :param learning_rate: float32 scalar; None where the optimiser has its own.
-    :param average_from: step from which on iterates are averaged, int32 scalar; None where no average is kept.
-    :param moments_from: step from which on moments of the release are kept, int32 scalar; None where none are kept.
-    :param constants: arrays that the model takes by keyword, instead of those it was split with.
-    :param adaptive: how C is adapted, which begins at ``clip``; None for one C. It takes counts of norms and moments.
-    """
-
-    clip: Any
-    standard_deviation: Any
-    learning_rate: Any = None
-    average_from: Any = None
-    moments_from: Any = None
-    constants: Any = {}  # noqa: RUF012 - a NamedTuple's default, which nothing writes to
-    adaptive: _adaptive_clip.Adaptive | None = None
-
-    @classmethod
-    def of(
-        cls,
-        mechanism: GaussianMechanism,
-        learning_rate: float | None = None,
-        average_from: int | None = None,
-        moments_from: int | None = None,
-    ) -> Hyperparameters:
-        """Those of one fit, as arrays."""
-        return cls(
-            jnp.float32(mechanism.clip),
-            jnp.float32(mechanism.standard_deviation),
-            None if learning_rate is None else jnp.float32(learning_rate),
-            None if average_from is None else jnp.int32(average_from),
-            None if moments_from is None else jnp.int32(moments_from),
-        )
-
-
-class Performance(NamedTuple):
-    """How clipped sums are computed: settings of speed and memory, with the same result.
-
-    :param strategy: of ``clipping.clipped_sum``.
-    :param rules: of book-keeping, ``{leaf: rule}``.
-    :param microbatch_size: records held at once; None for what the sampler usually draws.
-    """
-
-    strategy: str = "auto"
-    rules: Mapping[str, str] | None = None
-    microbatch_size: int | None = None
-
-
-DEFAULT_PERFORMANCE = Performance()
-
-
-def _noise_multiplier(hyper: Hyperparameters) -> jax.Array:
-    """sigma, also of a step whose C changes: sigma C_t is never formed, which could underflow."""
-    return hyper.standard_deviation / hyper.clip
-
-
-@jax.jit
-def fast_child(key: jax.Array, purpose: Purpose) -> jax.Array:
-    """A key of a fast generator from a run's key, for draws that protect nobody. One program for all purposes."""
-    return fast_key(jax.random.fold_in(key, purpose))
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +134,7 @@ class PrivateStep:
         sizes = (self.sampler.words, 0 if is_large else self.mechanism.words_for(coordinates), 2)
         words = stream(key, number, sum(sizes))
         for_minibatch, for_noise, for_base_noise = jnp.split(words, np.cumsum(sizes[:-1]))
-        level = self.mechanism.level(self.sampler.capacity, _noise_multiplier(hyper))
+        level = self.mechanism.level(self.sampler.capacity, hyper.noise_multiplier)
         if is_large:
             noise_key = jax.random.fold_in(jax.random.fold_in(key, Purpose.LARGE_NOISE), number)
             noise = self.mechanism.noise(noise_key, coordinates, level)
@@ -274,43 +155,51 @@ class PrivateStep:
         """
         records = self._checked(state, records)
         model = self.model.with_static(hyper.constants) if hyper.constants else self.model
-        clip, noise, sigma = self.clip(state, hyper), draws.noise, _noise_multiplier(hyper)
-        of_sum, of_norms = self.shares(state.step, hyper)
-        spacing_for = count = None
-        if noise is not None:
-            smallest = self.share_of_sum if hyper.adaptive is None else _adaptive_clip.SMALLEST_SHARE
-            spacing_for = functools.partial(self._spacing, smallest, sigma / of_sum, clip, noise.level)
-            count = functools.partial(_norms.counts_of, clip=clip) if self.counts_norms else None
+        released: list[Release] = []
 
-        released: list[tuple[Any, Any, Any]] = []  # (u, G, counts of norms)
-
-        # the only place where records meet the parameters: the sum of clipped gradients of the minibatch, plus noise
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
-            def of_record(u: Any, drawn: Any) -> jax.Array:
-                record, place = drawn
-                return loss(u, (record, draws.base_noise if place is None else record_keys(draws.base_noise, place)))
-
-            strategy, rules, _ = self.performance
-            own_keys = self.estimator.needs_own_keys(model)
-
-            def clipped(u: Any, records: Record, minibatch: Minibatch, at: jax.Array | None = None) -> tuple[Any, Any]:
-                strata, clipping = self._strata(minibatch, records, own_keys, at), self.mechanism.clipping
-                return clipped_sum_in_parts(of_record, u, strata, clip, strategy, clipping, rules, spacing_for, count)
-
-            add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped)
-            total, counts = add_up(u, records, draws.minibatch)
-            noised, norms = self._noised(total, counts, noise, sigma / of_norms)
-            released.append((u, noised, norms))
-            return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), noised, u)
+            released.append(self._release(loss, u, state, records, draws, hyper))
+            return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), released[0].total, u)
 
         # the estimator takes the noised sum, divides it by q, and adds what depends on no record: prior and entropy
         params = self.optimizer.get_params(state.optim_state)
         gradient = self.estimator.gradient(model, params, draws.base_noise, self.sampler.sampling_rate, noised_sum)
         mean = jax.tree.map(lambda leaf: leaf / model.num_records, gradient)
         optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
-        average = self._average(state, self.optimizer.get_params(optim_state), hyper.average_from)
-        moments = self._moments(state, *released[0], hyper)
+        average = None
+        if hyper.average_from is not None:
+            newest = self.optimizer.get_params(optim_state)
+            average = averaged(state.average, newest, state.step + 1 - hyper.average_from)
+        moments = self._moments(state, released[0], hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
+
+    def _release(
+        self, loss: RecordLoss, u: Any, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters
+    ) -> Release:
+        """The sum of the minibatch's clipped gradients at ``u``, plus noise: only here records meet parameters."""
+        clip, noise, sigma = self.clip(state, hyper), draws.noise, hyper.noise_multiplier
+        of_sum, of_norms = self.shares(state.step, hyper)
+        spacing_for = count = None
+        if noise is not None:
+            smallest = self.share_of_sum if hyper.adaptive is None else _adaptive_clip.SMALLEST_SHARE
+            room = self.mechanism, self.sampler.capacity, smallest
+            spacing_for = functools.partial(_release.spacing, *room, sigma / of_sum, clip, noise.level)
+            count = functools.partial(_norms.counts_of, clip=clip) if self.counts_norms else None
+
+        def of_record(u: Any, drawn: Any) -> jax.Array:
+            record, place = drawn
+            return loss(u, (record, draws.base_noise if place is None else record_keys(draws.base_noise, place)))
+
+        strategy, rules, _ = self.performance
+        own_keys = self.estimator.needs_own_keys(self.model)
+
+        def clipped(u: Any, records: Record, minibatch: Minibatch, at: jax.Array | None = None) -> tuple[Any, Any]:
+            strata, clipping = self._strata(minibatch, records, own_keys, at), self.mechanism.clipping
+            return clipped_sum_in_parts(of_record, u, strata, clip, strategy, clipping, rules, spacing_for, count)
+
+        add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped)
+        total, counts = add_up(u, records, draws.minibatch)
+        return Release(u, *_release.noised(self.mechanism, self.noise_size, total, counts, noise, sigma / of_norms))
 
     def _strata(self, minibatch: Minibatch, records: Record, own_noise: bool, at: jax.Array | None) -> list[Stratum]:
         """The minibatch as ``clipped_sum_in_parts`` takes it.
@@ -325,35 +214,6 @@ class PrivateStep:
 
         at = jnp.arange(len(minibatch.mask)) if at is None else at
         return [stratum_of(records, minibatch, at if own_noise else None, size)]
-
-    def _noised(self, total: Any, counts: Any, noise: Noise | None, sigma: jax.Array) -> tuple[Any, Any]:
-        """(the sum with its noise, counts with theirs); None for counts that were not taken. :param sigma: of counts."""
-        if counts is None or noise is None:
-            return self.mechanism.add(total, noise), None
-        for_sum, for_counts = jnp.split(noise.units, [self.noise_size])
-        one = self.mechanism.whole_spacings(sigma, noise.level)
-        in_spacings = OnGrid(
-            counts * one, jnp.where(one > 0, 1 / one, 0)
-        )  # none has room: noise alone, of which nothing is kept
-        of_both = (total, Noise(for_sum, noise.level)), (in_spacings, Noise(for_counts, noise.level))
-        noised, norms = (self.mechanism.add(*pair) for pair in of_both)
-        return noised, norms
-
-    def _spacing(
-        self, share: float, sigma: jax.Array, clip: jax.Array, level: jax.Array, slack: float, units: float
-    ) -> jax.Array:
-        """As ``GaussianMechanism.spacing``. :raises ArgumentError: naming ``noise_multiplier``, without room for noise.
-
-        :param share: by which the noise multiplier is divided at most.
-        """
-        if not self.mechanism.has_room(self.sampler.capacity, units / share**2):
-            raise _validate.ArgumentError(
-                "noise_multiplier",
-                self.mechanism.noise_multiplier,
-                f"is more than whole numbers of 32 bits hold beside sums of {self.sampler.capacity} records, rounded by "
-                f"{math.sqrt(units):.3g} spacings: take smaller minibatches or a smaller model, or look up fewer rows.",
-            )
-        return self.mechanism.spacing(sigma, clip, level, slack, units)
 
     def _checked(self, state: DPVIState, records: Record) -> Record:
         """``records`` as JAX arrays. :raises ArgumentError: as ``step`` does."""
@@ -379,30 +239,18 @@ class PrivateStep:
             return _adaptive_clip.shares(number, hyper.adaptive)
         return self.share_of_sum, _norms.OF_NORMS
 
-    def _average(self, state: DPVIState, newest: Any, average_from: Any) -> Any:
-        if average_from is None:
-            return None
-        count = state.step + 1 - average_from  # iterates in the mean, with the newest
-
-        def averaged(mean: jax.Array, new: jax.Array) -> jax.Array:
-            weight = (1 / jnp.maximum(count, 1).astype(jnp.float32)).astype(mean.dtype)
-            return jnp.where(count <= 1, new, mean + weight * (new - mean))
-
-        return jax.tree.map(averaged, state.average, newest)
-
-    def _moments(
-        self, state: DPVIState, point: Any, noised: Any, norms: Any, hyper: Hyperparameters
-    ) -> _moments.Moments | None:
+    def _moments(self, state: DPVIState, release: Release, hyper: Hyperparameters) -> _moments.Moments | None:
         moments = state.moments
         if hyper.moments_from is None or moments is None:
             return None
-        if hyper.adaptive is not None:
+        if hyper.adaptive is not None and release.counts is not None:
             expected = self.sampler.sampling_rate * self.model.num_records
-            facts = hyper.adaptive, hyper.clip, _noise_multiplier(hyper), self.noise_size, expected
-            rung, warm_up = _adaptive_clip.with_counts(moments.rung, moments.warm_up, norms, state.step, *facts)
+            facts = hyper.adaptive, hyper.clip, hyper.noise_multiplier, self.noise_size, expected
+            rung, warm_up = _adaptive_clip.with_counts(moments.rung, moments.warm_up, release.counts, state.step, *facts)
             moments = moments._replace(rung=rung, warm_up=warm_up)
-        gradient = jax.tree.map(lambda leaf: -leaf / self.sampler.sampling_rate, noised)
-        return _moments.with_release(moments, point, gradient, norms, state.step >= hyper.moments_from)
+        gradient = jax.tree.map(lambda leaf: -leaf / self.sampler.sampling_rate, release.total)
+        counts = state.step >= hyper.moments_from
+        return _moments.with_release(moments, release.point, gradient, release.counts, counts)
 
     def unconstrained(self, state: DPVIState, averaged: bool = False) -> dict[str, Any]:
         """The parameters as the optimiser sees them: the last iterate, or the mean of the iterates once there is one.

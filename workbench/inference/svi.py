@@ -20,7 +20,8 @@ from workbench.inference.clipping import check_clipping
 from workbench.inference.elbo import elbo_per_record
 from workbench.inference.estimators import ESTIMATORS
 from workbench.inference.record_model import Record, common_length
-from workbench.inference.step import DPVIState, Draws, Hyperparameters, Performance, PrivateStep, Purpose
+from workbench.inference.state import DPVIState, Draws, Hyperparameters, Performance, Purpose
+from workbench.inference.step import PrivateStep
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import fast_key, is_secret
 from workbench.noise.mechanism import GaussianMechanism

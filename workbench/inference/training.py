@@ -23,7 +23,8 @@ from workbench.inference.compiling import Compiling, compile_ahead, interval_of
 from workbench.inference.processes import ProcessError
 from workbench.inference.record_model import Record
 from workbench.inference.sharding import own_copy, processes_of
-from workbench.inference.step import DPVIState, Hyperparameters, PrivateStep
+from workbench.inference.state import DPVIState, Hyperparameters
+from workbench.inference.step import PrivateStep
 
 __all__ = ["Snapshot", "all_finite", "run"]
 

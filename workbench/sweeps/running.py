@@ -25,7 +25,7 @@ from workbench.fitting.spec import FitSpec, is_array
 from workbench.inference._moments import arrays_of
 from workbench.inference.batched import BatchedProgram, bytes_per_lane, cores, stacked, starting_states, unconstrained
 from workbench.inference.record_model import PrivacyModelError
-from workbench.inference.step import DPVIState, Hyperparameters
+from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
 from workbench.sweeps.request import DP, NON_PRIVATE, POOLED
