@@ -101,6 +101,8 @@ def test_the_table_is_tidy(hierarchical):
     assert private["noise_multiplier"].nunique() == 2
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("hierarchical", ["real"], indirect=True)
 def test_the_baseline_without_privacy_has_neither_clipping_nor_noise(hierarchical):
     """It is what ``baseline.without_privacy`` gives, whose randomness is its own."""
     table = hierarchical.table
