@@ -26,7 +26,7 @@ from numpyro.infer.autoguide import (
 )
 from numpyro.infer.reparam import LocScaleReparam
 
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 
 PRIOR_SCALE = 2.0
 

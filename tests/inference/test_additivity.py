@@ -12,7 +12,7 @@ from tests import zoo
 from tests.conftest import some_of
 from workbench.inference import DPVI, PrivacyModelError
 from workbench.inference._additivity import require_additive
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler

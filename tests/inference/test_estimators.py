@@ -13,7 +13,7 @@ from tests import zoo
 from tests.conftest import some_of
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.estimators import ESTIMATORS, aligned, vanilla
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler

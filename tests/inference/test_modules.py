@@ -14,7 +14,8 @@ from flax import linen, nnx
 from numpyro.contrib.module import eqx_module, flax_module, nnx_module
 
 from tests.conftest import some_of
-from workbench.inference.record_model import PrivacyModelError, split
+from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.splitting import split
 
 KEY = jax.random.key(0)
 SHAPES = (jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((), np.int32))

@@ -13,7 +13,7 @@ from workbench.inference import DPVI, _moments
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments, moments_in
 from workbench.inference.noise_aware import NoNoiseAwarePosterior, Prior, draw, prior_of
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler

@@ -11,7 +11,8 @@ from scipy import stats
 from tests import zoo
 from workbench.inference._additivity import require_additive
 from workbench.inference._base_noise import RecordKey, record_keys, seeded, two_of
-from workbench.inference.record_model import PrivacyModelError, split
+from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.splitting import split
 
 KEY = jax.random.key(0)
 X, Y = zoo.logistic_data(20)

@@ -16,7 +16,8 @@ from workbench.auditing import audit_release
 from workbench.inference import _gram_chain, statistics
 from workbench.inference.clipping import clipped_sum
 from workbench.inference.noise_aware import Prior
-from workbench.inference.record_model import PrivacyModelError, split
+from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.splitting import split
 from workbench.inference.statistics import LinearGaussian, Scales, statistic, sums_in
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.calibration import noise_multiplier

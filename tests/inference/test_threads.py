@@ -10,7 +10,7 @@ from numpyro import handlers
 
 from tests import zoo
 from workbench.inference._threads import separate_handler_stacks
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 
 
 def trace_together(*names):

@@ -11,7 +11,7 @@ from tests import zoo
 from tests.conftest import quick_jit, some_of
 from workbench.inference._base_noise import record_keys
 from workbench.inference._units import UnitRows
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 from workbench.inference.strata import clipped_sum_in_parts
 from workbench.noise.mechanism import OnGrid
 from workbench.sampling import Minibatch

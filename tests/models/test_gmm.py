@@ -14,7 +14,7 @@ from workbench.gallery.gmm import guide, model, predict, sort
 import workbench as wb
 from tests.zoo import shapes_of
 from workbench import ArgumentError
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 from workbench.models import gmm as entry
 
 RANDOM = np.random.default_rng(5)

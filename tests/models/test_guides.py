@@ -10,7 +10,7 @@ from workbench.gallery import hierarchical_logistic, logistic
 
 import workbench as wb
 from tests.zoo import shapes_of
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 from workbench.models.guides import joint_normal
 from workbench.noise.chacha20 import key_from_seed
 

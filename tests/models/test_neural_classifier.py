@@ -16,7 +16,7 @@ from workbench.gallery.neural_classifier import guide, model, predict
 import workbench as wb
 from tests.zoo import shapes_of
 from workbench import ArgumentError, inference
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 from workbench.models import neural_classifier as entry
 from workbench.models.networks import filled, skeleton, weight_shapes
 

@@ -17,7 +17,7 @@ import workbench as wb
 from tests.conftest import some_of
 from tests.zoo import shapes_of
 from workbench import ArgumentError
-from workbench.inference.record_model import split
+from workbench.inference.splitting import split
 from workbench.models import vae as entry
 
 RANDOM = np.random.default_rng(2)

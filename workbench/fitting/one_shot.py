@@ -25,7 +25,8 @@ from workbench.inference import estimators, statistics
 from workbench.inference._gram_chain import Draws, draw
 from workbench.inference.assemble import assemble
 from workbench.inference.elbo import predictive
-from workbench.inference.record_model import PrivacyModelError, RecordModel, split
+from workbench.inference.record_model import PrivacyModelError, RecordModel
+from workbench.inference.splitting import split
 from workbench.inference.state import Performance, Purpose, fast_child
 from workbench.inference.statistics import LinearGaussian, NoisedSums
 from workbench.inference.step import PrivateStep

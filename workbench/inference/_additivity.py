@@ -23,7 +23,8 @@ from workbench.inference._plates import readable
 from workbench.inference._sites import in_words
 from workbench.inference._traces import drawn, is_latent, log_density
 from workbench.inference.compiling import compiler_options
-from workbench.inference.record_model import PER_RECORD_PARAMETERS, RecordModel
+from workbench.inference.record_model import RecordModel
+from workbench.inference.splitting import PER_RECORD_PARAMETERS
 
 __all__ = ["require_additive"]
 

@@ -24,7 +24,8 @@ from workbench.inference._separation import (
 from workbench.inference._units import UnitRows, parted
 from workbench.inference.clipping import check_clipping
 from workbench.inference.estimators import ESTIMATORS, RecordLoss
-from workbench.inference.record_model import common_length, split
+from workbench.inference.record_model import common_length
+from workbench.inference.splitting import split
 from workbench.inference.state import DEFAULT_PERFORMANCE, Performance, Purpose, fast_child
 from workbench.inference.step import PrivateStep
 from workbench.noise.chacha20 import fast_key, require_secure
@@ -61,7 +62,7 @@ def assemble(
     :param layout: makes arguments of model and guide of record arrays; by position by default.
     :param units: how rows make privacy units; ``records`` are then rows, first rows and numbers of rows. None where each
         record is a unit.
-    :raises PrivacyModelError: if the model cannot be fitted privately (``record_model.split``, ``_separation``).
+    :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``, ``_separation``).
     :raises ArgumentError: naming the argument and its value.
     :raises TypeError: if ``key`` is no key of ``workbench.noise``.
     """

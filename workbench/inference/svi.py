@@ -187,7 +187,7 @@ class DPVI:
             second one would have the same noise.
         :param init_params: constrained starting values of some parameters, public.
         :param kwargs: ``num_records``, record arrays by keyword, and further static arguments, as in the constructor.
-        :raises PrivacyModelError: if the model cannot be fitted privately (``record_model.split``, ``_separation``).
+        :raises PrivacyModelError: if the model cannot be fitted privately (``splitting.split``, ``_separation``).
         :raises ArgumentError: naming ``key``, if it began a run in this process.
         """
         return self._init(key, records, init_params, None, kwargs)

@@ -23,7 +23,8 @@ from workbench.data.preprocessing import unmasked
 from workbench.data.schema import Schema
 from workbench.inference._plates import takes_num_records
 from workbench.inference.elbo import held_out, predictive
-from workbench.inference.record_model import RecordModel, split
+from workbench.inference.record_model import RecordModel
+from workbench.inference.splitting import split
 from workbench.models.model import Model, inputs_of
 from workbench.noise.chacha20 import fast_key, key_from_seed, new_key
 
