@@ -114,6 +114,12 @@ class _Display:
         """Constrained parameters; copies, because the next chunk reuses the state's memory."""
         return jax.tree.map(lambda value: np.array(value, copy=True), self._constrain(state))
 
+    def end_of_chunk(self, steps: int, interval: int) -> int:
+        """The step at which the next chunk ends."""
+        per_step = self.seconds_per_step
+        affordable = _FIRST_CHUNK_STEPS if per_step is None else max(1, int(_CHUNK_SECONDS / per_step))
+        return min(steps, self.step + min(affordable, interval - self.step % interval))
+
     def is_due(self, interval: int) -> bool:
         """Whether an evaluation is due, and may be afforded."""
         now = time.perf_counter()
@@ -221,12 +227,9 @@ def run(
         if are_at_rest(records):
             chunk = ends.enter_context(bringing(chunk, private_step, hyper, state, records, steps, interval))
         while shown.step < steps:
-            first, per_step = shown.step, shown.seconds_per_step
-            affordable = _FIRST_CHUNK_STEPS if per_step is None else max(1, int(_CHUNK_SECONDS / per_step))
-            limit = min(steps, first + min(affordable, interval - first % interval))
-            if stop():
-                limit = 0
-            elif before_chunk is not None:
+            first = shown.step
+            limit = 0 if stop() else shown.end_of_chunk(steps, interval)
+            if limit and before_chunk is not None:
                 try:
                     before_chunk(here, limit)
                 except (OSError, ValueError) as error:
