@@ -258,7 +258,7 @@ def test_a_density_that_no_made_up_record_has_is_taken_on_trust_inside_a_plate_a
         numpyro.sample("x", likelihood(x, weights_of()), obs=x)
 
     checked(model, records=(X[:, 0],))
-    assert "site 'x' stands in no plate" in refusal(without_plate, records=(X[:, 0],))
+    assert "site 'x' is in no plate" in refusal(without_plate, records=(X[:, 0],))
 
 
 def test_automatic_guides_pass():

@@ -10,8 +10,8 @@ C_t is to minimise the error of the mean gradient in the steps that follow, B(C)
 noise in the mean of n steps, and B(C) the length of clipping bias, about E (norm - C)+ = integral of P(norm > t) from C on.
 The noise on counts leaves an interval for each P(norm > t). C_t is the best value at or above C if every probability is at
 the lower end of its interval; if that is C itself, it is the best value at or below C with every probability at the upper
-end. Where noise hides the answer, C_t stays C, whatever the gradients of the first steps were like. (A C that followed the counts of each step by feedback walked at random at epsilon 1 and 1000
-records.)
+end. Where noise hides the answer, C_t stays C, whatever the gradients of the first steps were like. (A C that followed the
+counts of each step by feedback walked at random at epsilon 1 and 1000 records.)
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from workbench.inference import _norms
 
 __all__ = ["SMALLEST_SHARE", "Adaptive", "clip_of", "of", "shares", "with_counts"]
 
-_SHARE = 0.2  # of the steps, in which C is adapted
+_SHARE = 0.2  # share of the steps in which C is adapted
 _DECISIONS = 5
-_SURE = 3.0  # standard errors
-_MOST_CLIPPED = 0.2  # of the gradients, by a C that falls
-_ALIGNED = 0.5  # of the lengths that clipping takes off, which do not cancel out between gradients
+_SURE = 3.0  # standard errors by which the counts have to prove a move
+_MOST_CLIPPED = 0.2  # share of the gradients that a C below the first may clip
+_ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between gradients
 _EXCESS = 0.5  # what clipping takes from a gradient that is longer than C, in units of C and on average
 _OF_SUM, _OF_NORMS = 0.8**0.5, 0.2**0.5  # in the warm-up: squares add up to 1
-_MOST = 24  # of k, up and down: a factor of 4096
+_MOST = 24  # largest |k|: a factor of 4096 up or down
 _LADDER = np.float32(2.0) ** (np.arange(-_MOST, _MOST + 1) / 2).astype(np.float32)
-_RUNGS = np.arange(-6, 7)  # of one decision
+_RUNGS = np.arange(-6, 7)  # changes of k that one decision chooses among
 _FACTORS = 2.0 ** (_RUNGS / 2)
 
 

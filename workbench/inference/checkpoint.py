@@ -22,7 +22,7 @@ from workbench.noise.chacha20 import CHACHA20
 __all__ = ["arrays_of", "load_arrays", "load_facts", "load_state", "save_arrays", "save_state", "state_of"]
 
 _FACTS = "facts"
-_KEY = ".key"  # of ``arrays_of``
+_KEY = ".key"  # how ``arrays_of`` marks a random key
 
 
 class _Hidden(np.ndarray):

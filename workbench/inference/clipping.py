@@ -114,7 +114,7 @@ def clipped_sum(
         choice depends on shapes and types alone, M among them.
     :param clipping: how a record's gradient g is scaled:
         "flat" by ``min(1, C / |g|)`` (Abadi et al. 2016);
-        "automatic" by ``C / (|g| + .01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
+        "automatic" by ``C / (|g| + 0.01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
         al. 2023, arXiv 2206.07136);
         "per_leaf" each of the L leaves of u by min(1, (C / sqrt(L)) / its own norm), so that together they keep C (McMahan
         et al. 2018, arXiv 1710.06963).
@@ -188,7 +188,7 @@ def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None
     for rule in (rules or {}).values():
         _validate.choice("rules", rule, bookkeeping.RULES)
     if rules and strategy in ("vmap", "loop"):
-        raise _validate.ArgumentError("rules", dict(rules), f"are of book-keeping: strategy {strategy!r} has none.")
+        raise _validate.ArgumentError("rules", dict(rules), f"apply only to book-keeping, not to strategy {strategy!r}.")
 
 
 class _Weights(NamedTuple):
@@ -230,7 +230,7 @@ def _automatic(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Wei
     norms = _norm(squares)
     counted = mask & jnp.isfinite(norms)
     factors = jnp.where(counted, clip * _SAFETY / (jnp.where(counted, norms, 1) + _STABILITY), 0)
-    factors = jnp.minimum(factors, jnp.finfo(factors.dtype).max)  # infinity times zero is not zero
+    factors = jnp.minimum(factors, jnp.finfo(factors.dtype).max)  # 0 * inf is NaN
     return _Weights([_if_normal(factors)] * len(squares), norms)
 
 

@@ -140,7 +140,7 @@ class RecordModel:
         size, seen = common_length(records), [array.shape for array in self.blank_record]
         given = [array.shape[1:] for array in records]
         if given != seen:
-            raise _validate.ArgumentError("records", given, f"are the shapes of one record, but init saw {seen}.")
+            raise _validate.ArgumentError("records", given, f"are the shapes of one record, but init was given {seen}.")
         return size
 
     def constrain(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class RecordModel:
 
         :param key: base noise of this record's local latents; without any it changes nothing.
         """
-        values = self.start() | shared  # what is not in u does not matter
+        values = self.start() | shared  # values outside u do not enter a record's terms
         guide_trace, model_trace = self._traces(values, key, index, record)
         loss = jnp.zeros(())
         for name, term in self.record_terms(model_trace).items():
@@ -451,8 +451,8 @@ def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
     shared = tuple(name for name in sorted(values) if any(jax.tree.leaves(used_values[name])))
     if not shared:
         raise PrivacyModelError(
-            "no latent or parameter enters an observed site that depends on records: nothing to learn from records. Records "
-            'belong into one plate: with numpyro.plate("records", len(x)), where x is a record array.'
+            "no latent or parameter enters an observed site that depends on records: nothing to learn from records. Put the "
+            'records in one plate: `with numpyro.plate("records", len(x)):`, where x is a record array.'
         )
     size = sum(leaf.size for name in shared for leaf in jax.tree.leaves(values[name]))
     return replace(candidate, shared=shared, shared_size=size, uses_base_noise=used_key, uses_index=used_index)

@@ -7,7 +7,7 @@ For smaller q a gap G with P(G = g) = q (1 - q)^g is split as G = a B + b, where
 
 The first 32 of the 96 bits nearly always decide, and the other 64 are then not even drawn.
 
-With 64 bits, the rounding of the thresholds would cost up to 2e-14 per minibatch (q = .01, 177 places). Multiplied by
+With 64 bits, the rounding of the thresholds would cost up to 2e-14 per minibatch (q = 0.01, 177 places). Multiplied by
 (1 + e^epsilon) and 100 000 steps, that is a delta of 6e-6 at epsilon 8. With 96 bits it is 3e-24 per minibatch.
 """
 
@@ -230,7 +230,7 @@ class PoissonSampler:
 
     @property
     def total_variation(self) -> float:
-        """Upper bound on the total variation distance of a minibatch from exact Poisson sampling, overflow apart.
+        """Upper bound on the total variation distance of a minibatch from exact Poisson sampling, not counting overflow.
 
         Each of n thresholds is off by at most 2^-97, so one gap by at most (n + 1) 2^-97. There are M gaps.
         """

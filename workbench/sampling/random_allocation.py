@@ -97,7 +97,7 @@ class RandomAllocationSampler:
 
     @property
     def total_variation(self) -> float:
-        """0: every step is exactly equally likely, overflow apart."""
+        """0: every step is exactly equally likely, except for overflow."""
         return 0.0
 
     def assignment(self, key: jax.Array, epoch: jax.Array) -> jax.Array:
@@ -122,7 +122,7 @@ class RandomAllocationSampler:
     def prepare(self, key: jax.Array, epoch: jax.Array, epochs: int = 1) -> PreparedEpochs:
         """The records of ``epoch`` sorted by their steps, for ``draw_prepared``; a pure function for jit, scan and vmap.
 
-        It takes N words and a sort: about .1 s for a million records on a core.
+        It takes N words and a sort: about 0.1 s for a million records on a core.
 
         :param epochs: how many to prepare at once; ``epoch`` must then be a multiple of it.
         """
