@@ -22,8 +22,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
 
     One call of ``fit`` is one fit of ``workbench.fit``. It spends epsilon, and the ledger counts it. Under the sampler's
     relation, what a fitted estimator holds is (epsilon, delta)-differentially private for one row; ``guarantee_`` states
-    this in words. Noise and minibatches come from secret randomness, so two fits differ. There is no ``random_state``, because
-    one that is set by habit would let anybody remove the noise.
+    this in words. Noise and minibatches come from secret randomness, so two fits differ. There is no ``random_state``: one
+    that is set by habit would let anybody remove the noise.
 
     >>> x, y = np.random.uniform(0, 100, (60, 2)), np.arange(60) % 2
     >>> classifier = wb.sklearn.PrivateClassifier(epsilon=1.0, bounds=(0, 100))
