@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workbench import _validate
+from workbench import _folders, _validate
 from workbench.inference.step import DPVIState
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import CHACHA20
@@ -65,11 +65,7 @@ def save_arrays(path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str,
     finally:
         partial.unlink(missing_ok=True)
     with contextlib.suppress(PermissionError):  # Windows does not open folders
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _folders.flush(path.parent)
     return path
 
 
