@@ -58,9 +58,9 @@ def without(tree: Any, left_out: Array) -> Any:
     return jax.tree.map(emptied, tree)
 
 
-def single(array: Array) -> Array:
-    """Half precision cannot hold a norm to the accuracy that the bound needs."""
-    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
+def single(tree: Any) -> Any:
+    """Arrays of half precision in float32: half cannot hold a norm to the accuracy that the bound needs."""
+    return jax.tree.map(lambda array: array.astype(jnp.promote_types(array.dtype, jnp.float32)), tree)
 
 
 class Factors(NamedTuple):

@@ -243,11 +243,6 @@ def _per_leaf(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weig
 _WEIGHTS = {"flat": _flat, "automatic": _automatic, "per_leaf": _per_leaf}
 
 
-def _as_single(tree: Any) -> Any:
-    """Half precision cannot hold a norm to the accuracy that the bound needs."""
-    return jax.tree.map(_factors.single, tree)
-
-
 def shape_of_one(records: Any) -> Any:
     """Shapes and types of one record."""
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[1:], array.dtype), records)
@@ -282,7 +277,7 @@ def _bookkeeping(
 
 
 def _vmap(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None) -> _Clipped:
-    gradients = _computed_once(mask, _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
+    gradients = _computed_once(mask, _factors.single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
     leaves, treedef = jax.tree.flatten(gradients)
     weights = weigh(mask, [_factors.squares_of(leaf) for leaf in leaves])
     sound = _where_sound(weights.norms, leaves, _factors.without)
@@ -336,7 +331,7 @@ def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> An
 def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None) -> _Clipped:
     def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
-        gradient = _computed_once(mask[place], jax.tree.leaves(_as_single(jax.grad(loss)(u, record))))
+        gradient = _computed_once(mask[place], jax.tree.leaves(_factors.single(jax.grad(loss)(u, record))))
         weights = weigh(mask[place][None], [_factors.squares_of(leaf[None]) for leaf in gradient])
         clipped = [
             jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
@@ -346,7 +341,7 @@ def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid:
             clipped = [grid.rounded(leaf, mask.shape[0]) for leaf in clipped]
         return [sum_ + leaf for sum_, leaf in zip(total, clipped, strict=True)], weights.norms[0]
 
-    start = [jnp.zeros_like(leaf, None if grid is None else jnp.int32) for leaf in jax.tree.leaves(_as_single(u))]
+    start = [jnp.zeros_like(leaf, None if grid is None else jnp.int32) for leaf in jax.tree.leaves(_factors.single(u))]
     total, norms = lax.scan(one, start, jnp.arange(mask.shape[0]))
     return _Clipped(jax.tree.unflatten(jax.tree.structure(u), total), norms)
 
