@@ -586,7 +586,7 @@ def test_what_a_mechanism_decides_is_refused_beside_it(argument, value):
 
 def test_rules_are_refused_where_they_do_nothing():
     for strategy in ("vmap", "loop"):
-        with pytest.raises(ArgumentError, match=r"^rules=.*strategy '(vmap|loop)' has none"):
+        with pytest.raises(ArgumentError, match=r"^rules=.*not to strategy '(vmap|loop)'"):
             logistic(rules={"['weights']": "instantiated"}, strategy=strategy)
     with pytest.raises(ArgumentError, match=r"^rules='ghost': unknown name"):
         logistic(rules={"['weights']": "ghost"})
