@@ -3,8 +3,9 @@
 In this warm-up the counts of ``_norms`` get a larger share of each step's privacy budget, so the noise on the sum is an
 eighth larger. At five steps, each twice as late as the one before, C_t may move to another value C 2^(k / 2), according to
 the counts since the last such step. After that it stays. The noise is sigma C_t, and sums, spacings and ranges of norms are
-in units of C_t. So a step, divided by its own C_t, is the same mechanism as with any other C, and C_t is a function of what
-was released before. Accountants allow each step to depend on earlier outcomes, so the guarantee is that of one C.
+those of clipping norm C_t. So a step, divided by its own C_t, is the same mechanism as with any other C, and C_t is a
+function of what was released before. Accountants allow each step to depend on earlier outcomes, so the guarantee is that of
+one C.
 
 C_t is to minimise the error of the mean gradient in the steps that follow, B(C)^2 + (nu C)^2. Here nu C is the length of the
 noise in the mean of n steps, and B(C) the length of clipping bias, about E (norm - C)+ = integral of P(norm > t) from C on.

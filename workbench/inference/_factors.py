@@ -1,8 +1,8 @@
 """Norms and weighted sums of per-record gradients that are known by their factors.
 
 Record i's gradient for a matrix is a_i^T g_i, with a row of a_i and g_i for each of the T places where the record meets it.
-Where the matrix is a table, a_i may be the numbers of the rows that are looked up. Norms are
-upper bounds: they include corrections for underflow and cancellation.
+Where the matrix is a table, a_i may be the numbers of the rows that are looked up. Norms are upper bounds: they
+include corrections for underflow and cancellation.
 """
 
 from __future__ import annotations

@@ -26,11 +26,8 @@ Array = jax.Array
 _IMPROVEMENTS = 6  # least-squares steps that improve the start
 _GROWING, _TUNED, _STAGES = 6, 8, 12  # stages until the quadratic has its full weight, until nothing is tuned, and in all
 _TRANSITIONS = 16  # of each chain in each stage
-_LENGTH, _FEWEST, _MOST = (
-    1.6,
-    3,
-    40,
-)  # length of a trajectory in standard deviations; its smallest and largest number of steps
+_LENGTH = 1.6  # of a trajectory, in standard deviations
+_FEWEST, _MOST = 3, 40  # smallest and largest number of steps of a trajectory
 _ACCEPTED = 0.8  # share of proposals that tuning aims to accept
 _SHORTEST = 0.3  # a trajectory's steps are between this and 1 of the common length
 _FEWEST_CHAINS = 20  # fewer cannot show whether they have settled

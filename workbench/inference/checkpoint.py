@@ -22,7 +22,7 @@ from workbench.noise.chacha20 import CHACHA20
 __all__ = ["arrays_of", "load_arrays", "load_facts", "load_state", "save_arrays", "save_state", "state_of"]
 
 _FACTS = "facts"
-_KEY = ".key"  # how ``arrays_of`` marks a random key
+_KEY = ".key"  # the name under which ``arrays_of`` has the key
 
 
 class _Hidden(np.ndarray):
