@@ -197,7 +197,7 @@ def gmm(num_components: int = 5, covariance: _Covariance = "spherical", prior_sc
     :param num_components: K >= 1, chosen by the user. Components that the data do not need get little weight.
     :param covariance: "spherical", one scale for each component, or "diagonal", one for each of its features.
     :param prior_scale: standard deviation of the normal prior of the means, in units of a feature: about a quarter of the
-        range where records are expected. By default .5 where features are scaled to [-1, 1], and 1 elsewhere.
+        range where records are expected. By default 0.5 where features are scaled to [-1, 1], and 1 elsewhere.
     """
     num_components = checks.integer("num_components", num_components, at_least=1)
     checks.choice("covariance", covariance, get_args(_Covariance))

@@ -85,7 +85,7 @@ def _advice(dataset: Any, num_records: int, epsilon: float) -> dict[str, float]:
     """C as a share of the largest possible norm of a record's gradient, for the cost of noise and the bias of clipping.
 
     Every column of the table adds at most 1 to |x|^2, however many features it becomes, and the intercept adds 1. The cost
-    of noise grows with columns / (N epsilon). The share is .7; less where noise would outweigh bias, and more, up to the
+    of noise grows with columns / (N epsilon). The share is 0.7; less where noise would outweigh bias, and more, up to the
     whole norm, where there is so little noise that the bias of clipping would be larger than any interval.
     tests/experiments/rule.py and clipping.py compare other shares.
     """

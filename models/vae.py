@@ -253,7 +253,7 @@ def vae(
         (doubling) height and width. Images of any size: sides are padded to multiples of 8 and the result is cut.
     :param hidden: units of the hidden layers (dense), twice the number of pixels and at most 400 by default; or channels
         of the last convolution, a multiple of 4, 32 by default. The first two convolutions have a quarter and half as many;
-        a step of 128 images of 28 by 28 pixels takes .2 s on two CPU cores, twenty times as long as in the dense layout.
+        a step of 128 images of 28 by 28 pixels takes 0.2 s on two CPU cores, twenty times as long as in the dense layout.
     :param latent: numbers in a code, an eighth of the number of pixels and at most 50 by default. So 28 by 28 pixels get
         784-400-50, and 8 by 8 get 64-128-8.
     :param likelihood: "bernoulli" or "gaussian".

@@ -253,7 +253,7 @@ def test_what_dpvi_promises():
             DPVI(model.model, lambda: None, numpyro.optim.Adam(1e-3), **{name: value})
 
     assert_refuses_all_but({"privacy": {"None"}}, call, ["privacy"])
-    with pytest.raises(ArgumentError, match=r"^epsilon=None: is needed"):
+    with pytest.raises(ArgumentError, match=r"^epsilon=None: is missing"):
         DPVI(model.model, lambda: None, numpyro.optim.Adam(1e-3), privacy=None)
 
 

@@ -95,7 +95,7 @@ def tidy(place: Path, most_bytes: int = MOST_BYTES) -> None:
     :raises OSError: where it cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.mkdir(mode=0o700, exist_ok=True)  # who can write there can have this process run anything
+    place.mkdir(mode=0o700, exist_ok=True)  # anyone who can write there can have this process run anything
     mark = place / _LOOKED_AT
     before = mark.stat().st_mtime if mark.exists() else 0.0
     mark.touch()

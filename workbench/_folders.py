@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["cache", "put_new", "state"]
+__all__ = ["cache", "flush", "put_new", "state"]
 
 _NAME = "dpvi-workbench"
 
@@ -38,20 +38,24 @@ def put_new(partial: Path, path: Path) -> bool:
     :return: False if there was a file of that name.
     """
     try:
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
+        flush(partial)
         os.link(partial, path)
     except FileExistsError:
         return False
     finally:
         partial.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # some systems cannot open folders
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # otherwise the name may be lost in a power cut
-        finally:
-            os.close(folder)
+        flush(path.parent)  # otherwise the name may be lost in a power cut
     return True
+
+
+def flush(path: Path) -> None:
+    """Wait until a file or folder is on the disk. :raises PermissionError: for a folder on Windows, which opens none."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _under(variable: str, otherwise: str) -> Path:

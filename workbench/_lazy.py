@@ -1,11 +1,12 @@
-"""Packages that load at their first use: each takes a large part of the time that a small fit takes."""
+"""Packages and names that load at their first use: some take a large part of the time that a small fit takes."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dp_event", "pd"]
+__all__ = ["dp_event", "named", "pd"]
 
 
 class _Package:
@@ -16,6 +17,13 @@ class _Package:
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(importlib.import_module(self._name), attribute)
+
+
+def named(package: str, name: str, homes: Mapping[str, str]) -> Any:
+    """What a package's ``__getattr__`` returns for ``name``. :param homes: its names, and their modules in the package."""
+    if name in homes:
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 if TYPE_CHECKING:

@@ -194,9 +194,9 @@ def flag(name: str, value: Any) -> bool:
     raise ArgumentError(name, value, f"must be True or False{hint}.")
 
 
-def text(name: str, value: Any, expectation: str = "must be text that is not empty.", *, no_answer: bool = False) -> str:
-    """Text that is not blank. ``no_answer`` also refuses "no", "off" and the like, which were meant to switch it off."""
-    is_answer = no_answer and isinstance(value, str) and value.strip().lower() in _ANSWERS
+def text(name: str, value: Any, expectation: str = "must be text that is not empty.", *, refuse_yes_no: bool = False) -> str:
+    """Text that is not blank. ``refuse_yes_no`` also refuses "no", "off" and the like, which were meant to switch it off."""
+    is_answer = refuse_yes_no and isinstance(value, str) and value.strip().lower() in _ANSWERS
     if not isinstance(value, str) or not value.strip() or "\0" in value or is_answer:
         raise ArgumentError(name, value, expectation)
     return str(value)
@@ -208,7 +208,7 @@ _ANSWERS = ("yes", "no", "on", "off", "true", "false", "none", "null")
 def location(name: str, value: Any, expectation: str = "must be the path of a file or folder.") -> Path:
     """A path with "~" expanded. For a file called "no", give ``Path("no")`` or "./no"."""
     return Path(
-        text(name, str(value) if isinstance(value, Path) else value, expectation, no_answer=not isinstance(value, Path))
+        text(name, str(value) if isinstance(value, Path) else value, expectation, refuse_yes_no=not isinstance(value, Path))
     ).expanduser()
 
 

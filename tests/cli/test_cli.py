@@ -183,7 +183,7 @@ def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
     assert (code, "of up to 2 rows together" in out) == (0, True)
     (tmp_path / "columns.json").write_text(json.dumps({**columns, "other_id": columns["patient_id"]}))
     code, _, err = command(*by_file)
-    assert "schema={'kind': 'unit', 'max_rows': 2}: is for one column" in err
+    assert "schema={'kind': 'unit', 'max_rows': 2}: must describe exactly one unit column" in err
     code, _, err = command("fit", *words)
     assert code != 0
     assert "max_rows=None: must say how many rows of a unit are used at most" in err
@@ -220,7 +220,7 @@ def test_a_formula_from_the_shell(command, prepared, private_frame, tmp_path):
     assert by_name[0].view(by_name[1]).feature_names == ("mean radius",)
     for changes, message in {
         ("--formula", "ill ~ nothing"): "formula='ill ~ nothing'",
-        ("--family", "poisson"): "family='poisson': is for a regression",
+        ("--family", "poisson"): "family='poisson': applies only to formulas",
         ("--formula", "ill ~ age", "--prior", "age"): "prior='age': write NAME=PRIOR",
         ("--formula", "ill ~ age", "--trials", "n"): "trials='n'",
     }.items():
@@ -262,7 +262,7 @@ def test_a_stopped_fit_exits_with_130_and_says_what_was_spent(command, finished,
     code, out, _ = command(*FIT, "--quiet")
     assert code == 130
     assert out.startswith(f"Stopped after {cancelled.guarantee.steps_taken} of 300 steps.")
-    assert "The promise stays epsilon = 1." in out
+    assert "The guarantee is still epsilon = 1." in out
 
 
 def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):

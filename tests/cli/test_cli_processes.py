@@ -161,14 +161,14 @@ def test_a_process_that_cannot_begin_ends_the_command(place, monkeypatch):
     monkeypatch.setenv("WORKBENCH_PROCESS", "1")
     code, _, errors = answer(*FIT)
     assert (code, errors) == (
-        2, "workbench fit: processes=2: takes $WORKBENCH_COORDINATOR and $WORKBENCH_PROCESS together.\n",
+        2, "workbench fit: processes=2: needs both $WORKBENCH_COORDINATOR and $WORKBENCH_PROCESS, or neither.\n",
     )  # fmt: skip
     monkeypatch.setenv("WORKBENCH_COORDINATOR", "127.0.0.1:1")
     monkeypatch.setenv("WORKBENCH_PROCESS", "2")
-    assert "must be a number below it, not '2'" in answer(*FIT)[2]
+    assert "must be a whole number below the number of processes, not '2'" in answer(*FIT)[2]
     monkeypatch.delenv("WORKBENCH_PROCESS")
     monkeypatch.delenv("WORKBENCH_COORDINATOR")
-    assert "are all of them with --processes" in answer(*FIT, "--devices", "1")[2]
+    assert "cannot be combined with --processes" in answer(*FIT, "--devices", "1")[2]
     assert "neither a number from 1" in answer(*ALONE, "--processes", "0")[2]
 
 

@@ -336,7 +336,7 @@ def test_only_oblivious_fits_are_promised_against_an_observer_of_the_storage(mad
 
 def test_a_sampler_whose_draws_may_not_spread_is_refused():
     packed()
-    with pytest.raises(ArgumentError, match=r"^sampler='shuffle': is not read obliviously"):
+    with pytest.raises(ArgumentError, match=r"^sampler='shuffle': cannot be used with oblivious reading"):
         wb.fit("logistic", opened(), **PLAN, sampler="shuffle")
 
 

@@ -177,7 +177,7 @@ def test_arrays_and_files(tmp_path):
 
 
 def test_a_part_of_such_a_table_cannot_be_chosen():
-    with pytest.raises(ArgumentError, match="several rows for a patient"):
+    with pytest.raises(ArgumentError, match="several rows per patient"):
         wb.data.from_frame(visits(50), **OPTIONS).subset(10)
 
 

@@ -106,7 +106,7 @@ def coin(random, predictor):
 
 def logistic(size, count, rate, shared=0.0):
     """Logistic regression."""
-    name = f"logistic, N = {count}, d = {size}" + (", columns alike" if shared else "")
+    name = f"logistic, N = {count}, d = {size}" + (", correlated columns" if shared else "")
     return World(
         name, size, count, rate, 1.0, regression(coin, shared),
         lambda theta, x: dist.Bernoulli(logits=x @ theta), size**0.5,

@@ -31,7 +31,7 @@ def test_a_fit_says_which_c_it_chose_and_that_the_guarantee_covers_it(done):
     assert 0.1 < norms.clip <= 3.0
     assert norms.words().startswith(f"The run adapted C from 0.02 to {norms.clip:.3g}. ")
     assert done.guarantee.adapts_clip
-    assert "clipped to a norm C that began at 0.02 and was adapted by noised counts" in done.guarantee.statement()
+    assert "clipped to a norm C that started at 0.02 and was then adapted from noised counts" in done.guarantee.statement()
     assert done.settings["adapts_clip"]
     assert 'clip="auto"' in code_of(done).replace("'", '"')
 

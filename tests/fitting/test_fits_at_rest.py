@@ -106,7 +106,7 @@ def test_steps_whose_reads_were_seen_stay_seen_when_a_fit_is_resumed():
 def test_steps_whose_reads_were_hidden_are_not_followed_by_others():
     packed()
     assert stopped(opened("oblivious"), "runs/hidden").guarantee.against_storage
-    with pytest.raises(ArgumentError, match=r"^data='t': was read so far in a way that hides"):
+    with pytest.raises(ArgumentError, match=r"^data='t': was read so far so that an observer"):
         wb.resume("runs/hidden", model="logistic", data=opened("direct"))
     again = wb.resume("runs/hidden", model="logistic", data=opened("oblivious"))
     assert again.status == "done"
@@ -147,7 +147,7 @@ def test_what_needs_all_records_says_so():
     data.stored.memory = 100  # bytes
     with pytest.raises(ArgumentError, match="takes all records at once"):
         np.asarray(data.train[0])
-    with pytest.raises(ArgumentError, match="stay in a file cannot be chosen"):
+    with pytest.raises(ArgumentError, match="cannot be reduced for records that stay in a file"):
         data.subset(50)
     assert wb.fit("logistic", data, **{**PLAN, "iterations": 5}).status == "done"  # with a ledger, which knows it
 

@@ -85,7 +85,7 @@ def test_what_is_refused_before_a_step():
     assert first["cap"].startswith("CapError: ")
     assert other["cap"] == f"ProcessError: process 0 ended the fit: {first['cap'].removeprefix('CapError: ')}"
     assert first["no devices"] == other["no devices"]
-    assert first["no devices"].startswith("ArgumentError: devices=None: is for 2 processes")
+    assert first["no devices"].startswith("ArgumentError: devices=None: must be given with 2 processes")
     assert first["some devices"] == other["some devices"]
     assert "does not say which of 2 processes" in first["some devices"]
     assert Ledger().spends() == []

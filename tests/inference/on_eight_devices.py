@@ -275,11 +275,11 @@ def test_the_audit_stays_below_the_claim_and_sees_a_bug():
     ("changes", "reason"),
     [
         ({"devices": 9}, "devices=9: is more than there are: JAX sees 8"), ({"devices": 0}, "devices=0"),
-        ({"devices": "every"}, "devices='every': must be how many"),
+        ({"devices": "every"}, "devices='every': must be a whole number of at least 1"),
         ({"devices": ["cpu:1", "cpu:1"]}, "must be different devices"),
         ({"devices": ["cpu:99"]}, "devices='cpu:99': no such device"), ({"devices": []}, "must be different"),
         ({"devices": ["cpu:1"], "device": "cpu"}, "leave one out"),
-        ({"devices": Mesh(np.array(jax.devices()).reshape(4, 2), ("records", "model"))}, "mesh of other axes"),
+        ({"devices": Mesh(np.array(jax.devices()).reshape(4, 2), ("records", "model"))}, "mesh with exactly one axis"),
     ],
 )  # fmt: skip
 def test_what_is_refused(changes, reason):

@@ -180,7 +180,7 @@ def test_one_number_for_each_record_outside_of_their_plate_is_refused(kind):
             numpyro.sample("x", dist.Normal(mean + shift, 1), obs=x)
 
     message = refusal(model, zoo.mean_field(mean=()), records=(X[:, 0],))
-    assert f"{kind} 'shift' of the model is outside of the plate of the records" in message
+    assert f"{kind} 'shift' of the model is outside the plate of the records" in message
 
 
 def test_init_checks_before_any_step():
@@ -258,7 +258,7 @@ def test_a_density_that_no_made_up_record_has_is_taken_on_trust_inside_a_plate_a
         numpyro.sample("x", likelihood(x, weights_of()), obs=x)
 
     checked(model, records=(X[:, 0],))
-    assert "site 'x' stands in no plate" in refusal(without_plate, records=(X[:, 0],))
+    assert "site 'x' is in no plate" in refusal(without_plate, records=(X[:, 0],))
 
 
 def test_automatic_guides_pass():

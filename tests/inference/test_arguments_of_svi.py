@@ -122,7 +122,7 @@ REFUSED = {
     "numbers of records in a dictionary": ((X, Y), {"label": dict(enumerate(Y.tolist()))}, r"^label=.*number of records"),
     "numbers of records by position": ((X, Y, dict(enumerate(Y.tolist()))), {}, r"^argument 2=.*one for each record"),
     "a tuple of numbers of records": ((X, Y, tuple(Y.tolist())), {}, r"^argument 2=.*one for each record"),
-    "an object": ((X, Y, Holder()), {}, r"^argument 2='Holder': is none of arrays"),
+    "an object": ((X, Y, Holder()), {}, r"^argument 2='Holder': is not an array, number or string"),
 }
 
 

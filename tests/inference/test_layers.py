@@ -329,7 +329,7 @@ def test_a_rule_given_by_hand_is_kept_and_changes_no_result(name):
         ({"['w']": "ghost"}, "rules='ghost': unknown name"),
         ({"['kernel']": GRAM}, "did you mean \"['w']\""),
         ({"['w']": ROWS}, "may have one of instantiated, Gram matrix"),
-        ({"['b']": OUTER}, "has to be materialised: enters add"),
+        ({"['b']": OUTER}, "can only be materialised: enters add"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(rules, said):

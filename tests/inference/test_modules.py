@@ -171,8 +171,8 @@ class Counting(nnx.Module):
     [
         (nnx.BatchNorm(4, rngs=nnx.Rngs(0)), "has batch statistics (middle: BatchNorm)"),
         (Counting(), "keeps mutable state (middle: Counting)"),
-        (nnx.Dropout(0.5), "for its dropout (middle: Dropout)"),
-        (nnx.Dropout(0.5, rngs=nnx.Rngs(0)), "for its dropout (middle: Dropout)"),  # it counts its draws
+        (nnx.Dropout(0.5), "without a per-record random key (middle: Dropout)"),
+        (nnx.Dropout(0.5, rngs=nnx.Rngs(0)), "without a per-record random key (middle: Dropout)"),  # it counts its draws
     ],
 )
 def test_state_of_nnx_is_refused_with_its_place(middle, words):

@@ -278,7 +278,7 @@ def test_priors_are_those_of_the_model():
         ({"slope": 1.01}, "its likelihood is not normal around features . weights"),
         ({"prior": lambda scale: dist.Laplace(0.0, 1.0)}, "the prior of weights is not normal"),
         ({"prior": lambda scale: dist.Normal(0.0, scale)}, "the prior of weights is not normal with fixed mean and scale"),
-        ({"width": dist.Uniform(0.1, 1.0)}, "the prior of scale is not one of a number above 0"),
+        ({"width": dist.Uniform(0.1, 1.0)}, "the prior of scale must be a distribution on positive numbers"),
     ],
 )
 def test_another_model_than_it_declares_is_refused(options, words):

@@ -263,7 +263,7 @@ def test_a_table_that_an_earlier_version_split_by_place_is_known_again_with_its_
 def test_namesakes_that_are_counted_apart_are_named_until_it_is_said_what_they_are(book):
     first, second = records(), records(fingerprint="f" * 32)
     book.reserve(first, [promise()], model="logistic")
-    assert "Data set 1 is also called 'clinic' and is counted apart" in book.budget_status(second).statement()
+    assert "Data set 1 is also called 'clinic' and is counted separately" in book.budget_status(second).statement()
     book.reserve(second, [promise()], model="logistic")
     assert "Data set 2 is also called 'clinic'" in book.budget_status(1).statement()
     assert book.budget_status(1).total.fits == 1

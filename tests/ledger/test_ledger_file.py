@@ -356,7 +356,7 @@ def test_a_namesake_that_is_counted_apart_is_reported_at_the_fit(book):
 
     assert begin(clinic(0)) == begin(clinic(0)) == []
     (line,) = begin(clinic(1))
-    assert line.startswith("Data set 1 is also called 'clinic' and is counted apart")
+    assert line.startswith("Data set 1 is also called 'clinic' and is counted separately")
     assert begin(clinic(1)) == [line]
     book.separate(1, 2, "other people")
     assert begin(clinic(1)) == begin(clinic(2, "ward")) == []

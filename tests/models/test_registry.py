@@ -261,7 +261,7 @@ def test_a_numpyro_model_whose_option_has_no_default_is_refused():
 
 def test_a_function_that_returns_no_model_is_told_when_asked():
     wb.models.register("mine", lambda: 3)
-    with pytest.raises(ArgumentError, match=r"^model='mine': \(registered here\) its function returned int"):
+    with pytest.raises(ArgumentError, match=r"^model='mine': \(registered here\): its function returned int"):
         wb.models.get("mine")
 
 
@@ -547,7 +547,7 @@ def test_a_file_may_import_what_lies_beside_it(file, monkeypatch):
         ),
         ("", ":poison", "unknown name; did you mean 'poisson'"),
         ("mine = 3", ":mine", "must be a Model, a function that returns one"),
-        ("def f(): return 3", ":f", r"\(.*\) its function returned int"),
+        ("def f(): return 3", ":f", r"\(.*\): its function returned int"),
         ("raise ValueError('bad\\nluck')", "", "the file fails in line 8: ValueError: bad luck\\.$"),
         ("def helper():\n    1 / 0\nhelper()", "", "the file fails in line 9: ZeroDivisionError: division by zero"),
         ("def f(:", "", "the file fails in line 8: SyntaxError: "),

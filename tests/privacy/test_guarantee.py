@@ -70,7 +70,7 @@ def test_headline_states_epsilon_delta_and_the_unit():
 def test_only_a_small_epsilon_hides_well(epsilon, hardly):
     headline = dataclasses.replace(DONE, epsilon=epsilon).headline()
     assert ("can hardly tell whether that patient was in" in headline) == hardly
-    assert ("can tell whether that patient was in the data is limited" in headline) == (not hardly)
+    assert ("there is a limit to how confidently anyone who sees this result can tell whether" in headline) == (not hardly)
 
 
 def test_bounds_in_the_statement_are_never_rounded_down():

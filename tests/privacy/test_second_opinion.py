@@ -79,7 +79,7 @@ def test_a_guarantee_names_both_numbers(sampler):
     guarantee = plan.confirmed().guarantee(**promise)
     words = "confirmed by dp-accounting: " if sampler in ("poisson", "shuffle") else "no epsilon below "
     assert guarantee.second_opinion.startswith(words)
-    assert f"(accountant: PLD, pessimistic; {guarantee.second_opinion}; relation: " in guarantee.statement()
+    assert f"(accountant: PLD, an upper bound; {guarantee.second_opinion}; relation: " in guarantee.statement()
     assert type(guarantee).from_dict(guarantee.to_dict()) == guarantee
 
 

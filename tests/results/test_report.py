@@ -212,7 +212,7 @@ def test_a_stopped_run_is_marked(done, cancelled):
 
 def test_a_failed_run_gives_its_reason(done):
     text = Page(dataclasses.replace(done, status="failed", message="too <bold>").report()).text
-    assert "ended by a failure" in text
+    assert "This run failed" in text
     assert "too <bold>" in text
 
 

@@ -38,7 +38,7 @@ SIZE = 10  # records
 
 _WIDTH = 1000  # coordinates
 _TRIALS = 40  # in each precision
-_SIGMA = 30.0  # at least; about epsilon .1 for one sum at delta 1e-5
+_SIGMA = 30.0  # at least; about epsilon 0.1 for one sum at delta 1e-5
 _FALSE_ALARM = 1e-6  # of the whole part
 _NEIGHBOURS = 6  # probabilities on each side that an attacker tries
 

@@ -89,8 +89,8 @@ class _OfFit(_Attack):
     clipping: str = _as_in_fit("clipping", "flat")
     num_canaries: int = setting(1000, 'number of canaries, for "one_run" without ``canaries``')
     num_others: int = setting(
-        9, "number of records of ``data`` beside the canaries; the first are used. A guarantee holds for every data set, so "
-        "the attacker chooses a small one, which hides a canary least",
+        9, "number of records of ``data`` besides the canaries; the first are used. A guarantee holds for every data set, "
+        "so the attacker chooses a small one, which hides a canary least",
         _whole(at_least=1),
     )  # fmt: skip
     canaries: Rows | None = setting(

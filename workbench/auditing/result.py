@@ -32,7 +32,7 @@ class AuditResult:
     """The result of an audit.
 
     :param model: its name.
-    :param data: name of the data whose records were beside the canaries.
+    :param data: name of the data whose records were used besides the canaries.
     :param claimed_epsilon: what the guarantee promises.
     :param delta: of the claim and of the lower bound.
     :param relation: of the claim.

@@ -200,7 +200,9 @@ def audit_release(asked: ReleaseRequest) -> AuditResult:
     shards = Shards(devices) if len(devices) > 1 else None
     processes_of(shards).require_one("an audit")
     if len(devices) > 1 and asked.max_rows is not None:
-        raise _validate.ArgumentError("devices", asked.devices, "spreads rows, and each record has several: leave one out.")
+        raise _validate.ArgumentError(
+            "devices", asked.devices, "cannot be used when a record has several rows; leave it out."
+        )
     training = _Training(
         asked.model, asked.guide, asked.sampler, num_records, asked.estimator, asked.strategy, asked.microbatch_size,
         dict(asked.static or {}), asked.bug, numpyro.optim.Adam(_LEARNING_RATE) if asked.optim is None else asked.optim,

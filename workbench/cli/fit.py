@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
     resume.add_argument(
         "--forget", action="store_true", help="delete the run's checkpoints and its secret key; it cannot be resumed then"
     )
-    resume.add_argument("--devices", help="other devices than it had, how many or all; only after a stop, not after a crash")
+    resume.add_argument("--devices", help="run on different devices: a number or 'all'; after a stop, not after a crash")
     processes.add_processes(resume)
     _add_run(resume)
     add_json(resume)
@@ -213,7 +213,7 @@ def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any]:
         return _formula_and_data(arguments, given)
     if given:
         name, value = next(iter(given.items()))
-        raise ArgumentError(name, value, "is for a regression: give --formula, too.")
+        raise ArgumentError(name, value, "applies only to formulas; also give --formula.")
     return sources.model(arguments.model, model_options(arguments.option)), dataset(arguments)
 
 
@@ -376,9 +376,9 @@ def _print_result(result: Any, folder: Path | None, run: Path | None) -> None:
     guarantee = result.guarantee
     if result.status == "cancelled":
         print(
-            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The promise stays epsilon = "
-            f"{upper(guarantee.epsilon)}. The steps taken spend epsilon = {upper(guarantee.epsilon_taken)}, if the outputs "
-            "did not decide when to stop.\n"
+            f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The guarantee is still epsilon = "
+            f"{upper(guarantee.epsilon)}. The steps taken account for epsilon = {upper(guarantee.epsilon_taken)}, provided "
+            "the decision to stop did not depend on the outputs.\n"
         )
     if run is not None:
         print(f"To continue within the same promise: workbench resume {shlex.quote(str(run))}\n")

@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
     separate = actions.add_parser("separate", help="count two data sets separately because they share no records")
     actions.add_parser("recover", help="charge interrupted fits only the steps that they may have taken")
     actions.add_parser("begin-anew", help="begin an empty ledger where the file is lost or damaged and there is no copy")
-    actions.add_parser("new-key", help="make a new key, by which records are recognised, where the old one is lost")
+    actions.add_parser("new-key", help="make a new recognition key after the old one was lost")
     export = actions.add_parser("export", help="write everything as JSON, or the fits as CSV")
     for action in (show, cap):
         action.add_argument("dataset", metavar="DATASET")

@@ -1,4 +1,4 @@
-"""A fit in several processes (``--processes``): the command starts itself anew, or joins those that a cluster started."""
+"""A fit in several processes (``--processes``): the command starts itself again, or joins those that a cluster started."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     if count is None or count == 1:
         return
     if arguments.devices not in (None, "all"):
-        raise ArgumentError("devices", arguments.devices, "are all of them with --processes: leave it out.")
+        raise ArgumentError("devices", arguments.devices, "cannot be combined with --processes, which uses all devices.")
     arguments.devices = "all"
     place, coordinator = os.environ.get(_PLACE), os.environ.get(_COORDINATOR)
     _keep_output_apart()
@@ -74,7 +74,7 @@ def join(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     atexit.register(_leave)  # runs before JAX waits for all other processes
     options: dict[str, Any] = {"shutdown_timeout_seconds": _SECONDS_TO_SAVE}
     if count != "auto" and (place is None) != (coordinator is None):
-        raise ArgumentError("processes", count, f"takes ${_COORDINATOR} and ${_PLACE} together.")
+        raise ArgumentError("processes", count, f"needs both ${_COORDINATOR} and ${_PLACE}, or neither.")
     if count != "auto":
         number = _number(place, count)
         if coordinator is None:
@@ -112,7 +112,9 @@ def _number(place: str | None, count: int) -> int:
     if place is None:
         return 0
     if not place.isdecimal() or int(place) >= count:
-        raise ArgumentError("processes", count, f"${_PLACE} must be a number below it, not {place!r}.")
+        raise ArgumentError(
+            "processes", count, f"${_PLACE} must be a whole number below the number of processes, not {place!r}."
+        )
     return int(place)
 
 

@@ -51,7 +51,7 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def add_data(fit: argparse.ArgumentParser) -> None:
-    fit.add_argument("--path", help="file or folder of a data set that has a name but is not part of the package")
+    fit.add_argument("--path", help="location of a named data set that is not shipped with the package")
     add_table(fit)
     packed = fit.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
     packed.add_argument("--key-file", metavar="FILE", help="file with the key (default: the key in $WORKBENCH_RECORDS_KEY)")
@@ -61,7 +61,7 @@ def add_data(fit: argparse.ArgumentParser) -> None:
         help="all into memory at once, each minibatch directly, or obliviously (default: into memory if it fits; otherwise "
         "obliviously if the file is encrypted, and directly if it is not)",
     )  # fmt: skip
-    packed.add_argument("--memory", type=number, default=1.0, metavar="GIB", help="what records may take (default: 1)")
+    packed.add_argument("--memory", type=number, default=1.0, metavar="GIB", help="memory for records in GiB (default: 1)")
     packed.add_argument("--scratch", metavar="DIR", help="folder where oblivious reading writes (default: that of the file)")
 
 

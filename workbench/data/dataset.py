@@ -253,12 +253,12 @@ class Dataset:
         size = _validate.integer("num_records", num_records, at_least=2)
         if self.units is not None:
             raise _validate.ArgumentError(
-                "num_records", size, f"of a table with several rows for a {self.unit} cannot be chosen."
+                "num_records", size, f"cannot be reduced for a table with several rows per {self.unit}."
             )
         if size > self.num_train:
             raise _validate.ArgumentError("num_records", size, "is more than the number of training records.")
         if any(map(is_at_rest, self.train)):
-            raise _validate.ArgumentError("num_records", size, "of records that stay in a file cannot be chosen.")
+            raise _validate.ArgumentError("num_records", size, "cannot be reduced for records that stay in a file.")
         if self.is_public:
             drawn = np.random.Generator(np.random.PCG64(_SUBSET_SEED)).random(self.num_train)
         else:

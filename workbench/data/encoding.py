@@ -1,6 +1,6 @@
 """How rows of a table become arrays: each row by itself, from what is declared about the columns.
 
-So any part of a table can be encoded apart, in memory or while a file is packed.
+So any part of a table can be encoded by itself, in memory or while a file is packed.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def tokens(
 ) -> Dataset:
     """Token sequences whose class shows in which tokens follow which: arrays x int32[N, T] and y int32[N].
 
-    Classes 1 .. K are equally likely. In class k a token is, with chance .5, the one before it plus k (mod V), else any.
+    Classes 1 .. K are equally likely. In class k a token is, with chance 0.5, the one before it plus k (mod V), else any.
     Every token is equally frequent in all classes, so counting tokens does not help.
 
     >>> data = wb.data.tokens(num_records=100, length=16)

@@ -109,7 +109,7 @@ def from_frame(
     :raises ArgumentError: naming the argument and the value, or a column and its type, never a cell.
     """
     if _validate.flag("evaluation_is_public", evaluation_is_public) and evaluation is False:
-        raise _validate.ArgumentError("evaluation_is_public", True, "is said of evaluation records, and evaluation=False.")
+        raise _validate.ArgumentError("evaluation_is_public", True, "requires evaluation records, but evaluation=False.")
     frame, names, held_out = _checked_frame(frame, evaluation)
     encoding = Encoding.of(
         frame, names, target=target, bounds=bounds, schema=schema, private_scaling=private_scaling, features=features,

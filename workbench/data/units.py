@@ -123,7 +123,9 @@ def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.nd
     except TypeError:
         raise _validate.ArgumentError("unit_id", name, "has values that are no identifiers, such as lists.") from None
     if len(found) == len(codes):
-        raise _validate.ArgumentError("unit_id", name, "is different in every row, so a row is a unit: leave unit_id out.")
+        raise _validate.ArgumentError(
+            "unit_id", name, "is unique in every row, so each row is its own unit: leave unit_id out."
+        )
     if held_out is not None and np.intersect1d(codes[held_out], codes[~held_out]).size:
         raise _validate.ArgumentError("unit_id", name, "has rows of one unit in both tables, for training and evaluation.")
     return codes.astype(np.int64)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
+from typing import Any
+
+from workbench import _lazy
 
 _HOMES = {"DeltaWarning": "fits", "PreparedFit": "prepared", "fit": "fits", "prepare": "fits"}
 
-__all__ = ["DeltaWarning", "PreparedFit", "fit", "prepare"]
+__all__ = [*_HOMES]
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"workbench.fitting.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    return _lazy.named(__name__, name, _HOMES)

@@ -6,10 +6,10 @@ kept. After all steps the released parameters replace them, without the key.
 
 *Noise is never added to other data.* The noise of a step follows from the run's key and the step's number alone, and steps
 between the last checkpoint and a crash may have been seen. Repeating them bit for bit shows nothing new, but adding the same
-noise to other sums would: their difference shows what the noise hides. So a run is resumed only with the same records (by
-their keyed fingerprint), the same plan and the same program on the same kind of machine (``digests``), and after a crash
-only on a processor that repeats exactly. After a stop no step is repeated, so the run may go on with another number of
-devices, which round differently.
+noise to other sums would: the difference of the two releases cancels the noise. So a run is resumed only with the same
+records (by their keyed fingerprint), the same plan and the same program on the same kind of machine (``digests``), and
+after a crash only on a processor that repeats exactly. After a stop no step is repeated, so the run may go on with another
+number of devices, which round differently.
 
 Files are sealed with this user's secret key. A file that was edited is not opened, so what a file says can be trusted.
 """

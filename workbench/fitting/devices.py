@@ -54,7 +54,7 @@ def devices_named(devices: Any, first: Any = None) -> tuple[jax.Device, ...]:
     found = _found(devices, first)
     used = {device.process_index for device in found}
     if used != {jax.process_index()} and len(found) < len(jax.devices(found[0].platform)):
-        raise ArgumentError("devices", devices, "must be all, or some of this process alone.")
+        raise ArgumentError("devices", devices, 'must be "all", or only devices of this process.')
     return found
 
 
@@ -63,12 +63,14 @@ def _found(devices: Any, first: Any) -> tuple[jax.Device, ...]:
 
     if devices is None:
         if first is None and jax.process_count() > 1:
-            reason = f'is for {jax.process_count()} processes: "all" for one fit of them all, or a device for each its own.'
-            raise ArgumentError("devices", None, reason)
+            raise ArgumentError(
+                "devices", None, f'must be given with {jax.process_count()} processes: "all" for one fit of them all, or '
+                "one device for each process's own fit."
+            )  # fmt: skip
         return (device_named(first),)
     if isinstance(devices, jax.sharding.Mesh):
         if devices.axis_names != ("records",):
-            raise ArgumentError("devices", devices.axis_names, 'is a mesh of other axes than one, "records".')
+            raise ArgumentError("devices", devices.axis_names, 'must be a mesh with exactly one axis, "records".')
         devices = list(devices.devices)
     if isinstance(devices, (list, tuple)):
         if first is not None:
@@ -86,7 +88,9 @@ def _found(devices: Any, first: Any) -> tuple[jax.Device, ...]:
     try:
         number = _validate.integer("devices", _as_number(devices), at_least=1)
     except ArgumentError:
-        raise ArgumentError("devices", devices, 'must be how many, from 1, or "all", or a list of names.') from None
+        raise ArgumentError(
+            "devices", devices, 'must be a whole number of at least 1, "all", or a list of device names.'
+        ) from None
     if jax.process_count() > 1:
         raise ArgumentError(
             "devices", number, f'does not say which of {jax.process_count()} processes: name them, or "all".'

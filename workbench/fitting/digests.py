@@ -21,6 +21,7 @@ import numpy as np
 from workbench import __version__
 from workbench.data.dataset import is_at_rest
 from workbench.fitting.spec import FitSpec
+from workbench.inference.batched import cores
 from workbench.inference.checkpoint import arrays_of
 from workbench.inference.state import DPVIState
 from workbench.ledger.fingerprint import secret_key
@@ -28,7 +29,7 @@ from workbench.privacy.plan import PrivacyPlan
 
 __all__ = ["FORMAT", "Digests", "content", "keyed", "repeats_exactly"]
 
-FORMAT = 2  # of checkpoints
+FORMAT = 2  # format version of checkpoint files
 
 _NOT_OF_THE_STEPS = ("draws", "evaluate_private")  # settings that are used after the steps
 _OF_DEVICES = ("device", "devices")  # settings that say where steps are taken
@@ -95,7 +96,7 @@ class Digests:
             "versions": {name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy", "optax")},
             "workbench": __version__,
             "python": sys.version.split()[0],
-            "machine": [spec.device.platform, spec.device.device_kind, platform.machine(), _processor(), _cores()],
+            "machine": [spec.device.platform, spec.device.device_kind, platform.machine(), _processor(), cores()],
             "flags": os.environ.get("XLA_FLAGS", ""),
             "precision": [str(getattr(jax.config, name)) for name in ("jax_enable_x64", "jax_default_matmul_precision")],
             "model": spec.model.name,
@@ -135,11 +136,6 @@ def _processor() -> str:
             if line.startswith(("model name", "CPU part")):
                 return line.partition(":")[2].strip()
     return platform.processor()
-
-
-def _cores() -> int:
-    """The number of cores that this process may use; sums are split among them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def repeats_exactly(device: jax.Device) -> bool:

@@ -94,9 +94,9 @@ def fit(asked: _Fitted) -> FitResult:
     """Fit a model by differentially private variational inference.
 
     The release (parameters, posterior draws and everything computed from them and from public data) is
-    (epsilon, delta)-differentially private under the sampler's neighbouring relation: "add_or_remove_one" training record
-    for "poisson", "replace_one" for the others. ``result.guarantee`` states it with its conditions. A ``DeltaWarning``
-    explains what is wrong with delta >= 1/N.
+    (epsilon, delta)-differentially private for training records under the sampler's neighbouring relation:
+    "add_or_remove_one" for "poisson" and "random_allocation", "replace_one" for the others. ``result.guarantee`` states it
+    with its conditions. A ``DeltaWarning`` explains what is wrong with delta >= 1/N.
 
     >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
     >>> result.status, result.guarantee.epsilon, result.guarantee.delta

@@ -43,7 +43,7 @@ ESTIMATORS = (*estimators.ESTIMATORS, STATISTICS)
 
 _SQUARE = 0.4  # of one column on average, from which on records weigh less: 1 / 3 if it is uniform within its bounds
 _ENOUGH = 20.0  # N epsilon / columns, its cube root, from which on there is so little noise that all weights are 1
-_RESIDUAL = 0.1  # of half the target's range: the residuals for which the rule of the default asks
+_RESIDUAL = 0.1  # residual size that the default rule assumes, in halves of the target's range
 _AT_ONCE = 4096  # records
 _PREDICTIONS = 200  # draws that a metric averages over
 
@@ -62,8 +62,7 @@ class OneShot:
 
     :param model: the user's, split by records. :param of_site: the sites of weights, intercept (or "") and scale.
     :param residuals: as the model declares them.
-    :param known: its priors. :param predict: and
-    :param score: of the ``Model``.
+    :param known: its priors. :param predict: of the ``Model``. :param score: of the ``Model``.
     """
 
     model: RecordModel
@@ -154,7 +153,7 @@ class OneShot:
             given = getattr(asked, name)
             if given is not None and given != value:
                 raise _validate.ArgumentError(
-                    name, given, f'is of the steps of DP-VI: estimator="{STATISTICS}" releases once, with all records.'
+                    name, given, f'is a setting of DP-VI steps; estimator="{STATISTICS}" makes one release from all records.'
                 )
         clip = asked.clip
         if isinstance(clip, str) or (clip is not None and clip < statistics.SMALLEST_NORM):
@@ -217,11 +216,11 @@ def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_record
     """:raises PrivacyModelError: if the model is no such regression, or the data have other records."""
     linear = model.linear
     if linear is None or linear.residuals is None:
-        raise PrivacyModelError("it declares no linear predictor with normal residuals (Model.linear)")
+        raise PrivacyModelError("the model declares no linear predictor with normal residuals (Model.linear)")
     if data.units is not None:
         raise PrivacyModelError(f"a {data.unit} may have several rows")
     if any(map(is_at_rest, data.train)):
-        raise PrivacyModelError("its records stay in a file")
+        raise PrivacyModelError("the data set stays in a file")
     if data.private_scaling:
         raise PrivacyModelError("features that were scaled with private statistics have no bounds")
     record = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data.train)

@@ -1,4 +1,4 @@
-"""What a fit's moments say: draws from a posterior that counts the privacy noise, and how long gradients were."""
+"""What can be inferred from a fit's moments: draws from a posterior that counts the privacy noise, and gradient norms."""
 
 from __future__ import annotations
 

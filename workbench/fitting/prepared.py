@@ -156,7 +156,7 @@ class PreparedFit:
         It spends its own epsilon.
         """
         key = self.spec.new_key()
-        step, state = self.spec.begin(self.plan, key)  # anew: an automatic guide keeps its starting values
+        step, state = self.spec.begin(self.plan, key)  # again: an automatic guide keeps its starting values
         other = dataclasses.replace(
             self, step=step, state=state, key=key, run_log=self.run_log.again(),
             _last=None, _end=None, _adopted=None, _history=[],

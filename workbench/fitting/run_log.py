@@ -57,7 +57,7 @@ class RunLog:
         self._spec, self._plan = spec, plan
         self._checkpoint, self._origin = checkpoint, dict(origin or {})
         self._keeper: Checkpoints | None = None
-        self.hid_reads = True  # so far, from an observer of the storage, where the spec's own reading does
+        self.hid_reads = True  # whether all steps so far hid their reads from an observer of the storage
         self._digest = ""  # ``Digests.of_steps``, once ``begin`` or ``continue_from`` was called
         book = ledger_for(spec.source, ledger)
         self._again = functools.partial(
@@ -122,7 +122,7 @@ class RunLog:
             self._keeper = Checkpoints(self._folder(key), facts, iterations, self.reservation.mark)
 
     def _check_place(self) -> None:
-        """Do without checkpoints if the workbench's own folder cannot be used, as in a container: the fit needs none."""
+        """Disable checkpoints, with a warning, if the default folder is not writable, as in a container."""
         try:
             secret_key()  # seals them
             if self._checkpoint is True:
@@ -183,7 +183,7 @@ class RunLog:
         state: DPVIState | None = None,
         params: Mapping[str, np.ndarray] | None = None,
     ) -> str:
-        """Write down that the run has ended or pauses.
+        """Record that the run has ended or paused.
 
         :param taken: number of steps taken; None for all that were marked.
         :param progress: JSON-ready facts about the run.
@@ -223,8 +223,8 @@ class RunLog:
         self.hid_reads = facts.get("hides_reads", False)  # earlier versions did not note it
         if self.hid_reads and not self._spec.hides_reads and not checkpoint.is_finished:
             raise ArgumentError(
-                "data", self._spec.source.name, "was read so far in a way that hides from an observer of the storage who is "
-                "in a minibatch: open its encrypted file, with the same reading."
+                "data", self._spec.source.name, "was read so far so that an observer of the storage does not learn which "
+                "records are in a minibatch; reopen the encrypted file with the same reading=."
             )  # fmt: skip
         moved = facts["plan"] != self._digest
         if not self._checkpoint:  # another process writes
@@ -249,11 +249,12 @@ class RunLog:
         if facts["plan"] != self._digest and checkpoint.repeats:
             return (
                 "a fit that was interrupted on other devices, which round differently, so the same noise could be added to "
-                "other sums: resume it on those"
+                "other sums: resume it on the original devices"
             )
         if facts["plan"] != self._digest and spec.privacy.seed is not None and self.reservation.ledger is not None:
             return (
-                "a fit on other devices, which its ledger has as one that repeats exactly from its seed: resume it on those"
+                "a fit on other devices, which its ledger has as one that repeats exactly from its seed: resume it on the "
+                "original devices"
             )
         if checkpoint.repeats and not repeats_exactly(spec.device):
             return (

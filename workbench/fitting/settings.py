@@ -143,12 +143,12 @@ class Shared:
     )  # fmt: skip
     relation: str | None = setting(
         None, "neighbouring relation of the guarantee: add_or_remove_one (poisson and random_allocation), replace_one "
-        "(the other samplers) or replace_special (shuffle only)", _one_of("privacy.steps:SENSITIVITY"),
+        "(without_replacement and shuffle) or replace_special (shuffle only)", _one_of("privacy.steps:SENSITIVITY"),
         otherwise="the sampler's", changes_guarantee=True,
     )  # fmt: skip
     clipping: str = setting(
-        "flat", "how a record's gradient is brought to norm C: flat cuts longer ones, automatic scales all to nearly C, "
-        "per_leaf cuts each parameter's part to its share of C", _one_of("noise.mechanism:CLIPPINGS"),
+        "flat", "how a record's gradient is limited to norm C: flat scales longer gradients down to C, automatic scales all "
+        "to nearly C, per_leaf scales each parameter's part down to its share of C", _one_of("noise.mechanism:CLIPPINGS"),
         changes_guarantee=True,
     )  # fmt: skip
     average: bool | None = setting(
@@ -160,7 +160,7 @@ class Shared:
     )
     microbatch_size: int | None = setting(
         None, "records held in memory at once; larger minibatches are summed in parts", _whole(at_least=1), unit="records",
-        otherwise="what a minibatch rarely exceeds",
+        otherwise="a size that minibatches rarely exceed",
     )  # fmt: skip
     evaluate_private: bool = setting(
         False, "also compute metrics on private evaluation records, outside the guarantee", _validate.flag
@@ -198,8 +198,8 @@ class Settings(Shared):
     )  # fmt: skip
     sampling_rate: float | None = setting(
         None, "probability q with which a record enters a step", _number(above=0, at_most=1),
-        otherwise="the model's advice, else 0.1, but no more than 1000 records", unit="probability", symbol="q",
-        changes_guarantee=True,
+        otherwise="the model's advice, else 0.1, or less so that the expected minibatch is at most 1000 records",
+        unit="probability", symbol="q", changes_guarantee=True,
     )  # fmt: skip
     batch_size: int | None = setting(
         None, "records in a minibatch (for poisson and random_allocation: expected number), instead of the sampling rate",
@@ -224,9 +224,9 @@ class Settings(Shared):
         otherwise="secret randomness", changes_guarantee=True,
     )  # fmt: skip
     estimator: str | None = setting(
-        None, "what steps release: gradients, by the estimator aligned, or vanilla for comparison; or statistics, in one "
-        "step the noised sums that a linear regression needs", _one_of("fitting.one_shot:ESTIMATORS"),
-        otherwise="statistics for a linear regression with little noise and no settings of steps, else aligned",
+        None, "what is released: aligned or vanilla (for comparison) release noised gradients in every step; statistics "
+        "releases the noised sums of a linear regression once", _one_of("fitting.one_shot:ESTIMATORS"),
+        otherwise="statistics for a linear regression with little noise when no step settings are given, else aligned",
     )  # fmt: skip
     learning_rate: float | None = setting(
         None, "learning rate of Adam", _number(above=0), otherwise="the model's advice, else 1 / sqrt(T)"
@@ -236,8 +236,8 @@ class Settings(Shared):
         is_text=False,
     )  # fmt: skip
     devices: Any = setting(
-        None, "devices among which the records are spread: how many, all, or a list of names; they give the same guarantee",
-        _accepted_by("fitting.devices:check_devices"), otherwise="device alone",
+        None, "devices among which the records are spread: a number, all, or a list of names; the guarantee is the same",
+        _accepted_by("fitting.devices:check_devices"), otherwise="the one named by device",
     )  # fmt: skip
     draws: int = setting(1000, "number of posterior draws to keep", _whole(at_least=2, at_most=_MOST_DRAWS), unit="draws")
 
@@ -250,7 +250,9 @@ class Settings(Shared):
         _check_relation(self.relation, self.sampler)
         if self.optimizer is not None and self.learning_rate is not None:
             raise _validate.ArgumentError(
-                "learning_rate", self.learning_rate, "is Adam's: set the learning rate of the optimizer itself."
+                "learning_rate",
+                self.learning_rate,
+                "applies only to the built-in Adam; set the learning rate in your own optimiser.",
             )
 
 

@@ -52,7 +52,9 @@ def unit_in(schema: Any) -> dict[str, Any]:
     for facts in found.values():
         if len(found) > 1 or not {"kind", "max_rows"} <= set(facts) <= {"kind", "max_rows", "mean"}:
             raise ArgumentError(
-                "schema", dict(facts), 'is for one column, {"kind": "unit", "max_rows": 10}, "mean" if wanted.'
+                "schema",
+                dict(facts),
+                'must describe exactly one unit column, as {"kind": "unit", "max_rows": 10}, optionally with "mean".',
             )
         others = {name: of_column for name, of_column in schema.items() if name not in found}
         unit = {"max_rows": facts["max_rows"], "unit_mean": facts.get("mean", False)}

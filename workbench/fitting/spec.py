@@ -192,12 +192,12 @@ class FitSpec:
             keeps_moments = True
         except NoNoiseAwarePosterior:
             keeps_moments = False
-        # of the other ways a norm above C does not say what happened to a gradient
+        # for other clipping modes, a norm above C does not tell whether the gradient was changed
         is_flat = self.privacy.clipping == "flat"
         counts_norms = is_flat and _norms.have_room(plan.mechanism, plan.sampler.capacity)
         if self.privacy.adapts_clip and not counts_norms:
             raise _validate.ArgumentError(
-                "clip", AUTO, "takes counts, for which this much noise leaves no room: give a number."
+                "clip", AUTO, "needs noised counts of gradient norms, and this much noise leaves no room: give a number."
             )
         return dataclasses.replace(step, counts_norms=counts_norms, keeps_moments=keeps_moments, shards=self.shards)
 
@@ -227,7 +227,7 @@ class FitSpec:
         """The settings that do not change the guarantee, ready for JSON."""
         shown = (name for name in names() if not about(name).changes_guarantee and about(name).is_text)
         values = {name: getattr(self.settings, name) for name in shown}
-        if self.settings.devices is None:  # not there, as in what was saved before there was such a setting
+        if self.settings.devices is None:  # omitted for compatibility with results saved before this setting existed
             del values["devices"]
         return {**values, "device": f"{', '.join(map(_named, self.devices))} ({self.device.device_kind})"}
 
@@ -287,7 +287,7 @@ class FitSpec:
 
 
 def is_array(value: Any) -> bool:
-    """Whether ``value`` is an array, scalars apart."""
+    """Whether ``value`` is an array, and no scalar."""
     return bool(getattr(value, "ndim", 0))
 
 
@@ -312,14 +312,17 @@ def resolve(asked: FitRequest) -> FitSpec:
         )
     if source.stored is not None and source.stored.reading == "oblivious" and asked.sampler not in OBLIVIOUS_SAMPLERS:
         raise _validate.ArgumentError(
-            "sampler", asked.sampler, f"is not read obliviously; these are: {', '.join(OBLIVIOUS_SAMPLERS)}."
+            "sampler", asked.sampler, f"cannot be used with oblivious reading; use one of: {', '.join(OBLIVIOUS_SAMPLERS)}."
         )
     data = model.view(source)
     if len(devices) > 1 and any(map(is_at_rest, source.train)):
-        raise _validate.ArgumentError("devices", asked.devices, f"spreads records; those of {source.name!r} stay in a file.")
+        raise _validate.ArgumentError(
+            "devices", asked.devices, f"cannot spread the records of {source.name!r}, because they stay in a file; use one "
+            "device or reading='memory'."
+        )  # fmt: skip
     if len(devices) > 1 and data.units is not None:
         raise _validate.ArgumentError(
-            "devices", asked.devices, f"spreads rows, and a {data.unit} has several: take one device."
+            "devices", asked.devices, f"cannot be used when a {data.unit} has several rows; use one device."
         )
     if asked.evaluate_private and not data.num_evaluation:
         raise _validate.ArgumentError("evaluate_private", True, f"needs evaluation records, and {data.name!r} has none.")

@@ -21,7 +21,7 @@ TABLE = "table"  # in the origin of a checkpoint: how its data set was made of a
 
 @dataclass(frozen=True, kw_only=True)
 class FormulaSettings:
-    """What a formula and a table need beside a fit's settings; ``wb.models.formula`` and ``from_frame`` say more of them."""
+    """What a formula and a table need besides a fit's settings; ``wb.models.formula`` and ``from_frame`` say more."""
 
     family: Any = setting(
         None, "of a formula: the family of the response, such as bernoulli or poisson", otherwise="gaussian"
@@ -39,7 +39,8 @@ class FormulaSettings:
     unit_id: Any = setting(None, "of a table: the column that says whose row it is")
     max_rows: int | None = setting(None, "of a table: how many rows of a unit are used at most")
     missing: Any = setting(
-        None, "of a table: what happens to rows with a missing value: refuse, drop, middle, or public values by column"
+        None,
+        "of a table: what happens to rows with a missing value: refuse, drop, middle, indicator, or public values by column",
     )
     evaluation: Any = setting(None, "of a table: a table of evaluation records, instead of a fifth of the rows")
     evaluation_is_public: bool | None = setting(
@@ -76,13 +77,13 @@ def model_and_data(model: Any, data: Any, asked: FormulaSettings) -> tuple[Any, 
         model, data = _formula(model, data, of_model, of_table)
     elif of_model:
         name, value = next(iter(of_model.items()))
-        raise ArgumentError(name, value, "is for a formula, such as 'ill ~ age'; a model has it already.")
+        raise ArgumentError(name, value, "applies only to a formula such as 'ill ~ age'; a Model already fixes it.")
     if is_table(data):
         again = {} if "evaluation" in of_table else {TABLE: of_table}
         return model, _data_set(model, data, of_table), again
     if of_table:
         name, value = next(iter(of_table.items()))
-        raise ArgumentError(name, value, "is for a table; a data set has it already.")
+        raise ArgumentError(name, value, "applies only to a table; a Dataset already fixes it.")
     return model, data, {}
 
 

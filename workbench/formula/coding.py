@@ -4,8 +4,8 @@ Categories are coded so that the columns of all terms together have full rank an
 that patsy documents: every term stands for the interactions of all subsets of its categories; those that earlier terms have
 are left out, and the rest is put together again with as few columns as possible.
 
-A number x is scaled to s x + t. Where t is not 0, that adds multiples of the term without x, so it is done only where the
-columns of that term are there too: "y ~ 0 + x" is a line through the origin of x in its own units.
+A number x is scaled to s x + t. If t is not 0, a term with x then contains multiples of the same term without x. So t is
+used only if the columns of that term are present too: "y ~ 0 + x" is a line through the origin of x in its own units.
 """
 
 from __future__ import annotations

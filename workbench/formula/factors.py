@@ -41,7 +41,7 @@ class Number:
     :param name: as in the formula. :param labels: of its columns. :param bounds: float64[K, 2], public.
     :param compute: float64[N, K] from ``Values``. :param columns: of the table, of which it is made.
     :param sums_to_one: whether the squares of a row's columns add up to 1 at most, as splines' do.
-    :param is_truth: whether it is 0 or 1, which stays so, as for categories.
+    :param is_truth: whether values are 0/1 and must not be rescaled, as for categories.
     """
 
     name: str

@@ -20,8 +20,8 @@ __all__ = ["Family", "Gradient", "Units", "number_scores"]
 Array = jax.Array
 Values = Mapping[str, Any]
 
-_FLOOR = 1e-3  # of the predictor's unit: below it a mean that must be positive bends
-_LEAST = 0.01  # of the upper bound: stands for a lower bound of 0 on the scale of logarithms
+_FLOOR = 1e-3  # in units of the predictor; below it, the link bends so that a mean stays positive
+_LEAST = 0.01  # share of the upper bound that stands for a lower bound of 0 on the log scale
 # (standard deviation of the intercept, of a slope; scale of a group's standard deviation), on the predictor's scale
 _PRIORS = {
     "identity": (1.0, 2.0, 0.5),

@@ -1,8 +1,8 @@
 """Distributions of a response given its mean's logarithm, with finite densities and gradients in float32.
 
 NumPyro's own overflow or round to nothing for predictors that a private step reaches: its gamma and negative binomial have
-no finite gradient where a mean is 1e-20, and its censored densities are flat in the tail. Each class has a relative there,
-which draws its samples. Densities are in natural logarithms.
+no finite gradient where a mean is 1e-20, and its censored densities are flat in the tail. Each class has a NumPyro
+counterpart, which draws its samples. Densities are in natural logarithms.
 """
 
 from __future__ import annotations

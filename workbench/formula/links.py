@@ -22,12 +22,12 @@ _TINY = 1e-30
 
 
 def safe_exp(exponent: Array, largest: float = _LARGEST) -> Array:
-    """exp, which goes on as its tangent above ``largest``. A density that depends on it is 0 in float32 there anyway."""
+    """exp, continued linearly above ``largest``. A density that depends on it is 0 in float32 there anyway."""
     return jnp.exp(jnp.minimum(exponent, largest)) * (1 + jnp.maximum(exponent - largest, 0))
 
 
 def log_positive(value: Array, floor: float) -> Array:
-    """log of ``value``, which goes on as its tangent below ``floor``, so that every value has one."""
+    """log of ``value``, continued linearly below ``floor``, so that every value has one."""
     return jnp.log(jnp.maximum(value, floor)) + jnp.minimum(value / floor - 1, 0)
 
 
@@ -69,5 +69,5 @@ def log_interval(link: str, low: Array, high: Array) -> Array:
         low, high = jnp.where(mirrored, -high, low), jnp.where(mirrored, -low, high)
         top = log_ndtr(high)
         return top + _log_of_rest(top - log_ndtr(low))
-    # exp(-exp(low)) - exp(-exp(high)); above 30 the second is 0 beside the first, and nothing overflows
+    # exp(-exp(low)) - exp(-exp(high)); above 30 the second is negligible next to the first, and nothing overflows
     return -safe_exp(low) + _log_of_rest(jnp.exp(jnp.minimum(low, 30)) * jnp.expm1(jnp.minimum(high - low, 30)))

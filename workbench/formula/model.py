@@ -94,7 +94,7 @@ def formula(
     """A Bayesian regression from a formula, such as "readmitted ~ age + C(ward) + (1 | hospital)".
 
     What the formula means follows from ``schema`` alone; nothing is learnt from records. Numbers are scaled to [-1, 1] by
-    their declared bounds and cut to them, categories are compared with their reference level.
+    their declared bounds and cut to them; category weights are differences from the reference level.
 
     >>> schema = {"ill": bool, "age": (0, 120), "ward": ["a", "b"]}
     >>> model = wb.models.formula("ill ~ age + ward", family="bernoulli", schema=schema)

@@ -212,7 +212,7 @@ def _groups(text: str, lhs: str, rhs: str) -> list[Group]:
 
 
 def _response(text: str, left: str) -> tuple[str, dict[str, str]]:
-    """(column of the response, columns beside it): ``y``, ``p(y, n)``, ``y | trials(n)``, ``Surv(time, event)``, ..."""
+    """(column of the response, its other columns): ``y``, ``p(y, n)``, ``y | trials(n)``, ``Surv(time, event)``, ..."""
     try:
         node = ast.parse(left.strip(), mode="eval").body
     except (SyntaxError, ValueError):

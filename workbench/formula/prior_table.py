@@ -67,7 +67,7 @@ def _chosen(line: PriorLine, given: Mapping[str, dist.Distribution]) -> PriorLin
         return line
     if line.prior.event_shape:
         raise _validate.ArgumentError(
-            f"priors[{name!r}]", text_of(given[name]), "is of several numbers, and stays as it is."
+            f"priors[{name!r}]", text_of(given[name]), "is a prior on several numbers and cannot be replaced."
         )
     if type(given[name].support) is not type(line.prior.support):
         raise _validate.ArgumentError(

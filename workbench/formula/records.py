@@ -37,7 +37,7 @@ class Columns:
 
     :param design: of the terms. :param response: its public facts.
     :param schema: of all columns: those of the design, the response and the extras.
-    :param extras: ``{role: column}`` of what the family takes beside the response.
+    :param extras: ``{role: column}`` of what the family takes besides the response.
     """
 
     design: Design
@@ -191,12 +191,12 @@ def _as_given(numbers: np.ndarray, column: Numeric) -> np.ndarray:
 def columns_of_formula(parsed: Parsed, family: Family, schema: Schema, extras: Mapping[str, str]) -> Columns:
     """The columns of a formula for a declaration.
 
-    :param extras: ``{role: column}`` as arguments give them, beside those of the formula.
+    :param extras: ``{role: column}`` as arguments give them, in addition to those of the formula.
     :raises ArgumentError: naming ``formula``, ``schema``, or the role.
     """
     for role in extras:
         if role in parsed.extras:
-            raise _validate.ArgumentError(role, extras[role], "must be left out, because the formula says it.")
+            raise _validate.ArgumentError(role, extras[role], "must not be given; the formula already specifies it.")
     roles = {**parsed.extras, **extras}
     columns = dict(schema.columns)
     if "status" in roles:

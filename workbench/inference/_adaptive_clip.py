@@ -1,17 +1,18 @@
-"""A C that a run chooses itself in its first fifth, from what it releases.
+"""Adaptive clipping: the run chooses C during its first fifth from quantities it has already released.
 
-In the warm-up the counts of ``_norms`` get a larger share of the noise, that of the sum is larger by an eighth for it. Five
-times, each time after twice as many steps, C_t goes to another value C 2^(k / 2), by the counts since the last time. Then it
-stays. Noise is sigma C_t, and sums, spacings and ranges of norms are those of C_t. So a step, divided by its own C_t, is the
-same mechanism as with any other C, and C_t is a function of what was released before. Accountants allow each step to depend
-on earlier outcomes, so the guarantee is that of one C.
+In this warm-up the counts of ``_norms`` get a larger share of each step's privacy budget, so the noise on the sum is an
+eighth larger. At five steps, each twice as late as the one before, C_t may move to another value C 2^(k / 2), according to
+the counts since the last such step. After that it stays. The noise is sigma C_t, and sums, spacings and ranges of norms are
+those of clipping norm C_t. So a step, divided by its own C_t, is the same mechanism as with any other C, and C_t is a
+function of what was released before. Accountants allow each step to depend on earlier outcomes, so the guarantee is that of
+one C.
 
 C_t is to minimise the error of the mean gradient in the steps that follow, B(C)^2 + (nu C)^2. Here nu C is the length of the
 noise in the mean of n steps, and B(C) the length of clipping bias, about E (norm - C)+ = integral of P(norm > t) from C on.
-These shares are known up to the noise on counts. So C_t is the best value from C on for the lower ends of their intervals,
-and if that is C, the best one up to C for the upper ends. Where noise hides the answer C_t is C, whatever the gradients of
-the first steps were like. (A C that followed the counts of each step by feedback walked at random at epsilon 1 and 1000
-records.)
+The noise on counts leaves an interval for each P(norm > t). C_t is the best value at or above C if every probability is at
+the lower end of its interval; if that is C itself, it is the best value at or below C with every probability at the upper
+end. Where noise hides the answer, C_t stays C, whatever the gradients of the first steps were like. (A C that followed the
+counts of each step by feedback walked at random at epsilon 1 and 1000 records.)
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from workbench.inference import _norms
 
 __all__ = ["SMALLEST_SHARE", "Adaptive", "clip_of", "of", "shares", "with_counts"]
 
-_SHARE = 0.2  # of the steps, in which C is adapted
+_SHARE = 0.2  # share of the steps in which C is adapted
 _DECISIONS = 5
-_SURE = 3.0  # standard errors
-_MOST_CLIPPED = 0.2  # of the gradients, by a C that falls
-_ALIGNED = 0.5  # of the lengths that clipping takes off, which do not cancel out between gradients
+_SURE = 3.0  # standard errors by which the counts have to prove a move
+_MOST_CLIPPED = 0.2  # share of the gradients that a C below the first may clip
+_ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between gradients
 _EXCESS = 0.5  # what clipping takes from a gradient that is longer than C, in units of C and on average
 _OF_SUM, _OF_NORMS = 0.8**0.5, 0.2**0.5  # in the warm-up: squares add up to 1
-_MOST = 24  # of k, up and down: a factor of 4096
+_MOST = 24  # largest |k|: a factor of 4096 up or down
 _LADDER = np.float32(2.0) ** (np.arange(-_MOST, _MOST + 1) / 2).astype(np.float32)
-_RUNGS = np.arange(-6, 7)  # of one decision
+_RUNGS = np.arange(-6, 7)  # changes of k that one decision chooses among
 _FACTORS = 2.0 ** (_RUNGS / 2)
 
 

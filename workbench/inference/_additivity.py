@@ -103,8 +103,8 @@ def require_additive(model: RecordModel, key: Array) -> None:
     outside = [name for name in undecided if name in compared["outside"]]
     if outside:
         raise PrivacyModelError(
-            f"site {outside[0]!r} stands in no plate, and no made-up records have a finite density there, so nothing shows "
-            'that it has a term for each record. Put it into with numpyro.plate("records", len(x)).'
+            f"site {outside[0]!r} is in no plate, and its density was not finite for any made-up record, so it cannot be "
+            'checked that each record has its own term. Move it inside `with numpyro.plate("records", len(x)):`.'
         )
     _PASSED.add(program.digest())
 
@@ -249,9 +249,9 @@ def _require_shapes(shapes: dict[str, list[Any]]) -> None:
         if any(shape != seen[0] for shape in seen):
             what, kind, site = name.split(" ", 2)
             raise PrivacyModelError(
-                f"{kind} {site!r} of the {what} is outside of the plate of the records, but its shape depends on how many "
-                'there are. If it belongs to each record, put it into with numpyro.plate("records", len(x)); otherwise take '
-                "its shape from public constants."
+                f"{kind} {site!r} of the {what} is outside the plate of the records, but its shape depends on how many "
+                'there are. If it belongs to each record, move it inside `with numpyro.plate("records", len(x)):`; '
+                "otherwise take its shape from public constants."
             )
 
 

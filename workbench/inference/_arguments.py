@@ -21,7 +21,7 @@ class Arguments:
     By position every array with an axis holds records, wherever it is in dictionaries and lists. By keyword those do that
     have the same first axis. All else is constant: numbers, words, None, other arrays by keyword.
 
-    :raises ArgumentError: naming an argument that has no one meaning, with what to write.
+    :raises ArgumentError: naming an ambiguous argument, with what to write instead.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -41,7 +41,11 @@ class Arguments:
         leaves = _leaves(by_name)
         for name, leaf in leaves:
             if np.ndim(leaf) and not self._is_rows((name, leaf)):
-                raise _validate.ArgumentError(name, np.shape(leaf), f"is beside {self._size} records: give it by itself.")
+                raise _validate.ArgumentError(
+                    name,
+                    np.shape(leaf),
+                    f"has a different first axis than the {self._size} records; pass it as a separate argument.",
+                )
         for place, value in enumerate(args):
             self._require_constants(place, value)
         self._names = tuple(by_name)
@@ -66,8 +70,8 @@ class Arguments:
                 )
             known = leaf is None or isinstance(leaf, (*_NUMBERS, str, list, tuple, dict)) or callable(leaf)
             if not known and not hasattr(leaf, "shape") and not hasattr(leaf, "to_numpy"):
-                raise _validate.ArgumentError(name, type(leaf).__name__, "is none of arrays, numbers and words: give the "
-                                              "arrays that it holds; a public object goes by keyword.")  # fmt: skip
+                raise _validate.ArgumentError(name, type(leaf).__name__, "is not an array, number or string; pass the "
+                                              "arrays it holds, and public objects by keyword.")  # fmt: skip
 
     def _is_rows(self, named: tuple[str, Any]) -> bool:
         shape: tuple[int, ...] = getattr(named[1], "shape", ())
@@ -82,9 +86,7 @@ class Arguments:
         by_name = {name: value for name, value in kwargs.items() if name in self._names}
         for name, value in kwargs.items():
             if name not in by_name and not (name in self.static and _equal(value, self.static[name])):
-                raise _validate.ArgumentError(
-                    name, type(value).__name__, "is a constant that init took: begin another run for another value."
-                )
+                raise _validate.ArgumentError(name, type(value).__name__, "was fixed at init; start a new run to change it.")
         if self._structure_of(args, by_name) != self._structure:
             raise _validate.ArgumentError(
                 "records", len(args), f"arguments by position and {sorted(by_name)} by keyword are not those of init."

@@ -1,9 +1,9 @@
 """Which rule of book-keeping takes the least time for a leaf, by shapes alone: the same on every machine and in every run.
 
 The constants were fitted to one matrix product on one core of a virtual EPYC (512 KiB of L2, 32 MiB of shared L3), float32:
-31 records, T from 4 to 128 places, p x d from 9 x 16 to 512 x 512. Of these 24 shapes the rule below takes the slower way
-for one, at a loss of .08; choosing by bytes (2 T T <= p d) took it for six, at up to .85. ``tests/benchmarks/layers.py
---deep`` measures whole networks.
+31 records, T from 4 to 128 places, p x d from 9 x 16 to 512 x 512. Of these 24 shapes the rule below picks the slower way
+for one, which costs 8 %; choosing by bytes (2 T T <= p d) picked it for six, which cost up to 85 %.
+``tests/benchmarks/layers.py --deep`` measures whole networks.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from workbench.inference._linear_uses import LinearUse
 
 __all__ = ["as_by_vmap", "gram_is_faster", "records_at_once"]
 
-# Nanoseconds. A multiplication and addition of the products between places; they took .037 to .069 from 16 places on.
+# Nanoseconds. A multiplication and addition of the products between places; they took 0.037 to 0.069 from 16 places on.
 _PRODUCT = 0.055
-# An entry of a formed gradient: written, squared, summed; .5 where all gradients stay in the cache, 4 to 5 in memory.
+# An entry of a formed gradient: written, squared, summed; 0.5 where all gradients stay in the cache, 4 to 5 in memory.
 _ENTRY_IN_CACHE, _ENTRY_IN_MEMORY = 0.5, 4.0
 _CACHE = 2**25  # bytes
 
-# Bytes of patches that stay in a core's own cache until they are multiplied. A decoder with 5 x 5 kernels took .49 of the
-# plain gradient so, .61 with 4 MiB, .91 with 16 and 1.49 with all at once.
+# Bytes of patches that stay in a core's own cache until they are multiplied. A decoder with 5 x 5 kernels took 0.49 of the
+# plain gradient so, 0.61 with 4 MiB, 0.91 with 16 and 1.49 with all at once.
 _PATCHES_AT_ONCE = 2**20
 
 

@@ -1,8 +1,8 @@
 """Norms and weighted sums of per-record gradients that are known by their factors.
 
 Record i's gradient for a matrix is a_i^T g_i, with a row of a_i and g_i for each of the T places where the record meets it.
-Where the matrix is a table, a_i may be the numbers of the rows that are looked up. A norm may be too large, never too small:
-it makes up for squares that are flushed to zero and for sums over places that cancel.
+Where the matrix is a table, a_i may be the numbers of the rows that are looked up. Norms are upper bounds: they
+include corrections for underflow and cancellation.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def without(tree: Any, left_out: Array) -> Any:
     return jax.tree.map(emptied, tree)
 
 
-def single(array: Array) -> Array:
-    """Half precision cannot hold a norm to the accuracy that the bound needs."""
-    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
+def single(tree: Any) -> Any:
+    """Arrays of half precision in float32: half cannot hold a norm to the accuracy that the bound needs."""
+    return jax.tree.map(lambda array: array.astype(jnp.promote_types(array.dtype, jnp.float32)), tree)
 
 
 class Factors(NamedTuple):

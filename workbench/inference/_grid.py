@@ -39,7 +39,7 @@ _LARGEST = 2.0**30  # that a minibatch's sum may reach
 class Grid(NamedTuple):
     """Where sums are rounded to.
 
-    :param per_unit: 1 / g, float32 scalar. :param parts: in which the minibatch is brought in, one after the other.
+    :param per_unit: 1 / g, float32 scalar. :param parts: in which the minibatch is processed, one after the other.
     """
 
     per_unit: Array
@@ -48,7 +48,7 @@ class Grid(NamedTuple):
     def rounded(self, sums: Array, terms: int) -> Array:
         """Whole numbers, int32; ``terms`` of them in each of the parts cannot add up to more than 2^30.
 
-        Cutting off moves no two sums apart. It does nothing but where C is a large part of 2^30 g.
+        Cutting off moves no two sums apart. It has an effect only when C is a large fraction of 2^30 g.
         """
         most = max(1.0, math.floor(_LARGEST / (self.parts * max(terms, 1))))
         return jnp.clip(jnp.round(sums * self.per_unit.astype(sums.dtype)), -most, most).astype(jnp.int32)

@@ -29,7 +29,7 @@ Array = jax.Array
 _PARTLY, _LOCATION, _SCALE = "/partly centred", "/location", "/scale"  # after names of latents
 _SAMPLE = 4000
 _WIDEST = 6.0  # prior scale of the logarithm of a positive latent, say; at 10 chains stay where the likelihood is flat
-# arguments beside location and scale
+# arguments besides location and scale
 _LOCATION_SCALE: dict[type, tuple[str, ...]] = {
     dist.Normal: (), dist.StudentT: ("df",), dist.Cauchy: (), dist.Laplace: (), dist.Logistic: (),
 }  # fmt: skip
@@ -37,7 +37,7 @@ _NORMAL_RANGE = 2 * 1.6448536269514722  # from the 5 % to the 95 % quantile of a
 
 
 class NoNoiseAwarePosterior(Exception):
-    """Why there is none, in a clause for people."""
+    """The reason there is no noise-aware posterior, as a clause for messages."""
 
 
 def base_of(prior: dist.Distribution) -> dist.Distribution:

@@ -11,7 +11,7 @@ __all__ = ["in_any_lane", "largest_in_any_lane"]
 
 @custom_vmap
 def largest_in_any_lane(number: jax.Array) -> jax.Array:
-    """``number``, a scalar, a bool too; under vmap the largest of any lane, so that all take as many turns of a loop."""
+    """The largest ``number``, a scalar or bool, over all lanes under vmap, so that all run the same number of iterations."""
     return number
 
 

@@ -70,7 +70,7 @@ def _state(name: str, where: str) -> PrivacyModelError:
 
 def _dropout(name: str, where: str, library: str) -> PrivacyModelError:
     return PrivacyModelError(
-        f"network {name!r} has no random numbers of the record for its dropout ({where}). "
+        f"network {name!r} uses dropout without a per-record random key ({where}). "
         + _INSTEAD_OF_DROPOUT.format(how=_HOW[library])
     )
 

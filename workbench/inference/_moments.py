@@ -78,7 +78,7 @@ def with_release(moments: Moments, point: Any, gradient: Any, norms: jax.Array |
     point, gradient = (jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (point, gradient))
     point = point.astype(jnp.float32)
     origin = jnp.where(moments.sums[0, 0] > 0, moments.origin, point)
-    # a barrier: else the draw of u would be computed anew for each entry of the product
+    # a barrier: else the draw of u would be computed again for each entry of the product
     row = jax.lax.optimization_barrier(
         jnp.concatenate([jnp.ones(1, jnp.float32), point - origin, gradient.astype(jnp.float32)])
     )
@@ -86,7 +86,7 @@ def with_release(moments: Moments, point: Any, gradient: Any, norms: jax.Array |
 
 
 def arrays_of(moments: Moments | None) -> dict[str, np.ndarray]:
-    """``moments`` as arrays by name, to be kept beside parameters."""
+    """``moments`` as arrays by name, to be kept with parameters."""
     fields = {} if moments is None else moments._asdict()
     return {_PREFIX + name: np.asarray(leaf) for name, leaf in fields.items() if leaf is not None}
 

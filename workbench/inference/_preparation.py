@@ -4,7 +4,7 @@ Let W be made of a leaf, and W meet a record in a linear operation, so that reco
 record enters on the way from the leaf to W, so the gradient for the leaf is that for W times one Jacobian for all records.
 Step by step back it keeps its form: a part of a joined kernel takes its columns of g_i, a scale for each column is a scale
 of g_i, and where W = B A, the gradients for A and B are (a_i B)^T g_i and a_i^T (g_i A^T). A scale for each entry (a mask)
-stays beside the factors: (a_i^T g_i) * D. Where the form is lost, the gradient is formed for each record.
+stays next to the factors: (a_i^T g_i) * D. Where the form is lost, the gradient is formed for each record.
 
 What is done here is done before norms are taken, so norms and sums are of the same numbers.
 """

@@ -1,6 +1,6 @@
 """The compiled programs that this process used last, found by what they do.
 
-A program is looked up by its own text, after it was traced anew. So whatever model, guide and optimiser read decides:
+A program is looked up by its own text, after it was traced again. So whatever model, guide and optimiser read decides:
 globals, attributes and closures too, which no comparison of functions would see. Tracing takes a fraction of the time that
 XLA takes, and checks that are made while a step is traced are made for every fit.
 

@@ -23,14 +23,15 @@ from workbench.inference._joint_prior import JointPrior, NoNoiseAwarePosterior
 __all__ = ["draws"]
 
 Array = jax.Array
-_IMPROVEMENTS = 6  # of the start, by least squares
+_IMPROVEMENTS = 6  # least-squares steps that improve the start
 _GROWING, _TUNED, _STAGES = 6, 8, 12  # stages until the quadratic has its full weight, until nothing is tuned, and in all
-_TRANSITIONS = 16  # in each stage
-_LENGTH, _FEWEST, _MOST = 1.6, 3, 40  # of a trajectory, in standard deviations; how many steps it has
-_ACCEPTED = 0.8  # share of the proposals
+_TRANSITIONS = 16  # of each chain in each stage
+_LENGTH = 1.6  # of a trajectory, in standard deviations
+_FEWEST, _MOST = 3, 40  # smallest and largest number of steps of a trajectory
+_ACCEPTED = 0.8  # share of proposals that tuning aims to accept
 _SHORTEST = 0.3  # a trajectory's steps are between this and 1 of the common length
-_FEWEST_CHAINS = 20  # for a judgement whether they have settled
-_STUCK = 10.0  # interquartile ranges of the log density below the others'
+_FEWEST_CHAINS = 20  # fewer cannot show whether they have settled
+_STUCK = 10.0  # a chain is stuck if its log density is this many interquartile ranges below the others'
 
 
 class _Quadratic(NamedTuple):
@@ -154,7 +155,7 @@ def _run(
 
 
 def _freed(prior: JointPrior, z: Array, quadratics: _Quadratic) -> Array:
-    """z without centring of all chains, where those that are stuck far away are put to the best one's place."""
+    """z without centring of all chains, where those stuck far away are reset to the position of the best."""
     density, _ = jax.vmap(functools.partial(_evaluated, prior))(z, jnp.zeros_like(z), quadratics)
     ordered = jnp.sort(jnp.where(jnp.isnan(density), -jnp.inf, density))
     low, high = ordered[len(z) // 4], ordered[3 * len(z) // 4]

@@ -56,7 +56,7 @@ def spacing(
         raise _validate.ArgumentError(
             "noise_multiplier",
             mechanism.noise_multiplier,
-            f"the noise does not fit into 32-bit integers next to sums of {capacity} records, rounded by "
-            f"{math.sqrt(units):.3g} spacings: take smaller minibatches or a smaller model, or look up fewer rows.",
+            f"the noise does not fit into 32-bit integers next to sums of {capacity} records (rounding: "
+            f"{math.sqrt(units):.3g} spacings); use smaller minibatches, a smaller model, or look up fewer rows.",
         )
     return mechanism.spacing(sigma, clip, level, slack, units)

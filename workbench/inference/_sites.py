@@ -57,7 +57,7 @@ def check_sites(guide_trace: dict, model_trace: dict, plates: tuple[str, ...]) -
             raise PrivacyModelError(f"site {name!r} of the guide is not in the model.")
         if not site["fn"].has_rsample:
             raise PrivacyModelError(
-                f"site {name!r} of the guide is not reparametrised ({family(site['fn'])}): its gradient needs that."
+                f"site {name!r} of the guide is not reparametrised ({family(site['fn'])}), which its gradient requires."
             )
 
 

@@ -1,8 +1,8 @@
 """Where leaves enter a jaxpr: each way from a leaf to an operation that a record enters too.
 
-On its way a leaf may be arranged anew, and it may be prepared: joined with other leaves, scaled by a mask, multiplied by
+On its way a leaf may be rearranged, and it may be prepared: joined with other leaves, scaled by a mask, multiplied by
 another leaf. Whatever no record enters is the same for all records, so a record's gradient for the leaf follows from that
-for what is made of it (``_preparation``). All other equations end the way.
+for what is made of it (``_preparation``). Any other equation stops the search.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Value(NamedTuple):
 
 
 class View(NamedTuple):
-    """A step that only arranges entries anew, or takes some of them."""
+    """A step that only rearranges entries, or takes some of them."""
 
     equation: JaxprEqn
     jaxpr: Jaxpr
@@ -237,7 +237,7 @@ def _meeting(way: _Way, others: Sequence[_Way]) -> str:
 
 
 def _is_view(equation: JaxprEqn) -> bool:
-    """Does the equation only arrange its one operand's entries anew, or take some of them?"""
+    """Does the equation only rearrange its one operand's entries, or take some of them?"""
     if len(equation.invars) != 1:
         return False
     before, after = aval(equation.invars[0]), [aval(variable) for variable in equation.outvars]

@@ -76,7 +76,9 @@ def assemble(
     for each in sizes:
         _require_no_record_arrays(static, each)
     if sampler.num_records != size:
-        raise _validate.ArgumentError("records", size, f"the sampler draws from {sampler.num_records} records.")
+        raise _validate.ArgumentError(
+            "records", size, f"does not match the sampler, which draws from {sampler.num_records} records."
+        )
     start_key = fast_child(key, Purpose.STARTING_VALUES)
     by_record = split(
         model,

@@ -31,9 +31,9 @@ from workbench.sampling.random_allocation import RandomAllocationSampler
 __all__ = ["BatchedProgram", "LanesResult", "bytes_per_lane", "cores", "stacked", "starting_states", "unconstrained"]
 
 _CHUNK_SECONDS = 0.5  # how long a request to stop may have to wait
-_FIRST_CHUNK_STEPS = 20  # until steps have been timed
+_FIRST_CHUNK_STEPS = 20  # in the first chunk, which times the steps
 _POLL_SECONDS = 0.05
-_STEPS_AHEAD = 1000  # more than memory ever allows
+_STEPS_AHEAD = 1000  # steps that are drawn for ahead; more than memory ever allows
 _AXES = DPVIState(0, None, 0, 0, 0)  # type: ignore[arg-type]  # all lanes are at the same step
 
 
@@ -119,7 +119,7 @@ class BatchedProgram:
         """Step all lanes until step number ``steps``.
 
         :param state: stacked, ``step`` a scalar. :param records: [lanes, N, ...], or [N, ...] where shared.
-        :param hyper: stacked. :param stop: asked about every .5 s.
+        :param hyper: stacked. :param stop: asked about every 0.5 s.
         :param on_step: called in this thread, with the number of steps that all lanes have taken.
         :raises ArgumentError: if there are more lanes than places for them, if ``records`` or ``hyper`` have another
             number of lanes than ``state``, or if the records are not such as the step was made for.

@@ -4,8 +4,9 @@ Where a leaf of u enters one linear operation (``_linear_uses``), record i's gra
 operation's other operand, T rows for the T places where the record meets the leaf, and g_i the gradient of the loss at the
 operation's output. Both come out of one backward pass to a zero that is added to the output (a tap), so a norm over one
 place costs O(p + d) instead of O(p d), and the clipped sum of the whole minibatch is one matrix product, a^T diag(c) g.
-With many places it is cheaper to form a_i^T g_i for each record, still without differentiating for each record apart. A leaf
-that enters several times (tied weights) is treated as one with the places of all, so that what crosses between them counts.
+With many places it is cheaper to form a_i^T g_i for each record, still without differentiating for each record separately. A
+leaf that enters several times (tied weights) is treated as one with the places of all, so that what crosses between them
+counts.
 
 These operations are found in the jaxpr of the per-record loss, also where no record enters what is made of a leaf before it
 meets one (``_preparation``). A leaf that enters in any other way is materialised: its
@@ -109,7 +110,7 @@ class Backward(NamedTuple):
     factors: dict[tuple[int, int], list[Factors]]
 
     def without(self, left_out: Array) -> Backward:
-        """The same with zeros for the records in ``left_out``, bool[M]: zero times infinity is not zero."""
+        """The same with zeros for the records in ``left_out``, bool[M]; multiplying by 0 would not do, as 0 * inf is NaN."""
         small, formed = _factors.without((self.small, self.formed), left_out)
         return Backward(
             small, formed, {key: [one.without(left_out) for one in found] for key, found in self.factors.items()}
@@ -218,7 +219,7 @@ def _rule(
 
     def materialised(reason: str) -> tuple[LeafRule, tuple[_Group, ...]]:
         if wanted not in (None, MATERIALISED):
-            raise _validate.ArgumentError("rules", {name: wanted}, f"the leaf has to be materialised: {reason}.")
+            raise _validate.ArgumentError("rules", {name: wanted}, f"this leaf can only be materialised: {reason}.")
         advice = next((advice for words, advice in _ADVICE.items() if reason.endswith(words)), "")
         advice = advice if leaf.size >= _LARGE and leaf.ndim > 1 else ""
         return LeafRule(name, leaf.shape, MATERIALISED, reason, leaf.size * width, advice), ()

@@ -1,8 +1,8 @@
 """Records that stay in a file: the rows of each minibatch are brought to the device while others are taken.
 
 A sampler's draws depend on the run's key and on step numbers alone. So they can be made ahead of the steps: a thread draws
-the minibatches of the next steps, has the file's reader gather M rows for each, and puts them on the device. The step that
-takes them is the one that takes records on the device. It finds the rows of a minibatch next to one another.
+the minibatches of the next steps, has the file's reader gather M rows for each, and puts them on the device. The same step
+code is used as for records on the device. It finds the rows of a minibatch next to one another.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from workbench import _validate
+from workbench import _folders, _validate
 from workbench.inference.state import DPVIState
 from workbench.noise import _key_use
 from workbench.noise.chacha20 import CHACHA20
@@ -22,7 +22,7 @@ from workbench.noise.chacha20 import CHACHA20
 __all__ = ["arrays_of", "load_arrays", "load_facts", "load_state", "save_arrays", "save_state", "state_of"]
 
 _FACTS = "facts"
-_KEY = ".key"  # of ``arrays_of``
+_KEY = ".key"  # the name under which ``arrays_of`` has the key
 
 
 class _Hidden(np.ndarray):
@@ -65,11 +65,7 @@ def save_arrays(path: str | Path, arrays: Mapping[str, Any], facts: Mapping[str,
     finally:
         partial.unlink(missing_ok=True)
     with contextlib.suppress(PermissionError):  # Windows does not open folders
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _folders.flush(path.parent)
     return path
 
 

@@ -114,7 +114,7 @@ def clipped_sum(
         choice depends on shapes and types alone, M among them.
     :param clipping: how a record's gradient g is scaled:
         "flat" by ``min(1, C / |g|)`` (Abadi et al. 2016);
-        "automatic" by ``C / (|g| + .01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
+        "automatic" by ``C / (|g| + 0.01)``, which makes nearly all norms C, so that C only scales the learning rate (Bu et
         al. 2023, arXiv 2206.07136);
         "per_leaf" each of the L leaves of u by min(1, (C / sqrt(L)) / its own norm), so that together they keep C (McMahan
         et al. 2018, arXiv 1710.06963).
@@ -188,7 +188,7 @@ def check_clipping(clipping: str, strategy: str, rules: Mapping[str, str] | None
     for rule in (rules or {}).values():
         _validate.choice("rules", rule, bookkeeping.RULES)
     if rules and strategy in ("vmap", "loop"):
-        raise _validate.ArgumentError("rules", dict(rules), f"are of book-keeping: strategy {strategy!r} has none.")
+        raise _validate.ArgumentError("rules", dict(rules), f"apply only to book-keeping, not to strategy {strategy!r}.")
 
 
 class _Weights(NamedTuple):
@@ -230,7 +230,7 @@ def _automatic(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Wei
     norms = _norm(squares)
     counted = mask & jnp.isfinite(norms)
     factors = jnp.where(counted, clip * _SAFETY / (jnp.where(counted, norms, 1) + _STABILITY), 0)
-    factors = jnp.minimum(factors, jnp.finfo(factors.dtype).max)  # infinity times zero is not zero
+    factors = jnp.minimum(factors, jnp.finfo(factors.dtype).max)  # 0 * inf is NaN
     return _Weights([_if_normal(factors)] * len(squares), norms)
 
 
@@ -241,11 +241,6 @@ def _per_leaf(clip: Any, mask: jax.Array, squares: Sequence[jax.Array]) -> _Weig
 
 
 _WEIGHTS = {"flat": _flat, "automatic": _automatic, "per_leaf": _per_leaf}
-
-
-def _as_single(tree: Any) -> Any:
-    """Half precision cannot hold a norm to the accuracy that the bound needs."""
-    return jax.tree.map(_factors.single, tree)
 
 
 def shape_of_one(records: Any) -> Any:
@@ -282,7 +277,7 @@ def _bookkeeping(
 
 
 def _vmap(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None) -> _Clipped:
-    gradients = _computed_once(mask, _as_single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
+    gradients = _computed_once(mask, _factors.single(jax.vmap(jax.grad(loss), in_axes=(None, 0))(u, records)))
     leaves, treedef = jax.tree.flatten(gradients)
     weights = weigh(mask, [_factors.squares_of(leaf) for leaf in leaves])
     sound = _where_sound(weights.norms, leaves, _factors.without)
@@ -336,7 +331,7 @@ def _carried(needed: jax.Array, change: Callable[[Any], Any], values: Any) -> An
 def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid: Grid | None) -> _Clipped:
     def one(total: list[jax.Array], place: jax.Array) -> tuple[list[jax.Array], jax.Array]:
         record = jax.tree.map(lambda array: array[place], records)
-        gradient = _computed_once(mask[place], jax.tree.leaves(_as_single(jax.grad(loss)(u, record))))
+        gradient = _computed_once(mask[place], jax.tree.leaves(_factors.single(jax.grad(loss)(u, record))))
         weights = weigh(mask[place][None], [_factors.squares_of(leaf[None]) for leaf in gradient])
         clipped = [
             jnp.where(own[0] != 0, leaf * own[0].astype(leaf.dtype), 0)
@@ -346,7 +341,7 @@ def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid:
             clipped = [grid.rounded(leaf, mask.shape[0]) for leaf in clipped]
         return [sum_ + leaf for sum_, leaf in zip(total, clipped, strict=True)], weights.norms[0]
 
-    start = [jnp.zeros_like(leaf, None if grid is None else jnp.int32) for leaf in jax.tree.leaves(_as_single(u))]
+    start = [jnp.zeros_like(leaf, None if grid is None else jnp.int32) for leaf in jax.tree.leaves(_factors.single(u))]
     total, norms = lax.scan(one, start, jnp.arange(mask.shape[0]))
     return _Clipped(jax.tree.unflatten(jax.tree.structure(u), total), norms)
 

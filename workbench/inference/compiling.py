@@ -228,7 +228,7 @@ def chunk_of(private_step: PrivateStep, interval: int, lanes: int = 1) -> Chunk:
 def epochs_are_kept(private_step: PrivateStep, lanes: int = 1) -> bool:
     """Whether chunks are made of ``steps_of_epoch``: to prepare an epoch takes longer than to draw a block's randomness.
 
-    ``chunk_of`` prepares the epoch of each chunk anew. With millions of records that would take longer than the chunk.
+    ``chunk_of`` prepares the epoch of each chunk again. With millions of records that would take longer than the chunk.
     """
     sampler = private_step.sampler
     is_large = isinstance(sampler, RandomAllocationSampler) and sampler.num_records > _WORDS_AHEAD // lanes
@@ -251,7 +251,7 @@ def steps_of_epoch(private_step: PrivateStep, interval: int, lanes: int = 1) -> 
 
 
 def _steps_ahead(private_step: PrivateStep, interval: int, lanes: int = 1) -> int:
-    """How many steps' random draws are made at once: many for small models, one for large ones, none in vain."""
+    """How many steps' random draws are made at once: many for small models, one for large ones, none that go unused."""
     words = (private_step.mechanism.words_for(private_step.noise_size) + private_step.sampler.words + 2) * lanes
     return _evenly(interval, max(1, min(_STEPS_AHEAD, _WORDS_AHEAD // words)))
 

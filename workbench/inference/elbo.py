@@ -19,7 +19,7 @@ def held_out(
 
     The ELBO is mean_i E_q[log p(record_i | theta)] - E_q[log q(theta) - log p(theta)] / N, with its likelihood term taken on
     ``records``. The log-likelihood is mean_i log E_q[p(record_i | theta)], the log of the posterior predictive density; None
-    where records have latents or base noise of their own, for their density is an integral then. Both are functions of
+    where records have latents or base noise of their own, because their density is an integral then. Both are functions of
     ``records`` without noise: what they may be used for depends on whose records they are.
 
     :param params: unconstrained parameters. :param key: of a fast generator. :param records: arrays with first axis B.

@@ -102,7 +102,7 @@ def prior_of(model: RecordModel) -> Prior | JointPrior:
 
 def _joint(model: RecordModel, trace: dict) -> JointPrior:
     if any(family(trace[name]["fn"]) in _MIXTURES for name in model.observed):
-        # measured: 90 % intervals of the gallery's Gaussian mixture hold the truth in .60 to .65 of cases
+        # measured: 90 % intervals of the gallery's Gaussian mixture hold the truth in 0.60 to 0.65 of cases
         raise NoNoiseAwarePosterior("the likelihood is a mixture, and far from normal where components overlap")
     found = JointPrior(model)
     if found.size > _LARGEST_JOINT:
@@ -168,7 +168,7 @@ def _chosen(logits: np.ndarray, generator: Generator) -> np.ndarray:
 
 
 class _Diagonal:
-    """What the run knows of each H_jj beside the correlations: a grid for each, and one for their level and spread.
+    """What the run knows of each H_jj besides the correlations: a grid for each, and one for their level and spread.
 
     :param points: sums of squares of u - m, float[d]. :param offset: m - prior mean. :param precision: of the prior.
     :param noise: r. :param steps: n.
@@ -215,7 +215,7 @@ class _Diagonal:
 
 
 class _Correlations:
-    """What the run knows of the off-diagonal of H beside its diagonal: normal for each spread of the prior.
+    """What the run knows of the off-diagonal of H besides its diagonal: normal for each spread of the prior.
 
     :param typical: of the diagonal, float[d]: entries are counted in units of its roots.
     """

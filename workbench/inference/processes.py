@@ -41,7 +41,7 @@ class Processes:
 
     @contextlib.contextmanager
     def exchanging(self) -> Iterator[None]:
-        """Make a ``ProcessError`` of what JAX raises when a process has ended amid an exchange."""
+        """Make a ``ProcessError`` of what JAX raises when a process has ended in the middle of an exchange."""
         try:
             yield
         except (ValueError, RuntimeError) as error:
@@ -99,7 +99,7 @@ class Processes:
             self.agreed(0)
 
     def end_together(self) -> None:
-        """Return in the others only when the first process has come here too, which needs nobody any more."""
+        """Makes the other processes wait until the first has arrived too."""
         with contextlib.suppress(*(ProcessError,) if self.is_first else ()):
             self.agreed(1)
 

@@ -99,7 +99,7 @@ class RecordModel:
         size, seen = common_length(records), [array.shape for array in self.blank_record]
         given = [array.shape[1:] for array in records]
         if given != seen:
-            raise _validate.ArgumentError("records", given, f"are the shapes of one record, but init saw {seen}.")
+            raise _validate.ArgumentError("records", given, f"are the shapes of one record, but init was given {seen}.")
         return size
 
     def constrain(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class RecordModel:
 
         :param key: base noise of this record's local latents; without any it changes nothing.
         """
-        values = self.start() | shared  # what is not in u does not matter
+        values = self.start() | shared  # values outside u do not enter a record's terms
         guide_trace, model_trace = self._traces(values, key, index, record)
         loss = jnp.zeros(())
         for name, term in self.record_terms(model_trace).items():

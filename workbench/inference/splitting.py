@@ -286,8 +286,8 @@ def _with_shared(candidate: RecordModel, key: Array) -> RecordModel:
     shared = tuple(name for name in sorted(values) if any(jax.tree.leaves(used_values[name])))
     if not shared:
         raise PrivacyModelError(
-            "no latent or parameter enters an observed site that depends on records: nothing to learn from records. Records "
-            'belong into one plate: with numpyro.plate("records", len(x)), where x is a record array.'
+            "no latent or parameter enters an observed site that depends on records: nothing to learn from records. Put the "
+            'records in one plate: `with numpyro.plate("records", len(x)):`, where x is a record array.'
         )
     size = sum(leaf.size for name in shared for leaf in jax.tree.leaves(values[name]))
     return replace(candidate, shared=shared, shared_size=size, uses_base_noise=used_key, uses_index=used_index)

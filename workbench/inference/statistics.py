@@ -122,7 +122,7 @@ class NoisedSums(NamedTuple):
 
     :param products: of w z z', float[D + 1, D + 1], the constant last. :param with_target: of w z y, float[D + 1].
     :param of_target: of w y^2. :param squared_weights: of w^2.
-    :param noise: standard deviation of the noise in the diagonal of ``products``; beside it 1 / sqrt(2) of that.
+    :param noise: standard deviation of the noise in the diagonal of ``products``; off it 1 / sqrt(2) of that.
     :param target: b. ``with_target`` has noise / (sqrt(2) b), and ``of_target`` noise / b^2.
     """
 
@@ -148,7 +148,7 @@ def sums_in(released: np.ndarray, clip: float, noise: float) -> NoisedSums:
 
 
 class LinearGaussian(NamedTuple):
-    """What a model says beside its likelihood, y ~ Normal(x . weights + intercept, scale).
+    """What a model says besides its likelihood, y ~ Normal(x . weights + intercept, scale).
 
     :param prior: of weights, and of the intercept if there is one, as one vector.
     :param scale: prior of the residuals' scale.
@@ -176,7 +176,7 @@ def linear_gaussian(
     sites = [weights, *([intercept] if intercept else []), scale]
     latents = {name for name, site in one.items() if is_latent(site) and name not in model.of_records}
     if latents != set(sites) or set(model.shared) != latents or len(model.observed) != 1:
-        raise PrivacyModelError(f"it has other quantities than {', '.join(sites)}")
+        raise PrivacyModelError(f"the model must have the latents {', '.join(sites)}, one observed site and nothing else")
     shapes = [array.shape for array in model.blank_record]
     if len(shapes) != 2 or len(shapes[0]) != 1 or shapes[1] != ():
         raise PrivacyModelError("its records are not features and one target")
@@ -191,7 +191,7 @@ def linear_gaussian(
         precisions.append(np.ravel(first[1]) ** -2.0)
     prior = one[scale]["fn"]
     if prior.event_shape or prior.batch_shape or not _is_positive(prior):
-        raise PrivacyModelError(f"the prior of {scale} is not one of a number above 0")
+        raise PrivacyModelError(f"the prior of {scale} must be a distribution on positive numbers")
     points = np.geomspace(1e-2, 10.0, 7).astype(np.float32)
     if not np.array_equal(prior.log_prob(points), two[scale]["fn"].log_prob(points)):
         raise PrivacyModelError(f"the prior of {scale} depends on other quantities")

@@ -45,7 +45,7 @@ from workbench.sampling.minibatch import Minibatch, Sampler
 
 __all__ = ["PrivateStep"]
 
-_LARGE = 2**16  # coordinates from which noise is drawn apart from the step's other words
+_LARGE = 2**16  # coordinates from which noise is drawn separately from the step's other words
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,9 @@ class PrivateStep:
         require_secure(key)
         self.require_noise(hyper)
         if hyper.adaptive is not None and (not self.counts_norms or hyper.moments_from is None):
-            raise _validate.ArgumentError("hyper", "adaptive", "takes a step that counts norms and keeps moments.")
+            raise _validate.ArgumentError(
+                "hyper", "adaptive", "adapting C requires a step with counts_norms=True and moments_from set."
+            )
         if params is None:
             params = self.model.starting_values(fast_child(key, Purpose.STARTING_VALUES), hyper.constants)
         optim_state, start = jax.jit(self._start)(params)
@@ -128,7 +130,7 @@ class PrivateStep:
 
         :param minibatch: of that step, if the sampler has prepared its epoch; the same is drawn if it is left out.
         """
-        # one stream for all: each call of ChaCha20 costs .2 s of compilation and some microseconds
+        # one stream for all: each call of ChaCha20 costs 0.2 s of compilation and some microseconds
         coordinates = self.noised_coordinates
         is_large = coordinates >= _LARGE
         sizes = (self.sampler.words, 0 if is_large else self.mechanism.words_for(coordinates), 2)
@@ -282,7 +284,7 @@ class PrivateStep:
         expected = "a standard deviation above 0" if self.mechanism.noise_multiplier > 0 else "no noise"
         if np.any((np.asarray(deviation) > 0) != (self.mechanism.noise_multiplier > 0)):
             raise _validate.ArgumentError(
-                "hyper", f"standard_deviation {deviation}", f"is of another fit: this step's mechanism has {expected}."
+                "hyper", f"standard_deviation {deviation}", f"does not match this step, whose mechanism has {expected}."
             )
 
     def require_records(self, records: tuple[Any, ...]) -> None:
@@ -298,9 +300,9 @@ class PrivateStep:
             size = planned  # with room that is left on the last devices
         if size != planned:
             raise _validate.ArgumentError(
-                "records", size, f"init saw {planned} records, and each step draws its minibatch from all of them: give the "
-                "whole arrays that init saw, not a minibatch."
+                "records", size, f"init was given {planned} records; pass the same whole arrays, not a minibatch (each step "
+                "draws its own)."
             )  # fmt: skip
         for array, seen in zip(rows, self.model.blank_record, strict=True):
             if jax.dtypes.canonicalize_dtype(array.dtype) != seen.dtype:
-                raise _validate.ArgumentError("records", str(array.dtype), f"init saw {seen.dtype} in this array.")
+                raise _validate.ArgumentError("records", str(array.dtype), f"init was given {seen.dtype} in this array.")

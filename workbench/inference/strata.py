@@ -1,4 +1,4 @@
-"""The clipped sum of a minibatch, brought in by parts: records that are alike in shape form a stratum."""
+"""The clipped sum of a minibatch, processed in parts: records that are alike in shape form a stratum."""
 
 from __future__ import annotations
 

@@ -144,7 +144,11 @@ class DPVI:
         self.optim = optim
         self.learning_rate = None if learning_rate is None else _validate.number("learning_rate", learning_rate, above=0)
         if learning_rate is not None and not callable(optim):
-            raise _validate.ArgumentError("learning_rate", learning_rate, "belongs to the optimizer given; set it there.")
+            raise _validate.ArgumentError(
+                "learning_rate",
+                learning_rate,
+                "applies only to a function that makes an optimiser; set it in the optimiser given.",
+            )
         check_optimizer("optim", optim if learning_rate is None else optim(self.learning_rate))
         self.num_records = None if num_records is None else _validate.integer("num_records", num_records, at_least=2)
         self.estimator = _validate.choice("estimator", estimator, ESTIMATORS)
@@ -299,8 +303,8 @@ class DPVI:
         progress_bar = _validate.flag("progress_bar", progress_bar)
         if _validate.flag("stable_update", stable_update):
             raise _validate.ArgumentError(
-                "stable_update", True, "does not go with run, which ends before parameters that are not finite: call "
-                "stable_update in a loop instead."
+                "stable_update", True, "is not supported by run, which stops before parameters become non-finite; call "
+                "stable_update in a loop."
             )  # fmt: skip
         if init_state is None:
             init_state = self._init(key, records, init_params, num_steps, dict(kwargs))
@@ -308,7 +312,9 @@ class DPVI:
         first = int(init_state.step)
         planned = None if self.plan is None else self.plan.settings.iterations
         if planned is not None and first + num_steps > planned:
-            raise _validate.ArgumentError("num_steps", num_steps, f"{planned} were planned and {first} are taken.")
+            raise _validate.ArgumentError(
+                "num_steps", num_steps, f"only {planned} steps were planned, and {first} have been taken."
+            )
         _key_use.check_steps(init_state.key, first)
         snapshots = training.run(
             self.private_step, self.hyper, init_state, records, first + num_steps,
@@ -345,7 +351,9 @@ class DPVI:
         """
         step = self.private_step
         if self.plan is None:
-            raise _validate.ArgumentError("privacy", step.mechanism, "has no plan: give epsilon and delta instead.")
+            raise _validate.ArgumentError(
+                "privacy", step.mechanism, "was given without accounting; pass epsilon and delta to get a guarantee."
+            )
         taken, planned = int(state.step), self.plan.settings.iterations
         if taken > planned:
             raise _validate.ArgumentError("state", taken, f"steps were taken, but noise was planned for {planned}.")
@@ -389,7 +397,7 @@ def _target(privacy: Any, short: dict[str, Any]) -> _Target:
         return _short_target(short)
     if short:
         argument, value = next(iter(short.items()))
-        raise _validate.ArgumentError(argument, value, "is decided by privacy: give one of them.")
+        raise _validate.ArgumentError(argument, value, "cannot be given together with privacy=, which already sets it.")
     if isinstance(privacy, tuple):
         if len(privacy) != 2 or not hasattr(privacy[0], "draw_from") or not isinstance(privacy[1], GaussianMechanism):
             raise _validate.ArgumentError("privacy", privacy, "must be a pair of a Sampler and a GaussianMechanism.")
@@ -415,7 +423,7 @@ def _target(privacy: Any, short: dict[str, Any]) -> _Target:
 
 def _short_target(short: dict[str, Any]) -> _Target:
     if "epsilon" not in short:
-        raise _validate.ArgumentError("epsilon", None, "is needed: epsilon with sampling_rate, or privacy=.")
+        raise _validate.ArgumentError("epsilon", None, "is missing: give epsilon and sampling_rate, or privacy=.")
     if "sampling_rate" not in short:
         raise _validate.ArgumentError("sampling_rate", None, "is needed with epsilon: a number in (0, 1].")
     if not isinstance(short.get("sampler", ""), str):

@@ -37,8 +37,8 @@ _EVALUATION_SHARE = 0.25  # but they may take only this share of the run's time,
 _EVALUATIONS_FREE = 1.0  # and this many seconds
 _INTERRUPTED = "interrupted"
 _NOT_FINITE = (
-    "the parameters were no longer finite after step {}; the values shown are older. "
-    "A smaller learning rate or clip, or a larger epsilon, helps."
+    "the parameters were no longer finite after step {}; the values shown are from before. "
+    "Try a smaller learning rate, a smaller clip or a larger epsilon."
 )
 
 
@@ -89,7 +89,7 @@ def _copied(tree: Any) -> Any:
 
 
 class _Display:
-    """What a run shows, as far as it has come."""
+    """The progress of a run, as it is shown."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ def run(
     :param records: the private records, arrays with first axis N, which may stay in a file (``data.open``).
     :param steps: T, the step number to stop at (steps of earlier runs of ``state`` included).
     :param stop: asked between chunks.
-    :param evaluate: called with the unconstrained parameters every .3 s, and 25 times a run or more; less often where it
+    :param evaluate: called with the unconstrained parameters every 0.3 s, and 25 times a run or more; less often where it
         would take more than a quarter of the time.
     :param epsilon_at: epsilon after a number of steps, for display.
     :param averaged: show and evaluate the mean of the iterates (``PrivateStep.get_params``).
@@ -275,7 +275,7 @@ def run(
 def _here(private_step: PrivateStep, state: DPVIState) -> DPVIState:
     """The state for what this process computes by itself.
 
-    With other processes it is a copy, which stays when one of them ends amid a chunk, to resume from.
+    With other processes it is a copy, which stays when one of them ends in the middle of a chunk, to resume from.
     """
     here: DPVIState = own_copy(private_step.shards, state)
     return here if processes_of(private_step.shards).count == 1 else _copied(here)

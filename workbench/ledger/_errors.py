@@ -80,7 +80,7 @@ class DamageError(Exception):
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Whether another connection is in the way for now."""
+    """Whether the database is temporarily locked by another connection."""
     return _primary(error) in _SQLITE_LOCKED
 
 

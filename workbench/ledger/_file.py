@@ -1,6 +1,6 @@
-"""The ledger's file: created whole, proved whole before its content is used, and the key that recognises records.
+"""The ledger's file, which is created atomically and verified before use, and the key that recognises records.
 
-*Checksum.* Beside its tables the file has the sum of a hash of every row and of the tables' definitions. Each transaction
+*Checksum.* Besides its tables the file has the sum of a hash of every row and of the tables' definitions. Each transaction
 brings it up to date. It is not keyed: it detects accidents, not tampering. The column ``owner``, the process of a fit, is
 left out, because no total depends on it.
 
@@ -183,7 +183,7 @@ class LedgerFile:
     # ---- the key --------------------------------------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        """The key of the ledger's fingerprints and sketches. Creates key and ledger if there are none.
+        """The key of the ledger's fingerprints and sketches. Creates key and ledger if both are missing.
 
         :raises LedgerError: if the key file beside the ledger is missing, damaged or of another ledger.
         """

@@ -54,7 +54,7 @@ def enter(database: sqlite3.Connection, known: Known) -> int:
 
 
 def rule_of(check: Callable[[], str], over_cap: str | None) -> str:
-    """The rule that allows fits: that of ``check``, or ``OVERRIDE`` where ``check`` refuses and ``over_cap`` says why."""
+    """The rule that allows fits: what ``check`` returns, or ``OVERRIDE`` if it raises and ``over_cap`` gives a reason."""
     try:
         return check()
     except CapError:

@@ -20,7 +20,7 @@ __all__ = ["FILTER", "NOT_COMPARED", "NO_CAP", "OVERRIDE", "PLAN", "RULES", "Bud
 NO_CAP, FILTER, PLAN, OVERRIDE = "no cap", "filter", "plan", "override"
 RULES = {NO_CAP: "no cap", FILTER: "within the cap", PLAN: "within the cap, as the first plan", OVERRIDE: "over the cap"}
 
-NOT_COMPARED = "another key"  # how data sets are related if nobody can tell whether they share records
+NOT_COMPARED = "another key"  # the relation of data sets that cannot be compared
 
 _OVER_CAP = "To go over it on purpose, which is recorded, give over_cap= with the reason."
 
@@ -136,7 +136,7 @@ class BudgetStatus:
     :param relatives: ``(entry, how)`` of the data sets whose fits count too.
     :param spends: of all of them, in order.
     :param interrupted: numbers of reservations whose process has ended.
-    :param namesakes: data sets of the same name that are counted apart.
+    :param namesakes: data sets of the same name that are counted separately.
     :param begun_anew: when the ledger was begun anew, "" for never.
     """
 
@@ -343,8 +343,8 @@ class BudgetStatus:
     def mix_ups(self) -> tuple[str, ...]:
         """A sentence for each case in which a person must say whether records are shared."""
         lines = [
-            f"Data set {entry.number} is also called {entry.name!r} and is counted apart. In the ledger, relate the two if "
-            "they share records, or separate them."
+            f"Data set {entry.number} is also called {entry.name!r} and is counted separately. In the ledger, relate the "
+            "two if they share records, or separate them."
             for entry in self.namesakes
         ]
         others = ", ".join(f"{entry.number} ({entry.name})" for entry, how in self.relatives if how == NOT_COMPARED)

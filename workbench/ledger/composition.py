@@ -205,7 +205,7 @@ def _rounding(fit: Guarantee, share: float, changes: int) -> float:
     failure = _failure(fit)
     if fit.sampler == "poisson":
         failure = min(failure, fit.steps * _poisson_rounding(fit.sampling_rate, max(fit.num_records, MOST_RECORDS)))
-    elif fit.sampler == "random_allocation":  # exact, overflow apart
+    elif fit.sampler == "random_allocation":  # exact, except for overflow
         failure = 0.0
     failure += _noise(fit)
     if failure == 0:

@@ -32,8 +32,8 @@ _DIGITS = (4, 6)  # significant digits: few are the same with other bounds, many
 _EMPTY = np.uint32(2**32 - 1)  # pads a set that is stored whole
 _USEFUL = 0.5  # a column is useless if unrelated data may share more than this
 _EVEN = 0.2  # from this evenness on, a column may only number the records
-_LEAST_BITS = 20  # of evidence for values in common, beyond the number of comparisons
-_LEAST_WHOLE_BITS = 24  # of evidence for whole columns or tables
+_LEAST_BITS = 20  # bits of evidence required, in addition to log2 of the number of comparisons
+_LEAST_WHOLE_BITS = 24  # bits of evidence required for whole columns or tables
 
 _LAYOUT = np.dtype(
     [

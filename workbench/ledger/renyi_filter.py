@@ -1,8 +1,8 @@
 """A cap on what all fits on some records spend together. It holds even if each fit is chosen after seeing the others.
 
 Totals by privacy loss distributions (``ledger.composition``) hold for plans that were fixed beforehand. If a fit may depend
-on the results of earlier ones, a Renyi filter keeps the cap (Feldman and Zrnic 2021). At one order, which is fixed with the
-cap, the Renyi losses of all steps are added up, and a fit that would raise the sum above the budget is refused. The delta
+on the results of earlier ones, a Rényi filter keeps the cap (Feldman and Zrnic 2021). At one order, which is fixed with the
+cap, the Rényi losses of all steps are added up, and a fit that would raise the sum above the budget is refused. The delta
 that fits cost because they are not exactly the accounted mechanism (the three costs of ``ledger.composition``) is added up
 as well, and must stay within a share of the cap's delta.
 
@@ -44,7 +44,7 @@ class RelationError(_validate.ArgumentError):
 class Loss(NamedTuple):
     """What fits use of a cap.
 
-    :param renyi: Renyi loss at the cap's order.
+    :param renyi: Rényi loss at the cap's order.
     :param delta: cost of overflow, tail and rounding.
     :param log_factor: logarithm of the factor by which the noise's missing tail raises densities.
     """
@@ -96,7 +96,7 @@ class Cap:
 
     @functools.cached_property
     def budget(self) -> float:
-        """The largest Renyi loss at ``order`` from which (epsilon, the filter's share of delta) follows.
+        """The largest Rényi loss at ``order`` from which (epsilon, the filter's share of delta) follows.
 
         Canonne, Kamath and Steinke 2020, Proposition 12.
         """

@@ -75,7 +75,7 @@ class Reservation:
         run: Callable[[str], Path] | None = None,
     ) -> None:
         if over_cap is not None:
-            _validate.text("over_cap", over_cap, "must say why, for others to read.", no_answer=True)
+            _validate.text("over_cap", over_cap, "must say why, for others to read.", refuse_yes_no=True)
         self.ledger = ledger
         self.keys: list[str] = []
         self._dataset, self._fits = functools.cache(dataset), fits

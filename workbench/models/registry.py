@@ -334,7 +334,7 @@ def _make(name: str, entry: _Entry, options: Mapping[str, Any]) -> Model:
         raise _validate.ArgumentError("model", name, f"({entry.origin}) cannot be made: {_reason(error)}.") from error
     if not isinstance(model, Model):
         raise _validate.ArgumentError(
-            "model", name, f"({entry.origin}) its function returned {type(model).__name__}, not a workbench.models.Model."
+            "model", name, f"({entry.origin}): its function returned {type(model).__name__}, not a workbench.models.Model."
         )
     return model if model.name == name else replace(model, name=name)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+from workbench import _lazy
 
 _HOMES = {
     "calibration_figure": "utility",
@@ -33,36 +34,8 @@ _HOMES = {
     "utility_figure": "utility",
 }
 
-__all__ = [
-    "calibration_figure",
-    "coefficients_figure",
-    "comparison_figure",
-    "effect_figure",
-    "epsilon_figure",
-    "forest_figure",
-    "group_effects_figure",
-    "image_grid_figure",
-    "latent_grid_figure",
-    "mixture_figure",
-    "norms_figure",
-    "pair_figure",
-    "plate_figure",
-    "plate_words",
-    "png",
-    "points_check_figure",
-    "predictive_check_figure",
-    "proportions_figure",
-    "reconstructions_figure",
-    "rootogram_figure",
-    "survival_check_figure",
-    "svg",
-    "training_figure",
-    "trend_figure",
-    "utility_figure",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"workbench.plots.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _lazy.named(__name__, name, _HOMES)

@@ -5,7 +5,9 @@ The accountants import dp-accounting and SciPy, which the inference core must no
 
 from __future__ import annotations
 
-import importlib
+from typing import Any
+
+from workbench import _lazy
 
 _HOMES = {
     "compare": "comparison",
@@ -21,22 +23,8 @@ _HOMES = {
     "trade_off": "accounting",
 }
 
-__all__ = [
-    "GradientNorms",
-    "Guarantee",
-    "Outlook",
-    "compare",
-    "delta",
-    "epsilon",
-    "epsilon_curve",
-    "max_sampling_rate",
-    "max_steps",
-    "noise_multiplier",
-    "trade_off",
-]
+__all__ = [*_HOMES]
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"workbench.privacy.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    return _lazy.named(__name__, name, _HOMES)

@@ -30,7 +30,7 @@ def event_of(plan: Steps) -> dp_event.DpEvent:
 def of_step(sampler: str, relation: str, phase: Phase) -> dp_event.DpEvent:
     """The event of one step that a record may enter.
 
-    Noise multipliers are in units of the relation's sensitivity, 2 C under replace_one, as dp-accounting's Renyi accountant
+    Noise multipliers are in units of the relation's sensitivity, 2 C under replace_one, as dp-accounting's Rényi accountant
     reads them. Its PLD accountant reads them in units of C under REPLACE_ONE and doubles the sensitivity again, so its
     answers there are too large. Under REPLACE_SPECIAL they are right for shuffled fits.
     """

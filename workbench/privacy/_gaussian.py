@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import log_ndtr
 
 __all__ = ["GaussianLoss"]
 
@@ -61,7 +60,3 @@ class GaussianLoss:
                 break
             low, high = (middle, high) if self.delta(middle) > delta else (low, middle)
         return high
-
-    def true_positive_rates(self, false_positive_rates: np.ndarray) -> np.ndarray:
-        """The most powerful test's true-positive rate at each false-positive rate (Neyman and Pearson)."""
-        return np.minimum(1.0, ndtr(ndtri(false_positive_rates) + self.mu) * (1 + _SLACK))

@@ -174,10 +174,10 @@ def epsilon(
         "poisson" and "random_allocation", replace_one for "without_replacement", replace_one or replace_special (a record
         is blanked in place) for "shuffle". The sensitivity is C, and 2 C under replace_one.
     :param sampling_rate: q in (0, 1], public.
-    :param noise_multiplier: sigma = noise standard deviation / clipping norm C, in [.1, 1e5].
+    :param noise_multiplier: sigma = noise standard deviation / clipping norm C, in [0.1, 1e5].
     :param steps: T >= 0; at 0 epsilon is 0.
     :param delta: in (0, 1).
-    :param accountant: "pld", which guarantees use; "rdp" and "rdp_classic", upper bounds by Renyi differential privacy with
+    :param accountant: "pld", which guarantees use; "rdp" and "rdp_classic", upper bounds by Rényi differential privacy with
         today's conversion and with that of 2017; "fourier", the approximation of the package fourier-accountant.
     :raises ArgumentError: naming the argument and its value; also if "fourier" is not reliable, with the reason.
 

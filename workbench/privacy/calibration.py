@@ -39,7 +39,7 @@ def noise_multiplier(
 ) -> float:
     """The smallest sigma with epsilon(sigma) <= ``epsilon`` at ``delta`` after ``steps`` steps, rounded up to 5 digits.
 
-    A forward call of the bound has verified that the returned sigma keeps epsilon. Sigma is never below .2, where noise
+    A forward call of the bound has verified that the returned sigma keeps epsilon. Sigma is never below 0.2, where noise
     hides little, so very large epsilons are kept with room to spare.
 
     >>> wb.privacy.noise_multiplier(

@@ -42,9 +42,7 @@ _CLIPPED = {
     "automatic": "scaled to norm {clip:g} or a little less",
     "per_leaf": "clipped parameter by parameter, to norm {clip:g} in total",
 }
-_ADAPTED = (
-    "clipped to a norm C that began at {clip:g} and was adapted by noised counts in the same release at no further cost"
-)
+_ADAPTED = "clipped to a norm C that started at {clip:g} and was then adapted from noised counts, at no extra privacy cost"
 _AGAINST_STORAGE = (
     "It also holds against an observer of the storage, who sees where and in which order the encrypted file of records and "
     "its scratch file are read and written. It does not hold against somebody who sees the memory of the process, how long "
@@ -190,7 +188,7 @@ class Guarantee:
         told = (
             f"somebody who sees this result can hardly tell {known}"
             if self.epsilon <= _HARDLY
-            else f"how surely somebody who sees this result can tell {known} is limited"
+            else f"there is a limit to how confidently anyone who sees this result can tell {known}"
         )
         return (
             f"For each {self.unit}: {told}, because {change} changes the probability of any outcome by a factor of at most "
@@ -218,13 +216,15 @@ class Guarantee:
         clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
         kept = f"It was kept by {_plain_count(self.steps)} planned steps of DP-VI: {minibatches}, {self._gradients}"
         if self.released == "sums":
-            kept = "It was kept by a single release, of sums over all records: each record's products of its columns were"
+            kept = (
+                "It was kept by a single release, of sums over all records: the vector of column products of each record was"
+            )
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {found} of those who took part, and its positive "
             f"answer raises a suspicion of 50 % to at most {percent(bounds['belief_from_half'])}.",
             f"{kept} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
-            f"(accountant: {self.accountant.upper()}, pessimistic{opinion}; relation: {self.relation}).",
+            f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: {self.relation}).",
         ]
         if self.against_storage:
             lines.append(_AGAINST_STORAGE)

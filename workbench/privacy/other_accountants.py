@@ -1,4 +1,4 @@
-"""Accountants of published papers, for comparison: Renyi differential privacy and the Fourier accountant."""
+"""Accountants of published papers, for comparison: Rényi differential privacy and the Fourier accountant."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def epsilon(plan: Steps, delta: float, accountant: str, bound: Callable[[Steps, 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence dp-accounting, which warns about each Renyi order that it leaves out. That only makes the bound larger."""
+    """Silence dp-accounting, which warns about each Rényi order that it leaves out. That only makes the bound larger."""
     logger = logging.getLogger("absl")
     logger.addFilter(_says_nothing)
     try:
@@ -78,7 +78,7 @@ def _classic(cost: float, order: float, delta: float) -> float:
 
 
 def _of_gaussian(rho: float, delta: float, accountant: str) -> float:
-    """Epsilon of a Gaussian mechanism, whose Renyi divergence is rho times the order, at the best order."""
+    """Epsilon of a Gaussian mechanism, whose Rényi divergence is rho times the order, at the best order."""
     if accountant == "rdp_classic":
         return rho + 2 * math.sqrt(rho * math.log(1 / delta))
     orders = [1 + math.sqrt(math.log(1 / delta) / rho) * 1.03**power for power in range(-80, 81)]
@@ -86,7 +86,7 @@ def _of_gaussian(rho: float, delta: float, accountant: str) -> float:
 
 
 def _converted(order: float, loss: float, delta: float, accountant: str) -> float:
-    """Epsilon of a Renyi divergence of ``loss`` at ``order``."""
+    """Epsilon of a Rényi divergence of ``loss`` at ``order``."""
     if accountant == "rdp_classic":
         return _classic(loss, order, delta)
     # Canonne, Kamath and Steinke 2020, Proposition 12

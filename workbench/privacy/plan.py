@@ -254,21 +254,22 @@ class PrivacyPlan:
             lines.append(f"Under {self._relation} the number of records is not hidden.")
         lines.append(
             f"The number of records (N = {count(size, ' ')}), the sampling rate and any bounds declared for scaling are "
-            "treated as public constants; a record that is left out leaves its place empty."
+            "treated as public constants; removing a record means leaving its place empty, not deleting the row."
         )
         if isinstance(self.sampler, ShuffleSampler) and self.sampler.left_out:
             lines.append(
                 f"{self.sampler.num_records} is not a multiple of the minibatch size {self.sampler.batch_size}: each epoch "
-                f"leaves out {self.sampler.left_out} records, each time others."
+                f"leaves out {self.sampler.left_out} records, different ones each time."
             )
         lines += [
-            "This is one fit. Several fits on the same records add up, and choosing among them by private scores leaks too.",
+            "This is one fit. The epsilons of several fits on the same records add up, and choosing among them by private "
+            "scores leaks too.",
         ]
         return tuple(lines)
 
 
 def sampling_rate_of(sampling_rate: Any, batch_size: Any, num_records: int) -> float:
-    """q, from q itself or the (expected) minibatch size; .1 if neither is given.
+    """q, from q itself or the (expected) minibatch size; 0.1 if neither is given.
 
     :raises ArgumentError: if both are given or one is out of range.
     """

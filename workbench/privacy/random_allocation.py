@@ -5,7 +5,7 @@ C. With k = 1 each record is used once an epoch, as with shuffled records, and e
 less.
 
 ``epsilon`` and ``delta`` are upper bounds, ``lower_epsilon`` and ``lower_delta`` lower bounds on the same true values. For
-k = 1 they are usually within .5 % of each other. The pair of distributions and its bounds are explained in
+k = 1 they are usually within 0.5 % of each other. The pair of distributions and its bounds are explained in
 ``allocated_gaussian``.
 
 k > 1. Let the t steps be divided at random into k blocks, t mod k of them with one step more than floor(t / k), and let a
@@ -156,7 +156,7 @@ def _of_the_sum(plan: Allocation) -> GaussianLoss:
 
 
 def epsilon(*, noise_multiplier: float, steps_per_epoch: int, steps: int, delta: float, participations: int = 1) -> float:
-    """Upper bound on epsilon at ``delta`` after ``steps`` steps; takes .05 to 1 s.
+    """Upper bound on epsilon at ``delta`` after ``steps`` steps; takes 0.05 to 1 s.
 
     The sampler is taken as ideal. The overflow of a padded minibatch is a part of delta.
 
@@ -165,7 +165,7 @@ def epsilon(*, noise_multiplier: float, steps_per_epoch: int, steps: int, delta:
     >>> round(random_allocation.epsilon(delta=1e-5, **plan), 3)
     2.143
 
-    :param noise_multiplier: sigma = noise standard deviation / clipping norm C, in [.1, 1e5].
+    :param noise_multiplier: sigma = noise standard deviation / clipping norm C, in [0.1, 1e5].
     :param steps_per_epoch: t in 1 .. 1e7.
     :param steps: T >= 0, in all epochs together; at 0 epsilon is 0. Also less than t.
     :param delta: in (0, 1).
@@ -213,7 +213,7 @@ def lower_delta(
 
 
 def noise_multiplier(*, epsilon: float, delta: float, steps_per_epoch: int, steps: int, participations: int = 1) -> float:
-    """The smallest sigma in [.2, 1e5] with epsilon(sigma) <= ``epsilon`` at ``delta``, rounded up to 5 digits and verified.
+    """The smallest sigma in [0.2, 1e5] with epsilon(sigma) <= ``epsilon`` at ``delta``, rounded up to 5 digits and verified.
 
     >>> from workbench.privacy import random_allocation
     >>> random_allocation.noise_multiplier(

@@ -1,4 +1,4 @@
-"""Upper bounds on the Renyi differential privacy of the steps of a run, at one whole order.
+"""Upper bounds on the Rényi differential privacy of the steps of a run, at one whole order.
 
 At order a, one step M on neighbouring data sets D and D' satisfies D_a(M(D) || M(D')) <= rho for every D and every outcome
 of the earlier steps. Such bounds add up even if each step is chosen after looking at the others (Feldman and Zrnic 2021).

@@ -102,7 +102,7 @@ class Steps:
         phases = [
             Phase(
                 _validate.number("sampling_rate", rate, above=0, at_most=1),
-                # below .1 one step alone costs an epsilon in the hundreds
+                # below 0.1 one step alone costs an epsilon in the hundreds
                 _validate.number("noise_multiplier", sigma, at_least=0.1, at_most=1e5),
                 _validate.integer("steps", count, at_least=0, at_most=10**12),
             )

@@ -26,6 +26,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from workbench import _folders
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -117,11 +119,7 @@ def replace(
 def _flush(path: Path) -> None:
     """Wait until a file or folder is on the disk."""
     with contextlib.suppress(PermissionError):  # Windows does not open folders
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _folders.flush(path)
 
 
 @contextlib.contextmanager

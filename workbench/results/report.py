@@ -223,7 +223,7 @@ def _settings(result: FitResult) -> list[tuple[str, str]]:
         ("noise multiplier (sigma)", str(guarantee.noise_multiplier)),
         ("share of delta for minibatch overflow and rounding", upper(guarantee.overflow_delta, 2)),
         ("share of delta for noise that is not exactly Gaussian", upper(guarantee.noise_delta, 2)),
-        ("sum and noise were added in", guarantee.arithmetic),
+        ("arithmetic of sum and noise", guarantee.arithmetic),
     ]
 
 

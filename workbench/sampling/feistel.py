@@ -15,7 +15,6 @@ import numpy as np
 from jax import lax
 
 from workbench import _validate
-from workbench.noise.chacha20 import stream
 from workbench.sampling._integers import mixed
 from workbench.sampling.minibatch import FixedSize, Minibatch
 
@@ -56,21 +55,15 @@ class FeistelSampler(FixedSize):
         """1, the trivial bound, because no smaller one is known. Added to delta, it leaves no guarantee."""
         return 1.0
 
-    def draw(self, key: jax.Array) -> Minibatch:
-        """One minibatch, the one of step 0; a pure function of ``key`` for jit, scan and vmap. Indices are distinct.
-
-        :raises TypeError: if ``key`` is not a ChaCha20 key.
-        """
-        return self.draw_from(stream(key, 0, self.words), key, jnp.uint32(0))
-
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
         """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0.
+
+        Indices are distinct.
 
         :param words: uint32[``self.words``]; use them for nothing else.
         :raises ArgumentError: if there are more or fewer words.
         """
-        if words.shape != (self.words,):
-            raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")
+        self._require(words)
         words = lax.optimization_barrier(words)
         half = max(1, -(-(self.num_records - 1).bit_length() // 2))
 

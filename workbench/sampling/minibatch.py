@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,9 @@ from scipy.special import ndtri
 
 from workbench import _validate
 from workbench._limits import MOST_RECORDS
+from workbench.noise.chacha20 import stream
 
-__all__ = ["FixedSize", "Minibatch", "Sampler", "usual_binomial_size"]
+__all__ = ["FixedSize", "Minibatch", "RandomSize", "Sampler", "usual_binomial_size"]
 
 
 class Minibatch(NamedTuple):
@@ -89,6 +90,22 @@ class Sampler(Protocol):
         """
 
 
+class Streamed:
+    """The common part of all samplers."""
+
+    def draw(self: Sampler, key: jax.Array) -> Minibatch:
+        """The minibatch of step 0; a pure function of ``key`` for jit, scan and vmap.
+
+        :raises TypeError: if ``key`` is not a ChaCha20 key.
+        """
+        return self.draw_from(stream(key, 0, self.words), key, jnp.uint32(0))
+
+    def _require(self: Sampler, words: jax.Array) -> None:
+        """:raises ArgumentError: unless there are as many ``words`` as a minibatch takes."""
+        if words.shape != (self.words,):
+            raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")
+
+
 def usual_binomial_size(num_records: int, sampling_rate: float, minibatches: int) -> int:
     """What the largest of that many binomial sizes exceeds with probability 1/161: 2.5 standard deviations for one."""
     expected = num_records * sampling_rate
@@ -96,8 +113,17 @@ def usual_binomial_size(num_records: int, sampling_rate: float, minibatches: int
     return math.ceil(expected + deviations * math.sqrt(expected * (1 - sampling_rate)))
 
 
+class RandomSize(Streamed):
+    """The common part of samplers whose minibatches have a binomial size."""
+
+    def usual_size(self: Any, minibatches: int = 1) -> int:
+        """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard deviations for one."""
+        records = max(self.num_records, self.declared or 0)
+        return max(1, min(usual_binomial_size(records, self.sampling_rate, minibatches), self.capacity))
+
+
 @dataclass(frozen=True)
-class FixedSize:
+class FixedSize(Streamed):
     """The common part of samplers whose minibatches have one public size.
 
     :param num_records: N in 1 .. 2^30 - 1.

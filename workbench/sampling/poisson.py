@@ -7,7 +7,7 @@ For smaller q a gap G with P(G = g) = q (1 - q)^g is split as G = a B + b, where
 
 The first 32 of the 96 bits nearly always decide, and the other 64 are then not even drawn.
 
-With 64 bits, the rounding of the thresholds would cost up to 2e-14 per minibatch (q = .01, 177 places). Multiplied by
+With 64 bits, the rounding of the thresholds would cost up to 2e-14 per minibatch (q = 0.01, 177 places). Multiplied by
 (1 + e^epsilon) and 100 000 steps, that is a delta of 6e-6 at epsilon 8. With 96 bits it is 3e-24 per minibatch.
 """
 
@@ -30,7 +30,7 @@ from scipy.special import betainc
 from workbench import _validate
 from workbench._limits import MOST_RECORDS
 from workbench.noise.chacha20 import CHACHA20, stream
-from workbench.sampling.minibatch import Minibatch, usual_binomial_size
+from workbench.sampling.minibatch import Minibatch, RandomSize
 
 __all__ = ["SMALLEST_RATE", "PoissonSampler", "log_overflow_probability", "overflow_capacity"]
 
@@ -177,7 +177,7 @@ def _single_outcomes(sampling_rate: float) -> Callable[..., jax.Array]:
 
 
 @dataclass(frozen=True)
-class PoissonSampler:
+class PoissonSampler(RandomSize):
     """Draws Poisson minibatches from ``num_records`` records at rate q into ``capacity`` padded places.
 
     Neighbouring relation of its accountant: add_or_remove_one. If more than ``capacity`` records are included, the
@@ -215,11 +215,6 @@ class PoissonSampler:
         if self.sampling_rate == 1 and self.capacity < self.num_records:
             raise _validate.ArgumentError("capacity", self.capacity, f"must be at least N = {self.num_records} at q = 1.")
 
-    def usual_size(self, minibatches: int = 1) -> int:
-        """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard deviations for one."""
-        records = max(self.num_records, self.declared or 0)
-        return max(1, min(usual_binomial_size(records, self.sampling_rate, minibatches), self.capacity))
-
     @property
     def words(self) -> int:
         """Number of random 32-bit words that ``draw_from`` takes for a minibatch."""
@@ -230,7 +225,7 @@ class PoissonSampler:
 
     @property
     def total_variation(self) -> float:
-        """Upper bound on the total variation distance of a minibatch from exact Poisson sampling, overflow apart.
+        """Upper bound on the total variation distance of a minibatch from exact Poisson sampling, not counting overflow.
 
         Each of n thresholds is off by at most 2^-97, so one gap by at most (n + 1) 2^-97. There are M gaps.
         """
@@ -239,23 +234,16 @@ class PoissonSampler:
         thresholds = sum(len(table) + 1 for table in _gap_tables(self.sampling_rate)[1])
         return self.capacity * thresholds * 2.0 ** -(_BITS + 1)
 
-    def draw(self, key: jax.Array) -> Minibatch:
-        """One minibatch; a pure function of ``key`` for jit, scan and vmap. Indices ascend and are distinct, padding last.
-
-        :raises TypeError: if ``key`` is not a ChaCha20 key.
-        """
-        return self.draw_from(stream(key, 0, self.words), key, jnp.uint32(0))
-
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
-        """``draw`` from the first words of the stream ``number`` of ``key``, lane 0.
+        """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0.
 
-        In the rare case that they do not decide a gap, more words come from lane 1 of the stream.
+        Indices ascend and are distinct, padding last. In the rare case that the words do not decide a gap, more come from
+        lane 1 of the stream.
 
         :param words: uint32[``self.words``]; use them for nothing else, because draws that share a word are not independent.
         :raises ArgumentError: if there are more or fewer words.
         """
-        if words.shape != (self.words,):
-            raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")
+        self._require(words)
         if self.sampling_rate == 1:
             places = np.arange(self.capacity)
             return Minibatch(

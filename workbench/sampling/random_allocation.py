@@ -25,7 +25,7 @@ from jax import lax
 from workbench import _validate
 from workbench._limits import MOST_RECORDS
 from workbench.noise.chacha20 import stream
-from workbench.sampling.minibatch import Minibatch, usual_binomial_size
+from workbench.sampling.minibatch import Minibatch, RandomSize
 
 __all__ = ["PreparedEpochs", "RandomAllocationSampler"]
 
@@ -40,7 +40,7 @@ class PreparedEpochs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RandomAllocationSampler:
+class RandomAllocationSampler(RandomSize):
     """Draws each record into one step of each epoch of ``steps_per_epoch`` steps, into ``capacity`` padded places.
 
     Step number s is step s mod t of epoch s // t. Neighbouring relation of its accountant: add_or_remove_one. If a step has
@@ -85,11 +85,6 @@ class RandomAllocationSampler:
         """1 / t, the expected share of the records in a minibatch."""
         return 1 / self.steps_per_epoch
 
-    def usual_size(self, minibatches: int = 1) -> int:
-        """Places that the largest of ``minibatches`` exceeds with probability 1/161: 2.5 standard deviations for one."""
-        records = max(self.num_records, self.declared or 0)
-        return max(1, min(usual_binomial_size(records, self.sampling_rate, minibatches), self.capacity))
-
     @property
     def words(self) -> int:
         """0: the steps of an epoch's records come from their own lanes, the same for all its steps."""
@@ -97,7 +92,7 @@ class RandomAllocationSampler:
 
     @property
     def total_variation(self) -> float:
-        """0: every step is exactly equally likely, overflow apart."""
+        """0: every step is exactly equally likely, except for overflow."""
         return 0.0
 
     def assignment(self, key: jax.Array, epoch: jax.Array) -> jax.Array:
@@ -122,7 +117,7 @@ class RandomAllocationSampler:
     def prepare(self, key: jax.Array, epoch: jax.Array, epochs: int = 1) -> PreparedEpochs:
         """The records of ``epoch`` sorted by their steps, for ``draw_prepared``; a pure function for jit, scan and vmap.
 
-        It takes N words and a sort: about .1 s for a million records on a core.
+        It takes N words and a sort: about 0.1 s for a million records on a core.
 
         :param epochs: how many to prepare at once; ``epoch`` must then be a multiple of it.
         """
@@ -152,24 +147,17 @@ class RandomAllocationSampler:
         mask = jnp.arange(self.capacity, dtype=jnp.int32) < end - start
         return Minibatch(jnp.where(mask, lax.dynamic_slice_in_dim(prepared.order, start, self.capacity), 0), mask)
 
-    def draw(self, key: jax.Array) -> Minibatch:
-        """The minibatch of step 0; a pure function of ``key`` for jit, scan and vmap. Indices ascend, padding last.
-
-        :raises TypeError: if ``key`` is not a ChaCha20 key.
-        """
-        return self.draw_from(jnp.zeros(0, jnp.uint32), key, jnp.uint32(0))
-
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
         """The minibatch of step ``number``, from lanes 3 and up of the stream of ``key`` that has the epoch's number.
 
-        It takes N words, about 1 ms for a million records on a core. A run over many records should ``prepare`` its epochs.
+        Indices ascend, padding last. The draw takes N words, about 1 ms for a million records on a core. A run over many
+        records should ``prepare`` its epochs.
 
         :param words: uint32[0].
-        :raises ArgumentError: if there are any words, because they would not be used.
+        :raises ArgumentError: if there are any words.
         :raises TypeError: if ``key`` is not a ChaCha20 key.
         """
-        if words.shape != (0,):
-            raise _validate.ArgumentError("words", words.shape, "a minibatch takes no words.")
+        self._require(words)
         epoch, step = jnp.divmod(jnp.asarray(number).astype(jnp.uint32), np.uint32(self.steps_per_epoch))
         return _members(self.assignment(key, epoch) == step, self.capacity)
 

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from workbench import _validate
 from workbench.noise.chacha20 import require_secure, stream
 from workbench.sampling._integers import mixed, modulo
 from workbench.sampling.minibatch import FixedSize, Minibatch
@@ -110,22 +109,14 @@ class ShuffleSampler(FixedSize):
         """0: what the accountant assumes of minibatches (see the class) holds exactly."""
         return 0.0
 
-    def draw(self, key: jax.Array) -> Minibatch:
-        """The first minibatch of the first epoch; a pure function of ``key`` for jit, scan and vmap.
-
-        :raises TypeError: if ``key`` is not a ChaCha20 key.
-        """
-        return self.draw_from(jnp.zeros(0, jnp.uint32), key, jnp.uint32(0))
-
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
         """The minibatch of step ``number``, from lane 2 of the stream of ``key`` that has the epoch's number.
 
         :param words: uint32[0].
-        :raises ArgumentError: if there are any words, because they would not be used.
+        :raises ArgumentError: if there are any words.
         :raises TypeError: if ``key`` is not a ChaCha20 key.
         """
-        if words.shape != (0,):
-            raise _validate.ArgumentError("words", words.shape, "a minibatch takes no words.")
+        self._require(words)
         require_secure(key)
         number = jnp.asarray(number).astype(jnp.uint32)
         epoch, step = jnp.divmod(number, np.uint32(self.steps_per_epoch))

@@ -24,8 +24,6 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from workbench import _validate
-from workbench.noise.chacha20 import stream
 from workbench.sampling.minibatch import FixedSize, Minibatch
 
 __all__ = ["WithoutReplacementSampler"]
@@ -172,21 +170,15 @@ class WithoutReplacementSampler(FixedSize):
         """
         return math.exp(_words_for(self.num_records, self._drawn)[1]) if self._drawn else 0.0
 
-    def draw(self, key: jax.Array) -> Minibatch:
-        """One minibatch, the one of step 0; a pure function of ``key`` for jit, scan and vmap. Indices are distinct.
-
-        :raises TypeError: if ``key`` is not a ChaCha20 key.
-        """
-        return self.draw_from(stream(key, 0, self.words), key, jnp.uint32(0))
-
     def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
         """The minibatch of step ``number``, from the first words of stream ``number`` of ``key``, lane 0.
+
+        Indices are distinct.
 
         :param words: uint32[``self.words``]; use them for nothing else, because draws that share a word are not independent.
         :raises ArgumentError: if there are more or fewer words.
         """
-        if words.shape != (self.words,):
-            raise _validate.ArgumentError("words", words.shape, f"a minibatch takes exactly {self.words} words.")
+        self._require(words)
         if self._drawn == 0:
             return Minibatch(jnp.arange(self.num_records, dtype=jnp.int32), jnp.ones(self.num_records, bool))
         return Minibatch(*_chooser(self.num_records, self.batch_size)(words))

@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-import importlib
+from typing import Any
+
+from workbench import _lazy
 
 _HOMES = {"PrivateClassifier": "classifier", "PrivateClusterer": "clusterer", "PrivateRegressor": "regressor"}
 
-__all__ = ["PrivateClassifier", "PrivateClusterer", "PrivateRegressor"]
+__all__ = [*_HOMES]
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"workbench.sklearn.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    return _lazy.named(__name__, name, _HOMES)
 
 
 def __dir__() -> list[str]:

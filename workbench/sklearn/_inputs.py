@@ -164,7 +164,7 @@ def classes_of(classes: Any, y: np.ndarray) -> np.ndarray:
         raise _validate.ArgumentError("classes", classes, _DECLARE, code="no classes", remedy=_READ_OFF)
     try:
         distinct = np.unique(labels)
-    except TypeError:  # labels without an order, such as numbers beside text
+    except TypeError:  # labels without an order, such as numbers mixed with text
         distinct = labels[:0]
     if len(distinct) < max(2, len(labels)):
         raise _validate.ArgumentError("classes", list(classes), "must be two labels or more of one kind, each once.")

@@ -5,7 +5,7 @@
     (log_noise) -+     +-------------+
 
 Global latents: ``weights``, ``intercept`` and ``log_noise``, the logarithm of the standard deviation of the target around
-its mean. The regressor's model until the workbench has one for targets that are numbers.
+its mean.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     """Private logistic regression, for three classes or more softmax regression, as a scikit-learn estimator.
 
     One call of ``fit`` is one fit of ``workbench.fit``. It spends epsilon, and the ledger counts it. Under the sampler's
-    relation, what a fitted estimator holds is (epsilon, delta)-differentially private for one row; ``guarantee_`` says so in
-    words. Noise and minibatches come from secret randomness, so two fits differ. There is no ``random_state``, because one
+    relation, what a fitted estimator holds is (epsilon, delta)-differentially private for one row; ``guarantee_`` states
+    this in words. Noise and minibatches come from secret randomness, so two fits differ. There is no ``random_state``: one
     that is set by habit would let anybody remove the noise.
 
     >>> x, y = np.random.uniform(0, 100, (60, 2)), np.arange(60) % 2
@@ -45,7 +45,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     :param sampler: how minibatches are drawn, which decides the neighbouring relation.
     :param clip: clipping norm C of one row's gradient, or "auto".
     :param learning_rate: of Adam.
-    :param seed: of a reproducible fit, whose noise anybody can predict who knows it. The guarantee says so.
+    :param seed: of a reproducible fit, whose noise anyone who knows it can predict. The guarantee states this.
     :param cap: (epsilon, delta), what all fits on these records may spend together, kept by the ledger. A clone needs one,
         and so do records that were fitted before, because what several fits spend adds up.
     :param ledger: path or ``Ledger`` in which fits are recorded; your own by default. False for none: then nothing is

@@ -157,7 +157,9 @@ class SweepRequest(_OfRecords):
                 object.__setattr__(self, name, (USUAL.get(name),))
         if not set(self.estimators or ()) <= set(ESTIMATORS):
             raise _validate.ArgumentError(
-                "estimators", self.estimators, f"must be of {', '.join(ESTIMATORS)}: the others take no steps to compare."
+                "estimators",
+                self.estimators,
+                f"must be among {', '.join(ESTIMATORS)}; a sweep compares only estimators that take steps.",
             )
         if self.model is not None:
             object.__setattr__(self, "models", _models("models", [self.model, *self.models]))
@@ -166,7 +168,7 @@ class SweepRequest(_OfRecords):
         if self.data is None:
             raise _validate.ArgumentError("data", None, "name a data set, or give a Dataset or a function that makes one.")
         if self.batch_sizes != (None,) and self.sampling_rates != (None,):
-            raise _validate.ArgumentError("batch_sizes", self.batch_sizes, "give either it or sampling_rates.")
+            raise _validate.ArgumentError("batch_sizes", self.batch_sizes, "give batch_sizes or sampling_rates, not both.")
 
 
 _SINGLE = {each.name: each.metadata["setting"].values_of for each in fields(SweepRequest)}

@@ -87,7 +87,7 @@ def plan_of(spec: FitSpec, known: dict[Any, PrivacyPlan]) -> PrivacyPlan:
 def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
     """Groups of runs that one compiled program can step together; the pooled baselines form one group.
 
-    Those without privacy are apart from the others, whose steps add noise to all that they release.
+    Those without privacy are separate from the others, whose steps add noise to all that they release.
     """
     found: dict[Hashable, list[Run]] = {}
     for run in runs:

@@ -21,7 +21,7 @@ _MOST_BLOCKS = 2**32  # under one key: far below what AES-GCM allows with nonces
 
 
 class RecordsError(OSError):
-    """Records at rest that cannot be read or written any more: damaged, altered, or on a full disk.
+    """Raised when records at rest can no longer be read or written: damaged, altered, or on a full disk.
 
     :param path: of the file. :param reason: quotes nothing of it.
     """

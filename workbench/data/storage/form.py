@@ -70,7 +70,7 @@ def dataset_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     texts = [facts[name] for name in _TEXTS] + [text for name in _LISTS[:-1] for text in facts[name]]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError
-    bounds = facts.get("target_bounds")  # the first files had none
+    bounds = facts.get("target_bounds")  # the first files had no target_bounds
     if bounds is not None:
         low, high = map(float, bounds)
         bounds = low, high

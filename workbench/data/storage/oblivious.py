@@ -1,4 +1,4 @@
-"""Minibatches from an encrypted file, with reads and writes that tell nothing about who is in them.
+"""Minibatches from an encrypted file, with reads and writes that tell nothing about which records are in them.
 
 A span of steps is read at a time. Its minibatches are drawn first, in memory. Then records travel in two passes, by way of a
 scratch file with a cell for each pair of a group of records and a bucket of steps:
@@ -129,7 +129,9 @@ def minibatches(
     :raises RecordsError: if a block was altered, the disk is full, or a cell overflows.
     """
     if draws.name not in SAMPLERS:
-        raise _validate.ArgumentError("sampler", draws.name, f"is not read obliviously; these are: {', '.join(SAMPLERS)}.")
+        raise _validate.ArgumentError(
+            "sampler", draws.name, f"cannot be used with oblivious reading; use one of: {', '.join(SAMPLERS)}."
+        )
     form = stored.opened.form
     layout = layout_of(
         form, capacity=draws.capacity, rate=draws.sampling_rate, at_once=draws.at_once, steps=last, memory=stored.memory

@@ -72,7 +72,7 @@ def pack(
     :param keyring: name of the key in the system's keyring instead (package ``keyring``).
     :param block_size: bytes that are encrypted together, 64 KiB to 1 MiB.
     :param capacity: public number of training records, from which the size of the file follows, instead of from their
-        number. By default who sees the file learns how many blocks they fill.
+        number. By default anyone who sees the file learns how many blocks they fill.
     :param evaluation: table of evaluation records with the same columns, instead of a split.
     :param fingerprints: of ``workbench pack``, which keeps the ledger's fingerprint in an encrypted file.
     :param options: those of ``from_frame`` apart from ``unit_id``, ``private_scaling`` and ``evaluation``; ``separator`` and

@@ -45,7 +45,7 @@ def open_records(
     :param reading: "memory": one pass over the file, now. "direct": each step reads the records of its minibatch, so
         anyone who sees the reads learns who is in it. "oblivious": what is read depends on no record and on no draw. By
         default "memory" if the records fit; otherwise "oblivious" for an encrypted file, and "direct" for others.
-    :param memory: GiB that records may take in this process, at least 1/64; copies on the device apart.
+    :param memory: GiB that records may take in this process, at least 1/64; copies on the device do not count.
     :param scratch: folder for the scratch file of "oblivious", which is encrypted; by default that of the file.
     :raises ArgumentError: naming ``path``, for a file that is not complete, or not of records; ``key_file`` for a key that
         is missing, wrong, or of another file than this one in the clear; ``reading``, ``memory`` or ``scratch``.
@@ -58,7 +58,7 @@ def open_records(
     folder = None if scratch is None else _validate.location("scratch", scratch, "must be a folder.")
     if folder is not None and not folder.is_dir():
         raise _validate.ArgumentError("scratch", str(scratch), "must be a folder.")
-    try:  # a pipe is not waited for
+    try:  # O_NONBLOCK: do not block on a pipe
         handle = os.open(place, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise _validate.ArgumentError("path", str(path), f"cannot be read ({error.strerror}).") from None
@@ -145,7 +145,7 @@ class Stored:
 
     @property
     def hides_reads(self) -> bool:
-        """Whether an observer of the storage learns nothing about who is in a minibatch, nor what is in records."""
+        """Whether an observer of the storage learns nothing about which records are in a minibatch, nor what is in them."""
         return self.opened.seal is not None and self.reading in ("memory", "oblivious")
 
     def scan(self, part: int) -> Iterator[tuple[int, np.ndarray]]:

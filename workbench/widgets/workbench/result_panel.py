@@ -252,7 +252,7 @@ def posterior_table(result: Any) -> str:
     clipping = "" if result.gradient_norms is None else markup.quiet(result.gradient_norms.words())
     if not result.draws:
         return f"<div>{markup.badge(label)}</div>{clipping}" + markup.quiet(
-            "This model has no global latent variables to summarise. It learnt the parameters of its networks, which are in "
+            "This model has no global latent variables to summarise. What was learnt are network parameters, which are in "
             "the files. Its pictures show what they do."
         )
     caption = f"Posterior mean, sd and {100 * INTERVAL:g} % highest-density interval. {result.interval_words}"
