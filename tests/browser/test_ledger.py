@@ -39,6 +39,7 @@ def says(screen, words):
 
 
 @pytest.mark.thorough
+@pytest.mark.integration
 def test_what_is_spent_is_shown_and_a_cap_refuses_what_would_go_over_it(notebook, page, screenshots, tmp_path):
     book = notebook(
         SHOW.format(state=str(tmp_path / "state"), iterations=300),

@@ -32,6 +32,7 @@ def planned(screen, fits):
 
 
 @pytest.mark.thorough
+@pytest.mark.integration
 def test_a_sweep_fills_its_figure_and_a_fit_of_it_opens(notebook, page, screenshots):
     book = notebook(SHOW, "sweep.result, sweep.opened.result.guarantee.epsilon", name="sweep")
     book.run(0)

@@ -412,6 +412,7 @@ def test_notebook_7_shows_the_screen_and_fits(notebook, page, screenshots):
     full_page(page, screenshots / "notebook7.png", 1280)
 
 
+@pytest.mark.integration
 def test_voila_serves_the_screen_and_fits(voila, page, screenshots):
     page.goto(f"{voila}/?token={TOKEN}")
     screen = Screen(page).is_ready()
