@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +17,17 @@ from tests import zoo
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting import checkpoints, resuming
-from workbench.inference import clipping
+from workbench.inference import clipping, compiling
 from workbench.inference.assemble import assemble
+from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.sharding import Shards
 from workbench.inference.step import DPVIState, Hyperparameters
 from workbench.ledger.ledger import Ledger
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sweeps import running, sweeping
+from workbench.sweeps.store import Store
 
 N = 61  # which no number of devices divides
 SAMPLERS = [
@@ -291,3 +295,91 @@ def test_a_mesh_a_number_and_all_are_ways_to_say_it():
     for devices in (Mesh(np.array(jax.devices()[:2]), ("records",)), 2, "2", ["cpu:0", "cpu:1"]):
         assert wb.prepare("logistic", "breast_cancer", epsilon=1.0, devices=devices).spec.devices == tuple(jax.devices()[:2])
     assert len(wb.prepare("logistic", "breast_cancer", epsilon=1.0, devices="all").spec.devices) == 8
+
+
+# --- fits that are stepped together, spread over devices -------------------------------------------------------------------
+
+
+def ends_of_lanes(step, lanes, count, records, **options):
+    """All numbers with which each lane ends, an array a row, of fits with the same settings on ``count`` devices."""
+    hyper = stacked([Hyperparameters.of(step.mechanism, average_from=3)] * lanes)
+    start = starting_states(step, [key_from_seed(seed) for seed in range(lanes)], hyper)
+    program = BatchedProgram(step, options.pop("room", lanes), devices=jax.devices()[:count], **options)
+    state = program.run(start, records, hyper, 7).state
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((state.optim_state, state.average))]
+    return np.concatenate([leaf.reshape(lanes, -1) for leaf in leaves], axis=1)
+
+
+@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 4), ids=lambda sampler: sampler.name)
+def test_a_lane_ends_at_the_bits_of_one_device(sampler):
+    """Five lanes on four devices: two each on three of them, the last of which is a copy that nobody sees."""
+    records = tuple(map(jnp.asarray, zoo.logistic_data(N)))
+    mechanism = GaussianMechanism(CLIP, 2.0)
+    step = assemble(zoo.logistic, zoo.logistic_guide, Adam(0.01), KEY, records, sampler=sampler, mechanism=mechanism)
+    alone = ends_of_lanes(step, 5, 1, records, shared=True)
+    np.testing.assert_array_equal(ends_of_lanes(step, 5, 4, records, shared=True), alone)
+    assert len(np.unique(alone, axis=0)) == 5  # noise and minibatches of its own for each
+
+
+@pytest.mark.thorough
+def test_fewer_lanes_than_devices_and_own_records_and_kept_epochs(monkeypatch):
+    monkeypatch.setattr(compiling, "_WORDS_AHEAD", N // 8)
+    records = tuple(map(jnp.asarray, zoo.logistic_data(N)))
+    mechanism, own = GaussianMechanism(CLIP, 2.0), stacked([records] * 3)
+    step = assemble(zoo.logistic, zoo.logistic_guide, Adam(0.01), KEY, records, sampler=SAMPLERS[1], mechanism=mechanism)
+    assert compiling.epochs_are_kept(step)
+    alone = ends_of_lanes(step, 3, 1, records, shared=True)
+    np.testing.assert_array_equal(ends_of_lanes(step, 3, 8, own, shared=False), alone)
+    small = dataclasses.replace(step, performance=step.performance._replace(microbatch_size=24))
+    np.testing.assert_array_equal(
+        ends_of_lanes(small, 3, 8, own, shared=False, room=9), ends_of_lanes(small, 3, 1, records, shared=True)
+    )
+
+
+@pytest.mark.thorough
+def test_a_sweep_gives_the_same_fits_on_any_number_of_devices():
+    stores = [Store(None), Store(None)]
+    for store, devices in zip(stores, (None, "all"), strict=True):
+        given = {"epsilons": [0.5, 1.0, 2.0], "seeds": [0], "iterations": 30, "on_progress": lambda progress: None}
+        wb.sweep("logistic", "breast_cancer", store=store, devices=devices, **given)
+    alone, spread_out = ({row["key"]: row for row in store.rows()} for store in stores)
+    assert len(alone) == 3
+    for key, row in alone.items():
+        assert row["status"] == spread_out[key]["status"] == "done"
+        assert row["metrics"] == spread_out[key]["metrics"]
+        found = stores[1].parameters(key)
+        for name, value in stores[0].parameters(key).items():
+            np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"devices": 9}, "devices=9: is more than there are: JAX sees 8"), ({"devices": "every"}, "must be how many"),
+        ({"devices": Mesh(np.array(jax.devices()), ("records",))}, 'is a mesh of other axes than one, "lanes".'),
+        ({"devices": ["cpu:1"], "device": "cpu"}, "leave one out"),
+    ],
+)  # fmt: skip
+def test_what_a_sweep_refuses(changes, reason):
+    with pytest.raises(ArgumentError, match=re.escape(reason)):
+        sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, iterations=10, **changes)
+
+
+def test_devices_of_a_sweep_are_said_as_those_of_a_fit_and_reach_its_lanes(monkeypatch):
+    wanted, seen = tuple(jax.devices()[2:4]), []
+
+    def program(step, lanes, *, shared, devices):
+        seen.append((lanes, tuple(devices)))
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED")
+
+    monkeypatch.setattr(running, "BatchedProgram", program)
+    for devices in (Mesh(np.array(wanted), ("lanes",)), ["cpu:2", "cpu:3"]):
+        prepared = sweeping.prepare(
+            "logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0], seeds=[0], iterations=10, devices=devices
+        )
+        assert prepared.grid.devices == wanted
+        assert {run.spec.device for run in prepared.runs} == {wanted[0]}
+    assert set(prepared.run().table["status"]) == {"failed"}
+    assert seen == [(3, wanted), (2, wanted), (2, wanted)]  # one on each device is the least
+    with pytest.raises(ArgumentError, match="devices=2: of this process, but an executor's workers have their own"):
+        prepared.run(executor=ThreadPoolExecutor(1))

@@ -174,7 +174,7 @@ def _listen_here() -> None:
     """
     from jax._src.lib import _jax
 
-    make = getattr(_jax, "make_gloo_tcp_collectives", None)
+    make: Any = getattr(_jax, "make_gloo_tcp_collectives", None)
 
     def made(**options: Any) -> Any:
         _here.set()
