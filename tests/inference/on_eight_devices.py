@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
@@ -16,6 +17,7 @@ import workbench as wb
 from tests import zoo
 from tests.conftest import some_of
 from workbench import ArgumentError
+from workbench.data.storage import packing
 from workbench.fitting import checkpoints, resuming
 from workbench.inference import clipping, compiling
 from workbench.inference.assemble import assemble
@@ -193,6 +195,51 @@ def test_room_that_is_left_is_never_drawn():
     poisoned = tuple(array.at[N:].set(jnp.nan if array.dtype.kind == "f" else 99) for array in map(jnp.asarray, arrays))
     sums, *_ = released(step, poisoned)
     np.testing.assert_array_equal(flat(sums), flat(released(step, arrays)[0]))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(packing, "_SMALLEST_BLOCK", 128)
+
+
+def packed(folder, encrypt, number):
+    """A table, and a function that opens it as a file."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"dose": rng.random(number), "age": rng.random(number), "ill": rng.random(number) < 0.5})
+    frame.to_parquet(folder / "t.parquet")
+    declared = {"target": "ill", "bounds": (0, 1)}
+    key = folder / "key" if encrypt else None
+    wb.data.pack(folder / "t.parquet", folder / "t.wbr", encrypt=encrypt, key_file=key, block_size=256, **declared)
+    table = wb.data.from_parquet(folder / "t.parquet", **declared)
+    return table, lambda reading: wb.data.open(folder / "t.wbr", key_file=key, reading=reading)
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_of_a_file_each_device_has_the_rows_that_it_has_of_a_table(encrypt, tmp_path, small_blocks, monkeypatch):
+    table, opened = packed(tmp_path, encrypt, 400)
+    shards, data, blocks = Shards(tuple(jax.devices())), opened("direct"), []
+    scan = type(data.stored).scan
+    monkeypatch.setattr(type(data.stored), "scan", lambda *given: (blocks.append(given[2]), scan(*given))[1])
+    for one, other in zip(shards.spread(data.train), shards.spread(table.train), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.sharding == other.sharding
+    assert len(blocks) == 16  # of each array a part for each device
+    assert max(map(len, blocks)) < data.stored.opened.form.blocks[0] / 3
+    if encrypt:
+        with pytest.raises(ArgumentError, match="devices=2: spreads records, of which each reads its part: open 't' with"):
+            wb.prepare("logistic", opened("oblivious"), epsilon=1.0, delta=1e-5, devices=2)
+
+
+@pytest.mark.thorough
+def test_a_fit_of_a_file_ends_at_the_bits_of_the_table(tmp_path, small_blocks):
+    table, opened = packed(tmp_path, True, 400)
+    given = {"epsilon": 1.0, "delta": 1e-5, "iterations": 40, "seed": 1, "devices": 3, "ledger": False}
+    whole, result = (wb.fit("logistic", data, **given) for data in (table, opened("direct")))
+    assert result.status == "done"
+    for name, value in whole.params.items():
+        np.testing.assert_array_equal(result.params[name], value)
+    assert not result.guarantee.against_storage  # which blocks each device has follows from the number of records
+    assert wb.fit("logistic", opened("memory"), **given).guarantee.against_storage
 
 
 @pytest.mark.thorough
