@@ -120,6 +120,8 @@ def more_refused(is_first):
             ledger.set_cap(ledger.add(id_of(clinic())).number, 0.5, 0.01, "add_or_remove_one", why="a test")
         with pytest.raises(ArgumentError, match="a fit without privacy takes one process"):
             without_privacy(wb.prepare("logistic", clinic(), **SETTINGS))
+        with pytest.raises(ArgumentError, match="a sweep takes one process"):
+            wb.sweep("logistic", clinic(), epsilons=1.0, iterations=5, devices="all")
         with pytest.raises(ArgumentError, match="an audit takes one process"):
             wb.audit("logistic", epsilon=1.0, iterations=5, trials=100, devices="all")
         return found | {"cap": words(), "no devices": words(devices=None), "some devices": words(devices=1)}
