@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from jax import lax
+from jax import export, lax
 from jax.sharding import Mesh, PartitionSpec
 from numpyro.optim import Adam
 
@@ -447,3 +447,19 @@ def test_devices_of_a_sweep_are_said_as_those_of_a_fit_and_reach_its_lanes(monke
     assert seen == [(3, wanted), (2, wanted), (2, wanted)]  # one on each device is the least
     with pytest.raises(ArgumentError, match="devices=2: of this process, but an executor's workers have their own"):
         prepared.run(executor=ThreadPoolExecutor(1))
+
+
+@pytest.mark.parametrize("platform", some_of(["cuda", "tpu"]))
+def test_steps_and_lanes_of_several_devices_lower_elsewhere(platform):
+    records = zoo.logistic_data(N)
+    step = step_of(zoo.logistic, zoo.logistic_guide, records, SAMPLERS[0])
+    sharded, arrays = spread(step, records, 2)
+    export.export(jax.jit(releasing(sharded)), platforms=[platform])(KEY, arrays)
+    hyper = stacked([Hyperparameters.of(step.mechanism)] * 4)
+    start = starting_states(step, [key_from_seed(seed) for seed in range(4)], hyper)
+    program = BatchedProgram(step, 4, shared=True, devices=jax.devices()[:2])
+    state, own, numbers = program._part(start, tuple(map(jnp.asarray, records)), hyper, 0)
+    axes = (DPVIState(0, None, 0, 0, 0), None, None, 0)
+    lanes = program._spread(compiling.chunk_of(step, 4, 2), axes, axes[0])
+    module = export.export(jax.jit(lanes), platforms=[platform])(state, own, jnp.int32(4), numbers)
+    assert module.nr_devices == 2

@@ -75,7 +75,7 @@ class Shards:
             return np.concatenate([rows, np.zeros((room, *array.shape[1:]), array.dtype)]) if room else rows
 
         sharding, shape = NamedSharding(self.mesh, PartitionSpec(_AXIS)), (held * len(self.devices), *array.shape[1:])
-        places = sharding.addressable_devices_indices_map(shape)
+        places: Any = sharding.addressable_devices_indices_map(shape)
         # one after the other: of records in a file a process has one part in memory at a time
         parts = [jax.device_put(part(index[0].start or 0), device) for device, index in places.items()]
         return jax.make_array_from_single_device_arrays(shape, sharding, parts)

@@ -143,8 +143,8 @@ class SweepRequest(_OfRecords):
         '(the same steps with neither clipping nor noise) and "scikit-learn" (pooled logistic regression)', _baselines,
     )  # fmt: skip
     devices: Any = setting(
-        None, "devices of this machine among which fits are spread that are stepped together: how many, all, or a list of "
-        "names; a fit ends at the same parameters on each of them", otherwise="device alone",
+        None, "devices of this machine over which fits that are stepped together are spread: how many, all, or a list of "
+        "names; a fit ends at the same parameters on any of them", otherwise="device alone",
     )  # fmt: skip
     store: str | Path | Store | None = setting(
         None, "SQLite file that keeps finished fits; fits that are in it are not run again", otherwise="kept in memory"
