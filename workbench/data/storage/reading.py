@@ -273,10 +273,13 @@ class StoredArray:
             yield self._of(records)
 
     def rows(self, first: int, last: int) -> np.ndarray:
-        """The rows from ``first`` on, without ``last``. Only their blocks are read."""
+        """The rows from ``first`` on, without ``last``. Only their blocks are read, which tells who sees it which they are."""
         per_block = self.stored.opened.form.per_block
+        return self._gathered(first, last, range(first // per_block, -(-last // per_block)))
+
+    def _gathered(self, first: int, last: int, blocks: range | None) -> np.ndarray:
         array = np.empty((last - first, *self.shape[1:]), self.dtype)
-        for start, records in self.stored.scan(self.part, range(first // per_block, -(-last // per_block))):
+        for start, records in self.stored.scan(self.part, blocks):
             begin, end = max(first, start), min(last, start + len(records))
             array[begin - first : end - first] = self._of(records[begin - start : end - start])
         return array
@@ -288,5 +291,5 @@ class StoredArray:
                 "memory", stored.memory / 2**30, f"of {stored.opened.path.name}, {size / 2**30:.3g} GiB would have to be "
                 "in memory for this, which takes all records at once."
             )  # fmt: skip
-        array = self.rows(0, len(self))
+        array = self._gathered(0, len(self), None)
         return array if dtype is None else array.astype(dtype)
