@@ -144,7 +144,7 @@ class SweepRequest(_OfRecords):
     )  # fmt: skip
     devices: Any = setting(
         None, "devices of this machine over which fits that are stepped together are spread: how many, all, or a list of "
-        "names; a fit ends at the same parameters on any of them", otherwise="device alone",
+        "names", otherwise="device alone",
     )  # fmt: skip
     store: str | Path | Store | None = setting(
         None, "SQLite file that keeps finished fits; fits that are in it are not run again", otherwise="kept in memory"

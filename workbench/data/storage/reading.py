@@ -273,7 +273,7 @@ class StoredArray:
             yield self._of(records)
 
     def rows(self, first: int, last: int) -> np.ndarray:
-        """The rows from ``first`` on, without ``last``. Only their blocks are read, which tells who sees it which they are."""
+        """The rows from ``first`` on, without ``last``. Only their blocks are read, and who sees the reads learns which."""
         per_block = self.stored.opened.form.per_block
         return self._gathered(first, last, range(first // per_block, -(-last // per_block)))
 
