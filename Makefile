@@ -66,6 +66,7 @@ bench: bench-layers
 	$(BIN)/python tests/benchmarks/normals.py
 	$(BIN)/python tests/benchmarks/samplers.py
 	$(BIN)/python tests/benchmarks/devices.py
+	$(BIN)/python tests/benchmarks/processes.py
 	$(BIN)/python tests/benchmarks/storage.py --records 1000000 10000000 --memory 1 0.125
 	$(BIN)/python tests/benchmarks/speed.py vae strategies sizes
 	taskset -c 0 $(BIN)/python tests/benchmarks/speed.py hierarchical logistic local

@@ -116,7 +116,7 @@ def run_lanes(turns, peers):
     print(f"\n{problem.name}: private steps of several fits together, {steps} steps a turn, {turns} turns", flush=True)
     times = {}
     for lanes in (1, 10, 60, 240):
-        program = BatchedProgram(dpvi.private_step, lanes, shared=True, device=jax.devices()[0])
+        program = BatchedProgram(dpvi.private_step, lanes, shared=True, devices=jax.devices()[:1])
         hyper = stacked([dpvi.hyper] * lanes)
         states = starting_states(dpvi.private_step, [new_key() for _ in range(lanes)], hyper)
         results = [program.run(states, problem.on_device, hyper, steps) for _ in range(turns + 1)]

@@ -275,6 +275,8 @@ def test_a_store_that_fails_is_one_line(command, public, monkeypatch):
         (["--workers", "0"], "workers=0: must be a whole number of at least 1 and at most 1024."),
         (["--workers", "two"], "argument --workers: 'two' is not a number."),
         (["--workers", "2", "--scheduler", "tcp://here:1"], "argument --scheduler: not allowed with argument --workers"),
+        (["--devices", "99"], "devices=99: is more than there are: JAX sees 1 of that kind."),
+        (["--devices", "all", "--workers", "2"], "argument --workers: not allowed with argument --devices"),
         (["--scheduler", "here"], "scheduler='here': cannot be reached (missing port number in address 'here')."),
         (["--accept-total-epsilon", "-1"], "accept_total_epsilon=-1: must be a finite number greater than 0."),
         (["--store", "/no/such/fits.sqlite"], "store='/no/such/fits.sqlite': cannot be used"),

@@ -334,7 +334,7 @@ def private_fits(world, records, epsilon):
     one = dpvi.hyper._replace(moments_from=jnp.int32(int(0.3 * STEPS)))
     hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats,)), one)
     state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
-    lanes = BatchedProgram(step, repeats, shared=False, device=jax.devices()[0])
+    lanes = BatchedProgram(step, repeats, shared=False, devices=jax.devices()[:1])
     end = lanes.run(state, records, hyper, STEPS).state
     return step, end.average, jax.device_get(end.moments), float(one.standard_deviation) / world.rate
 

@@ -35,7 +35,7 @@ def fits(world, records, epsilon, clip, adapts=False):
         one = one._replace(adaptive=_adaptive_clip.of(STEPS))
     hyper = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats,)), one)
     state = starting_states(step, [key_from_seed(seed) for seed in range(1, repeats + 1)], hyper)
-    end = BatchedProgram(step, repeats, shared=False, device=jax.devices()[0]).run(state, records, hyper, STEPS).state
+    end = BatchedProgram(step, repeats, shared=False, devices=jax.devices()[:1]).run(state, records, hyper, STEPS).state
     counted, *counts = np.asarray(end.moments.norms, float).T
     above = sum(counts[_norms.EDGES.index(1.0) + 1 :]) / (counted * world.rate * world.num_records)
     clips = jax.vmap(step.clip, in_axes=(_AXES, 0))(end, hyper)

@@ -38,7 +38,7 @@ def fits(sigma, repeats, model, settings, gradient):
     dpvi.init(key_from_seed(0), sets[0].train[0])
     keys = [key_from_seed(seed) for seed in range(200, 200 + repeats)]
     step, hyper = dpvi.private_step, stacked([dpvi.hyper] * repeats)
-    program = BatchedProgram(step, repeats, shared=False, device=jax.devices()[0])
+    program = BatchedProgram(step, repeats, shared=False, devices=jax.devices()[:1])
     end = program.run(starting_states(step, keys, hyper), (train_sets,), hyper, STEPS).state
 
     def score(params, key, test):

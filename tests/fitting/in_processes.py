@@ -17,6 +17,7 @@ import pytest
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench.data.storage.reading import Stored
 from workbench.fitting import digests, prepared
 from workbench.fitting.baseline import without_privacy
 from workbench.inference.compiling import Compiling, interval_of, lower
@@ -55,6 +56,26 @@ def seeded(is_first):
     """A fit whose noise follows from a seed."""
     *_, last = wb.prepare("logistic", clinic(), seed=3, **SETTINGS).run()
     return {"status": last.status, "params": digest(last.params)}
+
+
+def opened(name):
+    """A file in the folder where this program was started."""
+    return wb.data.open(f"{name}.wbr", reading="direct")
+
+
+def at_rest(is_first):
+    """A fit of a file, of which each process has read its part; and one whose last process has another file."""
+    blocks, scan = [], Stored.scan
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stored, "scan", lambda *given: (blocks.append(given[2:]), scan(*given))[1])
+        fit = wb.prepare("logistic", opened("same"), seed=3, **SETTINGS)
+        fit.on_device  # noqa: B018 - where records are brought to the devices
+        read = [(found[0].start, found[0].stop) for found in blocks]
+    *_, last = fit.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepared, "compile_ahead", uncompiled)
+        other = words(opened("same" if is_first else "other")) if jax.process_count() > 1 else None
+    return {"params": digest(last.params), "read": read, "other": other}
 
 
 def secret(is_first):
@@ -99,12 +120,14 @@ def more_refused(is_first):
             ledger.set_cap(ledger.add(id_of(clinic())).number, 0.5, 0.01, "add_or_remove_one", why="a test")
         with pytest.raises(ArgumentError, match="a fit without privacy takes one process"):
             without_privacy(wb.prepare("logistic", clinic(), **SETTINGS))
+        with pytest.raises(ArgumentError, match="a sweep takes one process"):
+            wb.sweep("logistic", clinic(), epsilons=1.0, iterations=5, devices="all")
         with pytest.raises(ArgumentError, match="an audit takes one process"):
             wb.audit("logistic", epsilon=1.0, iterations=5, trials=100, devices="all")
         return found | {"cap": words(), "no devices": words(devices=None), "some devices": words(devices=1)}
 
 
-PARTS = {"seeded": seeded, "secret": secret, "refused": refused, "more_refused": more_refused}
+PARTS = {"seeded": seeded, "at_rest": at_rest, "secret": secret, "refused": refused, "more_refused": more_refused}
 
 
 def main():

@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import workbench as wb
+from workbench.data.storage import packing
 from workbench.ledger.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +79,25 @@ def test_processes_share_a_secret_key_that_is_new_for_each_fit_and_any_of_them_c
     assert len({each["key"] for each in of_all[0]}) == 3
     assert len({each["params"] for each in of_all[0]}) == 3
     assert [(spend.status, spend.taken) for spend in Ledger().spends()] == [("settled", 40), ("settled", 40), ("settled", 0)]
+
+
+@pytest.mark.thorough
+def test_of_a_file_each_process_reads_its_part_and_all_have_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(packing, "_SMALLEST_BLOCK", 128)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"dose": rng.random(200), "ill": rng.random(200) < 0.5})
+    for name in ("same", "other"):
+        frame.to_parquet("t.parquet")
+        wb.data.pack("t.parquet", f"{name}.wbr", target="ill", bounds=(0, 1), block_size=128, evaluation_fraction=0.2)
+        frame["dose"] = frame["dose"].where(frame.index != 7, 0.5)
+    *of_two, alone = (each["at_rest"] for each in answers([*together("at_rest"), started(0, 1, 0, ["at_rest"], 2)]))
+    assert of_two[0]["params"] == of_two[1]["params"] == alone["params"]
+    first, other = (set(map(tuple, each["read"])) for each in of_two)
+    assert len(first) == len(other) == 1  # of both arrays the same blocks
+    assert first | other == set(map(tuple, alone["read"]))
+    for each in of_two:
+        assert each["other"] == "ArgumentError: processes=2: process 1 has another data set than process 0."
 
 
 @pytest.mark.thorough

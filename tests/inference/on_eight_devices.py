@@ -1,13 +1,16 @@
 """Fits whose records are spread over devices. ``test_sharding.py`` runs this file with eight of XLA's simulated ones."""
 
 import dataclasses
+import functools
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
-from jax import lax
+from jax import export, lax
 from jax.sharding import Mesh, PartitionSpec
 from numpyro.optim import Adam
 
@@ -15,15 +18,20 @@ import workbench as wb
 from tests import zoo
 from tests.conftest import some_of
 from workbench import ArgumentError
+from workbench.data.storage import packing
 from workbench.fitting import checkpoints, resuming
-from workbench.inference import clipping
+from workbench.fitting.devices import devices_named
+from workbench.inference import clipping, compiling
 from workbench.inference.assemble import assemble
+from workbench.inference.batched import BatchedProgram, stacked, starting_states
 from workbench.inference.sharding import Shards
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.ledger.ledger import Ledger
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 from workbench.sampling import PoissonSampler, RandomAllocationSampler, ShuffleSampler, WithoutReplacementSampler
+from workbench.sweeps import running, sweeping
+from workbench.sweeps.store import Store
 
 N = 61  # which no number of devices divides
 SAMPLERS = [
@@ -31,6 +39,7 @@ SAMPLERS = [
 ]  # fmt: skip
 CLIP = 1.0
 KEY = key_from_seed(0)
+EXCHANGES = r"all-reduce|all-gather|all-to-all|collective-permute|collective-broadcast|reduce-scatter"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,8 +58,8 @@ def step_of(model, guide, records, sampler, sigma=2.0):
     return assemble(model, guide, Adam(0.01), KEY, records, sampler=sampler, mechanism=Seen(CLIP, sigma))
 
 
-def released(step, records, number=3):
-    """(sum without noise, noise, release) of a step, in spacings and in units of C."""
+def releasing(step, number=3):
+    """A function of a key and records: (sum without noise, its spacing, noise, release, the optimiser's state) of a step."""
     hyper = Hyperparameters.of(step.mechanism)
     params = step.model.initial
 
@@ -62,7 +71,22 @@ def released(step, records, number=3):
         ((total, noise, noised),) = step.mechanism.kept
         return total.units, total.spacing, noise.units, noised, following.optim_state
 
-    return jax.jit(one)(KEY, records)
+    return one
+
+
+def released(step, *records):
+    """As ``releasing``, for one or several sets of records."""
+    compiled = jax.jit(releasing(step))
+    found = [compiled(KEY, each) for each in records]
+    return found[0] if len(found) == 1 else found
+
+
+@functools.cache
+def alone(sampler):
+    """(a step, what one device releases of it)."""
+    records = zoo.logistic_data(N)
+    step = step_of(zoo.logistic, zoo.logistic_guide, records, sampler)
+    return step, released(step, tuple(map(jnp.asarray, records)))
 
 
 def flat(tree):
@@ -74,15 +98,14 @@ def spread(step, records, count):
     return dataclasses.replace(step, shards=shards), shards.spread(records)
 
 
-def check_release(step, count, shards=Shards, **bugs):
+def check_release(sampler, count, shards=Shards, **bugs):
     """The sum of ``count`` devices is that of one, and noise is added to it once, on every device alike.
 
     :param bugs: planted ones of the step on several devices.
     """
-    records = zoo.logistic_data(N)
-    sums, spacing, noise, _, _ = released(step, tuple(map(jnp.asarray, records)))
+    step, (sums, spacing, noise, _, _) = alone(sampler)
     shared = shards(tuple(jax.devices()[:count]))
-    own = released(dataclasses.replace(step, shards=shared, **bugs), shared.spread(records))
+    own = released(dataclasses.replace(step, shards=shared, **bugs), shared.spread(zoo.logistic_data(N)))
     own_sums, own_spacing, own_noise, own_noised, end = own
     np.testing.assert_allclose(flat(own_sums) * own_spacing, flat(sums) * spacing, atol=1e-3 * CLIP)
     np.testing.assert_array_equal(own_noise, noise)
@@ -97,7 +120,7 @@ def check_release(step, count, shards=Shards, **bugs):
 @pytest.mark.parametrize("sampler", some_of(SAMPLERS, 3), ids=lambda sampler: sampler.name)
 @pytest.mark.parametrize("count", some_of([8, 2]))
 def test_the_sum_is_that_of_one_device_and_noise_is_added_once(sampler, count):
-    check_release(step_of(zoo.logistic, zoo.logistic_guide, zoo.logistic_data(N), sampler), count)
+    check_release(sampler, count)
 
 
 class NoiseOfEach(Shards):
@@ -131,16 +154,14 @@ class Forgetful(Seen):
 
 
 def test_noise_on_every_device_is_caught():
-    step = step_of(zoo.logistic, zoo.logistic_guide, zoo.logistic_data(N), SAMPLERS[0])
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
-        check_release(step, 2, NoiseOfEach)
+        check_release(SAMPLERS[0], 2, NoiseOfEach)
 
 
 @pytest.mark.parametrize(("forgets", "caught"), [(0, "Arrays are not equal"), (1, "a way of its own")])
 def test_a_device_that_forgets_its_noise_is_caught(forgets, caught):
-    step = step_of(zoo.logistic, zoo.logistic_guide, zoo.logistic_data(N), SAMPLERS[0])
     with pytest.raises(AssertionError, match=caught):
-        check_release(step, 2, mechanism=Forgetful(CLIP, 2.0, forgets=forgets))
+        check_release(SAMPLERS[0], 2, mechanism=Forgetful(CLIP, 2.0, forgets=forgets))
 
 
 @pytest.mark.thorough
@@ -166,7 +187,7 @@ def test_a_step_moves_one_sum_and_no_record():
     ]
     assert len(sums) == 1
     assert sum(numbers) == step.noise_size
-    assert not re.search(r"all-gather|all-to-all|collective-permute|collective-broadcast", text)
+    assert set(re.findall(EXCHANGES, text)) == {"all-reduce"}
 
 
 def test_book_keeping_is_that_of_one_device(monkeypatch):
@@ -175,8 +196,8 @@ def test_book_keeping_is_that_of_one_device(monkeypatch):
     monkeypatch.setattr(clipping, "_settled", lambda strategy, plan: (found.append(plan.rules), settled(strategy, plan))[1])
     records = zoo.logistic_data(N)
     step = step_of(zoo.logistic, zoo.logistic_guide, records, SAMPLERS[0])
-    released(step, tuple(map(jnp.asarray, records)))
-    released(*spread(step, records, 2))
+    for own, arrays in ((step, tuple(map(jnp.asarray, records))), spread(step, records, 2)):
+        jax.eval_shape(releasing(own), KEY, arrays)
     assert "outer product" in {rule.rule for rule in found[0]}
     assert found == found[:1] * len(found)
 
@@ -187,8 +208,53 @@ def test_room_that_is_left_is_never_drawn():
     step, arrays = spread(step, records, 8)
     assert [len(shard.data) for shard in arrays[0].addressable_shards] == [8] * 8
     poisoned = tuple(array.at[N:].set(jnp.nan if array.dtype.kind == "f" else 99) for array in map(jnp.asarray, arrays))
-    sums, *_ = released(step, poisoned)
-    np.testing.assert_array_equal(flat(sums), flat(released(step, arrays)[0]))
+    (sums, *_), (sound, *_) = released(step, poisoned, arrays)
+    np.testing.assert_array_equal(flat(sums), flat(sound))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(packing, "_SMALLEST_BLOCK", 128)
+
+
+def packed(folder, encrypt, number):
+    """A table, and a function that opens it as a file."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"dose": rng.random(number), "age": rng.random(number), "ill": rng.random(number) < 0.5})
+    frame.to_parquet(folder / "t.parquet")
+    declared = {"target": "ill", "bounds": (0, 1)}
+    key = folder / "key" if encrypt else None
+    wb.data.pack(folder / "t.parquet", folder / "t.wbr", encrypt=encrypt, key_file=key, block_size=256, **declared)
+    table = wb.data.from_parquet(folder / "t.parquet", **declared)
+    return table, lambda reading: wb.data.open(folder / "t.wbr", key_file=key, reading=reading)
+
+
+@pytest.mark.parametrize("encrypt", some_of([False, True], 2, 1))
+def test_of_a_file_each_device_has_the_rows_that_it_has_of_a_table(encrypt, tmp_path, small_blocks, monkeypatch):
+    table, opened = packed(tmp_path, encrypt, 400)
+    shards, data, blocks = Shards(tuple(jax.devices())), opened("direct"), []
+    scan = type(data.stored).scan
+    monkeypatch.setattr(type(data.stored), "scan", lambda *given: (blocks.append(given[2]), scan(*given))[1])
+    for one, other in zip(shards.spread(data.train), shards.spread(table.train), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.sharding == other.sharding
+    assert len(blocks) == 16  # of each array a part for each device
+    assert max(map(len, blocks)) < data.stored.opened.form.blocks[0] / 3
+    if encrypt:
+        with pytest.raises(ArgumentError, match="devices=2: cannot spread the records of 't', which are read obliviously"):
+            wb.prepare("logistic", opened("oblivious"), epsilon=1.0, delta=1e-5, devices=2)
+
+
+@pytest.mark.thorough
+def test_a_fit_of_a_file_ends_at_the_bits_of_the_table(tmp_path, small_blocks):
+    table, opened = packed(tmp_path, True, 400)
+    given = {"epsilon": 1.0, "delta": 1e-5, "iterations": 40, "seed": 1, "devices": 3, "ledger": False}
+    whole, result = (wb.fit("logistic", data, **given) for data in (table, opened("direct")))
+    assert result.status == "done"
+    for name, value in whole.params.items():
+        np.testing.assert_array_equal(result.params[name], value)
+    assert not result.guarantee.against_storage  # which blocks each device has follows from the number of records
+    assert wb.fit("logistic", opened("memory"), **given).guarantee.against_storage
 
 
 @pytest.mark.thorough
@@ -226,7 +292,8 @@ def test_a_stopped_fit_goes_on_to_where_it_would_have_ended(tmp_path):
         np.testing.assert_array_equal(resumed.params[name], value)
 
 
-@pytest.mark.parametrize(("before", "after"), some_of([(4, 1), (1, 4), (2, 8)], 3))
+@pytest.mark.thorough
+@pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4), (2, 8)])
 def test_a_stopped_fit_goes_on_with_another_number_of_devices(before, after, private_data, tmp_path):
     seen, run = [], tmp_path / "run"
     settings = {"epsilon": 1.0, "iterations": 200, "devices": before, "checkpoint": run}
@@ -291,3 +358,109 @@ def test_a_mesh_a_number_and_all_are_ways_to_say_it():
     for devices in (Mesh(np.array(jax.devices()[:2]), ("records",)), 2, "2", ["cpu:0", "cpu:1"]):
         assert wb.prepare("logistic", "breast_cancer", epsilon=1.0, devices=devices).spec.devices == tuple(jax.devices()[:2])
     assert len(wb.prepare("logistic", "breast_cancer", epsilon=1.0, devices="all").spec.devices) == 8
+
+
+# --- fits that are stepped together, spread over devices -------------------------------------------------------------------
+
+
+def ends_of_lanes(step, lanes, count, records, **options):
+    """All numbers with which each lane ends, an array a row, of fits with the same settings on ``count`` devices."""
+    hyper = stacked([Hyperparameters.of(step.mechanism, average_from=3)] * lanes)
+    start = starting_states(step, [key_from_seed(seed) for seed in range(lanes)], hyper)
+    program = BatchedProgram(step, options.pop("room", lanes), devices=jax.devices()[:count], **options)
+    state = program.run(start, records, hyper, 7).state
+    if hasattr(program._chunk, "as_text"):  # the steps, and not a function that also prepares epochs
+        assert not re.search(EXCHANGES, program._chunk.as_text())
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((state.optim_state, state.average))]
+    return np.concatenate([leaf.reshape(lanes, -1) for leaf in leaves], axis=1)
+
+
+@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 4), ids=lambda sampler: sampler.name)
+def test_a_lane_ends_at_the_bits_of_one_device(sampler):
+    """Five lanes on four devices: two each on three of them, the last of which is a copy that nobody sees."""
+    records = tuple(map(jnp.asarray, zoo.logistic_data(N)))
+    mechanism = GaussianMechanism(CLIP, 2.0)
+    step = assemble(zoo.logistic, zoo.logistic_guide, Adam(0.01), KEY, records, sampler=sampler, mechanism=mechanism)
+    alone = ends_of_lanes(step, 5, 1, records, shared=True)
+    np.testing.assert_array_equal(ends_of_lanes(step, 5, 4, records, shared=True), alone)
+    assert len(np.unique(alone, axis=0)) == 5  # noise and minibatches of its own for each
+
+
+@pytest.mark.thorough
+def test_fewer_lanes_than_devices_and_own_records_and_kept_epochs(monkeypatch):
+    monkeypatch.setattr(compiling, "_WORDS_AHEAD", N // 8)
+    records = tuple(map(jnp.asarray, zoo.logistic_data(N)))
+    mechanism, own = GaussianMechanism(CLIP, 2.0), stacked([records] * 3)
+    step = assemble(zoo.logistic, zoo.logistic_guide, Adam(0.01), KEY, records, sampler=SAMPLERS[1], mechanism=mechanism)
+    assert compiling.epochs_are_kept(step)
+    alone = ends_of_lanes(step, 3, 1, records, shared=True)
+    np.testing.assert_array_equal(ends_of_lanes(step, 3, 8, own, shared=False), alone)
+    small = dataclasses.replace(step, performance=step.performance._replace(microbatch_size=24))
+    np.testing.assert_array_equal(
+        ends_of_lanes(small, 3, 8, own, shared=False, room=9), ends_of_lanes(small, 3, 1, records, shared=True)
+    )
+
+
+@pytest.mark.thorough
+def test_a_sweep_gives_the_same_fits_on_any_number_of_devices():
+    stores = [Store(None), Store(None)]
+    for store, devices in zip(stores, (None, "all"), strict=True):
+        given = {"epsilons": [0.5, 1.0, 2.0], "seeds": [0], "iterations": 30, "on_progress": lambda progress: None}
+        wb.sweep("logistic", "breast_cancer", store=store, devices=devices, **given)
+    alone, spread_out = ({row["key"]: row for row in store.rows()} for store in stores)
+    assert len(alone) == 3
+    for key, row in alone.items():
+        assert row["status"] == spread_out[key]["status"] == "done"
+        assert row["metrics"] == spread_out[key]["metrics"]
+        found = stores[1].parameters(key)
+        for name, value in stores[0].parameters(key).items():
+            np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"devices": 9}, "devices=9: is more than there are: JAX sees 8"), ({"devices": "every"}, "must be a whole number"),
+        ({"devices": Mesh(np.array(jax.devices()), ("records",))}, 'must be a mesh with exactly one axis, "lanes".'),
+        ({"devices": ["cpu:1"], "device": "cpu"}, "leave one out"),
+    ],
+)  # fmt: skip
+def test_what_a_sweep_refuses(changes, reason):
+    with pytest.raises(ArgumentError, match=re.escape(reason)):
+        sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, iterations=10, **changes)
+
+
+def test_devices_of_a_sweep_are_said_as_those_of_a_fit_and_reach_its_lanes(monkeypatch):
+    wanted, seen = tuple(jax.devices()[2:4]), []
+
+    def program(step, lanes, *, shared, devices):
+        seen.append((lanes, tuple(devices)))
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED")
+
+    monkeypatch.setattr(running, "BatchedProgram", program)
+    mesh = Mesh(np.array(wanted), ("lanes",))
+    prepared = sweeping.prepare(
+        "logistic", "breast_cancer", epsilons=[1.0, 2.0, 4.0], seeds=[0], iterations=10, devices=mesh
+    )
+    assert devices_named(["cpu:2", "cpu:3"], axis="lanes") == prepared.grid.devices == wanted
+    assert {run.spec.device for run in prepared.runs} == {wanted[0]}
+    assert set(prepared.run().table["status"]) == {"failed"}
+    assert seen == [(3, wanted), (2, wanted), (2, wanted)]  # one on each device is the least
+    with pytest.raises(ArgumentError, match="devices=2: of this process, but an executor's workers have their own"):
+        prepared.run(executor=ThreadPoolExecutor(1))
+
+
+@pytest.mark.parametrize("platform", some_of(["cuda", "tpu"]))
+def test_steps_and_lanes_of_several_devices_lower_elsewhere(platform):
+    records = zoo.logistic_data(N)
+    step = step_of(zoo.logistic, zoo.logistic_guide, records, SAMPLERS[0])
+    sharded, arrays = spread(step, records, 2)
+    export.export(jax.jit(releasing(sharded)), platforms=[platform])(KEY, arrays)
+    hyper = stacked([Hyperparameters.of(step.mechanism)] * 4)
+    start = starting_states(step, [key_from_seed(seed) for seed in range(4)], hyper)
+    program = BatchedProgram(step, 4, shared=True, devices=jax.devices()[:2])
+    state, own, numbers = program._part(start, tuple(map(jnp.asarray, records)), hyper, 0)
+    axes = (DPVIState(0, None, 0, 0, 0), None, None, 0)
+    lanes = program._spread(compiling.chunk_of(step, 4, 2), axes, axes[0])
+    module = export.export(jax.jit(lanes), platforms=[platform])(state, own, jnp.int32(4), numbers)
+    assert module.nr_devices == 2

@@ -148,7 +148,7 @@ def test_lanes_end_where_single_fits_do(uninterrupted):
     step = dpvi.private_step
     keys = [key_from_seed(seed) for seed in (0, 1, 2)]
     hyper = stacked([Hyperparameters.of(GaussianMechanism(1.0, sigma)) for sigma in (1.0, 2.0, 0.5)])
-    program = BatchedProgram(step, 3, shared=True, device=jax.devices()[0])
+    program = BatchedProgram(step, 3, shared=True, devices=jax.devices()[:1])
     together = program.run(starting_states(step, keys, hyper), RECORDS, hyper, STEPS)
     assert together.finished
     single = jax.jit(chunk_of(step, STEPS))

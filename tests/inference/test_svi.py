@@ -702,7 +702,7 @@ def test_lanes_take_a_number_of_each_kind_for_every_lane():
     state = USUAL.init(key_from_seed(0), x, y)
     step, hyper = USUAL.private_step, USUAL.hyper
     states = starting_states(step, [state.key, key_from_seed(1)], stacked([hyper] * 2))
-    program = BatchedProgram(step, 2, shared=False, device=jax.devices()[0])
+    program = BatchedProgram(step, 2, shared=False, devices=jax.devices()[:1])
     records, both = stacked([(x, y)] * 2), stacked([hyper] * 2)
     many = stacked([hyper] * 9)
     wrong = [

@@ -84,8 +84,8 @@ def _lanes(step: PrivateStep, hyper: Hyperparameters, starts: list[DPVIState], r
     keys = [starts[0].key if bug == "shared_key" else state.key for state in starts]
     together = stacked([(state.optim_state, state.average) for state in starts])
     state = DPVIState(together[0], jnp.zeros((), jnp.int32), jnp.stack(keys), together[1])
-    device = next(iter(records[0].devices()))
-    program = BatchedProgram(step, len(starts), shared=True, device=device)
+    devices = list(records[0].devices())
+    program = BatchedProgram(step, len(starts), shared=True, devices=devices)
     end = program.run(state, records, stacked([hyper] * len(starts)), _STEPS).state
     return np.asarray(jax.vmap(lambda optim_state: _log_of(end._replace(optim_state=optim_state)))(end.optim_state))
 

@@ -48,6 +48,9 @@ def add(commands: Any) -> None:
         "--accept-total-epsilon", type=number, metavar="X", help="run on private records if all fits spend at most this"
     )
     workers = sweep.add_mutually_exclusive_group()
+    workers.add_argument(
+        "--devices", metavar="COUNT", help="spread the fits that are stepped together over this many devices, or all"
+    )
     workers.add_argument("--workers", type=number, metavar="N", help="fit in N processes on this machine's CPUs")
     workers.add_argument("--scheduler", metavar="ADDRESS", help="fit on a dask cluster, such as tcp://host:8786")
     sweep.add_argument(
@@ -68,6 +71,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
     folder = None if arguments.out is None else check_folder(arguments.out)
     lanes = None if arguments.max_lanes is None else integer("max_lanes", arguments.max_lanes, at_least=1)
     plan = plan_file.read(arguments.plan)
+    if arguments.devices is not None:
+        plan["devices"] = arguments.devices
     file = plan.pop("store", None)
     if arguments.store is not None:
         file = Path(arguments.store).expanduser()

@@ -41,24 +41,24 @@ def check_device(argument: str, name: Any) -> None:
     device_named(name)
 
 
-def devices_named(devices: Any, first: Any = None) -> tuple[jax.Device, ...]:
-    """The devices among which records are spread.
+def devices_named(devices: Any, first: Any = None, axis: str = "records") -> tuple[jax.Device, ...]:
+    """The devices among which records, or lanes, are spread.
 
     :param devices: how many of the kind of ``first``, or "all" of them, those of other processes too; or a list of names or
-        devices, or a mesh of JAX's with one axis, "records"; or None for ``first`` alone.
-    :param first: as of ``device_named``.
+        devices, or a mesh of JAX's with one axis, ``axis``; or None for ``first`` alone.
+    :param first: as of ``device_named``. :param axis: what they are devices of.
     :raises ArgumentError: naming ``devices``.
     """
     import jax
 
-    found = _found(devices, first)
+    found = _found(devices, first, axis)
     used = {device.process_index for device in found}
     if used != {jax.process_index()} and len(found) < len(jax.devices(found[0].platform)):
         raise ArgumentError("devices", devices, 'must be "all", or only devices of this process.')
     return found
 
 
-def _found(devices: Any, first: Any) -> tuple[jax.Device, ...]:
+def _found(devices: Any, first: Any, axis: str) -> tuple[jax.Device, ...]:
     import jax
 
     if devices is None:
@@ -69,8 +69,8 @@ def _found(devices: Any, first: Any) -> tuple[jax.Device, ...]:
             )  # fmt: skip
         return (device_named(first),)
     if isinstance(devices, jax.sharding.Mesh):
-        if devices.axis_names != ("records",):
-            raise ArgumentError("devices", devices.axis_names, 'must be a mesh with exactly one axis, "records".')
+        if devices.axis_names != (axis,):
+            raise ArgumentError("devices", devices.axis_names, f'must be a mesh with exactly one axis, "{axis}".')
         devices = list(devices.devices)
     if isinstance(devices, (list, tuple)):
         if first is not None:

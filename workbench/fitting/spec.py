@@ -19,7 +19,6 @@ from workbench import _validate
 from workbench._limits import LARGEST_CLIP
 from workbench.data import Dataset
 from workbench.data import load as load_data
-from workbench.data.dataset import is_at_rest
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.devices import devices_named
@@ -120,10 +119,10 @@ class FitSpec:
         return jax.device_put(tree, self.device) if self.shards is None else self.shards.replicated(tree)
 
     def placed_records(self) -> tuple[Any, ...]:
-        """``records`` on the device, or spread; those of a file stay there."""
-        if are_at_rest(self.records):
-            return self.records
-        return self.placed(self.records) if self.shards is None else self.shards.spread(self.records)
+        """``records`` on the device, or spread; those of a file stay there, unless they are spread."""
+        if self.shards is not None:
+            return self.shards.spread(self.records)
+        return self.records if are_at_rest(self.records) else self.placed(self.records)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -315,10 +314,10 @@ def resolve(asked: FitRequest) -> FitSpec:
             "sampler", asked.sampler, f"cannot be used with oblivious reading; use one of: {', '.join(OBLIVIOUS_SAMPLERS)}."
         )
     data = model.view(source)
-    if len(devices) > 1 and any(map(is_at_rest, source.train)):
+    if len(devices) > 1 and source.stored is not None and source.stored.reading == "oblivious":
         raise _validate.ArgumentError(
-            "devices", asked.devices, f"cannot spread the records of {source.name!r}, because they stay in a file; use one "
-            "device or reading='memory'."
+            "devices", asked.devices, f"cannot spread the records of {source.name!r}, which are read obliviously; open "
+            "it with reading='direct', which hides no reads, or with 'memory'."
         )  # fmt: skip
     if len(devices) > 1 and data.units is not None:
         raise _validate.ArgumentError(

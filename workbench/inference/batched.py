@@ -2,7 +2,8 @@
 
 The fits may differ in ``Hyperparameters``, keys and records. A lane takes the same steps as a fit by itself, with the same
 keys, so it ends at the same parameters up to the rounding of sums that a compiler may order differently. All lanes share the
-cost of compiling and the overhead of each step. On a CPU each core steps a part of the lanes in its own thread.
+cost of compiling and the overhead of each step. On a CPU each core steps a part of the lanes in its own thread. Several
+devices each step an equal part of the lanes, by one program, and exchange nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workbench import _validate
 from workbench.inference._epochs import by_epochs
@@ -35,6 +37,7 @@ _FIRST_CHUNK_STEPS = 20  # in the first chunk, which times the steps
 _POLL_SECONDS = 0.05
 _STEPS_AHEAD = 1000  # steps that are drawn for ahead; more than memory ever allows
 _AXES = DPVIState(0, None, 0, 0, 0)  # type: ignore[arg-type]  # all lanes are at the same step
+_EACH_ITS_OWN, _ALL_THE_SAME = PartitionSpec("lanes"), PartitionSpec()  # of what devices hold
 
 
 class LanesResult(NamedTuple):
@@ -92,17 +95,19 @@ class BatchedProgram:
     """The compiled steps of up to ``lanes`` fits, for one batch of fits after another.
 
     :param private_step: of any of the fits: sampler, N and structure are common to all.
-    :param lanes: how many at once; a smaller batch is filled up with lanes that are thrown away.
-    :param shared: whether all lanes read the same records. :param device: where they run.
+    :param lanes: how many at once; a smaller batch is filled up with copies of its last lane, which are thrown away.
+    :param shared: whether all lanes read the same records. :param devices: of this process, where they run.
     """
 
-    def __init__(self, private_step: PrivateStep, lanes: int, *, shared: bool, device: jax.Device) -> None:
-        self._parts = min(lanes, cores()) if device.platform == "cpu" else 1
-        self._width = -(-lanes // self._parts)
-        self._shared, self._device = shared, device
+    def __init__(self, private_step: PrivateStep, lanes: int, *, shared: bool, devices: Sequence[jax.Device]) -> None:
+        self._parts = min(lanes, cores()) if len(devices) == 1 and devices[0].platform == "cpu" else 1
+        self._each = -(-lanes // (self._parts * len(devices)))  # lanes of a device, or of a core
+        used = -(-lanes // (self._parts * self._each))
+        self._mesh, self._width = Mesh(np.array(devices[:used]), ("lanes",)), used * self._each
+        self._shared = shared
         performance = private_step.performance
-        if performance.microbatch_size is None:  # the largest minibatch of all lanes decides
-            performance = performance._replace(microbatch_size=private_step.sampler.usual_size(self._width))
+        if performance.microbatch_size is None:  # the largest minibatch of all lanes decides, wherever they are
+            performance = performance._replace(microbatch_size=private_step.sampler.usual_size(lanes))
         self._step = dataclasses.replace(private_step, performance=performance)
         self._chunk: Callable[..., DPVIState] | None = None
 
@@ -162,9 +167,9 @@ class BatchedProgram:
                 halted.set()
                 raise
             ends = [future.result() for future in running]
+        of_parts = [(end.optim_state, end.key, end.average, end.moments) for end in ends]
         of_lanes = jax.tree.map(
-            lambda *leaves: jnp.concatenate(leaves)[:lanes],
-            *((end.optim_state, end.key, end.average, end.moments) for end in ends),
+            lambda *leaves: jnp.concatenate(leaves)[:lanes], *jax.device_put(of_parts, self._mesh.devices[0])
         )
         end = DPVIState(of_lanes[0], jnp.int32(min(taken)), *of_lanes[1:])
         on_step(min(taken))
@@ -182,29 +187,45 @@ class BatchedProgram:
         self._step.require_records(tuple(each))
 
     def _part(self, state: DPVIState, records: Record, hyper: Hyperparameters, number: int) -> Any:
-        """(state, records, hyper) of a core's lanes, on the device; the state in its own memory."""
+        """(state, records, hyper) of a core's lanes, or of all, on the devices; the state in its own memory."""
         lanes = state.key.shape[0]
         places = np.minimum(np.arange(number * self._width, (number + 1) * self._width), lanes - 1)
 
+        def on_all(tree: Any) -> Any:
+            return jax.device_put(tree, NamedSharding(self._mesh, _ALL_THE_SAME))
+
         def chosen(tree: Any) -> Any:
-            return jax.device_put(jax.tree.map(lambda leaf: leaf[places], tree), self._device)
+            return jax.device_put(jax.tree.map(lambda leaf: leaf[places], tree), NamedSharding(self._mesh, _EACH_ITS_OWN))
 
         of_lanes = chosen((state.optim_state, state.key, state.average, state.moments))
-        own = DPVIState(of_lanes[0], jax.device_put(jnp.array(state.step, copy=True), self._device), *of_lanes[1:])
-        return own, jax.device_put(records, self._device) if self._shared else chosen(records), chosen(hyper)
+        own = DPVIState(of_lanes[0], on_all(jnp.array(state.step, copy=True)), *of_lanes[1:])
+        return own, on_all(records) if self._shared else chosen(records), chosen(hyper)
 
     def _compiled(self, state: DPVIState, records: Record, hyper: Hyperparameters) -> Callable[..., DPVIState]:
-        sampler: Any = self._step.sampler if epochs_are_kept(self._step, self._width) else None
-        one = (chunk_of if sampler is None else steps_of_epoch)(self._step, _STEPS_AHEAD, self._width)
-        prepare = None if sampler is None else jax.jit(jax.vmap(sampler.prepare, in_axes=(0, None)))
+        sampler: Any = self._step.sampler if epochs_are_kept(self._step, self._each) else None
+        one = (chunk_of if sampler is None else steps_of_epoch)(self._step, _STEPS_AHEAD, self._each)
+        prepare = None if sampler is None else jax.jit(self._spread(sampler.prepare, (0, None), 0))
         prepared = () if prepare is None else (jax.eval_shape(prepare, state.key, np.uint32(0)),)
-        chunk = jax.vmap(one, in_axes=(_AXES, None if self._shared else 0, None, 0, *(0 for _ in prepared)), out_axes=_AXES)
-        lowered = jax.jit(chunk, donate_argnums=0).lower(state, records, jnp.int32(0), hyper, *prepared)
-        options = compiler_options(self._device.platform, self._step.noise_size, level=2)
+        axes = _AXES, None if self._shared else 0, None, 0, *(0 for _ in prepared)
+        chunk = jax.jit(self._spread(one, axes, _AXES), donate_argnums=0)
+        lowered = chunk.lower(state, records, jnp.int32(0), hyper, *prepared)
+        options = compiler_options(self._mesh.devices[0].platform, self._step.noise_size, level=2)
         if self._parts > 1:  # a core each: threads of XLA's own would wait for one another
             options["xla_cpu_multi_thread_eigen"] = False
         compiled = lowered.compile(compiler_options=options)
         return compiled if prepare is None else by_epochs(compiled, prepare, sampler.steps_per_epoch)
+
+    def _spread(self, of_lane: Callable[..., Any], in_axes: tuple[Any, ...], out_axes: Any) -> Callable[..., Any]:
+        """``jax.vmap(of_lane, in_axes, out_axes)``, in which each device has its own lanes."""
+        of_lanes = jax.vmap(of_lane, in_axes, out_axes)
+        if self._mesh.size == 1:
+            return of_lanes
+        in_specs, out_specs = jax.tree.map(
+            lambda axis: _ALL_THE_SAME if axis is None else _EACH_ITS_OWN,
+            (in_axes, out_axes),
+            is_leaf=lambda axis: axis is None,
+        )
+        return jax.shard_map(of_lanes, mesh=self._mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def cores() -> int:

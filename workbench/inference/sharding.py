@@ -6,7 +6,8 @@ Then every device adds the same noise, which follows from the run's key, and tak
 on several devices has the sampler, the noise and the guarantee of a fit on one. Only the rounding of a block's sum depends
 on which records are in it, as with another ``microbatch_size``.
 
-The devices may belong to several processes (``processes_of``). Each reads all records, and puts on its devices their parts.
+The devices may belong to several processes (``processes_of``). Each puts on its devices their parts of the records. Of
+records in a file it has no others in memory.
 
 Drawing a minibatch takes q N random words, a small part of what its gradients take. Random allocation takes N words and a
 sort once an epoch, on every device.
@@ -25,6 +26,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workbench._validate import ArgumentError
+from workbench.inference.bringing import are_at_rest
 from workbench.inference.processes import ALONE, Processes
 from workbench.noise.mechanism import OnGrid
 from workbench.sampling.minibatch import Minibatch, Sampler, usual_binomial_size
@@ -57,18 +59,26 @@ class Shards:
         return -(-num_records // len(self.devices))
 
     def spread(self, records: Sequence[Any]) -> tuple[jax.Array, ...]:
-        """Each device's part of ``records`` on it. Room that is left is filled up with zeros, which no minibatch has."""
-        return tuple(self._spread(np.asarray(array)) for array in records)
+        """Each device's part of ``records`` on it. Room that is left is filled up with zeros, which no minibatch has.
 
-    def _spread(self, array: np.ndarray) -> jax.Array:
-        held = self.held(len(array))
+        :param records: in memory, or in a file from which parts are read.
+        """
+        return tuple(self._spread(array if are_at_rest((array,)) else np.asarray(array)) for array in records)
 
-        def part(index: Any) -> np.ndarray:
-            rows = array[index[0].start or 0 : index[0].stop]
-            return np.concatenate([rows, np.zeros((held - len(rows), *array.shape[1:]), array.dtype)])
+    def _spread(self, array: Any) -> jax.Array:
+        held, number = self.held(len(array)), len(array)
 
-        shape = (held * len(self.devices), *array.shape[1:])
-        return jax.make_array_from_callback(shape, NamedSharding(self.mesh, PartitionSpec(_AXIS)), part)
+        def part(first: int) -> np.ndarray:
+            first, last = min(first, number), min(first + held, number)
+            rows = array.rows(first, last) if are_at_rest((array,)) else array[first:last]
+            room = held - len(rows)
+            return np.concatenate([rows, np.zeros((room, *array.shape[1:]), array.dtype)]) if room else rows
+
+        sharding, shape = NamedSharding(self.mesh, PartitionSpec(_AXIS)), (held * len(self.devices), *array.shape[1:])
+        places: Any = sharding.addressable_devices_indices_map(shape)
+        # one after the other: of records in a file a process has one part in memory at a time
+        parts = [jax.device_put(part(index[0].start or 0), device) for device, index in places.items()]
+        return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
     def replicated(self, tree: Any) -> Any:
         """``tree`` with a copy of each array on every device. It must be the same in every process."""

@@ -13,13 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.data.dataset import is_at_rest
+from workbench.fitting.devices import devices_named
 from workbench.fitting.settings import Shared, default_of
+from workbench.inference.sharding import Shards, processes_of
 from workbench.ledger.fingerprint import fingerprint
 from workbench.models import Model
 from workbench.sweeps.request import DP, LISTS, MOST_FITS, NON_PRIVATE, POOLED, USUAL, SweepRequest
@@ -68,6 +71,7 @@ class Grid:
     :ivar lists: the values of each setting that a sweep has a list of, by the setting's name; one or more each.
     :ivar seeds: how many fits with secret randomness a cell is repeated, or their seeds, which anyone can repeat.
     :ivar constant: settings of ``workbench.fit`` that were given for all cells.
+    :ivar devices: among which lanes are spread; None for that of the fits alone.
     :ivar key: of private records' fingerprints; None for the user's own.
     """
 
@@ -76,6 +80,11 @@ class Grid:
         self.seeds, self.baselines = asked.seeds, asked.baselines
         self.lists: dict[str, tuple[Any, ...]] = {name: getattr(asked, plural) for plural, name in LISTS.items()}
         self.constant = asked.passed_to(Shared)
+        self.devices: tuple[jax.Device, ...] | None = None
+        if asked.devices is not None:
+            self.devices = devices_named(asked.devices, asked.device, "lanes")
+            processes_of(Shards(self.devices)).require_one("a sweep")
+            self.constant["device"] = self.devices[0]
         self.data: Source = asked.data or ""
         self.key: bytes | None = None
         self._sets: dict[tuple[int | None, int | None], Dataset] = {}

@@ -169,6 +169,7 @@ class PreparedSweep:
         :param on_progress: called with ``Progress`` in this thread.
         :param executor: as for ``sweep``.
         :param max_lanes: the most fits that are stepped together.
+        :raises ArgumentError: naming the argument and its value.
         :raises CapError: if a cap on what may be spent on the records does not allow the fits.
         :raises LedgerError: if they cannot be recorded in the ledger.
         """
@@ -177,6 +178,12 @@ class PreparedSweep:
         _validate.function("stop", stop)
         _validate.function("on_progress", on_progress)
         workers = None if executor is None else executors.as_workers(executor)
+        if workers is not None and self.grid.devices is not None:
+            raise _validate.ArgumentError(
+                "devices",
+                len(self.grid.devices),
+                "of this process, but an executor's workers have their own: leave one out.",
+            )
         report = _Report(on_progress, len(self.cells), len(self.runs))
         self.status, self.message = "running", ""
         report.show()
@@ -253,7 +260,9 @@ class PreparedSweep:
     ) -> Iterator[list[Outcome]]:
         for group in groups:
             steps = functools.partial(report.show, steps=group[0].spec.privacy.iterations)
-            yield from run_group(group, max_lanes=max_lanes, stop=stop, on_step=steps, before=self._mark)
+            yield from run_group(
+                group, max_lanes=max_lanes, devices=self.grid.devices, stop=stop, on_step=steps, before=self._mark
+            )
 
     def _end(self, keys: Collection[str], report: _Report) -> None:
         """Note that fits have ended."""

@@ -142,6 +142,10 @@ class SweepRequest(_OfRecords):
         (), 'fits to compare with, outside the guarantee, because they are exact functions of the records: "non-private" '
         '(the same steps with neither clipping nor noise) and "scikit-learn" (pooled logistic regression)', _baselines,
     )  # fmt: skip
+    devices: Any = setting(
+        None, "devices of this machine over which fits that are stepped together are spread: how many, all, or a list of "
+        "names", otherwise="device alone",
+    )  # fmt: skip
     store: str | Path | Store | None = setting(
         None, "SQLite file that keeps finished fits; fits that are in it are not run again", otherwise="kept in memory"
     )

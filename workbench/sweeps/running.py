@@ -100,6 +100,7 @@ def run_group(
     runs: Sequence[Run],
     *,
     max_lanes: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
     stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int], None] = lambda step: None,
     before: Callable[[Sequence[Run]], None] = lambda runs: None,
@@ -109,6 +110,7 @@ def run_group(
     If there is too little memory, the batch is halved. A batch that is stopped is discarded unseen, as if it had not begun.
 
     :param max_lanes: the most fits that are stepped together.
+    :param devices: among which they are spread, the first as of the fits; None for that one alone.
     :param stop: returns True to end early.
     :param on_step: called with the number of steps that each running fit has taken.
     :param before: called with each batch before its first step; an error that it raises ends the group.
@@ -121,11 +123,11 @@ def run_group(
         return
     try:
         with _compiled.kept(_are_public(runs)):
-            group = _Group(runs)
+            group = _Group(runs, devices or runs[0].spec.devices)
     except (PrivacyModelError, ValueError) as error:
         yield [Outcome(run.key, "refused", str(error)) for run in runs]
         return
-    lanes = min(len(runs), max_lanes or _MOST_LANES, group.affordable_lanes)
+    lanes = min(len(runs), max_lanes or _MOST_LANES * len(group.devices), group.affordable_lanes)
     lanes = math.ceil(len(runs) / math.ceil(len(runs) / lanes))  # batches of nearly the same size share one program
     over = 0
     while over < len(runs):
@@ -137,7 +139,7 @@ def run_group(
             with _compiled.kept(_are_public(batch)):
                 outcomes = group.run(batch, lanes, stop, on_step)
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
-            if _lacks_memory(error) and lanes > 1:
+            if _lacks_memory(error) and lanes > len(group.devices):  # else each device has one already
                 lanes = math.ceil(lanes / 2)
                 group.forget()
                 continue
@@ -158,10 +160,10 @@ def _lacks_memory(error: BaseException) -> bool:
 
 
 class _Group:
-    """Runs that share a program, with its compiled functions."""
+    """Runs that share a program, with its compiled functions, and the devices among which they are spread."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        first = runs[0]
+    def __init__(self, runs: Sequence[Run], devices: Sequence[jax.Device]) -> None:
+        first, self.devices = runs[0], devices
         assert first.plan is not None
         self.spec = first.spec
         self.step, self._start = first.spec.begin(first.plan, first.spec.new_key())
@@ -185,11 +187,14 @@ class _Group:
         """The number of lanes that fit into memory and are worth stepping together."""
         records = self.spec.records
         needed = bytes_per_lane(self.step, self._start, records, shared=self.shared)
-        lanes = max(1, int(_MEMORY_SHARE * _free_memory(self.spec.device) / needed))
-        if self.spec.device.platform == "cpu":
+        number, on_cpu = len(self.devices), self.spec.device.platform == "cpu"
+        memory = min(map(_free_memory, self.devices)) / (number if on_cpu else 1)  # they share that of the machine
+        lanes = max(1, int(_MEMORY_SHARE * memory / needed))
+        if on_cpu:
             minibatch = self.step.sampler.usual_size()
-            lanes = min(lanes, max(cores(), int(_WORTH_TOGETHER / (minibatch * self.step.noise_size))))
-        return lanes
+            most = int(_WORTH_TOGETHER / (minibatch * self.step.noise_size))
+            lanes = min(lanes, max(cores() if number == 1 else 1, most))
+        return number * lanes
 
     def forget(self) -> None:
         """Release the compiled functions."""
@@ -201,7 +206,7 @@ class _Group:
         """The outcomes of ``runs``; None after a stop."""
         spec = self.spec
         if self._program is None or self._program[0] != lanes:
-            self._program = lanes, BatchedProgram(self.step, lanes, shared=self.shared, device=spec.device)
+            self._program = lanes, BatchedProgram(self.step, lanes, shared=self.shared, devices=self.devices)
         keys = [run.spec.new_key() for run in runs]
         records = (
             tuple(map(jnp.asarray, spec.records))

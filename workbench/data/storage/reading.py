@@ -148,15 +148,16 @@ class Stored:
         """Whether an observer of the storage learns nothing about which records are in a minibatch, nor what is in them."""
         return self.opened.seal is not None and self.reading in ("memory", "oblivious")
 
-    def scan(self, part: int) -> Iterator[tuple[int, np.ndarray]]:
+    def scan(self, part: int, blocks: range | None = None) -> Iterator[tuple[int, np.ndarray]]:
         """(number of the first one, records) of a part, some at a time, in their order.
 
-        All of its blocks are read, those without records too: how many records there are is not seen.
+        :param blocks: those that are read. By default all are, those without records too: how many there are is not seen.
         """
         form, number = self.opened.form, self.opened.number(part)
         at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.block_size)
-        for first in range(0, form.blocks[part - TRAIN], at_once):
-            start, count = first * form.per_block, min(at_once, form.blocks[part - TRAIN] - first)
+        blocks = range(form.blocks[part - TRAIN]) if blocks is None else blocks
+        for first in blocks[::at_once]:
+            start, count = first * form.per_block, min(at_once, blocks.stop - first)
             records = np.frombuffer(self.opened.part(part).read(first, count), form.record)
             yield start, records[: max(0, number - start)]
 
@@ -271,6 +272,18 @@ class StoredArray:
         for _, records in self.stored.scan(self.part):
             yield self._of(records)
 
+    def rows(self, first: int, last: int) -> np.ndarray:
+        """The rows from ``first`` on, without ``last``. Only their blocks are read, and who sees the reads learns which."""
+        per_block = self.stored.opened.form.per_block
+        return self._gathered(first, last, range(first // per_block, -(-last // per_block)))
+
+    def _gathered(self, first: int, last: int, blocks: range | None) -> np.ndarray:
+        array = np.empty((last - first, *self.shape[1:]), self.dtype)
+        for start, records in self.stored.scan(self.part, blocks):
+            begin, end = max(first, start), min(last, start + len(records))
+            array[begin - first : end - first] = self._of(records[begin - start : end - start])
+        return array
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         stored, size = self.stored, self.most_bytes
         if size > stored.memory:
@@ -278,9 +291,5 @@ class StoredArray:
                 "memory", stored.memory / 2**30, f"of {stored.opened.path.name}, {size / 2**30:.3g} GiB would have to be "
                 "in memory for this, which takes all records at once."
             )  # fmt: skip
-        array = np.empty(self.shape, self.dtype)
-        start = 0
-        for part in self.parts():
-            array[start : start + len(part)] = part
-            start += len(part)
+        array = self._gathered(0, len(self), None)
         return array if dtype is None else array.astype(dtype)
