@@ -260,6 +260,7 @@ def test_evaluation_records_show_where_the_user_asked_for_that(private_frame, tm
     assert here.snapshots[30]["params"] == there.snapshots[30]["params"]
 
 
+@pytest.mark.thorough
 def test_training_records_show_in_the_parameters_of_a_fit_that_hears(deaf_fit, private_frame, tmp_path):
     """In these and in the noised counts alone: all else that a fit says of itself is as if it had no records."""
     heard = fitted(private_frame, tmp_path)

@@ -551,7 +551,8 @@ def test_no_average_is_claimed_where_none_was_kept():
         USUAL.get_params(USUAL.init(key_from_seed(0), *RECORDS), averaged=True)
 
 
-@pytest.mark.parametrize("size", some_of([1, 7, 20, 1000], 4, first=1))
+@pytest.mark.thorough
+@pytest.mark.parametrize("size", [1, 7, 20, 1000])
 def test_parts_of_a_minibatch_give_the_same_step(size):
     """Same draws, same noise once, same result to rounding."""
     for name, value in after(3, logistic(microbatch_size=size)).items():

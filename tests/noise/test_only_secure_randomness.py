@@ -129,7 +129,7 @@ ALLOWED = {
     Use("workbench/results/prediction.py", "Predictor.sample.one", "numpyro.handlers.seed"): _RELEASED,
     Use("workbench/results/prediction.py", "synthetic_key", FAST_KEY): _RELEASED,
     Use("workbench/results/synthesis.py", "synthetic_records", "jax.random.randint"): _RELEASED,
-    Use("workbench/inference/step.py", "fast_child", FAST_KEY): "starting values, metrics and draws of what is released",
+    Use("workbench/inference/state.py", "fast_child", FAST_KEY): "starting values, metrics and draws of what is released",
     Use("workbench/inference/assemble.py", "_require_separate_records", FAST_KEY): "its shape alone",
     Use("workbench/inference/step.py", "PrivateStep.draw", FAST_KEY): "base noise of the guide; no guarantee rests on it",
     Use("workbench/inference/svi.py", "DPVI.evaluate", FAST_KEY): "draws of latents for a number without a guarantee",

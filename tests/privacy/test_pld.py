@@ -94,7 +94,8 @@ def bracketed(log_sigma, log_q, steps, log_delta):
     assert below * (1 - 1e-9) <= ours <= above * 1.01 + 1e-6
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(12, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("examples", [4, 12])
 def test_epsilon_is_above_what_cannot_be_undercut_and_below_another_upper_bound(examples):
     plans = given(
         st.floats(math.log(0.4), math.log(30)),

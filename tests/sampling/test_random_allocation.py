@@ -69,7 +69,7 @@ def test_each_record_enters_exactly_one_step_of_an_epoch(num_records, steps):
 
 @pytest.mark.parametrize(
     ("num_records", "steps", "capacity"),
-    some_of([(1, 1, 1), (1000, 7, 400), (1000, 7, 100), (1000, 2**21 + 1, 5), (2000, 2**22, 5)], 5, 2),
+    some_of([(1, 1, 1), (1000, 7, 400), (1000, 7, 100), (1000, 2**21 + 1, 5), (2000, 2**22, 5)], 5),
 )
 def test_a_prepared_epoch_gives_the_same_minibatches(num_records, steps, capacity):
     """Also where records and steps do not share a word, and where minibatches overflow."""
