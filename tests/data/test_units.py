@@ -65,7 +65,7 @@ def test_units_are_in_the_order_of_their_strata():
     data = wb.data.from_frame(visits(most=30), **OPTIONS | {"max_rows": 25})
     assert strata_widths(25) == data.units.widths == (25, 7, 2, 1)
     strata = [min(width for width in data.units.widths if width >= count) for count in data.units.index[1]]
-    assert strata == sorted(strata, reverse=True)
+    assert strata == sorted(strata)
     assert set(strata) == {25, 7, 2, 1}
     firsts, counts = data.units.in_place
     np.testing.assert_array_equal(firsts, np.cumsum(counts) - counts)

@@ -67,8 +67,8 @@ class Units:
 
     @functools.cached_property
     def index(self) -> tuple[np.ndarray, np.ndarray]:
-        """The same by strata, the widest first: for relations under which a unit may be missing, but never another one."""
-        order = np.argsort(-np.searchsorted(self.widths[::-1], self.counts), kind="stable")
+        """The same by strata, the narrowest first: for relations under which a unit may be missing, but never another one."""
+        order = np.argsort(np.searchsorted(self.widths[::-1], self.counts), kind="stable")
         firsts, counts = self.in_place
         return firsts[order], counts[order]
 
