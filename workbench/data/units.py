@@ -8,7 +8,7 @@ belong together, and nothing else. They are kept nowhere.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import splits
 
-__all__ = ["Units", "checked_identifiers", "checked_max_rows", "divided", "padded", "strata_widths", "unit_called"]
+__all__ = ["Units", "checked_identifiers", "checked_max_rows", "divided", "named_array", "padded", "strata_widths", "unit_called"]
 
 _RATIO = 4  # between the rows for which one stratum has room and the next one
 _MOST_STRATA = 4
@@ -97,6 +97,16 @@ def unit_called(column: str) -> str:
         if column.endswith(ending) and len(column) > len(ending):
             return column[: -len(ending)].replace("_", " ").strip() or column
     return column
+
+
+def named_array(unit_id: Any, names: Iterable[str]) -> str:
+    """The array of a file that says whose row each is. :raises ArgumentError: naming ``unit_id``, if it is no other array."""
+    known_as = dict.fromkeys(name.removesuffix("_train") for name in names if not name.endswith("_test"))
+    others = [name for name in known_as if name not in ("x", "group", "y")]
+    if unit_id not in others:
+        known = ", ".join(others) or "none"
+        raise _validate.ArgumentError("unit_id", unit_id, f"must name an array of the file besides x, group and y: {known}.")
+    return str(unit_id)
 
 
 def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.ndarray:
