@@ -139,6 +139,8 @@ def test_what_is_refused():
     assert refused(lambda frame: frame.assign(patient_id=np.arange(len(frame)))) == "unit_id"
     assert refused(lambda frame: frame.assign(patient_id=[1, "1"] + [2] * (len(frame) - 2))) == "unit_id"
     assert refused(lambda frame: frame.assign(patient_id=np.arange(len(frame)) // 2 + 0.5)) == "unit_id"
+    for large in (2.0**53, np.float32(2.0**24), np.inf):
+        assert refused(lambda frame, large=large: frame.assign(patient_id=np.full(len(frame), large))) == "unit_id"
     mixed = pd.Categorical([1, "1"] + [2] * (len(frame) - 2))
     assert refused(lambda frame: frame.assign(patient_id=mixed)) == "unit_id"
     assert refused(lambda frame: frame.assign(patient_id=[[1]] * len(frame))) == "unit_id"
@@ -172,6 +174,17 @@ def test_arrays_and_files(tmp_path):
     for other in (arrays, from_csv):
         pairs = zip((*data.train, data.units.counts), (*other.train, other.units.counts), strict=True)
         assert all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_identifiers_in_a_file_are_text(tmp_path):
+    """As numbers, 7 and 007 would be one person, but only as long as nobody's identifier has a letter."""
+    ids = [7, "007", 2**60, 2**60 + 1, *range(100, 130)]
+    rows = [f"{identifier},{number % 9}" for number, identifier in enumerate(ids * 3)]
+    (tmp_path / "visits.csv").write_text("\n".join(["patient_id,age", *rows]))
+    options = {"bounds": (0, 9), "unit_id": "patient_id", "max_rows": 5, "evaluation": False}
+    assert wb.data.from_csv(tmp_path / "visits.csv", **options).num_train == len(ids)
+    (tmp_path / "visits.csv").write_text("\n".join(["patient_id,age", *rows, ",3"]))
+    assert wb.data.from_csv(tmp_path / "visits.csv", missing="drop", **options).num_train == len(ids)
 
 
 def as_arrays(frame, ending=""):

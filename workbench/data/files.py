@@ -84,11 +84,11 @@ def from_csv(
 
     The separator is found in the first line, whose names are public, and never in the records below it.
 
-    Columns that are declared categorical, the column of groups, and a target with ``positive`` or ``classes`` are read as
-    text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells are missing, and so are "NA",
-    "None" and the like, unless they are declared: as a category, a class, ``positive`` or a group. The first line names the
-    columns, each once. A row with more fields than names is an error. The text is UTF-8, or UTF-16 with a mark at its
-    beginning; whatever is not UTF-8 is read as the text of Windows in Western Europe (cp1252).
+    Columns that are declared categorical, those of groups and ``unit_id``, and a target with ``positive`` or ``classes`` are
+    read as text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells are missing, and so are
+    "NA", "None" and the like, unless they are declared: as a category, a class, ``positive`` or a group. The first line
+    names the columns, each once. A row with more fields than names is an error. The text is UTF-8, or UTF-16 with a mark at
+    its beginning; whatever is not UTF-8 is read as the text of Windows in Western Europe (cp1252).
 
     >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
     >>> frame.to_csv("patients.csv", index=False)
@@ -442,6 +442,7 @@ def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
     if "group" in given:
         groups = given.get("groups", getattr(given.get("group_features"), "index", given.get("group_features", ())))
         columns[str(given["group"])] = _as_text(groups)
+    columns |= {str(given[name]): set() for name in ("unit_id",) if name in given}  # 7 and 007 are two people
     if "target" in given and {"positive", "classes"} & given.keys():
         columns[str(given["target"])] = _as_text(given.get("classes", ())) | _as_text([given.get("positive")])
     if "schema" in given:

@@ -311,8 +311,8 @@ def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tu
     if x.ndim != 2:  # images
         labels = [ColumnDeclaration("y", LABELS)] if {"y", "y_train"} & arrays.keys() else []
         return tuple(labels), {"x": (), "y": (LABELS,)}
-    rows = {name.removesuffix("_train"): array.ndim == 1 for name, array in arrays.items() if not name.endswith("_test")}
-    return _array_columns(x, [name for name, is_column in rows.items() if name in ("group", "y") or (is_column and name != "x")])
+    rows = {name.removesuffix("_train"): arrays[name].ndim == 1 for name in arrays if not name.endswith("_test")}
+    return _array_columns(x, [name for name, is_column in rows.items() if is_column or name in ("group", "y")])
 
 
 def _first_rows(file: Callable[[], Any], separator: str | None) -> tuple[str, pd.DataFrame, bool]:
