@@ -48,8 +48,10 @@ def from_arrays(
     :param unit_id: array[N] that says whose row each is, together with ``max_rows``.
     :param evaluation: arrays of evaluation records in the order x, group, unit_id, y, as far as given; False for none;
         otherwise ``x`` is split.
-    :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
+    :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes; ``target``.
     """
+    if "target" in options:
+        raise _validate.ArgumentError("target", options["target"], "is the array y of arrays: leave it out.")
     x = preprocessing.unmasked("x", x)
     given = {"x": x, "group": group, "unit": unit_id, "y": y}
     present = [each for each in given if given[each] is not None]

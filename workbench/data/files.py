@@ -180,7 +180,7 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
         return from_tokens(held["x"], held.get("y"), **settings)
     if images:
         return from_images(held["x"], held.get("y"), **settings)
-    return from_arrays(held["x"], held.get("y"), group=held.get("group"), unit_id=held.get(unit_id), **settings)
+    return from_arrays(held["x"], held.get("y"), **{"group": held.get("group"), "unit_id": held.get(unit_id), **settings})
 
 
 _READERS: dict[str, Callable[..., Dataset]] = {
