@@ -170,12 +170,12 @@ def test_fit_takes_arrays_with_identifiers(command, tmp_path):
     rng, file = np.random.default_rng(0), tmp_path / "visits.npz"
     np.savez(file, x=rng.uniform(0, 1, (180, 1)), y=rng.integers(0, 2, 180), patient_id=np.repeat(np.arange(60), 3))
     words = ["fit", "--data", file, "--bounds", "x1=0:1", "--epsilon", "2", "--iterations", "20", "--quiet"]
-    code, out, _ = command(*words, "--unit-id", "patient_id", "--max-rows", "2")
+    code, out, _ = command(*words, "--unit-id", "patient_id", "--max-rows", "2", "--target", "y")
     assert (code, "For each patient: " in out, "of up to 2 rows together" in out) == (0, True, True)
     for options, reason in (
         (["--unit-id", "nobody", "--max-rows", "2"], "unit_id='nobody': must name an array of the file"),
         (["--unit-id", "patient_id"], "max_rows=None"),
-        (["--target", "y"], "target='y': is the array y"),
+        (["--target", "ill"], "target='ill': is the array y"),
     ):
         code, _, err = command(*words, *options)
         assert (code != 0, reason in err) == (True, True)

@@ -50,8 +50,8 @@ def from_arrays(
         otherwise ``x`` is split.
     :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes; ``target``.
     """
-    if "target" in options:
-        raise _validate.ArgumentError("target", options["target"], "is the array y of arrays: leave it out.")
+    if (target := options.pop("target", None)) is not None and (y is None or target != target_name):
+        raise _validate.ArgumentError("target", target, "is the array y of arrays: leave it out.")
     x = preprocessing.unmasked("x", x)
     given = {"x": x, "group": group, "unit": unit_id, "y": y}
     present = [each for each in given if given[each] is not None]
