@@ -166,6 +166,21 @@ def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, 
     assert result.metrics == {}
 
 
+def test_fit_takes_arrays_with_identifiers(command, tmp_path):
+    rng, file = np.random.default_rng(0), tmp_path / "visits.npz"
+    np.savez(file, x=rng.uniform(0, 1, (180, 1)), y=rng.integers(0, 2, 180), patient_id=np.repeat(np.arange(60), 3))
+    words = ["fit", "--data", file, "--bounds", "x1=0:1", "--epsilon", "2", "--iterations", "20", "--quiet"]
+    code, out, _ = command(*words, "--unit-id", "patient_id", "--max-rows", "2", "--target", "y")
+    assert (code, "For each patient: " in out, "of up to 2 rows together" in out) == (0, True, True)
+    for options, reason in (
+        (["--unit-id", "nobody", "--max-rows", "2"], "unit_id='nobody': must name an array of the file"),
+        (["--unit-id", "patient_id"], "max_rows=None"),
+        (["--target", "ill"], "target='ill': is the array y"),
+    ):
+        code, _, err = command(*words, *options)
+        assert (code != 0, reason in err) == (True, True)
+
+
 def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
     rng, ids = np.random.default_rng(0), np.repeat(np.arange(60), 3)
     frame = pd.DataFrame({"patient_id": ids, "age": rng.uniform(0, 100, 180), "ill": rng.integers(0, 2, 180)})

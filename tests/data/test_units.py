@@ -65,7 +65,7 @@ def test_units_are_in_the_order_of_their_strata():
     data = wb.data.from_frame(visits(most=30), **OPTIONS | {"max_rows": 25})
     assert strata_widths(25) == data.units.widths == (25, 7, 2, 1)
     strata = [min(width for width in data.units.widths if width >= count) for count in data.units.index[1]]
-    assert strata == sorted(strata, reverse=True)
+    assert strata == sorted(strata)
     assert set(strata) == {25, 7, 2, 1}
     firsts, counts = data.units.in_place
     np.testing.assert_array_equal(firsts, np.cumsum(counts) - counts)
@@ -139,6 +139,8 @@ def test_what_is_refused():
     assert refused(lambda frame: frame.assign(patient_id=np.arange(len(frame)))) == "unit_id"
     assert refused(lambda frame: frame.assign(patient_id=[1, "1"] + [2] * (len(frame) - 2))) == "unit_id"
     assert refused(lambda frame: frame.assign(patient_id=np.arange(len(frame)) // 2 + 0.5)) == "unit_id"
+    for large in (2.0**53, np.float32(2.0**24), np.inf):
+        assert refused(lambda frame, large=large: frame.assign(patient_id=np.full(len(frame), large))) == "unit_id"
     mixed = pd.Categorical([1, "1"] + [2] * (len(frame) - 2))
     assert refused(lambda frame: frame.assign(patient_id=mixed)) == "unit_id"
     assert refused(lambda frame: frame.assign(patient_id=[[1]] * len(frame))) == "unit_id"
@@ -172,8 +174,70 @@ def test_arrays_and_files(tmp_path):
     for other in (arrays, from_csv):
         pairs = zip((*data.train, data.units.counts), (*other.train, other.units.counts), strict=True)
         assert all(np.array_equal(a, b) for a, b in pairs)
-    with pytest.raises(ArgumentError, match="from_frame"):
-        wb.data.from_arrays(np.ones((4, 1)), bounds=(0, 1), unit_id=[0, 0, 1, 1], max_rows=2, evaluation=(np.ones((1, 1)),))
+
+
+def test_identifiers_in_a_file_are_text(tmp_path):
+    """As numbers, 7 and 007 would be one person, but only as long as nobody's identifier has a letter."""
+    ids = [7, "007", 2**60, 2**60 + 1, *range(100, 130)]
+    rows = [f"{identifier},{number % 9}" for number, identifier in enumerate(ids * 3)]
+    (tmp_path / "visits.csv").write_text("\n".join(["patient_id,age", *rows]))
+    options = {"bounds": (0, 9), "unit_id": "patient_id", "max_rows": 5, "evaluation": False}
+    assert wb.data.from_csv(tmp_path / "visits.csv", **options).num_train == len(ids)
+    (tmp_path / "visits.csv").write_text("\n".join(["patient_id,age", *rows, ",3"]))
+    assert wb.data.from_csv(tmp_path / "visits.csv", missing="drop", **options).num_train == len(ids)
+
+
+def as_arrays(frame, ending=""):
+    pairs = {"x": frame[["age", "dose"]], "y": frame["ill"], "patient_id": frame["patient_id"].to_numpy("U8")}
+    return {name + ending: np.asarray(column) for name, column in pairs.items()}
+
+
+def test_a_file_of_arrays_has_identifiers_too(tmp_path):
+    frame, path = visits(60), tmp_path / "visits.npz"
+    np.savez(path, **as_arrays(frame))
+    declared = {"bounds": (0, 1), "unit_id": "patient_id", "max_rows": 5, "unit_mean": True}
+    data, expected = wb.data.from_file(path, **declared), wb.data.from_frame(frame, unit_mean=True, **OPTIONS)
+    assert (data.unit, data.units.max_rows, data.units.mean, data.feature_names) == ("patient", 5, True, ("x1", "x2"))
+    pairs = zip((*data.train, data.units.counts), (*expected.train, expected.units.counts), strict=True)
+    assert all(np.array_equal(a, b) for a, b in pairs)
+    assert wb.data.from_npz(path, unit="client", **declared).unit == "client"
+
+    def refused(argument, **changes):
+        with pytest.raises(ArgumentError) as caught:
+            wb.data.from_npz(path, **{**declared, **changes})
+        assert (caught.value.argument, "\n" in str(caught.value)) == (argument, False)
+
+    for other in ("x", "y", "nobody", 3, ["patient_id"]):
+        refused("unit_id", unit_id=other)
+    for most in (0, None, True):
+        refused("max_rows", max_rows=most)
+    refused("unit_id", vocabulary_size=3)
+    refused("max_rows", unit_id=None)
+    refused("unit_mean", unit_id=None, max_rows=None)
+    np.savez(path, **as_arrays(frame) | {"patient_id": np.zeros((len(frame), 2))})
+    refused("unit")
+
+
+def test_identifiers_of_evaluation_records_that_are_given(tmp_path):
+    frame, path = visits(60), tmp_path / "visits.npz"
+    is_held = frame["patient_id"].isin([f"p{number}" for number in range(12)])
+    parts = as_arrays(frame[~is_held], "_train") | as_arrays(frame[is_held], "_test")
+    np.savez(path, **parts)
+    declared = {"bounds": (0, 1), "max_rows": 5}
+    data = wb.data.from_npz(path, unit_id="patient_id", **declared)
+    assert (data.num_train, len(data.units.evaluation_counts)) == (48, 12)
+    assert len(data.evaluation[0]) == is_held.sum()
+    mixed = [parts[f"patient_id_{side}"] for side in ("train", "test")]
+    with pytest.raises(ArgumentError, match="of one unit in both tables"):
+        wb.data.from_arrays(
+            parts["x_train"], unit_id=mixed[0], evaluation=(parts["x_test"], np.resize(mixed[0], len(mixed[1]))), **declared
+        )
+    with pytest.raises(ArgumentError, match=r"must be a tuple of arrays \(x, unit\)"):
+        wb.data.from_arrays(parts["x_train"], unit_id=mixed[0], evaluation=(parts["x_test"],), **declared)
+    del parts["patient_id_test"]
+    np.savez(path, **parts)
+    with pytest.raises(ArgumentError, match="has 'x_test' but no 'patient_id_test'"):
+        wb.data.from_npz(path, unit_id="patient_id", **declared)
 
 
 def test_a_part_of_such_a_table_cannot_be_chosen():

@@ -221,6 +221,23 @@ def test_a_model_of_persons_gets_their_rows_beside_one_another():
         rows().select(("x", "present", "y"))
 
 
+def test_rows_that_weigh_less_are_not_for_models_of_persons():
+    """They would be counted in full, while the result says otherwise."""
+    with pytest.raises(ArgumentError, match="unit_mean=True: weighs rows"):
+        patients(unit_mean=True).select(("x", "present", "y"))
+
+
+def test_dpvi_protects_whole_persons():
+    """Their arrays have an entry for each person; nothing but N and the shapes tells so."""
+    data = patients()
+    planned = {"epsilon": 2.0, "delta": 1e-4, "iterations": 60, "sampling_rate": 0.2, "clip": 2.0}
+    dpvi = wb.inference.DPVI(own_intercepts, own_intercepts_guide, numpyro.optim.Adam(0.05), **planned)
+    state = dpvi.init(wb.noise.new_key(), *data.select(("x", "present", "y")).train)
+    promised = dpvi.guarantee(state, unit="patient")
+    assert (promised.num_records, dpvi.private_step.sampler.num_records) == (data.num_train, data.num_train)
+    assert dpvi.private_step.model.blank_record[0].shape == (5, 2)
+
+
 @pytest.mark.thorough
 def test_a_latent_of_each_person_is_learnt():
     """How far people differ, which rows alone cannot tell."""

@@ -91,6 +91,16 @@ def test_strata_and_parts_do_not_change_the_sum(widths, size):
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
+def test_strata_without_anybody_are_left_out():
+    """The narrowest is computed whether anybody is in it or not, the others only if there is anybody."""
+    total, _ = unit_sum(UnitRows(WIDTHS))
+    together = quick_jit(jax.vmap(lambda mask: total.__wrapped__(mask)))
+    masks = np.stack([COUNTS == 1, COUNTS > 1, COUNTS > 3, (COUNTS > 1) & (COUNTS <= 3)])
+    expected = [sum(clipped(of_unit(unit)) for unit in np.flatnonzero(mask)) for mask in masks]
+    np.testing.assert_allclose([total(jnp.asarray(mask)) for mask in masks], expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(together(jnp.asarray(masks)), expected, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.thorough
 def test_the_order_of_the_minibatch_does_not_matter_nor_do_lanes():
     total, _ = unit_sum(UnitRows(WIDTHS), ascending=False)

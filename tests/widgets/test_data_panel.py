@@ -305,6 +305,22 @@ def test_npz_file_with_groups(screen, tmp_path):
     assert source.load().groups == ("a", "b", "c")
 
 
+def test_npz_file_with_identifiers(screen, tmp_path):
+    file = tmp_path / "visits.npz"
+    x, patients = np.random.default_rng(1).uniform(size=(60, 1)), np.repeat(np.arange(20), 3)
+    np.savez(file, x=x, y=[0, 1] * 30, patient_id=patients, weight=patients / 7, scans=np.zeros((60, 2)))
+    shown = screen()
+    shown.open(file)
+    shown.declare(x1={"lowest": "0", "highest": "1"})
+    source = shown.panel.source()
+    assert source.load().units is None
+    shown.declare(patient_id={"role": "person id", "most rows of one person": "2"})
+    data, other = shown.panel.source().load(), run(shown.panel.source().code)
+    assert (data.unit, data.units.max_rows) == (other.unit, other.units.max_rows) == ("patient", 2)
+    assert set(data.units.counts) == {2}
+    assert np.array_equal(data.units.counts, other.units.counts)
+
+
 def test_an_upload_gives_what_its_file_would(screen, tmp_path, monkeypatch):
     content = private_table(300).to_csv(index=False).encode()
     shown = screen()

@@ -84,7 +84,10 @@ def dataset(arguments: argparse.Namespace) -> Any:
     if Path(arguments.data).suffix == RECORDS:
         names = ("key_file", "keyring", "reading", "memory", "scratch")
         return data.open(arguments.data, **{name: getattr(arguments, name) for name in names})
-    return data.from_file(arguments.data, **table_options(arguments))
+    options = table_options(arguments)
+    if Path(arguments.data).suffix.lower() == ".npz":  # whose arrays are named, and not columns of a table
+        options = {name: value for name, value in options.items() if value is not None}
+    return data.from_file(arguments.data, **options)
 
 
 def of_tables(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -45,16 +45,14 @@ def from_arrays(
     :param y: array[N], the target (of 0 and 1, or with ``positive=``, ``classes=`` or ``threshold=``), or None.
     :param feature_names: D names of the columns; "x1", "x2", ... by default.
     :param group: array[N] of group labels, together with ``groups`` or ``group_features``.
-    :param unit_id: array[N] that says whose row each is, together with ``max_rows``; not with ``evaluation``.
-    :param evaluation: arrays of evaluation records in the order x, group, y, as far as given; False for none; otherwise
-        ``x`` is split.
-    :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes.
+    :param unit_id: array[N] that says whose row each is, together with ``max_rows``.
+    :param evaluation: arrays of evaluation records in the order x, group, unit_id, y, as far as given; False for none;
+        otherwise ``x`` is split.
+    :raises ArgumentError: naming ``x``, ``y``, ``group``, ``evaluation`` or ``feature_names`` and their shapes; ``target``.
     """
+    if (target := options.pop("target", None)) is not None and (y is None or target != target_name):
+        raise _validate.ArgumentError("target", target, "is the array y of arrays: leave it out.")
     x = preprocessing.unmasked("x", x)
-    if unit_id is not None and evaluation is not None and evaluation is not False:
-        raise _validate.ArgumentError(
-            "unit_id", type(unit_id).__name__, "cannot say whose rows those in evaluation= are: use from_frame."
-        )
     given = {"x": x, "group": group, "unit": unit_id, "y": y}
     present = [each for each in given if given[each] is not None]
     width = np.shape(x)[1] if np.ndim(x) == 2 else 0

@@ -209,6 +209,8 @@ class Dataset:
 
     def _padded(self) -> Dataset:
         assert self.units is not None
+        if self.units.mean:
+            raise _validate.ArgumentError("unit_mean", True, "weighs rows, which a model of whole persons does itself.")
         most, sides = self.units.max_rows, (self.units.counts, self.units.evaluation_counts)
         train, evaluation = (
             padded(arrays, counts, most) for arrays, counts in zip((self.train, self.evaluation), sides, strict=True)
@@ -222,7 +224,7 @@ class Dataset:
         With ``units`` there is one more, "present": a record is then a unit, arrays have an axis of ``max_rows`` rows after
         the first, and "present", float32[N, max_rows], is 1 for rows that are there and 0 for those that repeat the last.
 
-        :raises ArgumentError: naming ``data``, if one of them is missing.
+        :raises ArgumentError: naming ``data``, if one of them is missing; naming ``unit_mean``, which "present" has not.
         """
         wanted = tuple(arrays)
         if PRESENT in wanted and self.units is not None and not self.units.are_padded:

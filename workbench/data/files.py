@@ -26,6 +26,7 @@ from workbench.data.preprocessing import names_withheld
 from workbench.data.schema import Schema
 from workbench.data.sequences import from_tokens
 from workbench.data.tables import from_frame
+from workbench.data.units import named_array, unit_called
 from workbench.data.unreadable import UnreadableFileError, existing, read_or_refuse
 
 __all__ = [
@@ -83,11 +84,11 @@ def from_csv(
 
     The separator is found in the first line, whose names are public, and never in the records below it.
 
-    Columns that are declared categorical, the column of groups, and a target with ``positive`` or ``classes`` are read as
-    text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells are missing, and so are "NA",
-    "None" and the like, unless they are declared: as a category, a class, ``positive`` or a group. The first line names the
-    columns, each once. A row with more fields than names is an error. The text is UTF-8, or UTF-16 with a mark at its
-    beginning; whatever is not UTF-8 is read as the text of Windows in Western Europe (cp1252).
+    Columns that are declared categorical, those of groups and ``unit_id``, and a target with ``positive`` or ``classes`` are
+    read as text, so that "01" and "True" are unchanged, whatever is in the other rows. Empty cells are missing, and so are
+    "NA", "None" and the like, unless they are declared: as a category, a class, ``positive`` or a group. The first line
+    names the columns, each once. A row with more fields than names is an error. The text is UTF-8, or UTF-16 with a mark at
+    its beginning; whatever is not UTF-8 is read as the text of Windows in Western Europe (cp1252).
 
     >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
     >>> frame.to_csv("patients.csv", index=False)
@@ -143,7 +144,7 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
 
     "x_train", "y_train", "x_test" and "y_test" are a table or images with their own evaluation records. A table is passed to
     ``from_arrays``, images (more than two axes) to ``from_images``, and x with ``vocabulary_size`` to ``from_tokens``. The
-    other arguments are theirs.
+    other arguments are theirs. Of a table, ``unit_id`` is the name of the array that says whose row each is.
 
     >>> np.savez(
     ...     "patients.npz", x=np.random.uniform(0, 100, (50, 2)), y=np.arange(50) % 2
@@ -151,15 +152,17 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
     >>> wb.data.from_npz("patients.npz", bounds=(0, 100))
     Dataset('patients', 2 features, target 'y')
 
-    :raises ArgumentError: if the file is missing or has no such arrays, naming ``path``.
+    :raises ArgumentError: if the file is missing or has no such arrays, naming ``path``; naming ``unit_id``.
     """
     arrays = read_npz(path)
-    held = {name: arrays[label] for name in ("x", "group", "y") for label in (name, f"{name}_train") if label in arrays}
+    unit_id = options.pop("unit_id", None)
+    names = ("x", "group", *([] if unit_id is None else [named_array(unit_id, arrays)]), "y")
+    held = {name: arrays[label] for name in names for label in (name, f"{name}_train") if label in arrays}
     if "x" not in held:
         raise _validate.ArgumentError(
             "path", str(path), f"must have an array 'x' or 'x_train'; it has {', '.join(sorted(arrays)) or 'none'}."
         )
-    settings: dict[str, Any] = {"name": _name(path)}
+    settings: dict[str, Any] = {"name": _name(path)} | ({} if unit_id is None else {"unit": unit_called(unit_id)})
     if "x_test" in arrays:
         missing = [f"{name}_test" for name in held if f"{name}_test" not in arrays]
         if missing:
@@ -167,14 +170,17 @@ def from_npz(path: str | Path, **options: Any) -> Dataset:
         settings["evaluation"] = tuple(arrays[f"{name}_test"] for name in held)
     settings.update(options)
     tokens, images = "vocabulary_size" in settings, np.ndim(held["x"]) > 2
-    if (tokens or images) and "group" in held:
+    if tokens or images:
         what = "tokens" if tokens else "images"
-        raise _validate.ArgumentError("path", str(path), f"has {what} with groups, which no model takes.")
+        if "group" in held:
+            raise _validate.ArgumentError("path", str(path), f"has {what} with groups, which no model takes.")
+        if unit_id is not None:
+            raise _validate.ArgumentError("unit_id", unit_id, f"is for tables; {str(path)!r} has {what}.")
     if tokens:
         return from_tokens(held["x"], held.get("y"), **settings)
     if images:
         return from_images(held["x"], held.get("y"), **settings)
-    return from_arrays(held["x"], held.get("y"), group=held.get("group"), **settings)
+    return from_arrays(held["x"], held.get("y"), **{"group": held.get("group"), "unit_id": held.get(unit_id), **settings})
 
 
 _READERS: dict[str, Callable[..., Dataset]] = {
@@ -436,6 +442,7 @@ def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:
     if "group" in given:
         groups = given.get("groups", getattr(given.get("group_features"), "index", given.get("group_features", ())))
         columns[str(given["group"])] = _as_text(groups)
+    columns |= {str(given[name]): set() for name in ("unit_id",) if name in given}  # 7 and 007 are two people
     if "target" in given and {"positive", "classes"} & given.keys():
         columns[str(given["target"])] = _as_text(given.get("classes", ())) | _as_text([given.get("positive")])
     if "schema" in given:

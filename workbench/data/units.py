@@ -8,7 +8,7 @@ belong together, and nothing else. They are kept nowhere.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,9 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import splits
 
-__all__ = ["Units", "checked_identifiers", "checked_max_rows", "divided", "padded", "strata_widths", "unit_called"]
+__all__ = [
+    "Units", "checked_identifiers", "checked_max_rows", "divided", "named_array", "padded", "strata_widths", "unit_called",
+]  # fmt: skip
 
 _RATIO = 4  # between the rows for which one stratum has room and the next one
 _MOST_STRATA = 4
@@ -67,8 +69,8 @@ class Units:
 
     @functools.cached_property
     def index(self) -> tuple[np.ndarray, np.ndarray]:
-        """The same by strata, the widest first: for relations under which a unit may be missing, but never another one."""
-        order = np.argsort(-np.searchsorted(self.widths[::-1], self.counts), kind="stable")
+        """The same by strata, narrowest first: for relations under which a unit may be missing, but never another one."""
+        order = np.argsort(np.searchsorted(self.widths[::-1], self.counts), kind="stable")
         firsts, counts = self.in_place
         return firsts[order], counts[order]
 
@@ -99,6 +101,16 @@ def unit_called(column: str) -> str:
     return column
 
 
+def named_array(unit_id: Any, names: Iterable[str]) -> str:
+    """The array of a file that says whose row each is. :raises ArgumentError: naming ``unit_id``, if there is no such."""
+    known_as = dict.fromkeys(name.removesuffix("_train") for name in names if not name.endswith("_test"))
+    others = [name for name in known_as if name not in ("x", "group", "y")]
+    if unit_id not in others:
+        known = ", ".join(others) or "none"
+        raise _validate.ArgumentError("unit_id", unit_id, f"must name an array of the file besides x, group and y: {known}.")
+    return str(unit_id)
+
+
 def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.ndarray:
     """int64[rows]: a number for each unit.
 
@@ -116,8 +128,12 @@ def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.nd
         raise _validate.ArgumentError(
             "unit_id", name, f"has values of {len(types)} types, so that 1 and '1' would be two: convert it to one type."
         )
-    if pd.api.types.is_float_dtype(values.dtype) and np.any(np.asarray(values, float) % 1 != 0):
-        raise _validate.ArgumentError("unit_id", name, "has fractions, which identify nobody: use whole numbers or text.")
+    if pd.api.types.is_float_dtype(values.dtype):
+        numbers = np.asarray(values, float)
+        if np.any(np.abs(numbers) >= 2.0 ** np.finfo(values.to_numpy().dtype).nmant):  # two people may be one number
+            raise _validate.ArgumentError("unit_id", name, "has numbers too large for their type: use integers or text.")
+        if np.any(numbers % 1 != 0):
+            raise _validate.ArgumentError("unit_id", name, "has fractions, which identify nobody: use integers or text.")
     try:
         codes, found = pd.factorize(column)
     except TypeError:

@@ -41,7 +41,7 @@ class UnitRows(NamedTuple):
     mean: bool = False
 
     def strata(self, minibatch: Minibatch, records: Record, needs_place: bool, size: int, ascending: bool) -> list[Stratum]:
-        """The minibatch by strata. A record of it is ((row arrays, weights), place in the minibatch or None).
+        """The minibatch by strata, the narrowest first. A record is ((row arrays, weights), place in the minibatch or None).
 
         :param records: rows, first rows and numbers of rows. Units of one stratum should follow one another.
         :param needs_place: whether the place is wanted. :param size: units brought in at once where they are narrowest.
@@ -56,13 +56,16 @@ class UnitRows(NamedTuple):
 
         def stratum(width: int, narrower: int) -> Stratum:
             def chosen(places: jax.Array) -> tuple:
-                own, number = count[places][:, None], jnp.arange(width)
-                numbers = firsts[units[places]][:, None] + jnp.minimum(number, jnp.maximum(own - 1, 0))
-                weights = jnp.where(number < own, 1.0 / jnp.maximum(own, 1) if self.mean else 1.0, 0.0)
+                numbers = firsts[units[places]][:, None]
+                weights = jnp.ones(numbers.shape, jnp.float32)
+                if width > 1:
+                    own, number = count[places][:, None], jnp.arange(width)
+                    numbers = numbers + jnp.minimum(number, jnp.maximum(own - 1, 0))
+                    weights = jnp.where(number < own, 1.0 / jnp.maximum(own, 1) if self.mean else 1.0, 0.0)
                 of_rows = tuple(array[numbers] for array in rows)
                 return ((*of_rows, weights.astype(jnp.float32)), at[places] if needs_place else None)
 
             at_once = max(_FEWEST_AT_ONCE, -(-size * self.widths[-1] // width))
             return Stratum(chosen, (count <= width) & (count > narrower), at_once)
 
-        return [stratum(*pair) for pair in zip(self.widths, (*self.widths[1:], 0), strict=True)]
+        return [stratum(*pair) for pair in zip(self.widths[::-1], (0, *self.widths[:0:-1]), strict=True)]

@@ -87,6 +87,7 @@ def clipped_sum_in_parts(
     others is the same with and without it, and only its own stratum's sum is off by more. The loss must have passed
     ``require_separate``: it is not looked at again for every step that is traced.
 
+    :param strata: the first of them is computed without asking whether any record is in it.
     :param spacing_for: ``spacing_for(slack, units)`` is the spacing g for a sum whose sensitivity is C (1 + slack) +
         sqrt(units) g; without it the sum is in floating point.
     :param count: ``count(norms, mask)`` of each part, int32[...], is added up too.
@@ -104,10 +105,9 @@ def clipped_sum_in_parts(
         slack, units = (max(getattr(one.way.bound, name) for one in known) for name in ("slack", "units"))
         spacing = spacing_for(slack, units)
         grid = Grid(1 / spacing, sum(one.parts for one in known))
-    if len(known) == 1:
-        total, counts = _sum_of_stratum(known[0], clip, grid, count)
-    else:
-        total, counts = functools.reduce(_added, (_sum_of_scattered(one, clip, grid, count) for one in known))
+    total, counts = _sum_of_stratum(known[0], clip, grid, count)
+    if len(known) > 1:
+        total, counts = _with_scattered((total, counts), known[1:], clip, grid, count)
     return total if spacing is None else OnGrid(total, spacing), counts
 
 
@@ -124,22 +124,26 @@ def _sum_of_stratum(own: _InParts, clip: Any, grid: Grid | None, count: Callable
     return lax.scan(add_part, total, jnp.arange(1, own.parts) * own.width)[0] if own.parts > 1 else total
 
 
-def _sum_of_scattered(own: _InParts, clip: Any, grid: Grid | None, count: Callable | None) -> Any:
-    """The same of one of several strata, from the first part that is not empty to the last."""
-    mask = own.padded_mask
-    needed = jnp.any(mask.reshape(-1, own.width), axis=1)
-    numbers = np.arange(own.parts)
-    # where it begins is counted from the end, because lanes agree on a largest number
-    left = largest_in_any_lane(jnp.max(jnp.where(needed, own.parts - numbers, 0)))
-    end = largest_in_any_lane(jnp.max(jnp.where(needed, 1 + numbers, 0)))
+def _with_scattered(total: Any, strata: Sequence[_InParts], clip: Any, grid: Grid | None, count: Callable | None) -> Any:
+    """``total`` and the sums of strata that may be empty, of each from the first part that is not to the last."""
 
-    def add_part(part: jax.Array, total: Any) -> Any:
-        counted = lax.dynamic_slice_in_dim(mask, part * own.width, own.width)
-        return _added(total, own.sum_of(part * own.width, counted, clip, grid, count))
+    def with_one(total: Any, own: _InParts) -> Any:
+        mask = own.padded_mask
+        needed = jnp.any(mask.reshape(-1, own.width), axis=1)
+        numbers = np.arange(own.parts)
+        # where it begins is counted from the end, because lanes agree on a largest number
+        left = largest_in_any_lane(jnp.max(jnp.where(needed, own.parts - numbers, 0)))
+        end = largest_in_any_lane(jnp.max(jnp.where(needed, 1 + numbers, 0)))
 
-    sums = jax.eval_shape(lambda: own.sum_of(0, mask[: own.width], clip, grid, count))
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sums)
-    return lax.fori_loop(own.parts - left, end, add_part, nothing)
+        def add_part(part: jax.Array, total: Any) -> Any:
+            counted = lax.dynamic_slice_in_dim(mask, part * own.width, own.width)
+            return _added(total, own.sum_of(part * own.width, counted, clip, grid, count))
+
+        return lax.fori_loop(own.parts - left, end, add_part, total)
+
+    # one question for all, because each loop without turns costs a hundredth of a small step
+    is_any = jnp.any(functools.reduce(jnp.logical_or, (own.stratum.mask for own in strata)))
+    return lax.cond(in_any_lane(is_any), lambda: functools.reduce(with_one, strata, total), lambda: total)
 
 
 def _added(left: Any, right: Any) -> Any:

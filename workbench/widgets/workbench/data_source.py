@@ -22,6 +22,7 @@ from workbench.widgets.workbench import roles
 from workbench.widgets.workbench.declarations import (
     FEATURE_ROLES,
     LABELS,
+    PERSON,
     ColumnDeclaration,
     TableDeclaration,
     column_argument,
@@ -297,7 +298,7 @@ def _array_columns(x: np.ndarray, others: list[str]) -> tuple[tuple[ColumnDeclar
     kinds: dict[str, tuple[str, ...]] = {f"x{number + 1}": _ARRAY_ROLES for number in range(x.shape[1])}
     columns = [ColumnDeclaration(name, role) for name in kinds]
     for name in others:
-        kinds[name] = ("target",) if name == "y" else ("group",)
+        kinds[name] = {"y": ("target",), "group": ("group",)}.get(name, ("leave out", PERSON))
         columns.append(ColumnDeclaration(name, kinds[name][0]))
     return tuple(columns), kinds
 
@@ -310,7 +311,8 @@ def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tu
     if x.ndim != 2:  # images
         labels = [ColumnDeclaration("y", LABELS)] if {"y", "y_train"} & arrays.keys() else []
         return tuple(labels), {"x": (), "y": (LABELS,)}
-    return _array_columns(x, [name for name in ("group", "y") if name in arrays or f"{name}_train" in arrays])
+    rows = {name.removesuffix("_train"): arrays[name].ndim == 1 for name in arrays if not name.endswith("_test")}
+    return _array_columns(x, [name for name, is_column in rows.items() if is_column or name in ("group", "y")])
 
 
 def _first_rows(file: Callable[[], Any], separator: str | None) -> tuple[str, pd.DataFrame, bool]:
