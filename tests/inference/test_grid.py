@@ -379,3 +379,12 @@ def test_automatic_clipping_at_the_largest_clip_has_finite_factors():
     records[1:, :] = 1e-3
     total, _ = whole_sum(linear, {"a": jnp.zeros(4)}, 4, spacing=2.0**-16, clipping="automatic")
     assert np.all(total(records, np.ones(4, bool), 1e37) > 0)
+
+
+def test_sums_are_rounded_to_the_nearest_whole_number_and_do_not_wrap_around():
+    """Rounding towards zero would be as private, but each sum would be short."""
+    grid = _grid.Grid(jnp.float32(4.0), 1)  # spacings of a quarter
+    assert grid.rounded(jnp.array([0.0, 0.1, 0.15, 0.24, -0.1, -0.15, -0.24], jnp.float32), 1).tolist() == [
+        0, 0, 1, 1, 0, -1, -1,
+    ]  # fmt: skip
+    assert np.abs(np.asarray(grid.rounded(jnp.array([1e30, -1e30], jnp.float32), 1), float)).min() > 1e6
