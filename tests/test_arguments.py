@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench import ArgumentError, _validate, auditing
 from workbench.data import Boolean, Categorical, Dataset, Numeric
 from workbench.fitting import fits, spec
@@ -292,7 +293,7 @@ def test_an_audit(monkeypatch):
     assert_refuses_all_but(taken, call, [*taken, "model", "delta", "sampler", "clipping", "mode"])
 
 
-@pytest.mark.parametrize("name", ["noise_multiplier", "max_steps", "max_sampling_rate"])
+@pytest.mark.parametrize("name", some_of(["noise_multiplier", "max_steps", "max_sampling_rate"], 3))
 def test_calibration(name):
     find = getattr(wb.privacy, name)
     given = {"epsilon": 1.0, "delta": 1e-5, "noise_multiplier": 2.0, "sampling_rate": 0.01, "steps": 10}

@@ -29,6 +29,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench.cli.main import parser
 from workbench.models import registry
 from workbench.privacy.steps import SAMPLERS, SENSITIVITY
@@ -221,7 +222,7 @@ PUBLIC = public_objects()
 WITH_EXAMPLES = [name for name, value in PUBLIC.items() if examples(name, value)]
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+@pytest.mark.parametrize("name", some_of(WITH_EXAMPLES, 4))
 def test_examples_of_docstrings_run(name, on_a_page, made_up_steps):
     for test in examples(name, PUBLIC[name]):
         said = []

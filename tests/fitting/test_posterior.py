@@ -131,6 +131,7 @@ def test_a_fit_of_a_sweep_has_the_same_as_a_single_one(fitted):
     np.testing.assert_allclose(found.params["weights_loc"], single.params["weights_loc"], atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_repetition_begins_without_moments():
     prepared = wb.prepare("logistic", "breast_cancer", **SETTINGS)
     for _ in prepared.run():

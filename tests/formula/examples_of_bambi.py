@@ -339,7 +339,7 @@ NEAR, FURTHER = 0.25, 1.0  # standard errors of the reference: of coefficients, 
 
 _HEAD = f"""# Examples of bambi
 
-These are regressions of bambi's example gallery, written anew. Nothing was changed but what a private fit needs: bounds and
+These are regressions of bambi's example gallery, rewritten. Nothing was changed except what a private fit needs: bounds and
 levels of columns, and epsilon. The tables come with packages, or are made up in the shape of bambi's. Each is a call such as
 
     wb.fit("{EXAMPLES["votes"].formula}", frame, family="bernoulli", schema=schema, epsilon=1)

@@ -1,4 +1,4 @@
-"""Models of NumPyro's examples and of textbooks, written anew on made-up records, as SVI's users write them.
+"""Models of NumPyro's examples and of textbooks, rewritten for made-up records, as SVI's users write them.
 
 ``EXAMPLES`` are fitted, and their gradients agree with numpyro's own. ``REFUSED`` are not, each with the words that say why.
 """
@@ -168,7 +168,7 @@ def covtype(data, labels):
     numpyro.sample("obs", dist.Bernoulli(logits=jnp.dot(data, coefs)), obs=labels)
 
 
-@example("examples/hmcecs", Normal, reals(3), codes(2), quick=True, subsample_size=5)
+@example("examples/hmcecs", Normal, reals(3), codes(2), subsample_size=5)
 def hmcecs(data, obs, subsample_size):
     theta = numpyro.sample("theta", dist.Normal(jnp.zeros(3), 0.5).to_event(1))
     with numpyro.plate("N", data.shape[0], subsample_size=subsample_size):
@@ -229,7 +229,7 @@ def proportion_test(design, churn):
         numpyro.sample("obs", dist.Bernoulli(logits=logits), obs=churn)
 
 
-@example("notebooks/ordinal_regression", Normal, codes(3), reals(), quick=True)
+@example("notebooks/ordinal_regression", Normal, codes(3), reals())
 def ordinal_regression(y, x):
     slope = normals("b_X_eta")
     cutpoints = numpyro.sample("c_y", dist.ImproperUniform(constraints.ordered_vector, (), event_shape=(2,)))
@@ -480,7 +480,7 @@ def laplace(data):
         numpyro.sample("obs", dist.Normal(loc, 1.0), obs=data)
 
 
-@example("documentation of obs_mask", Normal, reals(), codes(2), quick=True)
+@example("documentation of obs_mask", Normal, reals(), codes(2))
 def missing_outcomes(y, seen):
     loc = numpyro.sample("loc", dist.Normal(0.0, 1.0))
     with numpyro.plate("data", len(y)):
@@ -780,7 +780,7 @@ _WORDS = {
 
 _HEAD = """# Examples of NumPyro
 
-These are models of NumPyro's examples and notebooks and of textbooks, written anew on made-up records, as users of `SVI`
+These are models of NumPyro's examples and notebooks and of textbooks, rewritten for made-up records, as users of `SVI`
 write them. The tests (`tests/inference/examples_of_numpyro.py`) fit each with this guide. They compare the gradient
 of a step without noise on all records with that of numpyro's own `Trace_ELBO`, for the same draws of the latents."""
 

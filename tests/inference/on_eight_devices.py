@@ -158,7 +158,7 @@ def test_noise_on_every_device_is_caught():
         check_release(SAMPLERS[0], 2, NoiseOfEach)
 
 
-@pytest.mark.parametrize(("forgets", "caught"), [(0, "Arrays are not equal"), (1, "a way of its own")])
+@pytest.mark.parametrize(("forgets", "caught"), some_of([(0, "Arrays are not equal"), (1, "a way of its own")]))
 def test_a_device_that_forgets_its_noise_is_caught(forgets, caught):
     with pytest.raises(AssertionError, match=caught):
         check_release(SAMPLERS[0], 2, mechanism=Forgetful(CLIP, 2.0, forgets=forgets))
@@ -190,6 +190,7 @@ def test_a_step_moves_one_sum_and_no_record():
     assert set(re.findall(EXCHANGES, text)) == {"all-reduce"}
 
 
+@pytest.mark.thorough
 def test_book_keeping_is_that_of_one_device(monkeypatch):
     """Gradients that one device never forms, several do not form either."""
     found, settled = [], clipping._settled
@@ -308,6 +309,7 @@ def test_a_stopped_fit_goes_on_with_another_number_of_devices(before, after, pri
     assert (spend.status, spend.taken) == ("settled", 200)
 
 
+@pytest.mark.thorough
 def test_steps_that_may_have_been_seen_are_not_taken_on_other_devices(private_data, tmp_path):
     """Rounded otherwise, they would have the same noise and other sums."""
     run, seen = tmp_path / "run", []
@@ -430,6 +432,7 @@ def test_what_a_sweep_refuses(changes, reason):
         sweeping.prepare("logistic", "breast_cancer", epsilons=1.0, iterations=10, **changes)
 
 
+@pytest.mark.thorough
 def test_devices_of_a_sweep_are_said_as_those_of_a_fit_and_reach_its_lanes(monkeypatch):
     wanted, seen = tuple(jax.devices()[2:4]), []
 

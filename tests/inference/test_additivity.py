@@ -199,7 +199,7 @@ def test_init_checks_before_any_step():
 # --- what is not refused ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 8))
+@pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 16))
 def test_the_zoo_is_additive(name):
     require_additive(zoo.split_case(name), KEY)
 

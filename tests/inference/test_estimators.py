@@ -65,6 +65,7 @@ def assert_close(ours, expected, rtol=2e-4, atol=1e-4):
 
 
 @pytest.mark.parametrize("which", some_of(["logistic", "hierarchical"]))
+@pytest.mark.thorough
 def test_without_privacy_it_is_the_gradient_of_the_negative_elbo(which, request):
     """By automatic differentiation of all records at once, at the same base noise."""
     seen = request.getfixturevalue(which)

@@ -9,6 +9,7 @@ import pytest
 from numpyro.optim import Adam
 
 from tests import zoo
+from tests.conftest import some_of
 from workbench.inference import DPVI, _moments
 from workbench.inference._joint_prior import JointPrior
 from workbench.inference._moments import Moments, moments_in
@@ -63,7 +64,7 @@ def test_with_little_noise_it_is_the_exact_posterior(share):
     np.testing.assert_allclose(np.cov(found.T), covariance, atol=0.08 * deviations.max() ** 2)
 
 
-@pytest.mark.parametrize("noise", [30.0, 150.0, 600.0])
+@pytest.mark.parametrize("noise", some_of([30.0, 150.0, 600.0], 3, 1))
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(noise, share):
     """The guide's own would hold it in .39 to .88 of cases here."""

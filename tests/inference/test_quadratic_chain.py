@@ -129,6 +129,7 @@ def test_group_effects_and_their_scale_are_those_of_integration():
             np.testing.assert_allclose((found[:, :8] - effects).std(0), weight**-0.5, rtol=0.15)
 
 
+@pytest.mark.thorough
 def test_bounds_and_tails_of_a_prior_of_a_scale_that_is_released():
     """u holds the scale itself, not its logarithm."""
 
@@ -181,7 +182,7 @@ def test_many_quantities():
     assert np.log(found[:, 61]).mean() == pytest.approx(np.log(0.7), abs=0.2)
 
 
-@pytest.mark.parametrize("prior", [dist.Cauchy(0.0, 1.0), dist.StudentT(3.0, 0, 1), dist.Laplace(0.0, 1.0)])
+@pytest.mark.parametrize("prior", some_of([dist.Cauchy(0.0, 1.0), dist.StudentT(3.0, 0, 1), dist.Laplace(0.0, 1.0)], 3))
 def test_a_quadratic_far_outside_of_the_prior(prior):
     joint = one_site(prior)
     for weight in (1e-8, 1.0):

@@ -44,7 +44,7 @@ def counting(sampler, epochs):
     return SimpleNamespace(sampler=sampler, mechanism=mechanism, noise_size=1, draw=draw, step=step), counts
 
 
-@pytest.mark.parametrize("steps_per_epoch", [1, 3, 7, 10, 64])
+@pytest.mark.parametrize("steps_per_epoch", some_of([1, 3, 7, 10, 64]))
 @pytest.mark.parametrize("stops", [[], [1], [13, 14, 40], [21]])
 @pytest.mark.parametrize("ahead", some_of([1, 5, 200], 3, 1))
 def test_every_record_enters_every_epoch_of_a_run_exactly_once(steps_per_epoch, stops, ahead, monkeypatch):

@@ -36,6 +36,7 @@ def test_a_result_is_five_files_in_a_new_folder(saved):
     assert {file.name for file in saved.iterdir()} == FILES
 
 
+@pytest.mark.thorough
 def test_saving_again_leaves_the_same_files(done, cancelled, tmp_path):
     done.save(tmp_path)
     cancelled.save(tmp_path)

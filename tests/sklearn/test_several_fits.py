@@ -67,6 +67,7 @@ def test_the_fit_that_would_exceed_the_cap_is_refused():
     assert len(spends()) == taken + 1
 
 
+@pytest.mark.thorough
 def test_a_search_counts_its_last_fit_too():
     search = GridSearchCV(classifier(cap=(9.0, DELTA)), {"clip": [0.5, 1.0]}, cv=3, error_score="raise").fit(*records())
     assert len(spends()) == 2 * 3 + 1

@@ -191,6 +191,7 @@ def test_a_model_that_does_not_fit_the_data_is_explained_beside_the_data(screens
     assert "Failed." in screen.live.status.value
 
 
+@pytest.mark.thorough
 def test_a_model_brings_data_that_it_can_fit_and_marks_what_it_cannot(screens, private_data):
     screen = screens(iterations=20)
     screen.model.model.value = "vae"
@@ -416,6 +417,7 @@ def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):
 
 
 @pytest.mark.whole_fit  # what is compiled
+@pytest.mark.thorough
 def test_a_fit_is_compiled_while_the_user_reads(screens, private_data):
     screen = settle(screens(data=private_data, iterations=30))
     prepared = screen._ready.prepared
@@ -437,6 +439,7 @@ def test_each_fit_draws_its_own_noise(screens, private_data):
     assert (results[0].params["weights_loc"] != results[1].params["weights_loc"]).all()
 
 
+@pytest.mark.thorough
 def test_a_second_click_while_a_fit_runs_does_nothing(screens, private_data):
     screen = screens(data=private_data, iterations=20)
     screen.fit()
@@ -505,6 +508,7 @@ def in_cell(monkeypatch, cell, execution):
     monkeypatch.setattr(notebook, "running_cell", lambda: (cell, execution))
 
 
+@pytest.mark.thorough
 def test_a_cell_that_runs_again_keeps_its_run_and_its_results(screens, private_data, monkeypatch):
     monkeypatch.setattr(run_screen, "display", Output())
     first = screens(data=private_data, iterations=40_000)
@@ -715,6 +719,7 @@ def test_closing_stops_the_fit_and_frees_what_it_held(private_data):
     raise AssertionError(f"held by {gc.get_referrers(prepared())}")
 
 
+@pytest.mark.thorough
 def test_closing_a_screen_ends_its_threads():
     before = set(threading.enumerate())
     screen = settle(Workbench())
