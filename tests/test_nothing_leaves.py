@@ -23,7 +23,7 @@ from numpyro.optim import SGD
 
 import workbench as wb
 from tests import zoo
-from tests.conftest import examples, quick_jit, training_rows
+from tests.conftest import examples, quick_jit, some_of, training_rows
 from tests.widget_tree import inside
 from workbench.fitting import spec as fit_spec
 from workbench.inference import DPVI, _moments
@@ -231,13 +231,14 @@ def deaf_fit(private_frame, tmp_path_factory):
         return fitted(private_frame, tmp_path_factory.mktemp("deaf"))
 
 
-@pytest.mark.parametrize("evaluation", [False, True])
+@pytest.mark.parametrize("evaluation", some_of([False, True]))
 def test_a_deaf_fit_leaves_the_same_whatever_a_record_is(deaf_fit, private_frame, tmp_path, evaluation):
     """Byte for byte. Evaluation records are private as well, and are not looked at."""
     with deafness():
         fitted(changed(private_frame, evaluation), tmp_path).assert_same(deaf_fit)
 
 
+@pytest.mark.thorough
 def test_a_deaf_fit_leaves_the_same_without_one_of_the_records(deaf_fit, private_frame, tmp_path):
     """A record may be added or removed, so their number may not show where a number above it is declared."""
     with deafness():

@@ -92,6 +92,7 @@ def stopped(data, folder, **plan):
     return wb.fit("logistic", data, **PLAN, **plan, ledger=False, checkpoint=folder, **stop)
 
 
+@pytest.mark.thorough
 def test_steps_whose_reads_were_seen_stay_seen_when_a_fit_is_resumed():
     packed()
     part = stopped(opened("direct"), "runs/seen")

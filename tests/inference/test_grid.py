@@ -127,7 +127,7 @@ def test_a_sum_is_that_of_the_clipped_gradients_in_spacings(case, strategy):
     assert np.linalg.norm(found - expected) <= 2e-4 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", some_of(list(CASES), 2, 1))
 def test_one_record_moves_a_sum_by_its_own_term_and_what_is_stated(case):
     """Any of them, taken away in its place."""
     loss, shape, rules = CASES[case]

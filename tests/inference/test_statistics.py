@@ -217,7 +217,8 @@ def weighted_draws(sums, prior, count, seed):
     return theta, s, share / share.sum()
 
 
-@pytest.mark.parametrize("noise", [pytest.param(8.0, marks=pytest.mark.thorough), 30.0])
+@pytest.mark.thorough
+@pytest.mark.parametrize("noise", [8.0, 30.0])
 def test_with_noise_it_is_what_brute_force_finds(noise):
     x, y, _ = table(200, 1, slopes=[0.5, 0.0], scale=0.3)
     prior = known(1, 0.6, 0.5)

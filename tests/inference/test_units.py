@@ -72,7 +72,7 @@ def clipped(gradient, clip=C):
 
 
 @pytest.mark.parametrize("strategy", ["bookkeeping", "vmap", "loop"])
-@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("mean", some_of([False, True]))
 def test_each_unit_is_clipped_once_for_all_its_rows(strategy, mean):
     mask = np.arange(len(COUNTS)) != 4
     found = unit_sum(UnitRows(WIDTHS, mean), strategy, ascending=False)[0](jnp.asarray(mask))

@@ -4,6 +4,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.privacy import accounting, other_accountants
 
@@ -70,7 +71,7 @@ def test_schedules_are_composed():
 # ---- the Fourier accountant ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("relation", "reference"), [("add_or_remove_one", 2.446734), ("replace_one", 4.907398)])
+@pytest.mark.parametrize(("relation", "reference"), some_of([("add_or_remove_one", 2.446734), ("replace_one", 4.907398)]))
 def test_fourier_gives_its_published_values(relation, reference):
     value = epsilon("fourier", 2.0, 0.01, 10_000, 1e-6, relation=relation)
     assert value == pytest.approx(reference, abs=2e-6)
