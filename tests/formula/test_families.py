@@ -119,7 +119,7 @@ def log_density(family, response, predictor, parameters, extras, y):
 
 
 @pytest.mark.parametrize(("name", "link"), EVERY)
-@pytest.mark.parametrize("size", [0.2, 0.9])
+@pytest.mark.parametrize("size", some_of([0.2, 0.9]))
 def test_densities_are_those_of_scipy(name, link, size):
     family, (response, parameters, extras) = get(name, link), inputs(name)
     predictor = predictors(name, np.linspace(-size, size, 7))
@@ -236,7 +236,7 @@ def test_a_bound_on_the_gradient_is_one_and_is_reached(name, link):
     assert 0.7 * size <= largest <= size * (1 + 1e-5)
 
 
-@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 6, 2))
+@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 12, 2))
 def test_a_typical_gradient_is_of_that_size(name, link):
     """Its deviation over responses drawn at the middle, with the priors' medians as parameters."""
     family, response = get(name, link), RESPONSES[name]
@@ -257,7 +257,7 @@ def test_a_typical_gradient_is_of_that_size(name, link):
 # ---- means and draws -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 6, 0))
+@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 12, 0))
 def test_means_are_expectations_of_the_density(name, link):
     family, (response, parameters, extras) = get(name, link), inputs(name)
     predictor = predictors(name, [-0.6, 0.1, 0.7])
@@ -278,7 +278,7 @@ def test_means_are_expectations_of_the_density(name, link):
     np.testing.assert_allclose(found, expected, rtol=4e-3)
 
 
-@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 6, 1))
+@pytest.mark.parametrize(("name", "link"), some_of(EVERY, 12, 1))
 def test_draws_have_the_mean_and_the_variance(name, link):
     """Each within five standard errors: a false alarm in about a million comparisons; there are about 90."""
     family, (response, parameters, extras) = get(name, link), inputs(name)

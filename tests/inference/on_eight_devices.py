@@ -203,6 +203,7 @@ def test_book_keeping_is_that_of_one_device(monkeypatch):
     assert found == found[:1] * len(found)
 
 
+@pytest.mark.thorough
 def test_room_that_is_left_is_never_drawn():
     records = zoo.logistic_data(N)
     step = step_of(zoo.logistic, zoo.logistic_guide, records, PoissonSampler(N, 1.0, N), sigma=1.0)

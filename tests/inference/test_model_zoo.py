@@ -20,8 +20,8 @@ from workbench.noise.mechanism import GaussianMechanism, Noise
 from workbench.sampling import Minibatch, PoissonSampler
 
 KEY = jax.random.key(1)
-EVERY_CASE = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 3))
-STEPPING = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 6))  # each compiles a whole step
+EVERY_CASE = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 6))
+STEPPING = pytest.mark.parametrize("name", some_of(list(zoo.ZOO), 12))  # each compiles a whole step
 
 
 class Drawn(handlers.Messenger):

@@ -82,15 +82,18 @@ POSITIVE = np.exp(np.linspace(-16, 12, 20_001))
 
 @pytest.mark.parametrize(
     ("prior", "points"),
-    [
-        (dist.StudentT(3.0, 0.5, 2.0), REAL),
-        (dist.Cauchy(0.0, 1.0), REAL),
-        (dist.Laplace(-1.0, 0.7), REAL),
-        (dist.Gumbel(0.0, 1.0), REAL),
-        (dist.HalfNormal(2.0), POSITIVE),
-        (dist.LogNormal(0.0, 1.0), POSITIVE),
-        (dist.Uniform(0.0, 3.0), np.linspace(1e-6, 3 - 1e-6, 20_001)),
-    ],
+    some_of(
+        [
+            (dist.StudentT(3.0, 0.5, 2.0), REAL),
+            (dist.Cauchy(0.0, 1.0), REAL),
+            (dist.Laplace(-1.0, 0.7), REAL),
+            (dist.Gumbel(0.0, 1.0), REAL),
+            (dist.HalfNormal(2.0), POSITIVE),
+            (dist.LogNormal(0.0, 1.0), POSITIVE),
+            (dist.Uniform(0.0, 3.0), np.linspace(1e-6, 3 - 1e-6, 20_001)),
+        ],
+        3,
+    ),
 )
 def test_of_one_quantity_it_is_the_posterior_by_integration(prior, points):
     joint, center = one_site(prior), 1.7

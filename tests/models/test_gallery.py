@@ -41,7 +41,7 @@ def imported(path):
             yield from ((node.module, alias.name) for alias in node.names)
 
 
-@pytest.fixture(params=some_of(gallery.__all__, 3))
+@pytest.fixture(params=some_of(gallery.__all__, 5))
 def copied(request, tmp_path, monkeypatch):
     """(name of a built-in model, a copy of its file, alone in a folder that is the working one)."""
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -130,6 +130,7 @@ def test_booleans_and_whole_numbers_have_the_values_that_they_can_have(fitted, n
         np.testing.assert_allclose(found.draws[..., 0], special.expit(linear), rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_classes_have_a_probability_each(fitted):
     result = fitted("cumulative")
     found, draws = result.effects("age", [35, 80]), result.draws
@@ -269,6 +270,7 @@ def test_cutpoints_are_those_where_all_columns_are_0(fitted):
     np.testing.assert_allclose(result.coefficients().further["mean"], at_zero.mean(axis=0), rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_categorical_response_has_coefficients_for_each_level(fitted):
     result = fitted("categorical")
     table, weights = result.coefficients(), result.draws["weights"]

@@ -288,6 +288,7 @@ def test_an_interrupt_is_a_stop(six, monkeypatch):
     assert six.run().status == "stopped"
 
 
+@pytest.mark.thorough
 def test_a_cell_that_cannot_be_calibrated_says_why_and_the_others_run():
     # at epsilon 100 in one step the noise would have to be smaller than what 64-bit draws can promise
     result = quietly(

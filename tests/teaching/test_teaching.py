@@ -78,7 +78,8 @@ def test_every_slider_changes_picture_and_words(pieces, name):
         assert text(piece) != before[1]
 
 
-@pytest.mark.parametrize("name", some_of(list(PIECES), 2))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", PIECES)
 def test_starting_values_are_taken_and_bad_ones_named(pieces, name):
     values = {"privacy": {"epsilon": 1.25, "steps": 500}, "clipping": {"clip": 0.6}, "samplers": {"batch_size": 10},
               "composition": {"fits": 7}}[name]  # fmt: skip
@@ -201,7 +202,8 @@ def test_without_noise_the_parameters_go_where_clipping_leads(pieces):
     np.testing.assert_allclose(piece.path[-1], CLOUD.mean(axis=0), atol=1e-4)
 
 
-@pytest.mark.parametrize("name", some_of(list(PIECES), 2))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", PIECES)
 def test_close_frees_widgets_and_threads(name):
     kept = set(ipywidgets.widgets.widget._instances)
     running = set(threading.enumerate())

@@ -162,6 +162,7 @@ def test_the_consequences_are_there_before_any_fit(ended):
     assert "The training records are private" in ended.before
 
 
+@pytest.mark.thorough
 def test_a_change_brings_other_consequences(screens):
     screen = settle(screens(iterations=300))
     before = text(screen)
@@ -377,6 +378,7 @@ def test_three_sentences_say_what_was_learnt_what_is_promised_and_what_is_next(e
     assert "Guarantee of fit 1: logistic on breast_cancer, epsilon 2" in ended.screen.outcome.guarantee.value
 
 
+@pytest.mark.thorough
 def test_the_promise_of_the_next_plan_is_shown_once_it_differs(screens, private_data):
     screen = settle(screens(data=private_data, iterations=20))
     assert "If you press Fit." in screen.privacy.promise.value
@@ -458,6 +460,7 @@ def fitting_at_last(screen):
         time.sleep(0.02)
 
 
+@pytest.mark.thorough
 def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
     screen = screens(data=private_data, iterations=40_000)
     screen.fit()
