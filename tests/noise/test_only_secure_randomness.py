@@ -95,7 +95,7 @@ ALLOWED = {
     Use("workbench/models/relations.py", "dependence.parts", "rng_seed"): "reads the structure off blank records",
     Use("workbench/models/independence.py", "are_independent", "numpyro.handlers.seed"): "reads the structure of the guide",
     Use("workbench/models/pictures.py", "samples", "numpy.random.default_rng"): "codes to decode into a picture",
-    Use("workbench/inference/noise_aware.py", "prior_of", "jax.random.key"): "two traces of a prior, to be compared",
+    Use("workbench/inference/noise_aware.py", "_priors.of_two_draws", "jax.random.key"): "two traces of a prior, to be compared",
     Use("workbench/inference/_joint_prior.py", "JointPrior.__init__", "jax.random.key"): "two traces of a prior, the same",
     Use("workbench/inference/_joint_prior.py", "JointPrior.sample", "jax.random.key"): "draws of a prior",
     Use("workbench/inference/_joint_prior.py", "JointPrior._traced", "jax.random.key"): "latents are given; it is not used",

@@ -36,7 +36,7 @@ def noise_aware_draws(
     :param moments: of the run. :param guide: at least ``FEWEST_DRAWS`` draws from the guide. :param key: of the run.
     """
     model, rate = step.model, step.sampler.sampling_rate
-    sigma = float(hyper.standard_deviation / hyper.clip)
+    sigma = float(hyper.standard_deviation) / float(hyper.clip)
     own = fast_child(key, Purpose.INTERVALS)  # for these draws alone, of a fast generator: they protect nobody
     try:
         prior = spec.prior(model)
@@ -85,11 +85,11 @@ def final_clip(hyper: Hyperparameters, moments: Moments | None) -> float:
 
 def gradient_norms(step: PrivateStep, hyper: Hyperparameters, moments: Moments | None) -> GradientNorms | None:
     """How long the records' gradients were; None where no step counted them. :param moments: of the run."""
-    if moments is None or moments.norms is None or not float(moments.norms[0]):
+    if moments is None or moments.norms is None or not np.asarray(moments.norms)[0]:
         return None
     steps, *counts = np.asarray(moments.norms, float)
     expected = steps * step.sampler.sampling_rate * step.model.num_records  # gradients, by public numbers
-    deviation = float(hyper.standard_deviation / hyper.clip) / _norms.OF_NORMS * math.sqrt(steps)
+    deviation = float(hyper.standard_deviation) / float(hyper.clip) / _norms.OF_NORMS * math.sqrt(steps)
     shares = tuple(float(count / expected) for count in counts)
     first = None if hyper.adaptive is None else float(hyper.clip)
     return GradientNorms(_norms.EDGES, shares, float(deviation / expected), final_clip(hyper, moments), first)

@@ -61,13 +61,13 @@ def require_additive(model: RecordModel, key: Array) -> None:
     """
     compared: dict[str, Any] = {}
 
-    def compare(params: Any, key: Array, records: Any) -> dict[str, Any]:
-        result, facts = _compare(model, params, key, records)
+    def compare(params: Any, key: Array, number: Any, records: Any) -> dict[str, Any]:
+        result, facts = _compare(model, params, jax.random.fold_in(key, number), records)
         compared.update(facts)
         return result
 
     random = np.random.default_rng(0)
-    first = model.initial, key, tuple(_made_up(model, random, 0))
+    first = model.initial, key, np.uint32(0), tuple(_made_up(model, random, 0))
     try:
         with readable("model or guide"):
             traced = jax.jit(compare).trace(*first)
@@ -90,9 +90,7 @@ def require_additive(model: RecordModel, key: Array) -> None:
     evidence: dict[str, int] = {}
     for number in range(_MOST):
         params = jax.tree.map(lambda leaf: _near(leaf, random), model.initial)
-        found = jax.tree.map(
-            np.asarray, run(params, jax.random.fold_in(key, number), tuple(_made_up(model, random, number)))
-        )
+        found = jax.tree.map(np.asarray, run(params, key, np.uint32(number), tuple(_made_up(model, random, number))))
         for name, numbers in found.items():
             evidence[name] = evidence.get(name, 0) + _judge(model, name, numbers, tolerance)
         if min(evidence.values(), default=_ENOUGH) >= _ENOUGH:
@@ -138,8 +136,8 @@ _KINDS = (
 )
 
 
-def _near(leaf: Array, random: np.random.Generator) -> Array:
-    return leaf + jnp.asarray(_SPREAD * random.normal(size=leaf.shape), leaf.dtype)
+def _near(leaf: Array, random: np.random.Generator) -> np.ndarray:
+    return np.asarray(leaf) + (_SPREAD * random.normal(size=leaf.shape)).astype(leaf.dtype)
 
 
 # ---- what is compared ------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ They are functions of the release, so the guarantee covers them and they cost no
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -42,7 +41,7 @@ class Moments(NamedTuple):
     @property
     def steps(self) -> float:
         """How many counted."""
-        return float(self.sums[0, 0])
+        return float(np.asarray(self.sums)[0, 0])
 
     def centred(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Means of u and g, float[d], sums of (u - mean) (u - mean)' and of (u - mean) (g - mean)', float[d, d].
@@ -58,8 +57,11 @@ class Moments(NamedTuple):
 
 def empty(size: int | None, counts_norms: bool = False, adapts_clip: bool = False) -> Moments:
     """Those of no step. :param size: d, or None to keep no sums of z."""
-    zeros = functools.partial(jnp.zeros, dtype=jnp.float32)
-    sums = (None, None) if size is None else (zeros(size), zeros((1 + size, 1 + 2 * size)))
+
+    def zeros(*shape: int) -> jax.Array:
+        return jax.device_put(np.zeros(shape, np.float32))  # jnp.zeros would compile a program for each shape
+
+    sums = (None, None) if size is None else (zeros(size), zeros(1 + size, 1 + 2 * size))
     norms, warm_up = (zeros(1 + RANGES) if kept else None for kept in (counts_norms, adapts_clip))
     return Moments(sums[0], sums[1], norms, jnp.int32(0) if adapts_clip else None, warm_up)
 

@@ -118,7 +118,7 @@ def abstract_trace(model: Callable, layout: Layout, record: tuple[Any, ...], kwa
 
     shapes = [jax.ShapeDtypeStruct((count, *array.shape), array.dtype) for array in record]
     with NetworkWatch():
-        jax.eval_shape(run, jax.random.key(0), *shapes)
+        jax.eval_shape(run, jax.eval_shape(lambda: jax.random.key(0)), *shapes)
     return found
 
 

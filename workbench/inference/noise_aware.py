@@ -28,6 +28,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpy.random import Generator
@@ -71,9 +72,7 @@ def prior_of(model: RecordModel) -> Prior | JointPrior:
     """
     if model.shared_size > LARGEST:
         raise NoNoiseAwarePosterior(f"the model has more than {LARGEST} quantities")
-    start = model.start()
-    # what depends on other latents differs between two draws
-    (guide, one), (_, two) = (model._traces(start, jax.random.key(seed)) for seed in (0, 1))
+    guide, one, normals = _priors(model)
     parameters = [name for name in (*model.shared, *one) if one.get(name, {"type": "param"})["type"] == "param"]
     if parameters:
         raise NoNoiseAwarePosterior(f"{parameters[0]} is a parameter without a prior")
@@ -87,17 +86,30 @@ def prior_of(model: RecordModel) -> Prior | JointPrior:
     others = [name for name, site in one.items() if site["type"] == "sample" and name not in (*latents, *model.of_records)]
     if any(family(site["fn"]) in _MIXTURES for name, site in one.items() if name in latents):
         raise NoNoiseAwarePosterior("a prior is a mixture, between whose modes a short chain does not move")
-    if others:
+    if others or set(latents) != set(model.shared) or not normals.keys() >= set(latents):
         return _joint(model, one)
-    means, precisions = [], []
-    for name in model.shared:
-        first, second = (normal_of(trace[name]["fn"]) for trace in (one, two))
-        if first is None or second is None or not np.array_equal(first, second) or set(latents) != set(model.shared):
-            return _joint(model, one)
-        location, scale = first
-        means.append(np.ravel(location))
-        precisions.append(np.ravel(scale) ** -2.0)
-    return Prior(np.concatenate(means), np.concatenate(precisions))
+    means, scales = np.concatenate([np.reshape(normals[name], (2, -1)) for name in model.shared], axis=1)
+    return Prior(means, scales**-2.0)
+
+
+def _priors(model: RecordModel) -> tuple[dict, dict, dict[str, np.ndarray]]:
+    """Abstract traces of guide and model, and means and scales of the latents whose priors are normal with fixed ones.
+
+    One program finds these numbers. Traces of values would compile one for each operation of the model.
+    """
+    traces = {}
+
+    def of_two_draws() -> list[dict[str, jax.Array]]:
+        found = []
+        for seed in (0, 1):  # what depends on other latents differs between two draws
+            traces["guide"], traces["model"] = model._traces(model.start(), jax.random.key(seed))
+            priors = {name: normal_of(site["fn"]) for name, site in traces["model"].items() if is_latent(site)}
+            found.append({name: prior for name, prior in priors.items() if prior is not None})
+        return found
+
+    first, second = jax.tree.map(lambda array: np.asarray(array, float), jax.jit(of_two_draws)())
+    normals = {name: prior for name, prior in first.items() if np.array_equal(prior, second[name])}
+    return traces["guide"], traces["model"], normals
 
 
 def _joint(model: RecordModel, trace: dict) -> JointPrior:
@@ -110,12 +122,12 @@ def _joint(model: RecordModel, trace: dict) -> JointPrior:
     return found
 
 
-def normal_of(prior: dist.Distribution) -> np.ndarray | None:
-    """(means, scales) of a normal distribution with independent entries; None for another."""
+def normal_of(prior: dist.Distribution) -> jax.Array | None:
+    """(means, scales) of a normal distribution with independent entries, float[2, ...]; None for another."""
     shape, base = prior.batch_shape + prior.event_shape, base_of(prior)
     if type(base) is not dist.Normal:
         return None
-    return np.stack([np.broadcast_to(np.asarray(value, float), shape) for value in (base.loc, base.scale)])
+    return jnp.stack([jnp.broadcast_to(jnp.asarray(value, float), shape) for value in (base.loc, base.scale)])
 
 
 def draw(

@@ -86,7 +86,7 @@ def split(
     blank_record = tuple(_blank(array) for array in record)
     constants = [{"num_records": num_records, **static} if takes_num_records(fn) else static for fn in (model, guide)]
     plates = find_plates(model, layout, blank_record, constants[0], num_records)
-    arguments = layout(tuple(jnp.asarray(array[None]) for array in blank_record))
+    arguments = layout(tuple(jax.device_put(array[None]) for array in blank_record))
     pair = _Pair(model, guide, arguments, (constants[0], constants[1]), layout, blank_record, plates)
     imputed = pair.begin_guide(key) if isinstance(guide, AutoGuide) else set()
     initial = pair.initial(key)

@@ -187,8 +187,9 @@ def linear_gaussian(
         first, second = (normal_of(trace[name]["fn"]) for trace in (one, two))
         if first is None or second is None or not np.array_equal(first, second):
             raise PrivacyModelError(f"the prior of {name} is not normal with fixed mean and scale")
-        means.append(np.ravel(first[0]))
-        precisions.append(np.ravel(first[1]) ** -2.0)
+        mean, deviation = np.reshape(np.asarray(first, float), (2, -1))
+        means.append(mean)
+        precisions.append(deviation**-2.0)
     prior = one[scale]["fn"]
     if prior.event_shape or prior.batch_shape or not _is_positive(prior):
         raise PrivacyModelError(f"the prior of {scale} must be a distribution on positive numbers")
