@@ -94,7 +94,7 @@ def says(value, text):
     try:
         number = float(text.replace(" ", ""))
     except ValueError:
-        return str(value) == text
+        return text in (str(value), repr(value))
     digits = len(text.partition(".")[2])
     return abs(float(value) - number) <= 0.5000001 * 10.0**-digits
 
