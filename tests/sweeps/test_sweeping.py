@@ -276,7 +276,7 @@ def test_a_stop_within_a_batch_forgets_it():
     result = prepared.run(lambda: bool(steps) and steps[-1] > 0, lambda progress: steps.append(progress.step))
     assert (result.status, len(result.table)) == ("stopped", 0)
     assert repr(result) == "SweepResult(0 of 1 fits done, stopped)"
-    with pytest.raises(ArgumentError, match="no finished fit has any"):
+    with pytest.raises(ArgumentError, match="no finished fit has metrics"):
         result.plot()
 
 
