@@ -6,6 +6,7 @@ resumed fit ends where a whole one does, and two fits with secret keys differ. E
 alone.
 """
 
+import contextlib
 import functools
 import hashlib
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ from concurrent.futures import Future
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from workbench.fitting import functions, prepared
 from workbench.fitting.evaluation import evaluation_of
@@ -41,6 +43,15 @@ def install(monkeypatch):
         stand_in = functools.cached_property(of)
         stand_in.__set_name__(owner, name)
         monkeypatch.setattr(owner, name, stand_in)
+
+
+@contextlib.contextmanager
+def installed(wanted=True):
+    """Fits within take made-up steps, if they are ``wanted``: for fixtures of more than one test."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if wanted:
+            install(monkeypatch)
+        yield monkeypatch
 
 
 def words(key):

@@ -36,9 +36,7 @@ def files(people, tmp_path_factory, request):
     (folder / "schema.json").write_text(json.dumps(SCHEMA))
     (folder / "hospitals.csv").write_text("hospital,beds\nnorth,3\nsouth,1\n")
     table = ["--data", str(folder / "people.csv"), "--target", "ill", "--schema", str(folder / "schema.json")]
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        if request.param == "made up":
-            fakes.install(monkeypatch)
+    with fakes.installed(request.param == "made up"):
         assert main.main(["fit", *table, "--features", "age", "ward", *QUIET, "--out", str(folder / "run")]) == 0
     return folder
 

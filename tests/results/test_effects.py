@@ -55,8 +55,7 @@ def fitted():
             formula, family, extras = MODELS[name]
             model = wb.models.formula(formula, family=family, schema=SCHEMA, **extras)
             data = model.dataset(FRAME, evaluation_is_public=public)
-            with pytest.MonkeyPatch.context() as patch:
-                fakes.install(patch)
+            with fakes.installed():
                 done = wb.fit(model, data, epsilon=5.0, delta=1e-4, iterations=5, seed=1)
             random, draws = np.random.default_rng(0), {}
             for site, old in done.draws.items():

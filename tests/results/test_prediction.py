@@ -42,8 +42,7 @@ def loaded(fitted, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def grouped():
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.install(patch)
+    with fakes.installed():
         return wb.fit("hierarchical_logistic", "hierarchical", epsilon=8.0, iterations=100, seed=1)
 
 

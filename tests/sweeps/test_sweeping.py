@@ -56,9 +56,7 @@ def assert_same_fit(ours, alone, tolerance=2e-4):
 @pytest.fixture(scope="module", params=EITHER_STEPS)
 def hierarchical(request):
     """Other records, and other group features, for each seed; baselines beside them."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "made up":
-            fakes.install(patch)
+    with fakes.installed(request.param == "made up"):
         return quietly(
             wb.sweep,
             "hierarchical_logistic",

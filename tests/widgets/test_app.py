@@ -117,8 +117,7 @@ def ended():
 @pytest.fixture(scope="module")
 def ended_private(private_data):
     """A fit on private evaluation records, with a delta that is too large for them."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        fakes.install(monkeypatch)
+    with fakes.installed() as monkeypatch:
         run = run_to_the_end(Workbench(data=private_data, delta=0.1, iterations=20), monkeypatch)
         yield run
         run.screen.close()

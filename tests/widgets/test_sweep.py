@@ -107,9 +107,7 @@ def ended():
 
 @pytest.fixture(scope="module", params=EITHER_STEPS)
 def ended_private(private_data, request):
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        if request.param == "made up":
-            fakes.install(monkeypatch)
+    with fakes.installed(request.param == "made up"):
         screen = settle(Sweep(data=private_data, epsilons=(1, 2), seeds=2, iterations=(20,)))
         screen.spending.accept.value = True
         run(screen)

@@ -93,7 +93,7 @@ def prior_of(model: RecordModel) -> Prior | JointPrior:
 
 
 def _priors(model: RecordModel) -> tuple[dict, dict, dict[str, np.ndarray]]:
-    """Abstract traces of guide and model, and means and scales of the latents whose priors are normal with fixed ones.
+    """Abstract traces of guide and model, and means and scales of the latents in u whose priors are normal with fixed ones.
 
     One program finds these numbers. Traces of values would compile one for each operation of the model.
     """
@@ -103,7 +103,8 @@ def _priors(model: RecordModel) -> tuple[dict, dict, dict[str, np.ndarray]]:
         found = []
         for seed in (0, 1):  # what depends on other latents differs between two draws
             traces["guide"], traces["model"] = model._traces(model.start(), jax.random.key(seed))
-            priors = {name: normal_of(site["fn"]) for name, site in traces["model"].items() if is_latent(site)}
+            latents = {name: site for name, site in traces["model"].items() if name in model.shared and is_latent(site)}
+            priors = {name: normal_of(site["fn"]) for name, site in latents.items()}
             found.append({name: prior for name, prior in priors.items() if prior is not None})
         return found
 

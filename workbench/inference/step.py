@@ -160,7 +160,7 @@ class PrivateStep:
         released: list[Release] = []
 
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
-            released.append(self._release(loss, u, state, records, draws, hyper))
+            released.append(self._release_at(loss, u, state, records, draws, hyper))
             return jax.tree.map(lambda leaf, like: leaf.astype(_factors.single(like).dtype), released[0].total, u)
 
         # the estimator takes the noised sum, divides it by q, and adds what depends on no record: prior and entropy
@@ -175,7 +175,7 @@ class PrivateStep:
         moments = self._moments(state, released[0], hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
-    def _release(
+    def _release_at(
         self, loss: RecordLoss, u: Any, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters
     ) -> Release:
         """The sum of the minibatch's clipped gradients at ``u``, plus noise: only here records meet parameters."""
