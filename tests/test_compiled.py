@@ -53,12 +53,22 @@ jax.jit(lambda x: x * 13)(1.0)
 print(len(kept()))
 """
 
+FIVE_STEPS = """
+import jax
+import workbench as wb
 
-def run(tmp_path, **environment):
-    """Standard output of SCRIPT, as a user's process with nothing kept and nothing set runs it."""
+events = []
+jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: events.append(event))
+wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=5, progress=False, ledger=False)
+print(events.count("/jax/core/compile/backend_compile_duration"))
+"""
+
+
+def run(tmp_path, script=SCRIPT, **environment):
+    """Standard output of a script, as a user's process with nothing kept and nothing set runs it."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env={**mine, "XDG_CACHE_HOME": str(tmp_path), **environment}, capture_output=True,
+        [sys.executable, "-c", script], env={**mine, "XDG_CACHE_HOME": str(tmp_path), **environment}, capture_output=True,
         text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -78,6 +88,11 @@ def test_one_setting_switches_it_off(tmp_path):
 def test_a_home_that_cannot_be_written_is_no_error(tmp_path):
     (tmp_path / "file").touch()
     assert run(tmp_path / "file") == 0
+
+
+@pytest.mark.thorough
+def test_a_fit_has_few_programs(tmp_path):
+    assert 5 <= run(tmp_path, FIVE_STEPS) <= 15
 
 
 @pytest.mark.parametrize("name", ["a-cache", "b-cache"])

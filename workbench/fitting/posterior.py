@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from workbench.fitting.spec import FitSpec
 from workbench.inference import _adaptive_clip, _norms, noise_aware
@@ -43,15 +44,16 @@ def noise_aware_draws(
         if moments is None:
             raise NoNoiseAwarePosterior("no moments of the release were kept")
         flat = [np.reshape(guide[name], (len(guide[name]), -1)) for name in model.shared]
-        drawn = noise_aware.draw(
-            moments,
-            prior,
-            np.concatenate(flat, axis=1).std(axis=0),
-            step_noise=sigma * final_clip(hyper, moments) / (step.share_of_sum * rate),
-            sampling_rate=rate,
-            count=spec.settings.draws,
-            generator=np.random.default_rng(np.asarray(jax.random.key_data(own))),
-        )
+        with threadpool_limits(1, "blas"):  # matrices are small: several threads take ten times as long, waiting
+            drawn = noise_aware.draw(
+                moments,
+                prior,
+                np.concatenate(flat, axis=1).std(axis=0),
+                step_noise=sigma * final_clip(hyper, moments) / (step.share_of_sum * rate),
+                sampling_rate=rate,
+                count=spec.settings.draws,
+                generator=np.random.default_rng(np.asarray(jax.random.key_data(own))),
+            )
     except NoNoiseAwarePosterior as reason:
         return None, str(reason)
     names = prior.names if isinstance(prior, JointPrior) else model.shared

@@ -34,7 +34,7 @@ import numpyro.distributions as dist
 from numpy.random import Generator
 from scipy.special import logsumexp
 
-from workbench.inference import _quadratic_chain
+from workbench.inference import _programs, _quadratic_chain
 from workbench.inference._joint_prior import JointPrior, NoNoiseAwarePosterior, base_of
 from workbench.inference._moments import Moments
 from workbench.inference._traces import family, is_latent
@@ -108,7 +108,7 @@ def _priors(model: RecordModel) -> tuple[dict, dict, dict[str, np.ndarray]]:
             found.append({name: prior for name, prior in priors.items() if prior is not None})
         return found
 
-    first, second = jax.tree.map(lambda array: np.asarray(array, float), jax.jit(of_two_draws)())
+    first, second = jax.tree.map(lambda array: np.asarray(array, float), _programs.jit(of_two_draws)())
     normals = {name: prior for name, prior in first.items() if np.array_equal(prior, second[name])}
     return traces["guide"], traces["model"], normals
 
