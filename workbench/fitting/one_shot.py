@@ -16,8 +16,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from threadpoolctl import threadpool_limits
 import numpyro
+from threadpoolctl import threadpool_limits
 
 from workbench import _validate
 from workbench.data import Dataset
