@@ -51,7 +51,8 @@ PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
 
 
 def pytest_collection_finish():
-    gc.freeze()  # screens collect garbage when they close: that need not look at all modules and tests each time
+    gc.freeze()  # modules and tests stay
+    gc.set_threshold(100_000, 50, 50)  # a collection looks at all that JAX keeps
 
 
 def some_of(cases, each=2, first=0):

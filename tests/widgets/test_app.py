@@ -721,6 +721,13 @@ def test_closing_stops_the_fit_and_frees_what_it_held(private_data):
     raise AssertionError(f"held by {gc.get_referrers(prepared())}")
 
 
+def test_closing_a_screen_gives_memory_back(memory_given_back):
+    screen = settle(Workbench())
+    assert memory_given_back == []
+    screen.close()
+    assert memory_given_back == ["given back"]
+
+
 @pytest.mark.thorough
 def test_closing_a_screen_ends_its_threads():
     before = set(threading.enumerate())
