@@ -1,4 +1,4 @@
-"""Last bits of sums and parameters tell which records they are of where noise is in floating point, not where it is whole."""
+"""Last bits of sums and parameters tell which records they are of if noise is in floating point, not if it is whole."""
 
 import jax
 import numpy as np

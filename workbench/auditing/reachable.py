@@ -2,10 +2,11 @@
 
 The attacker knows all records but one, the minibatch and every setting, computes the sum without noise with that record and
 without it, and sees one noised sum, or the parameters after one step of plain gradient descent: from zero, with a learning
-rate of 1 and eight records, they are the noised sum over -8, to the last bit. For each of the two, the attacker counts the coordinates in which the noise cannot have
-led from there to what is seen, guesses the one with fewer, and flips a coin if the counts are equal. Noise in floating point
-has gaps (Mironov 2012, "On significance of the least significant bits for differential privacy"), so this finds the record
-with any amount of noise. Here there is so much noise that all else which is released reveals next to nothing.
+rate of 1 and eight records, they are the noised sum over -8, to the last bit. For each of the two, the attacker counts the
+coordinates in which the noise cannot have led from there to what is seen, guesses the one with fewer, and flips a coin if
+the counts are equal. Noise in floating point has gaps (Mironov 2012, "On significance of the least significant bits for
+differential privacy"), so this finds the record with any amount of noise. Here there is so much noise that all else which is
+released reveals next to nothing.
 """
 
 from __future__ import annotations
