@@ -1,7 +1,7 @@
 """Whatever a step releases is a function of noised whole numbers and of what is public, to the last bit.
 
-Two sets of records get noise such that the noised whole numbers are the same. Then parameters, the optimiser's state, mean and
-moments have to be the same bits: nothing else of the records comes through.
+Two sets of records get noise such that the noised whole numbers are the same. Then parameters, the optimiser's state, mean
+and moments have to be the same bits: nothing else of the records comes through.
 """
 
 import dataclasses
