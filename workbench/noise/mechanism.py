@@ -106,11 +106,15 @@ class GaussianMechanism:
 
         :param units: as of ``spacing``; the number of coordinates at least, where no rows are looked up.
         """
+        return 2 * math.sqrt(units) <= self.room(capacity)
+
+    def room(self, capacity: int) -> float:
+        """The standard deviation of the noise in spacings, over sigma; infinite without noise."""
         if self.noise_multiplier == 0:
-            return True
+            return math.inf
         # a step computes its level and its spacing from sigma in float32
         level = float(_level(np, self.noise_multiplier * (1 - _ROUNDING) * _LARGEST_SUM / capacity))
-        return 2 * self.noise_multiplier * (1 + _ROUNDING) * math.sqrt(units) <= 2.0 ** (_AT_ZERO + level)
+        return float(2.0 ** (_AT_ZERO + level) / (self.noise_multiplier * (1 + _ROUNDING)))
 
     def noise(self, key: jax.Array, size: int, level: jax.Array) -> Noise | None:
         """Noise for ``size`` coordinates; None from a mechanism without noise.
