@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import quick_jit, some_of
+from workbench._limits import LARGEST_CLIP
 from workbench.inference import _factors, _grid
 from workbench.inference.strata import Stratum, clipped_sum_in_parts
 from workbench.noise.mechanism import OnGrid
@@ -227,6 +228,19 @@ def test_norms_from_gram_matrices_are_never_too_small(places):
     norm = jax.jit(lambda a, g: _factors.squared_norm([_factors.Factors(a, g)], 50, 20, by_rows=False))
     true = np.linalg.norm(np.einsum("mstp,mstd->mspd", a.astype(np.float64), g.astype(np.float64)).reshape(3, -1), axis=1)
     assert np.all(np.sqrt(np.asarray(norm(a, g), np.float64)) >= true * (1 - 1e-6))
+
+
+@pytest.mark.parametrize("size", [34, 70, 500])
+def test_sums_of_the_largest_clip_are_finite_whatever_is_added_up(size):
+    """A sum that is infinite would be some whole number, and another one without the record that made it so."""
+    records = np.zeros((size, 4), np.float32)
+    records[:, 0] = 1.0
+    total, stated = whole_sum(linear, {"a": jnp.zeros(4)}, size, spacing=2.0**-16, clipping="automatic")
+    whole, others = (total(jnp.asarray(records), mask, LARGEST_CLIP) for mask in (np.ones(size, bool), np.arange(size) > 0))
+    assert whole[0] == pytest.approx(size / 1.01 * 2**16, rel=1e-4)
+    assert np.linalg.norm(whole - others) <= sensitivity(stated, 2.0**-16)
+    longest = max(_grid.records_in_block(10**4, places, spread) * spread for places, spread in ((1, 1.0), (1, 64.0), (2, 64.0)))
+    assert longest * LARGEST_CLIP < float(np.finfo(np.float32).max) / 2
 
 
 # --- blocks ---------------------------------------------------------------------------------------------------------------

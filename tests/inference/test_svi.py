@@ -499,7 +499,7 @@ def test_hyperparameters_without_noise_are_no_use_to_a_step_with_noise(multiplie
 @pytest.mark.thorough
 def test_a_clip_schedule_far_below_c_keeps_its_noise():
     """The quotient of the two underflows in float32."""
-    trainer = logistic(clip=1e37, clip_schedule=lambda step: 1e-3, rate=0.5, optim=SGD(1.0))
+    trainer = logistic(clip=1e35, clip_schedule=lambda step: 1e-3, rate=0.5, optim=SGD(1.0))
     state = trainer.init(key_from_seed(5), *RECORDS)
     draws = trainer.draw(state.key, state.step)
     step = jax.jit(trainer.step)
