@@ -239,7 +239,8 @@ def test_sums_of_the_largest_clip_are_finite_whatever_is_added_up(size):
     whole, others = (total(jnp.asarray(records), mask, LARGEST_CLIP) for mask in (np.ones(size, bool), np.arange(size) > 0))
     assert whole[0] == pytest.approx(size / 1.01 * 2**16, rel=1e-4)
     assert np.linalg.norm(whole - others) <= sensitivity(stated, 2.0**-16)
-    longest = max(_grid.records_in_block(10**4, places, spread) * spread for places, spread in ((1, 1.0), (1, 64.0), (2, 64.0)))
+    kinds = (1, 1.0), (1, 64.0), (2, 64.0), (1000, 64.0)
+    longest = max(_grid.records_in_block(10**4, places, spread) * spread for places, spread in kinds)
     assert longest * LARGEST_CLIP < float(np.finfo(np.float32).max) / 2
 
 
@@ -276,13 +277,15 @@ def test_a_block_is_added_up_in_floating_point_and_blocks_without_error(monkeypa
         np.testing.assert_allclose(found, np.round(blocks * 2.0**16).sum(0), atol=2 * len(blocks))
 
 
-def test_whole_numbers_are_exact_modulo_two_to_the_32():
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_whole_numbers_are_exact_modulo_two_to_the_32(kind):
     """So terms that cancel do, however long they are."""
-    grid, exact = _grid.Grid(jnp.float32(1.0)), 2**31
-    near = np.array([2.0**24, 2.0**31, 2.0**32, 3 * 2.0**31, 2.0**40], np.float32)
-    around = np.concatenate([near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(1e30))])
-    values = np.concatenate([around, -around, np.float32([1e18, -3e25, 1e38, 0.5, 1.5, -2.5])])
-    found = np.asarray(jax.jit(grid.rounded)(jnp.asarray(values))).tolist()
+    exact = 2**31
+    near = np.array([2.0**24, 2.0**31, 2.0**32, 3 * 2.0**31, 2.0**40, 2.0**53], kind)
+    around = np.concatenate([near, np.nextafter(near, kind(0)), np.nextafter(near, kind(1e30))])
+    values = np.concatenate([around, -around, np.array([1e18, -3e25, 1e38, 0.5, 1.5, -2.5], kind)])
+    with jax.enable_x64(kind is np.float64):
+        found = np.asarray(jax.jit(_grid.Grid(jnp.float32(1.0)).rounded)(jnp.asarray(values))).tolist()
     assert found == [(round(float(value)) + exact) % 2**32 - exact for value in values]
 
 
