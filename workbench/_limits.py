@@ -9,5 +9,5 @@ MOST_RECORDS = 2**30 - 1  # places of records are int32, and the sum of two of t
 MOST_STEPS = 2**31 - 1  # a state counts steps in int32
 # squares of float32 below 1e-19 underflow, so a norm may be too small by about that much, and C must be far above it
 SMALLEST_CLIP = 1e-12
-LARGEST_CLIP = 1e37  # float32 ends at 3e38
+LARGEST_CLIP = 1e35  # terms of a block of records are up to 512 C long together, and float32 ends at 3e38
 READING_FAILURE = 2.0**-128  # probability that an oblivious pass over records at rest ends the run: charged for each step

@@ -1,4 +1,4 @@
-"""The last bits of a noised sum tell which records it is of where noise is in floating point, and not where it is whole."""
+"""Last bits of sums and parameters tell which records they are of if noise is in floating point, not if it is whole."""
 
 import jax
 import numpy as np
@@ -39,12 +39,17 @@ def test_whatever_the_settings(options):
 
 
 @pytest.mark.thorough
-def test_each_precision_alone_shows_float_noise(monkeypatch):
-    for precision in reachable.PRECISIONS:
-        monkeypatch.setattr(reachable.check, "__defaults__", (40, (precision,)))
-        found = audited(bug="float_noise")
-        assert not found.passed
-        assert f"float32 normals, {precision}" in found.finding
+@pytest.mark.parametrize(("width", "precisions"), [(1000, reachable.PRECISIONS), (3, ("float64",))])
+def test_sums_and_parameters_of_each_precision_alone_show_float_noise(monkeypatch, width, precisions):
+    """In float64, three coordinates do: none of them can be reached from the wrong sum."""
+    monkeypatch.setattr(reachable, "_WIDTH", width)
+    monkeypatch.setattr(reachable.check, "__defaults__", (40, precisions))
+    found, guesses = {}, reachable.guesses
+    monkeypatch.setattr(reachable, "guesses", lambda *of: found.setdefault(of[3], guesses(*of)))
+    assert not audited(bug="float_noise").passed
+    assert set(found) == set(precisions)
+    for right in found.values():
+        assert right["sum, float32 normals"] == right["parameters, float32 normals"] == 40
 
 
 @pytest.mark.statistical

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import quick_jit, some_of
+from workbench._limits import LARGEST_CLIP
 from workbench.inference import _factors, _grid
 from workbench.inference.strata import Stratum, clipped_sum_in_parts
 from workbench.noise.mechanism import OnGrid
@@ -229,6 +230,20 @@ def test_norms_from_gram_matrices_are_never_too_small(places):
     assert np.all(np.sqrt(np.asarray(norm(a, g), np.float64)) >= true * (1 - 1e-6))
 
 
+@pytest.mark.parametrize("size", [34, 70, 500])
+def test_sums_of_the_largest_clip_are_finite_whatever_is_added_up(size):
+    """A sum that is infinite would be some whole number, and another one without the record that made it so."""
+    records = np.zeros((size, 4), np.float32)
+    records[:, 0] = 1.0
+    total, stated = whole_sum(linear, {"a": jnp.zeros(4)}, size, spacing=2.0**-16, clipping="automatic")
+    whole, others = (total(jnp.asarray(records), mask, LARGEST_CLIP) for mask in (np.ones(size, bool), np.arange(size) > 0))
+    assert whole[0] == pytest.approx(size / 1.01 * 2**16, rel=1e-4)
+    assert np.linalg.norm(whole - others) <= sensitivity(stated, 2.0**-16)
+    kinds = (1, 1.0), (1, 64.0), (2, 64.0), (1000, 64.0)
+    longest = max(_grid.records_in_block(10**4, places, spread) * spread for places, spread in kinds)
+    assert longest * LARGEST_CLIP < float(np.finfo(np.float32).max) / 2
+
+
 # --- blocks ---------------------------------------------------------------------------------------------------------------
 
 
@@ -250,7 +265,7 @@ def test_blocks_keep_their_bound_and_cover_the_minibatch(size, terms, spread):
 def test_a_block_is_added_up_in_floating_point_and_blocks_without_error(monkeypatch, size):
     """Each block's rounded sum, worked out in NumPy; also where not all blocks' sums are held at once."""
     values = np.random.default_rng(3).normal(size=(size, 6)).astype(np.float32)
-    grid = _grid.Grid(jnp.float32(2.0**16), 1)
+    grid = _grid.Grid(jnp.float32(2.0**16))
     records = _grid.records_in_block(size)
     padded = np.zeros((-(-size // records) * records, 6), np.float32)
     padded[:size] = values
@@ -262,11 +277,32 @@ def test_a_block_is_added_up_in_floating_point_and_blocks_without_error(monkeypa
         np.testing.assert_allclose(found, np.round(blocks * 2.0**16).sum(0), atol=2 * len(blocks))
 
 
-def test_sums_that_are_too_large_are_cut_off_and_do_not_begin_again():
-    grid = _grid.Grid(jnp.float32(1.0), 1)
-    values = jnp.asarray([[1e30], [3e9], [-1e20]], jnp.float32)
-    np.testing.assert_array_equal(grid.rounded(values, 1), [[2**30], [2**30], [-(2**30)]])
-    assert int(jnp.sum(grid.rounded(jnp.full((1000, 1), 1e30), 1000), dtype=jnp.int32)) > 0
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_whole_numbers_are_exact_modulo_two_to_the_32(kind):
+    """So terms that cancel do, however long they are."""
+    exact = 2**31
+    near = np.array([2.0**24, 2.0**31, 2.0**32, 3 * 2.0**31, 2.0**40, 2.0**53], kind)
+    around = np.concatenate([near, np.nextafter(near, kind(0)), np.nextafter(near, kind(1e30))])
+    values = np.concatenate([around, -around, np.array([1e18, -3e25, 1e38, 0.5, 1.5, -2.5], kind)])
+    with jax.enable_x64(kind is np.float64):
+        found = np.asarray(jax.jit(_grid.Grid(jnp.float32(1.0)).rounded)(jnp.asarray(values))).tolist()
+    assert found == [(round(float(value)) + exact) % 2**32 - exact for value in values]
+
+
+@pytest.mark.parametrize("parts", [200, 4])
+def test_long_terms_of_a_record_that_cancel_do_so_in_whole_numbers(parts):
+    """A record looks up one row three times. Its terms are as long as a norm of 1/64 of their lengths together allows."""
+    spacing = 2.0**-20
+
+    def thrice(u, record):
+        return jnp.sum(u["a"][jnp.array([3, 3, 3])][:, 0] * record)
+
+    records = np.tile(np.array([1e4, -6e3, -4e3], np.float32), (200, 1))
+    rules = {"['a']": "rows"}
+    total, stated = whole_sum(thrice, {"a": jnp.zeros((100, 1))}, 200, "auto", rules, spacing=spacing, parts=parts)
+    everyone = np.ones(200, bool)
+    moved = total(jnp.asarray(records), everyone) - total(jnp.asarray(records), np.arange(200) != 0)
+    assert np.linalg.norm(moved) <= sensitivity(stated, spacing)
 
 
 def test_a_bound_of_several_leaves_adds_what_can_add_up():
@@ -381,10 +417,9 @@ def test_automatic_clipping_at_the_largest_clip_has_finite_factors():
     assert np.all(total(records, np.ones(4, bool), 1e37) > 0)
 
 
-def test_sums_are_rounded_to_the_nearest_whole_number_and_do_not_wrap_around():
+def test_sums_are_rounded_to_the_nearest_whole_number():
     """Rounding towards zero would be as private, but each sum would be short."""
-    grid = _grid.Grid(jnp.float32(4.0), 1)  # spacings of a quarter
-    assert grid.rounded(jnp.array([0.0, 0.1, 0.15, 0.24, -0.1, -0.15, -0.24], jnp.float32), 1).tolist() == [
+    grid = _grid.Grid(jnp.float32(4.0))  # spacings of a quarter
+    assert grid.rounded(jnp.array([0.0, 0.1, 0.15, 0.24, -0.1, -0.15, -0.24], jnp.float32)).tolist() == [
         0, 0, 1, 1, 0, -1, -1,
     ]  # fmt: skip
-    assert np.abs(np.asarray(grid.rounded(jnp.array([1e30, -1e30], jnp.float32), 1), float)).min() > 1e6

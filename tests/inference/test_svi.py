@@ -499,7 +499,7 @@ def test_hyperparameters_without_noise_are_no_use_to_a_step_with_noise(multiplie
 @pytest.mark.thorough
 def test_a_clip_schedule_far_below_c_keeps_its_noise():
     """The quotient of the two underflows in float32."""
-    trainer = logistic(clip=1e37, clip_schedule=lambda step: 1e-3, rate=0.5, optim=SGD(1.0))
+    trainer = logistic(clip=1e35, clip_schedule=lambda step: 1e-3, rate=0.5, optim=SGD(1.0))
     state = trainer.init(key_from_seed(5), *RECORDS)
     draws = trainer.draw(state.key, state.step)
     step = jax.jit(trainer.step)
@@ -715,3 +715,25 @@ def test_lanes_take_a_number_of_each_kind_for_every_lane():
     for begun, arrays, given, argument in wrong:
         with pytest.raises(ArgumentError, match=f"^{argument}="):
             program.run(begun, arrays, given, 1)
+
+
+@pytest.mark.parametrize("kind", some_of([jnp.bfloat16, jnp.float16]))
+@pytest.mark.parametrize("estimator", ["aligned", "vanilla"])
+def test_parameters_of_half_precision_keep_it(estimator, kind):
+    """Their noise is drawn and added in whole numbers all the same; the optimiser's sum is rounded."""
+
+    def model(x, num_records):
+        mean = numpyro.param("mean", jnp.zeros(3, kind))
+        numpyro.param("nothing", jnp.zeros((0, 2)))
+        with numpyro.plate("records", num_records, subsample_size=len(x)):
+            numpyro.sample("x", numpyro.distributions.Normal(mean.astype(x.dtype), 1.0).to_event(1), obs=x)
+
+    x = np.random.default_rng(0).normal(2, 1, (50, 3)).astype(np.float32)
+    noise = PoissonSampler(50, 0.5, 50), GaussianMechanism(1.0, 0.5)
+    dpvi = DPVI(model, lambda *_, **__: None, SGD(0.1), privacy=noise, estimator=estimator)
+    state = dpvi.init(key_from_seed(0), x)
+    for _ in range(3):
+        state, _ = dpvi.update(state, x)
+    mean = dpvi.get_params(state)["mean"]
+    assert mean.dtype == kind
+    assert np.all(np.abs(np.asarray(mean, np.float32)) > 0)

@@ -84,10 +84,12 @@ def test_each_unit_is_clipped_once_for_all_its_rows(strategy, mean):
 
 @pytest.mark.parametrize("widths", [(10,), (10, 3), (10, 5, 2, 1)])
 @pytest.mark.parametrize("size", some_of([1, 100]))
-def test_strata_and_parts_do_not_change_the_sum(widths, size):
+@pytest.mark.parametrize("spacing", [None, 2.0**-27])
+def test_strata_and_parts_do_not_change_the_sum(widths, size, spacing):
+    """Nor do whole numbers, of which the sum is as large as a step lets it be."""
     everyone = jnp.ones(len(COUNTS), bool)
     expected = sum(clipped(of_unit(unit)) for unit in range(len(COUNTS)))
-    found = unit_sum(UnitRows(widths), ascending=False, size=size)[0](everyone)
+    found = unit_sum(UnitRows(widths), ascending=False, size=size, spacing=spacing)[0](everyone) * (spacing or 1)
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 

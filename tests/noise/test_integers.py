@@ -20,7 +20,7 @@ from tests.conftest import some_of
 from workbench._validate import ArgumentError
 from workbench.noise import integers
 from workbench.noise.chacha20 import key_from_seed, stream
-from workbench.noise.integers import FINEST, delta_cost, rounded_gaussian, rounded_gaussian_from, words_for
+from workbench.noise.integers import COARSEST, FINEST, delta_cost, rounded_gaussian, rounded_gaussian_from, words_for
 
 mpmath.mp.prec = 250
 
@@ -175,7 +175,7 @@ def test_rounding_puts_nothing_where_the_density_is_below_the_last_bit():
 def test_coarser_levels_are_rounded_and_not_cut_off():
     """round((Z + 1/2) / 2^k) from round(Z)."""
     finest = stretched(FINEST)
-    for level in range(FINEST):
+    for level in range(COARSEST, FINEST):
         exact = [math.floor((2 * y + 2 ** (FINEST - level)) / 2 ** (FINEST - level + 1)) for y in finest.tolist()]
         np.testing.assert_array_equal(stretched(level), exact)
 
@@ -402,6 +402,17 @@ def test_draws_have_the_normal_distribution(level):
         assert p_value(np.asarray(drawn(key_from_seed(41 + level), count, level)), level) > 1e-6
 
 
+@pytest.mark.parametrize("level", [COARSEST, COARSEST + 2])
+def test_whole_numbers_of_coarse_levels_have_their_probabilities(level):
+    """P(k) = Phi((k + 1/2) / s) - Phi((k - 1/2) / s) within 4 s. False alarms one in a million seeds."""
+    deviation = 2 ** (11 + level)
+    sample = np.asarray(drawn(key_from_seed(44), 300_000, level))
+    whole = np.arange(-4 * deviation, 4 * deviation + 1)
+    cumulative = np.concatenate([[0], stats.norm.cdf((np.append(whole, whole[-1] + 1) - 0.5) / deviation), [1]])
+    counts = np.bincount(np.searchsorted(np.append(whole, whole[-1] + 1), sample, side="right"), minlength=len(whole) + 2)
+    assert stats.chisquare(counts, np.diff(cumulative) * len(sample)).pvalue > 1e-6
+
+
 def test_a_scale_that_is_off_by_two_hundredths_would_be_found():
     sample = np.asarray(drawn(key_from_seed(41), 300_000, 5))
     for scale in (0.98, 1.02):
@@ -495,7 +506,7 @@ def test_a_compiled_program_draws_from_32_bit_integers_alone_in_64_bit_mode():
         assert wide not in program
 
 
-@pytest.mark.parametrize("level", [-1, FINEST + 1, 2.5, np.int32(-1), np.float32("nan")])
+@pytest.mark.parametrize("level", [COARSEST - 1, FINEST + 1, 2.5, np.int32(COARSEST - 1), np.float32("nan")])
 def test_levels_out_of_range_are_refused(level):
     words = jnp.zeros(87, jnp.uint32)
     for call in (lambda: rounded_gaussian_from(words, 3, level), lambda: rounded_gaussian(key_from_seed(0), 3, level)):

@@ -9,7 +9,7 @@ from scipy import stats
 
 from workbench._validate import ArgumentError
 from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.integers import FINEST
+from workbench.noise.integers import COARSEST, FINEST
 from workbench.noise.mechanism import GaussianMechanism, Noise, OnGrid
 
 DRAWS = 20_000
@@ -75,12 +75,32 @@ def test_noise_is_sigma_times_what_a_record_and_rounding_move(sigma, units, leve
 @pytest.mark.parametrize("capacity", [1, 100, 10**4, 10**6, 2**30])
 @pytest.mark.parametrize("sigma", [1e-3, 0.3, 1.0, 40.0, 1e4, 1e30])
 def test_a_level_is_as_fine_as_leaves_room_for_the_sum(sigma, capacity):
-    """Where it can: C is 2^(11 + level) / sigma spacings, and at level 0 large sums are cut off instead."""
+    """Where it can: C is 2^(11 + level) / sigma spacings. Sum and noise are then below 2^31."""
     level = int(GaussianMechanism(1.0, sigma).level(capacity))
-    assert 0 <= level <= FINEST
+    assert COARSEST <= level <= FINEST
     sum_in_spacings = capacity * 2.0 ** (11 + level) / sigma
-    assert level == 0 or sum_in_spacings <= 2**29 * 1.001
+    if level > COARSEST:
+        assert sum_in_spacings <= 2**29 * 1.001
+        assert sum_in_spacings + 11 * 2 ** (11 + level) < 2**31
     assert level == FINEST or 2 * sum_in_spacings >= 2**29 * 0.999
+
+
+@pytest.mark.parametrize("capacity", [1, 3, 2**14, 10**5, 2**20])
+def test_where_there_is_room_no_step_finds_that_there_is_none(capacity):
+    """At the edges: sigma near powers of two times what sums leave, and as much rounding as there is room for."""
+    powers = 2.0 ** np.arange(-6, 16) * capacity / 2.0**29 * 2.0 ** np.arange(22)[:, None]
+    near = np.concatenate([powers.ravel() * (1 + ulps * 2.0**-24) for ulps in (-4, -1, 0, 1, 4)])
+    sigmas = near[(near > 1e-3) & (near < 1e6)]
+    spacing = jax.jit(lambda mechanism_sigma, units: GaussianMechanism.spacing(
+        mechanism_sigma, jnp.float32(1), GaussianMechanism(1.0, 1.0).level(capacity, mechanism_sigma), 0.0, units
+    ), static_argnums=1)  # fmt: skip
+    for sigma in sigmas[:: max(1, len(sigmas) // 60)].tolist():
+        mechanism = GaussianMechanism(1.0, sigma)
+        for level in (COARSEST, 0, FINEST):
+            for power in range(-1, 2):
+                units = (2.0 ** (11 + level + power) / (2 * sigma)) ** 2 * (1 - 1e-7)
+                if mechanism.has_room(capacity, units):
+                    assert np.isfinite(spacing(jnp.float32(sigma), units))
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, 1.0])

@@ -24,6 +24,7 @@ from workbench.fitting.spec import resolve
 from workbench.inference.batched import BatchedProgram
 from workbench.ledger.composition import total
 from workbench.models import Model
+from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.steps import SAMPLERS
 from workbench.sweeps import BudgetError, grid, running, sweeping
 from workbench.sweeps.request import SweepRequest
@@ -203,6 +204,19 @@ def test_every_epsilon_below_ten_shares_one_program():
     """Their padding is that of epsilon 10."""
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[0.1, 1, 9.9], seeds=2, iterations=STEPS)
     assert [len(group) for group in running.groups_of(prepared.runs)] == [6]
+
+
+@pytest.mark.whole_fit
+def test_lanes_take_no_step_where_the_noise_of_one_has_no_room(monkeypatch):
+    """One program asks for one amount of noise: the largest, which is not that of the first run."""
+    prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[8.0, 0.5], seeds=1, iterations=STEPS)
+    (group,) = running.groups_of(prepared.runs)
+    rooms = [run.plan.mechanism.room(run.plan.sampler.capacity) for run in group]
+    assert rooms[0] > rooms[1]
+    monkeypatch.setattr(GaussianMechanism, "has_room", lambda noise, capacity, units: noise.room(capacity) > rooms[1])
+    (outcomes,) = running.run_group(group)
+    assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
+    assert all("does not fit into 32-bit integers" in outcome.message for outcome in outcomes)
 
 
 # --- memory, stopping, failing -----------------------------------------------------------------------------------------

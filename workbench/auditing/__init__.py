@@ -6,10 +6,10 @@ step. Only the minibatches and the noise are secret. ``workbench.auditing.bounds
 
 The other parts are quick. "paths": a fit's compiled chunks, its checkpoints and the lanes of a sweep release the same as the
 attacked steps. "sensitivity": with minibatch and noise fixed, no record, however extreme, moves the sum by more than the
-noise is calibrated for. "arrays": record arrays of another size are refused. "reachable": the last bits of a noised sum do
-not tell which records it is of; only this part counts guesses as the attack does. "summation": the noise pays for rounding
-in the sums of large minibatches. "accountant": the promised epsilon is not below a lower bound from code that shares nothing
-with the accountant. "resume": released noise is not used again.
+noise is calibrated for. "arrays": record arrays of another size are refused. "reachable": the last bits of a noised sum, and
+of parameters after a step, do not tell which records they are of; only this part counts guesses as the attack does.
+"summation": the noise pays for rounding in the sums of large minibatches. "accountant": the promised epsilon is not below a
+lower bound from code that shares nothing with the accountant. "resume": released noise is not used again.
 
 Planted bugs show that each part can fail. They can only be reached from here.
 """

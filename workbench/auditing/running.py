@@ -134,6 +134,7 @@ def _checks(
     rows = tuple(np.concatenate([others, own[:1]]) for others, own in zip(canaries.others, canaries.present, strict=True))
 
     watched_step = functools.partial(training.watched_step, mechanism)
+    descent = training.of_made_records(reachable.SIZE, optim=numpyro.optim.SGD(reachable.LEARNING_RATE))
 
     def step_of(optim: Any, key: jax.Array, records: Rows) -> PrivateStep:
         return dataclasses.replace(training, shards=None).step(mechanism, key, records, optim)
@@ -149,7 +150,7 @@ def _checks(
         "paths": lambda: paths.check(step_of, rows, key, _LEARNING_RATE, bug),
         "sensitivity": lambda: sensitivity.check(watched_step, canaries, mechanism.clip, key),
         "arrays": lambda: sensitivity.check_arrays(watched_step, canaries, mechanism.clip, key),
-        "reachable": lambda: reachable.check(training.of_made_records(reachable.SIZE).watched_step, mechanism, key),
+        "reachable": lambda: reachable.check(descent.watched_step, mechanism, key),
         "summation": lambda: summation.check({name: in_parts_of(size) for name, size in sums.items()}, mechanism, key),
         "accountant": lambda: claims.check(claim, bug),
         "resume": lambda: crash.check(bug),

@@ -414,6 +414,6 @@ def _sum_of_few_rows(rows: Array, g: Array, p: int) -> Array:
 def _sum_of_rows(rows: Array, g: Array, p: int, grid: Grid | None) -> Array:
     s, d = rows.shape[1], g.shape[-1]
     flat = g.reshape(-1, d)
-    terms = flat if grid is None else grid.rounded(flat, 1)
+    terms = flat if grid is None else grid.rounded(flat)
     total = jnp.zeros((s * p, d), terms.dtype).at[_numbers_of_rows(rows, p)].add(terms, mode="drop")
     return total.reshape(s, p, d)

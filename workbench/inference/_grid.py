@@ -33,25 +33,21 @@ Array = jax.Array
 ROUNDOFF = 2.0**-24
 _BLOCK_ERROR = 3e-4  # of C, which blocks keep where one record alone does not exceed it
 _AT_ONCE = 2**22  # numbers of blocks' sums that are held at once
-_LARGEST = 2.0**30  # that a minibatch's sum may reach
 
 
 class Grid(NamedTuple):
-    """Where sums are rounded to.
-
-    :param per_unit: 1 / g, float32 scalar. :param parts: in which the minibatch is processed, one after the other.
-    """
+    """Where sums are rounded to. :param per_unit: 1 / g, float32 scalar."""
 
     per_unit: Array
-    parts: int
 
-    def rounded(self, sums: Array, terms: int) -> Array:
-        """Whole numbers, int32; ``terms`` of them in each of the parts cannot add up to more than 2^30.
+    def rounded(self, sums: Array) -> Array:
+        """Whole numbers modulo 2^32, int32.
 
-        Cutting off moves no two sums apart. It has an effect only when C is a large fraction of 2^30 g.
+        Nothing is cut off: terms of one record may be far longer than what they add up to.
         """
-        most = max(1.0, math.floor(_LARGEST / (self.parts * max(terms, 1))))
-        return jnp.clip(jnp.round(sums * self.per_unit.astype(sums.dtype)), -most, most).astype(jnp.int32)
+        whole = jnp.round(sums * self.per_unit.astype(sums.dtype))
+        whole = whole - 2.0**32 * jnp.round(whole * 2.0**-32)  # without rounding, from -2^31 to 2^31
+        return jnp.where(whole < 2.0**31, whole, -(2.0**31)).astype(jnp.int32)
 
 
 class Bound(NamedTuple):
@@ -133,7 +129,7 @@ def total(
     records = records_in_block(size, places, spread)
     blocks = -(-size // records) if size else 1
     if blocks == 1:
-        return grid.rounded(of(*arrays), 1)
+        return grid.rounded(of(*arrays))
 
     def in_blocks(array: Array) -> Array:
         missing = blocks * records - size
@@ -143,9 +139,9 @@ def total(
     split = [in_blocks(array) for array in arrays]
     result = jax.eval_shape(of, *(array[0] for array in split))
     if blocks * result.size <= _AT_ONCE:
-        return jnp.sum(grid.rounded(jax.vmap(of)(*split), blocks), axis=0, dtype=jnp.int32)
+        return jnp.sum(grid.rounded(jax.vmap(of)(*split)), axis=0, dtype=jnp.int32)
 
     def add(number: Any, whole: Array) -> Array:
-        return whole + grid.rounded(of(*(array[number] for array in split)), blocks)
+        return whole + grid.rounded(of(*(array[number] for array in split)))
 
     return jax.lax.fori_loop(0, blocks, add, jnp.zeros(result.shape, jnp.int32))

@@ -338,7 +338,7 @@ def _loop(loss: Loss, u: Any, records: Any, mask: jax.Array, weigh: Weigh, grid:
             for leaf, own in zip(gradient, weights.of_leaf, strict=True)
         ]
         if grid is not None:
-            clipped = [grid.rounded(leaf, mask.shape[0]) for leaf in clipped]
+            clipped = [grid.rounded(leaf) for leaf in clipped]
         return [sum_ + leaf for sum_, leaf in zip(total, clipped, strict=True)], weights.norms[0]
 
     start = [jnp.zeros_like(leaf, None if grid is None else jnp.int32) for leaf in jax.tree.leaves(_factors.single(u))]

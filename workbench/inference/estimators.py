@@ -38,8 +38,7 @@ def aligned(model: RecordModel, params: Params, key: jax.Array, sampling_rate: f
     """
     (shared, _), pull_back = jax.vjp(lambda psi: model.release_point(psi, key), params)
     released = release(lambda u, drawn: model.unit_loss(u, *drawn), shared)
-    estimate = jax.tree.map(lambda leaf: leaf / sampling_rate, released)
-    (gradient,) = pull_back((estimate, jnp.ones(())))
+    (gradient,) = pull_back((_divided(released, sampling_rate, shared), jnp.ones(())))
     return gradient
 
 
@@ -58,7 +57,12 @@ def vanilla(model: RecordModel, params: Params, key: jax.Array, sampling_rate: f
         shared, global_loss = model.release_point(psi, own)
         return model.unit_loss(shared, record, own) + global_loss / model.num_records
 
-    return jax.tree.map(lambda leaf: leaf / sampling_rate, release(loss, params))
+    return _divided(release(loss, params), sampling_rate, params)
+
+
+def _divided(released: Any, sampling_rate: float, like: Any) -> Any:
+    """G / q, in the types of ``like``, which may be of half precision."""
+    return jax.tree.map(lambda leaf, own: (leaf / sampling_rate).astype(own.dtype), released, like)
 
 
 class Estimator(NamedTuple):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _validate
-from workbench._limits import SMALLEST_CLIP
+from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
 from workbench.inference import _adaptive_clip, _factors, _moments, _norms, _release
 from workbench.inference._base_noise import record_keys
 from workbench.inference._optimizers import Optimizer, averaged
@@ -233,7 +233,7 @@ class PrivateStep:
         clip = jnp.asarray(self.clip_schedule(state.step), jnp.float32)
         if clip.shape != ():  # several would clip by record and scale the noise by coordinate
             raise _validate.ArgumentError("clip_schedule", clip.shape, "must return one number, C_t.")
-        return jnp.maximum(clip, SMALLEST_CLIP)
+        return jnp.clip(clip, SMALLEST_CLIP, LARGEST_CLIP)
 
     def shares(self, number: jax.Array, hyper: Hyperparameters) -> tuple[Any, Any]:
         """By what the noise multiplier is divided for sum and counts of step ``number``."""

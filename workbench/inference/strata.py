@@ -104,7 +104,7 @@ def clipped_sum_in_parts(
     if spacing_for is not None:
         slack, units = (max(getattr(one.way.bound, name) for one in known) for name in ("slack", "units"))
         spacing = spacing_for(slack, units)
-        grid = Grid(1 / spacing, sum(one.parts for one in known))
+        grid = Grid(1 / spacing)
     total, counts = _sum_of_stratum(known[0], clip, grid, count)
     if len(known) > 1:
         total, counts = _with_scattered((total, counts), known[1:], clip, grid, count)

@@ -44,10 +44,13 @@ from jax import lax
 from workbench import _validate
 from workbench.noise.chacha20 import require_secure
 
-__all__ = ["FINEST", "delta_cost", "rounded_gaussian", "rounded_gaussian_from", "words_for"]
+__all__ = ["COARSEST", "FINEST", "delta_cost", "rounded_gaussian", "rounded_gaussian_from", "words_for"]
 
 FINEST = 10
 """The largest level: noise of standard deviation 2^21."""
+
+COARSEST = -8
+"""The smallest level: noise of standard deviation 2^3."""
 
 _COLUMNS = 2**15  # of the alias table
 _PRIVATE, _MIXED, _LAST = 24, 32, 16  # bits of a threshold
@@ -239,7 +242,7 @@ def _grouped(words: jax.Array, groups: int, level: Any) -> jax.Array:
 
 def _checked(level: Any) -> Any:
     if isinstance(level, numbers.Real):
-        return np.int32(_validate.integer("level", level, at_least=0, at_most=FINEST))
+        return np.int32(_validate.integer("level", level, at_least=COARSEST, at_most=FINEST))
     return jnp.asarray(level).astype(jnp.int32)
 
 
@@ -253,8 +256,8 @@ def rounded_gaussian_from(words: jax.Array, count: int, level: Any) -> jax.Array
     The same words give the same draws on all devices.
 
     :param words: uint32[``words_for(count)``], of ``chacha20.stream`` for example. Use them for nothing else.
-    :param level: a whole number from 0 to ``FINEST``, or an int32 array of shape () with one, which may be traced and is not
-        checked.
+    :param level: a whole number from ``COARSEST`` to ``FINEST``, or an int32 array of shape () with one, which may be traced
+        and is not checked.
     :raises ArgumentError: if ``level`` is out of range.
     """
     return _grouped(words, -(-count // _LANES), _checked(level)).reshape(-1)[:count]

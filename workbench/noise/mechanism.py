@@ -27,14 +27,15 @@ __all__ = ["CLIPPINGS", "GaussianMechanism", "Noise", "OnGrid"]
 CLIPPINGS = ("flat", "automatic", "per_leaf")
 
 _LARGEST_DEVIATION = 3e37  # a draw of eleven of them is finite in float32, and there are none as far out
-_COARSEST = 11  # at level 0 the noise has a standard deviation of 2^11 spacings
+_AT_ZERO = 11  # at level 0 the noise has a standard deviation of 2^11 spacings
 _LARGEST_SUM = 2.0**29  # spacings that a minibatch's sum may have; half of what there is room for
 _LAST_BITS = 1 + 2e-6  # for the rounding of g itself
+_ROUNDING = 1e-5  # of sigma, and of its logarithm
 
 
 def _level(numbers: Any, deviation: Any) -> Any:
     """The finest level whose standard deviation is at most ``deviation`` spacings. :param numbers: numpy or jax.numpy."""
-    return numbers.clip(numbers.floor(numbers.log2(deviation)) - _COARSEST, 0, integers.FINEST)
+    return numbers.clip(numbers.floor(numbers.log2(deviation)) - _AT_ZERO, integers.COARSEST, integers.FINEST)
 
 
 class OnGrid(NamedTuple):
@@ -105,10 +106,15 @@ class GaussianMechanism:
 
         :param units: as of ``spacing``; the number of coordinates at least, where no rows are looked up.
         """
+        return 2 * math.sqrt(units) <= self.room(capacity)
+
+    def room(self, capacity: int) -> float:
+        """The standard deviation of the noise in spacings, over sigma; infinite without noise."""
         if self.noise_multiplier == 0:
-            return True
-        level = float(_level(np, self.noise_multiplier * _LARGEST_SUM / capacity))
-        return 2 * self.noise_multiplier * math.sqrt(units) <= 2.0 ** (_COARSEST + level)
+            return math.inf
+        # a step computes its level and its spacing from sigma in float32
+        level = float(_level(np, self.noise_multiplier * (1 - _ROUNDING) * _LARGEST_SUM / capacity))
+        return float(2.0 ** (_AT_ZERO + level) / (self.noise_multiplier * (1 + _ROUNDING)))
 
     def noise(self, key: jax.Array, size: int, level: jax.Array) -> Noise | None:
         """Noise for ``size`` coordinates; None from a mechanism without noise.
@@ -143,7 +149,7 @@ class GaussianMechanism:
         :param slack: what arithmetic adds to C, a part of it.
         :param units: squared length of rounding, in g^2.
         """
-        deviation = jnp.ldexp(jnp.float32(1), level + _COARSEST)
+        deviation = jnp.ldexp(jnp.float32(1), level + _AT_ZERO)
         for_rounding = noise_multiplier * np.float32(math.sqrt(units))
         wanted = noise_multiplier * clip * np.float32((1 + slack) * _LAST_BITS)
         return jnp.where(2 * for_rounding <= deviation, wanted / (deviation - for_rounding), jnp.nan)
@@ -157,7 +163,7 @@ class GaussianMechanism:
         :param noise_multiplier: sigma, float32 scalar.
         :param level: of the noise.
         """
-        deviation = jnp.ldexp(jnp.float32(1), level + _COARSEST)
+        deviation = jnp.ldexp(jnp.float32(1), level + _AT_ZERO)
         return jnp.floor(deviation / (noise_multiplier * np.float32(_LAST_BITS))).astype(jnp.int32)
 
     @staticmethod

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.autoguide import AutoGuide
 
-from workbench import _compiled
+from workbench import _compiled, _validate
 from workbench.fitting.baseline import noiseless, noiseless_hyper
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.prepared import by_name
@@ -138,6 +138,8 @@ def run_group(
         try:
             with _compiled.kept(_are_public(batch)):
                 outcomes = group.run(batch, lanes, stop, on_step)
+        except _validate.ArgumentError as error:  # before the first step
+            outcomes = [Outcome(run.key, "failed", str(error)) for run in batch]
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
             if _lacks_memory(error) and lanes > len(group.devices):  # else each device has one already
                 lanes = math.ceil(lanes / 2)
@@ -155,6 +157,11 @@ def _are_public(runs: Sequence[Run]) -> bool:
     return all(run.spec.data.is_public and run.spec.data.evaluation_is_public for run in runs)
 
 
+def _room(run: Run) -> float:
+    assert run.plan is not None
+    return run.plan.mechanism.room(run.plan.sampler.capacity)
+
+
 def _lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower()
 
@@ -163,7 +170,8 @@ class _Group:
     """Runs that share a program, with its compiled functions, and the devices among which they are spread."""
 
     def __init__(self, runs: Sequence[Run], devices: Sequence[jax.Device]) -> None:
-        first, self.devices = runs[0], devices
+        # where its noise has room, that of the others has; the step itself asks only for one
+        first, self.devices = min(runs, key=_room), devices
         assert first.plan is not None
         self.spec = first.spec
         self.step, self._start = first.spec.begin(first.plan, first.spec.new_key())
