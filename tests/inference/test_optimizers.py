@@ -69,7 +69,7 @@ def test_a_rule_that_uses_the_loss_gets_none():
     assert all(np.all(np.isnan(leaf)) for leaf in jax.tree.leaves(after(optimizer_for(PARAMS, scaled), steps=1)))
 
 
-@pytest.mark.parametrize("rule", [optim.Minimize(), "adam", 0.1])
+@pytest.mark.parametrize("rule", [optim.Minimize(), optim.SM3(0.1), "adam", 0.1])
 def test_what_is_no_optimiser_is_refused(rule):
     with pytest.raises(ArgumentError, match=r"^optim="):
         optimizer_for(PARAMS, rule)

@@ -30,9 +30,11 @@ _FEW = 2**14  # entries up to which one vector is quicker: a step of a small mod
 
 
 def check_optimizer(argument: str, optim: Any) -> None:
-    """:raises ArgumentError: naming ``argument``, if it is no optimiser, or needs the loss, which stays in the core."""
+    """:raises ArgumentError: naming ``argument``, unless it is an optimiser that can be compiled and needs no loss."""
     if isinstance(optim, numpyro.optim.Minimize):
         raise _validate.ArgumentError(argument, type(optim).__name__, "needs the loss, an un-noised function of records.")
+    if isinstance(optim, numpyro.optim.SM3):
+        raise _validate.ArgumentError(argument, "SM3", "cannot be compiled: take another, such as Adagrad.")
     if not isinstance(optim, _NumPyroOptim) and not (hasattr(optim, "init") and hasattr(optim, "update")):
         raise _validate.ArgumentError(argument, optim, "must be an optimiser of numpyro.optim or optax.")
 
