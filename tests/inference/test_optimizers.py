@@ -33,7 +33,6 @@ def after(optimizer, steps=3):
         optim.Adagrad(0.1),
         optim.RMSProp(0.1),
         optim.RMSPropMomentum(0.1),
-        optim.SM3(0.1),
         optim.optax_to_numpyro(optax.adam(0.1)),
     ],
     ids=lambda rule: type(rule).__name__,
