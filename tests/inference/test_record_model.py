@@ -351,6 +351,15 @@ def test_use_of_the_plate_index_is_refused():
     assert "uses the index of the record plate 'records'" in refusal(model)
 
 
+def test_a_complex_parameter_is_refused():
+    def model(x):
+        mean = numpyro.param("mean", jnp.array(1 + 1j))
+        with numpyro.plate("N", len(x)):
+            numpyro.sample("x", dist.Normal(mean.real, 1), obs=x)
+
+    assert "parameter 'mean' is complex" in refusal(model, lambda x: None)
+
+
 def test_a_parameter_for_each_record_is_refused():
     def model(x, num_records=None):
         mean = numpyro.sample("mean", dist.Normal(0, 1))

@@ -67,10 +67,12 @@ def in_words(plates: tuple[str, ...]) -> str:
 
 
 def require_floats(name: str, value: Any) -> None:
-    """:raises PrivacyModelError: if a leaf of the parameter ``name`` is of a type that has no gradient."""
+    """:raises PrivacyModelError: if a leaf of the parameter ``name`` is of a type that has no gradient, or complex."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            where = f"{name}{jax.tree_util.keystr(path)}"
+        where = f"{name}{jax.tree_util.keystr(path)}"
+        if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+            raise PrivacyModelError(f"parameter {where!r} is complex: make its real and imaginary part two parameters.")
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise PrivacyModelError(
                 f"parameter {where!r} is of type {leaf.dtype}, which no gradient can change: start it from floats, "
                 "jnp.asarray(..., float), or make it a constant of the model."
