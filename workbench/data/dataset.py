@@ -215,10 +215,8 @@ class Dataset:
         most = self.units.max_rows
         counts = np.asarray(self.units.evaluation_counts)
         evaluation = padded(tuple(map(np.asarray, self.evaluation)), counts[counts > 0], most)
-        if any(map(is_at_rest, self.train)):
-            train = self.units_at_rest()
-        else:
-            train = padded(self.train, self.units.counts, most)
+        is_in_file = any(map(is_at_rest, self.train))
+        train = self.units_at_rest() if is_in_file else padded(self.train, self.units.counts, most)
         known = replace(self.units, are_padded=True)
         return replace(self, train=train, evaluation=evaluation, arrays=(*self.arrays, PRESENT), units=known)
 

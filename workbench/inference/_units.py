@@ -69,7 +69,7 @@ class UnitRows(NamedTuple):
         """
         *rows, firsts, counts = records
         units, mask, at = *minibatch, jnp.arange(len(minibatch.mask))
-        if not ascending:  # so that few parts have units of several strata; padding last
+        if len(self.widths) > 1 and not ascending:  # so that few parts have units of several strata; padding last
             units, at = lax.sort((jnp.where(mask, units, len(counts)), at), num_keys=1)
             mask = units < len(counts)
         count = jnp.where(mask, counts[units], 0)

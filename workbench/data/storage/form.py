@@ -10,8 +10,8 @@
     evaluation blocks   the same
 
 Where a person or other unit has several rows, a training record is a unit with room for its largest number of rows, and
-"present" says which are there. An evaluation record is then a row. Its "rows" is how many its unit has, at the first of them,
-and 0 at others.
+"present" says which are there. An evaluation record is then a row, and its "rows" is how many rows its unit has, or 0 if it
+is not the first of them.
 
 A header is written last, so a file without one is not finished. Where the file is encrypted, the seal of the private facts
 covers the header too.

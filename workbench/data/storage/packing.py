@@ -26,14 +26,22 @@ from workbench.data.encoding import Encoding
 from workbench.data.storage import tables
 from workbench.data.storage.blocks import Blocks, RecordsError, Seal, file_key, require_cryptography
 from workbench.data.storage.form import (
-    EVALUATION, ROWS, TRAIN, Form, Opened, new_id, public_facts, record_type, unit_type,
-)  # fmt: skip
+    EVALUATION,
+    ROWS,
+    TRAIN,
+    Form,
+    Opened,
+    new_id,
+    public_facts,
+    record_type,
+    unit_type,
+)
 from workbench.data.storage.keys import found_key
 from workbench.data.storage.oblivious import scratch_file
 from workbench.data.storage.persons import Gathered, Persons
 from workbench.data.storage.reading import Stored
 from workbench.data.storage.reading import dataset as dataset_of
-from workbench.data.units import Units, unit_called
+from workbench.data.units import Units, check_several, unit_called
 
 __all__ = ["pack"]
 
@@ -239,14 +247,15 @@ class _Units:
         scratch: Callable[[], tuple[int, Path, Seal | None]],
     ) -> None:
         fraction, seed = split
-        persons = Persons(table.identifiers())
-        self._gathered = [_gathered(table, persons, max_rows, seed, scratch)]
+        known = [Persons(table.identifiers())]
+        if other is not None:
+            known.append(Persons(other.identifiers(), known[0]))
+        check_several(known[0].name, sum(map(len, known)), sum(persons.rows for persons in known))
+        tables = [table] if other is None else [table, other]
+        self._gathered = [_gathered(*each, max_rows, seed, scratch) for each in zip(tables, known, strict=True)]
+        self._held_out = [np.full(len(persons), is_other) for persons, is_other in zip(known, (False, True), strict=False)]
         if other is None:
             self._held_out = [self._gathered[0].held_out(fraction)]
-        else:
-            others = Persons(other.identifiers(), persons)
-            self._gathered.append(_gathered(other, others, max_rows, seed, scratch))
-            self._held_out = [np.zeros(len(persons), bool), np.ones(len(others), bool)]
         held = np.concatenate(self._held_out)
         rows = np.concatenate([gathered.persons.counts for gathered in self._gathered])
         self.counts = int(np.sum(~held)), int(np.sum(held))

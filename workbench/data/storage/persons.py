@@ -8,6 +8,7 @@ a bucket at a time is read. Some 100 bytes are kept for each person meanwhile, a
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from workbench.data import splits
 from workbench.data.dataset import PRESENT
 from workbench.data.storage.blocks import RecordsError, Seal, read_at, write_at
 from workbench.data.storage.form import ROWS
-from workbench.data.units import check_several, coded, in_both_tables, padded, sample
+from workbench.data.units import coded, in_both_tables, padded, sample
 
 __all__ = ["Gathered", "Persons"]
 
@@ -41,30 +42,31 @@ class Persons:
     """
 
     def __init__(self, columns: Iterable[pd.Series], like: Persons | None = None) -> None:
-        self._key = os.urandom(32) if like is None else like._key
+        self._key: bytes = os.urandom(32) if like is None else like._key
         self._kinds: set[str] = set() if like is None else like._kinds
         self.rows, self.name = 0, ""
-        known = waiting = _entries(np.zeros((0, 2), np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        known = _entries(np.zeros((0, 2), np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        waiting: list[np.ndarray] = []
         for column in columns:
             self.name = str(column.name)
             codes, hashes = self._hashed(column)
             _, firsts, counts = np.unique(codes, return_index=True, return_counts=True)
-            waiting = np.concatenate([waiting, _entries(hashes, self.rows + firsts, counts)])
+            waiting.append(_entries(hashes, self.rows + firsts, counts))
             self.rows += len(codes)
-            if len(waiting) > max(_MERGED, len(known)):
-                known, waiting = _merged([known, waiting]), waiting[:0]
+            if sum(map(len, waiting)) > max(_MERGED, len(known)):
+                known, waiting = _merged([known, *waiting]), []
                 self._check_number(len(known))
-        known = _merged([known, waiting])
+        known = _merged([known, *waiting])
         self._check_number(len(known))
         if np.any(known["high"][1:] == known["high"][:-1]):
-            raise _validate.ArgumentError("unit_id", self.name, "has two identifiers with one hash, by chance: pack it again.")
-        if like is None:
-            check_several(self.name, len(known), self.rows)
-        elif np.intersect1d(known["high"], like._hashes).size:
+            raise _validate.ArgumentError(
+                "unit_id", self.name, "has two identifiers with one hash, by chance: pack it again."
+            )
+        if like is not None and np.intersect1d(known["high"], like._hashes).size:
             raise in_both_tables(self.name)
         order = np.argsort(known["first"])
         self.counts: np.ndarray = known["count"][order]
-        self._hashes = known["high"].copy()
+        self._hashes: np.ndarray = known["high"].copy()
         self._numbers = np.empty(len(known), np.int32)
         self._numbers[order] = np.arange(len(known))
 
@@ -87,7 +89,9 @@ class Persons:
         is_number = pd.api.types.is_numeric_dtype(found.dtype)
         self._kinds.update("number" if is_number else type(value).__name__ for value in values[:1])
         if len(self._kinds) > 1:
-            raise _validate.ArgumentError("unit_id", str(column.name), "has values of several types: convert it to one type.")
+            raise _validate.ArgumentError(
+                "unit_id", str(column.name), "has values of several types: convert it to one type."
+            )
         texts = (str(int(value)) if is_number else value if isinstance(value, str) else repr(value) for value in values)
         whole = b"".join(
             hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=self._key).digest() for text in texts
@@ -186,7 +190,7 @@ class Gathered:
     def _contents(self) -> Iterator[tuple[int, list[bytes]]]:
         for first, entries, bounds in self._buckets():
             digests = np.ascontiguousarray(entries["digest"])
-            yield first, [digests[begin:end].tobytes() for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+            yield first, [digests[begin:end].tobytes() for begin, end in itertools.pairwise(bounds)]
 
     def packed(self, held_out: np.ndarray, unit: np.dtype, row: np.dtype) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(training records, evaluation records), some at a time, in the order of persons.

@@ -118,7 +118,7 @@ def _put(array: np.ndarray, done: int, rows: np.ndarray) -> int:
 
 def _counts(present: np.ndarray) -> np.ndarray:
     """int32[N], how many rows units have, of which rows are there."""
-    return np.sum(present > 0, axis=1, dtype=np.int32)
+    return np.asarray(np.sum(present > 0, axis=1), np.int32)
 
 
 @dataclass(frozen=True)
