@@ -34,8 +34,9 @@ def add(commands: Any) -> None:
         help="fit a model over a grid of settings, given by a plan in a file",
         description="The plan is a YAML, TOML or JSON mapping of the arguments of workbench.sweep, such as model, data, "
         "epsilons, seeds and iterations. Relative paths in it are relative to its folder. Data are a name, or a mapping: "
-        "{name: adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}} or {generate: "
-        "hierarchical, num_features: 5}. A sweep over private records says what epsilon it spends in total, and asks before "
+        "{name: adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}}, {file: clinic.wbr, "
+        "key_file: clinic.key, reading: oblivious} or {generate: hierarchical, num_features: 5}. A sweep over private records "
+        "says what epsilon it spends in total, and asks before "
         "it begins.",
     )
     sweep.set_defaults(run=_sweep)

@@ -9,11 +9,9 @@ from typing import Any
 from workbench._validate import ArgumentError
 from workbench.cli.shell import bounds, number, schema
 from workbench.fitting import sources
+from workbench.fitting.sources import RECORDS
 
 __all__ = ["RECORDS", "add_data", "add_table", "dataset", "of_tables", "table_options"]
-
-RECORDS = ".wbr"  # suffix of files that workbench pack writes
-
 
 _MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
 _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
