@@ -36,13 +36,13 @@ def made(path, num_records, encrypt, block_size):
     form = Form(new_id(), encrypt, RECORD, per_block, (-(-num_records // per_block), 1), facts).with_room()
     seal = Seal(file_key(KEY, form.file_id), form.file_id) if encrypt else None
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    rng, train = np.random.default_rng(0), _Writer(form.part(TRAIN, handle, path, seal), form)
+    rng, train = np.random.default_rng(0), _Writer(form.part(TRAIN, handle, path, seal), RECORD, per_block)
     for start in range(0, num_records, 2**17):
         records = np.empty(min(2**17, num_records - start), RECORD)
         records["x"], records["y"] = rng.random((len(records), WIDTH), np.float32), 0
         train.add(records)
     train.end(form.blocks[0])
-    _Writer(form.part(EVALUATION, handle, path, seal), form).end(1)
+    _Writer(form.part(EVALUATION, handle, path, seal), RECORD, per_block).end(1)
     form.finish(handle, path, seal, {"records": (num_records, 1)})
     os.close(handle)
 
@@ -70,9 +70,10 @@ class Minibatches:
 def epoch(path, reading, minibatch, memory):
     """(seconds of opening, seconds of an epoch, largest memory of the process in MiB)."""
     began = time.perf_counter()
-    (path.parent / "key").write_bytes(KEY)
+    key = path.parent / "key"
+    key.write_bytes(KEY)
     loaded = "memory" if reading == "in memory" else reading
-    data = wb.data.open(path, key_file=path.parent / "key", reading=loaded, memory=memory)
+    data = wb.data.open(path, key_file=key if path.stem == "sealed" else None, reading=loaded, memory=memory)
     opening = time.perf_counter() - began
     num_records, size = data.num_train, RECORD.itemsize * minibatch
     draws = Minibatches(num_records, minibatch / num_records, max(1, min(200, 2**24 // size, int(memory * 2**24) // size)))

@@ -35,9 +35,8 @@ def add(commands: Any) -> None:
         description="The plan is a YAML, TOML or JSON mapping of the arguments of workbench.sweep, such as model, data, "
         "epsilons, seeds and iterations. Relative paths in it are relative to its folder. Data are a name, or a mapping: "
         "{name: adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}}, {file: clinic.wbr, "
-        "key_file: clinic.key, reading: oblivious} or {generate: hierarchical, num_features: 5}. A sweep over private records "
-        "says what epsilon it spends in total, and asks before "
-        "it begins.",
+        "key_file: clinic.key, reading: oblivious} or {generate: hierarchical, num_features: 5}. A sweep over private "
+        "records says what epsilon it spends in total, and asks before it begins.",
     )
     sweep.set_defaults(run=_sweep)
     sweep.add_argument("plan", metavar="PLAN", help="a .yaml, .yml, .toml or .json file; model files that it names are run")

@@ -187,8 +187,8 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
     file = folder / _path("file", name)
     if file.suffix == RECORDS:
         _check_known("data", options, _parameters(data_sets.open) - {"path"})
-        places = {each: folder / _path(each, options[each]) for each in ("key_file", "scratch") if each in options}
-        return data_sets.open(file, **{**options, **places})
+        options |= {each: folder / _path(each, options[each]) for each in ("key_file", "scratch") if each in options}
+        return data_sets.open(file, **options)
     known = _parameters(data_sets.from_frame)
     if file.suffix.lower() == ".npz":  # its target and groups are arrays
         known = (known | _parameters(data_sets.from_arrays) | _parameters(data_sets.from_images)) - {"target", "group"}

@@ -23,7 +23,7 @@ from workbench.data.units import Units
 __all__ = ["READINGS", "DrawnAhead", "Loaded", "Stored", "StoredArray", "dataset", "open_records"]
 
 READINGS = ("memory", "direct", "oblivious")
-_AT_ONCE = 2**24  # bytes of a sequential read
+_AT_ONCE = 2**20  # bytes of a sequential read: more than that leaves the caches of the processor before it is placed
 
 
 def open_records(
