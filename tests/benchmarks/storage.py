@@ -89,10 +89,10 @@ def epoch(path, reading, minibatch, memory):
     return opening, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-def measured(path, *arguments):
-    """``epoch`` in a process of its own, so that memory is its own: the quickest of three."""
+def measured(path, repeats, *arguments):
+    """``epoch`` in a process of its own, so that memory is its own: the quickest of some."""
     words = [sys.executable, __file__, "--one", str(path), *map(str, arguments)]
-    runs = [subprocess.run(words, capture_output=True, text=True, check=True).stdout.split() for _ in range(3)]
+    runs = [subprocess.run(words, capture_output=True, text=True, check=True).stdout.split() for _ in range(repeats)]
     return min(([float(word) for word in run] for run in runs), key=lambda run: run[1])
 
 
@@ -103,6 +103,8 @@ def main():
     parser.add_argument("--memory", type=float, nargs="+", default=[1.0])
     parser.add_argument("--block-size", type=int, nargs="+", default=[2**18])
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--at-rest", action="store_true", help="only what has not all in memory; ratios are to mapped")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -124,9 +126,10 @@ def rows(folder, num_records, block_size, given):
     cases = [("in memory", clear, "in memory", in_memory), ("mapped, directly", clear, "direct", 1.0)]
     cases += [("encrypted, one pass", sealed, "in memory", in_memory)]
     cases += [("encrypted, oblivious", sealed, "oblivious", memory) for memory in given.memory]
+    cases = [case for case in cases if case[2] != "in memory" or not given.at_rest]
     base = None
     for name, path, reading, memory in cases:
-        opening, seconds, most = measured(path, reading, given.minibatch, memory)
+        opening, seconds, most = measured(path, given.repeats, reading, given.minibatch, memory)
         total = seconds + (opening if name == "encrypted, one pass" else 0.0)
         base = base or seconds
         shown = f"{memory:6.3f}" if reading == "oblivious" else "      "
