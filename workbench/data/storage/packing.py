@@ -69,7 +69,7 @@ def pack(
     The records are encoded as ``from_csv``, ``from_parquet`` and ``from_npz`` encode them, and split alike. The file appears
     when it is complete. The table is read twice; three times or more if it has more than eight million records. With
     ``unit_id`` a record of the file is a unit with room for ``max_rows`` rows, so that neither the file nor what is read of
-    it tells how many rows a unit has. Some 100 bytes of memory are taken for each of at most 2^24 units, and a scratch file
+    it tells how many rows a unit has. Up to 250 bytes of memory are taken for each of at most 2^24 units, and a scratch file
     beside ``out`` holds the encoded rows meanwhile.
 
     >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})

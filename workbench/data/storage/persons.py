@@ -2,7 +2,7 @@
 
 Persons are numbered by their first rows, as in memory (``units.divided``), by one pass over the identifiers. A second pass
 sorts encoded rows into buckets of persons, in a scratch file without a name, sealed where the packed file is encrypted. Then
-a bucket at a time is read. Some 100 bytes are kept for each person meanwhile, and none for a row.
+a bucket at a time is read. Up to 250 bytes are taken for each person meanwhile, and none for a row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Gathered", "Persons"]
 
 _MOST_PERSONS = 2**24
 _MERGED = 2**20  # entries that wait at most before they are merged, or as many as are known
-_BUCKET = 2**26  # bytes of rows that are sorted in memory
+_BUCKET = 2**25  # bytes of rows that are sorted in memory
 _DIGEST = splits.digests([], 0).dtype
 
 
@@ -139,13 +139,22 @@ class Gathered:
         before = np.cumsum(persons.counts) - persons.counts
         self._bucket_of = (before // max(1, _BUCKET // self._entry.itemsize)).astype(np.int32)
         self._chunks: list[list[tuple[int, int, int]]] = [[] for _ in range(1 + self._bucket_of.max(initial=0))]
+        self._waiting: list[np.ndarray] = []  # entries, as many as make chunks worth a call of the system each
         self._written = self._end = 0
 
     def add(self, numbers: np.ndarray, content: list[np.ndarray], rows: np.ndarray) -> None:
-        """Write some rows. :param numbers: whose they are. :param content: decides about the split. :param rows: encoded."""
+        """Take some rows. :param numbers: whose they are. :param content: decides about the split. :param rows: encoded."""
         entries = np.empty(len(rows), self._entry)
         entries["person"], entries["digest"], entries["row"] = numbers, splits.digests(content, self._seed), rows
-        buckets = self._bucket_of[numbers]
+        self._waiting.append(entries)
+        if sum(each.nbytes for each in self._waiting) >= _BUCKET:
+            self._write()
+
+    def _write(self) -> None:
+        entries, self._waiting = np.concatenate([np.empty(0, self._entry), *self._waiting]), []
+        if not len(entries):
+            return
+        buckets = self._bucket_of[entries["person"]]
         order = np.argsort(buckets, kind="stable")
         each, starts = np.unique(buckets[order], return_index=True)
         for bucket, these in zip(each.tolist(), np.split(order, starts[1:]), strict=True):
@@ -157,6 +166,7 @@ class Gathered:
 
     def _buckets(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """(number of the first person, entries by person and within one by content, int64[n + 1]: where each begins)."""
+        self._write()
         first = 0
         for chunks in filter(None, self._chunks):
             found = [self._read(*chunk) for chunk in chunks]
