@@ -41,7 +41,7 @@ from workbench.data.storage.oblivious import scratch_file
 from workbench.data.storage.persons import Gathered, Persons
 from workbench.data.storage.reading import Stored
 from workbench.data.storage.reading import dataset as dataset_of
-from workbench.data.units import Units, check_several, unit_called
+from workbench.data.units import Units, check_several, checked_max_rows, unit_called
 
 __all__ = ["pack"]
 
@@ -119,7 +119,7 @@ def pack(
             sides: _Rows | _Units = _Rows(table, other, (fraction, seed))
         else:
             scratch = functools.partial(_scratch_for, target.absolute().parent, key is not None, ends)
-            sides = _Units(table, other, (fraction, seed), options["max_rows"], scratch)
+            sides = _Units(table, other, (fraction, seed), checked_max_rows(options["max_rows"]), scratch)
         form = _form(table, options, sides, block_size, (capacity, fraction if other is None else None), key is not None)
         seal = None if key is None else Seal(file_key(key, form.file_id), form.file_id)
         private = _written(sides, form, handle, partial, seal)
@@ -176,7 +176,7 @@ def _form(
     units = None
     if encoding.unit_id is not None:
         none = np.empty(0, np.int32)
-        units = Units(none, options["max_rows"], none, options.get("unit_mean", False))
+        units = Units(none, checked_max_rows(options["max_rows"]), none, bool(options.get("unit_mean", False)))
         record, named = unit_type(record, units.max_rows), {**named, "unit": unit_called(encoding.unit_id)}
     if record.itemsize > block_size:
         raise _validate.ArgumentError("block_size", block_size, f"is less than a record, {record.itemsize} bytes.")
