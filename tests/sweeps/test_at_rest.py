@@ -11,6 +11,7 @@ import pytest
 import workbench as wb
 from tests.conftest import some_of
 from workbench import ArgumentError
+from workbench.cli.main import main
 from workbench.sweeps import plan_file
 
 PLAN = {"delta": 1e-5, "iterations": 40, "sampling_rates": 0.1, "ledger": False}
@@ -87,6 +88,19 @@ def test_what_other_processes_or_devices_would_need_is_refused():
         wb.sweep(**asked, executor=pool)
     with pytest.raises(ArgumentError, match=r"^devices=.*one fit after another"):
         wb.sweep(**asked, devices="all")
+
+
+def test_the_command_names_a_file_for_a_plan_without_data(capsys):
+    opened("direct")
+    Path("plan.yaml").write_text("model: logistic\nepsilons: [1, 2]\niterations: 20\n")
+    words = ["sweep", "plan.yaml", "--data", "t.wbr", "--key-file", "k", "--reading", "oblivious", "--dry-run"]
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("2 fits: 0 in the store, 2 to run")
+    Path("plan.yaml").write_text("model: logistic\nepsilons: [1, 2]\ndata: breast_cancer\n")
+    assert main(words) == 2
+    assert "the plan names data too" in capsys.readouterr().err
+    assert main(["sweep", "plan.yaml", "--reading", "oblivious"]) == 2
+    assert "reading='oblivious': is for --data" in capsys.readouterr().err
 
 
 def test_a_plan_names_a_file_and_how_it_is_read():
