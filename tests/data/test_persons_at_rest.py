@@ -209,6 +209,20 @@ def test_scratch_of_an_encrypted_file_shows_nothing(monkeypatch):
     assert not any(encoded * 2 in content or content.count(encoded) > 3 for content in written if len(content) > 500)
 
 
+def test_identifiers_are_kept_nowhere(monkeypatch):
+    os_pwrite, written = os.pwrite, []
+
+    def noted(handle, content, offset):
+        written.append(bytes(content))
+        return os_pwrite(handle, content, offset)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    table(identifier="person-{}".format).to_parquet("t.parquet")
+    wb.data.pack("t.parquet", "t.wbr", **OPTIONS)  # in the clear
+    assert len(written) > 5
+    assert not any(b"person-" in content for content in written)
+
+
 def test_a_header_with_other_units_is_refused():
     packed()
     content = Path("t.wbr").read_bytes()

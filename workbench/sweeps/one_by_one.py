@@ -36,14 +36,15 @@ def run_one_by_one(
     for run in runs:
         if stop():
             return
+        outcome: Outcome | None
         with _compiled.kept(run.spec.data.is_public and run.spec.data.evaluation_is_public):
             try:
                 begun = _begun(run)
             except (PrivacyModelError, ValueError) as error:
-                yield [Outcome(run.key, "refused", str(error))]
-                continue
-            before([run])
-            outcome = _outcome(run, *begun, stop, on_step)
+                outcome = Outcome(run.key, "refused", str(error))
+            else:
+                before([run])
+                outcome = _outcome(run, *begun, stop, on_step)
         if outcome is None:
             return
         yield [outcome]
