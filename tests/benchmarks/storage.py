@@ -36,13 +36,13 @@ def made(path, num_records, encrypt, block_size):
     form = Form(new_id(), encrypt, RECORD, per_block, (-(-num_records // per_block), 1), facts).with_room()
     seal = Seal(file_key(KEY, form.file_id), form.file_id) if encrypt else None
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    rng, train = np.random.default_rng(0), _Writer(form.part(TRAIN, handle, path, seal), form)
+    rng, train = np.random.default_rng(0), _Writer(form.part(TRAIN, handle, path, seal), RECORD, per_block)
     for start in range(0, num_records, 2**17):
         records = np.empty(min(2**17, num_records - start), RECORD)
         records["x"], records["y"] = rng.random((len(records), WIDTH), np.float32), 0
         train.add(records)
     train.end(form.blocks[0])
-    _Writer(form.part(EVALUATION, handle, path, seal), form).end(1)
+    _Writer(form.part(EVALUATION, handle, path, seal), RECORD, per_block).end(1)
     form.finish(handle, path, seal, {"records": (num_records, 1)})
     os.close(handle)
 
@@ -70,9 +70,10 @@ class Minibatches:
 def epoch(path, reading, minibatch, memory):
     """(seconds of opening, seconds of an epoch, largest memory of the process in MiB)."""
     began = time.perf_counter()
-    (path.parent / "key").write_bytes(KEY)
+    key = path.parent / "key"
+    key.write_bytes(KEY)
     loaded = "memory" if reading == "in memory" else reading
-    data = wb.data.open(path, key_file=path.parent / "key", reading=loaded, memory=memory)
+    data = wb.data.open(path, key_file=key if path.stem == "sealed" else None, reading=loaded, memory=memory)
     opening = time.perf_counter() - began
     num_records, size = data.num_train, RECORD.itemsize * minibatch
     draws = Minibatches(num_records, minibatch / num_records, max(1, min(200, 2**24 // size, int(memory * 2**24) // size)))
@@ -88,10 +89,10 @@ def epoch(path, reading, minibatch, memory):
     return opening, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-def measured(path, *arguments):
-    """``epoch`` in a process of its own, so that memory is its own: the quickest of three."""
+def measured(path, repeats, *arguments):
+    """``epoch`` in a process of its own, so that memory is its own: the quickest of some."""
     words = [sys.executable, __file__, "--one", str(path), *map(str, arguments)]
-    runs = [subprocess.run(words, capture_output=True, text=True, check=True).stdout.split() for _ in range(3)]
+    runs = [subprocess.run(words, capture_output=True, text=True, check=True).stdout.split() for _ in range(repeats)]
     return min(([float(word) for word in run] for run in runs), key=lambda run: run[1])
 
 
@@ -102,6 +103,8 @@ def main():
     parser.add_argument("--memory", type=float, nargs="+", default=[1.0])
     parser.add_argument("--block-size", type=int, nargs="+", default=[2**18])
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--at-rest", action="store_true", help="only what has not all in memory; ratios are to mapped")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -123,9 +126,10 @@ def rows(folder, num_records, block_size, given):
     cases = [("in memory", clear, "in memory", in_memory), ("mapped, directly", clear, "direct", 1.0)]
     cases += [("encrypted, one pass", sealed, "in memory", in_memory)]
     cases += [("encrypted, oblivious", sealed, "oblivious", memory) for memory in given.memory]
+    cases = [case for case in cases if case[2] != "in memory" or not given.at_rest]
     base = None
     for name, path, reading, memory in cases:
-        opening, seconds, most = measured(path, reading, given.minibatch, memory)
+        opening, seconds, most = measured(path, given.repeats, reading, given.minibatch, memory)
         total = seconds + (opening if name == "encrypted, one pass" else 0.0)
         base = base or seconds
         shown = f"{memory:6.3f}" if reading == "oblivious" else "      "

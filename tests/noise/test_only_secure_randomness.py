@@ -75,6 +75,8 @@ ALLOWED = {
     Use("workbench/data/storage/keys.py", "_in_keyring", "os.urandom"): "the secret key of records at rest",
     Use("workbench/data/storage/oblivious.py", "minibatches", "os.urandom"): "the key of one scratch file",
     Use("workbench/data/storage/packing.py", "_appearing", "uuid.uuid4"): _NAME,
+    Use("workbench/data/storage/packing.py", "_scratch_for", "os.urandom"): "the key of one scratch file",
+    Use("workbench/data/storage/persons.py", "Persons.__init__", "os.urandom"): "the key of hashes that find persons",
     Use("workbench/_keys.py", "make_key", "os.urandom"): "secret keys of fingerprints, ledgers and records at rest",
     Use("workbench/ledger/overlap.py", "sketch", "os.urandom"): "the nonce of an encrypted summary",
     Use("workbench/ledger/ledger.py", "Ledger.reserve", "uuid.uuid4"): _NAME,

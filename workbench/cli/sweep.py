@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError, integer
 from workbench.cli.shell import DONE, FAILED, STOPPED, add_json, number, stopped_by_interrupt
+from workbench.cli.table import RECORDS, add_packed, packed
 
 if TYPE_CHECKING:
     from workbench.sweeps import SweepResult
@@ -34,9 +35,9 @@ def add(commands: Any) -> None:
         help="fit a model over a grid of settings, given by a plan in a file",
         description="The plan is a YAML, TOML or JSON mapping of the arguments of workbench.sweep, such as model, data, "
         "epsilons, seeds and iterations. Relative paths in it are relative to its folder. Data are a name, or a mapping: "
-        "{name: adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}} or {generate: "
-        "hierarchical, num_features: 5}. A sweep over private records says what epsilon it spends in total, and asks before "
-        "it begins.",
+        "{name: adult, path: adult.csv}, {file: clinic.csv, target: ill, bounds: {age: [0, 120]}}, {file: clinic.wbr, "
+        "key_file: clinic.key, reading: oblivious} or {generate: hierarchical, num_features: 5}. A sweep over private "
+        "records says what epsilon it spends in total, and asks before it begins.",
     )
     sweep.set_defaults(run=_sweep)
     sweep.add_argument("plan", metavar="PLAN", help="a .yaml, .yml, .toml or .json file; model files that it names are run")
@@ -59,6 +60,8 @@ def add(commands: Any) -> None:
     sweep.add_argument("--dry-run", action="store_true", help="only check, calibrate and say what would be spent")
     add_json(sweep)
     sweep.add_argument("--quiet", action="store_true", help="show no progress bar")
+    sweep.add_argument("--data", metavar=f"FILE{RECORDS}", help="records that workbench pack wrote, for a plan without data")
+    add_packed(sweep)
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -73,6 +76,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     plan = plan_file.read(arguments.plan)
     if arguments.devices is not None:
         plan["devices"] = arguments.devices
+    _take_data(plan, arguments)
     file = plan.pop("store", None)
     if arguments.store is not None:
         file = Path(arguments.store).expanduser()
@@ -101,6 +105,18 @@ def _sweep(arguments: argparse.Namespace) -> int:
                 _save(result, Path(arguments.plan).expanduser(), folder)
         _say(result, counts, prepared, as_json=arguments.json)
     return _exit_code(result)
+
+
+def _take_data(plan: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Put the records that ``--data`` names into the plan. :raises ArgumentError: naming ``data`` or what needs it."""
+    if arguments.data is None:
+        for name in ("key_file", "keyring", "reading", "scratch"):
+            if (value := getattr(arguments, name)) is not None:
+                raise ArgumentError(name, value, "is for --data: a plan that names data says itself how they are opened.")
+    elif "data" in plan:
+        raise ArgumentError("data", arguments.data, "is given, and the plan names data too: leave one out.")
+    else:
+        plan["data"] = packed(arguments)
 
 
 @contextlib.contextmanager

@@ -9,11 +9,9 @@ from typing import Any
 from workbench._validate import ArgumentError
 from workbench.cli.shell import bounds, number, schema
 from workbench.fitting import sources
+from workbench.fitting.sources import RECORDS
 
-__all__ = ["RECORDS", "add_data", "add_table", "dataset", "of_tables", "table_options"]
-
-RECORDS = ".wbr"  # suffix of files that workbench pack writes
-
+__all__ = ["RECORDS", "add_data", "add_packed", "add_table", "dataset", "of_tables", "packed", "table_options"]
 
 _MANY: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
 _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -53,6 +51,11 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
 def add_data(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("--path", help="location of a named data set that is not shipped with the package")
     add_table(fit)
+    add_packed(fit)
+
+
+def add_packed(fit: argparse.ArgumentParser) -> None:
+    """Options that say how a file of records is opened."""
     packed = fit.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
     packed.add_argument("--key-file", metavar="FILE", help="file with the key (default: the key in $WORKBENCH_RECORDS_KEY)")
     packed.add_argument("--keyring", metavar="NAME", help="name of the key in the system's keyring (package keyring)")
@@ -82,12 +85,19 @@ def dataset(arguments: argparse.Namespace) -> Any:
     if not sources.is_file(arguments.data):
         return data.load(arguments.data, path=arguments.path, **split)
     if Path(arguments.data).suffix == RECORDS:
-        names = ("key_file", "keyring", "reading", "memory", "scratch")
-        return data.open(arguments.data, **{name: getattr(arguments, name) for name in names})
+        return packed(arguments)
     options = table_options(arguments)
     if Path(arguments.data).suffix.lower() == ".npz":  # whose arrays are named, and not columns of a table
         options = {name: value for name, value in options.items() if value is not None}
     return data.from_file(arguments.data, **options)
+
+
+def packed(arguments: argparse.Namespace) -> Any:
+    """The data set in the file of records that ``--data`` names, opened as the options of ``add_packed`` say."""
+    from workbench import data
+
+    names = ("key_file", "keyring", "reading", "memory", "scratch")
+    return data.open(arguments.data, **{name: getattr(arguments, name) for name in names})
 
 
 def of_tables(arguments: argparse.Namespace) -> dict[str, Any]:

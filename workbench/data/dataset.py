@@ -190,7 +190,8 @@ class Dataset:
         if len({shape[0] for shape in shapes}) > 1:
             return f"the arrays {', '.join(self.arrays)} have different numbers of records"
         are_padded = self.units is not None and self.units.are_padded
-        rows = None if self.units is None or are_padded else np.sum(self.units.counts)
+        counts = None if self.units is None or are_padded else self.units.counts
+        rows = None if counts is None or is_at_rest(counts) else np.sum(counts)
         for name, array, shape in zip(self.arrays, arrays, shapes, strict=True):
             if name == "x" and self.image_shape and shape[1:] != self.image_shape:
                 return f"x has shape {shape}, but image_shape is {self.image_shape}"
@@ -211,12 +212,18 @@ class Dataset:
         assert self.units is not None
         if self.units.mean:
             raise _validate.ArgumentError("unit_mean", True, "weighs rows, which a model of whole persons does itself.")
-        most, sides = self.units.max_rows, (self.units.counts, self.units.evaluation_counts)
-        train, evaluation = (
-            padded(arrays, counts, most) for arrays, counts in zip((self.train, self.evaluation), sides, strict=True)
-        )
+        most = self.units.max_rows
+        counts = np.asarray(self.units.evaluation_counts)
+        evaluation = padded(tuple(map(np.asarray, self.evaluation)), counts[counts > 0], most)
+        is_in_file = any(map(is_at_rest, self.train))
+        train = self.units_at_rest() if is_in_file else padded(self.train, self.units.counts, most)
         known = replace(self.units, are_padded=True)
         return replace(self, train=train, evaluation=evaluation, arrays=(*self.arrays, PRESENT), units=known)
+
+    def units_at_rest(self) -> tuple[Any, ...]:
+        """Arrays [N, max_rows, ...] of whole units that stay in a file, and which rows are there, as from ``padded``."""
+        stored: Any = self.stored
+        return tuple(stored.units(self.arrays))
 
     def select(self, arrays: Iterable[str]) -> Dataset:
         """The same records with only these of their arrays, in this order.

@@ -19,12 +19,13 @@ from workbench._lazy import pd
 from workbench.data import splits
 
 __all__ = [
-    "Units", "checked_identifiers", "checked_max_rows", "divided", "named_array", "padded", "strata_widths", "unit_called",
+    "MOST_ROWS", "Units", "check_several", "checked_identifiers", "checked_max_rows", "coded", "divided", "in_both_tables",
+    "named_array", "padded", "sample", "strata_widths", "unit_called",
 ]  # fmt: skip
 
 _RATIO = 4  # between the rows for which one stratum has room and the next one
 _MOST_STRATA = 4
-_MOST_ROWS = 10_000
+MOST_ROWS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +44,10 @@ class Units:
     >>> data.unit, data.units.max_rows, data.units.widths
     ('patient', 2, (2, 1))
 
-    :param counts: int32[N], how many rows each unit has, in the order of their rows. Private, and not shown.
+    :param counts: int32[N], how many rows each unit has, in the order of their rows. Private, and not shown. As the rows,
+        they may be in a file.
     :param max_rows: the largest number of rows of a unit that are used, public.
-    :param evaluation_counts: the same of the evaluation units, all of whose rows are used.
+    :param evaluation_counts: the same of the evaluation units, all of whose rows are used; zeros do not count.
     :param mean: whether the rows of a unit weigh 1 together, so that every unit counts alike; else every row weighs 1.
     :param are_padded: whether the arrays have an entry for each unit, as from ``padded``, instead of one for each row.
     """
@@ -118,6 +120,18 @@ def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.nd
     :raises ArgumentError: naming ``unit_id``, for identifiers that are missing, of several types, or all different; and for
         a unit with rows on both sides.
     """
+    codes, found = coded(column)
+    check_several(column.name, len(found), len(codes))
+    if held_out is not None and np.intersect1d(codes[held_out], codes[~held_out]).size:
+        raise in_both_tables(column.name)
+    return codes
+
+
+def coded(column: pd.Series) -> tuple[np.ndarray, Any]:
+    """(int64[rows], a number for each unit, from 0; their identifiers) of a table or a part of it.
+
+    :raises ArgumentError: naming ``unit_id``, for identifiers that are missing, of several types, or not whole numbers.
+    """
     name = str(column.name)
     if column.isna().any():
         raise _validate.ArgumentError("unit_id", name, "has missing values: every row needs to say whose it is.")
@@ -138,13 +152,20 @@ def checked_identifiers(column: pd.Series, held_out: np.ndarray | None) -> np.nd
         codes, found = pd.factorize(column)
     except TypeError:
         raise _validate.ArgumentError("unit_id", name, "has values that are no identifiers, such as lists.") from None
-    if len(found) == len(codes):
+    return codes.astype(np.int64), found
+
+
+def check_several(name: Any, units: int, rows: int) -> None:
+    """:raises ArgumentError: naming ``unit_id``, if there are as many units as rows."""
+    if units == rows:
         raise _validate.ArgumentError(
-            "unit_id", name, "is unique in every row, so each row is its own unit: leave unit_id out."
+            "unit_id", str(name), "is unique in every row, so each row is its own unit: leave unit_id out."
         )
-    if held_out is not None and np.intersect1d(codes[held_out], codes[~held_out]).size:
-        raise _validate.ArgumentError("unit_id", name, "has rows of one unit in both tables, for training and evaluation.")
-    return codes.astype(np.int64)
+
+
+def in_both_tables(name: Any) -> _validate.ArgumentError:
+    """What is raised about a unit with rows in two tables."""
+    return _validate.ArgumentError("unit_id", str(name), "has rows of one unit in both tables, for training and evaluation.")
 
 
 def divided(
@@ -167,7 +188,7 @@ def divided(
         held = splits.by_unit([digests[rows].tobytes() for rows in rows_of], fraction, seed)
     else:
         held = np.array([bool(held_out[rows[0]]) for rows in rows_of])
-    kept = [_sample(digests[rows], rows, max_rows, seed) for rows, out in zip(rows_of, held, strict=True) if not out]
+    kept = [sample(digests[rows], rows, max_rows, seed) for rows, out in zip(rows_of, held, strict=True) if not out]
     counts = np.array([len(rows) for rows in kept], np.int32)
     training = np.concatenate(kept)
     others = [rows for rows, out in zip(rows_of, held, strict=True) if out]
@@ -175,7 +196,7 @@ def divided(
     return training, evaluated, counts, np.array([len(rows) for rows in others], np.int32)
 
 
-def _sample(digests: np.ndarray, rows: np.ndarray, max_rows: int, seed: int) -> np.ndarray:
+def sample(digests: np.ndarray, rows: np.ndarray, max_rows: int, seed: int) -> np.ndarray:
     """``max_rows`` of a unit's rows, in their order, by coins of their own."""
     if len(rows) <= max_rows:
         return rows
@@ -189,4 +210,4 @@ def checked_max_rows(max_rows: Any) -> int:
         raise _validate.ArgumentError(
             "max_rows", None, "must say how many rows of a unit are used at most. It is public: do not read it off the data."
         )
-    return _validate.integer("max_rows", max_rows, at_least=1, at_most=_MOST_ROWS)
+    return _validate.integer("max_rows", max_rows, at_least=1, at_most=MOST_ROWS)

@@ -9,7 +9,9 @@ from typing import Any
 
 from workbench._validate import ArgumentError
 
-__all__ = ["group_features", "is_file", "model", "table", "unit_in"]
+__all__ = ["RECORDS", "group_features", "is_file", "model", "table", "unit_in"]
+
+RECORDS = ".wbr"  # suffix of files that workbench pack writes
 
 
 def is_file(text: str) -> bool:

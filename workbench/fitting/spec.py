@@ -148,7 +148,8 @@ class FitSpec:
         units = self.data.units
         if units is None or units.are_padded:
             return None
-        return UnitRows(units.widths if self._may_lack_units else units.widths[:1], units.mean)
+        has_strata = self._may_lack_units and not are_at_rest(self.data.train)
+        return UnitRows(units.widths if has_strata else units.widths[:1], units.mean)
 
     @property
     def _may_lack_units(self) -> bool:
@@ -158,11 +159,14 @@ class FitSpec:
     def records(self) -> tuple[np.ndarray, ...]:
         """What the steps read: the training arrays, and with units where the rows of each are.
 
-        Units are sorted by strata where one may be missing. One that may be replaced by one with more rows keeps its place.
+        Units are sorted by strata where one may be missing. One that may be replaced by one with more rows keeps its place,
+        and one in a file has its own place there, with room for the largest number of rows.
         """
         units = self.data.units
         if units is None or units.are_padded:
             return self.data.train
+        if are_at_rest(self.data.train):
+            return self.data.units_at_rest()
         return (*self.data.train, *(units.index if self._may_lack_units else units.in_place))
 
     def private_step(self, plan: PrivacyPlan, key: jax.Array) -> PrivateStep:

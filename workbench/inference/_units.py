@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from workbench.inference.bringing import are_at_rest
 from workbench.inference.strata import Stratum
 from workbench.sampling.minibatch import Minibatch
 
@@ -26,8 +28,16 @@ _FEWEST_AT_ONCE = 8  # units
 
 
 def parted(records: tuple[Any, ...], units: UnitRows | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """(arrays of rows, the two that find those of each unit); the latter are none where each row is a unit."""
-    return (records, ()) if units is None else (records[:-2], records[-2:])
+    """(arrays of rows, the two that find those of each unit); the latter are none where each row is a unit.
+
+    Of records that stay in a file they have shapes and types alone.
+    """
+    if units is None:
+        return records, ()
+    if are_at_rest(records):
+        kinds = (jax.ShapeDtypeStruct(each.shape, jax.dtypes.canonicalize_dtype(each.dtype)) for each in records)
+        records = jax.eval_shape(units.in_rows, tuple(kinds))
+    return records[:-2], records[-2:]
 
 
 class UnitRows(NamedTuple):
@@ -40,6 +50,16 @@ class UnitRows(NamedTuple):
     widths: tuple[int, ...]
     mean: bool = False
 
+    def in_rows(self, units: Record) -> Record:
+        """Rows, first rows and numbers of rows of units that a file brings with room for ``widths[0]`` rows each.
+
+        :param units: arrays [N, widths[0], ...], and the last which rows are there, the first ones: float32[N, widths[0]].
+        """
+        *arrays, present = units
+        rows = (array.reshape(-1, *array.shape[2:]) for array in arrays)
+        firsts = jnp.arange(len(present), dtype=jnp.int32) * np.int32(self.widths[0])
+        return (*rows, firsts, jnp.sum(present > 0, axis=1, dtype=jnp.int32))
+
     def strata(self, minibatch: Minibatch, records: Record, needs_place: bool, size: int, ascending: bool) -> list[Stratum]:
         """The minibatch by strata, the narrowest first. A record is ((row arrays, weights), place in the minibatch or None).
 
@@ -49,7 +69,7 @@ class UnitRows(NamedTuple):
         """
         *rows, firsts, counts = records
         units, mask, at = *minibatch, jnp.arange(len(minibatch.mask))
-        if not ascending:  # so that few parts have units of several strata; padding last
+        if len(self.widths) > 1 and not ascending:  # so that few parts have units of several strata; padding last
             units, at = lax.sort((jnp.where(mask, units, len(counts)), at), num_keys=1)
             mask = units < len(counts)
         count = jnp.where(mask, counts[units], 0)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from workbench import _validate
 from workbench.sampling.minibatch import Minibatch, Sampler
 from workbench.sampling.random_allocation import RandomAllocationSampler
 
@@ -41,7 +42,14 @@ def steps_at_once(capacity: int, records: tuple[Any, ...], interval: int) -> int
 
 
 def require_room(sampler: Sampler, records: tuple[Any, ...], steps: int, interval: int) -> None:
-    """:raises ArgumentError: naming ``memory``, if it is too little to bring minibatches of a run of ``steps``."""
+    """Check that minibatches of a run of ``steps`` can be brought.
+
+    :raises ArgumentError: naming ``memory``, if it is too little; ``records``, for rows of units instead of whole ones.
+    """
+    if any(array.is_rows for array in records):
+        raise _validate.ArgumentError(
+            "records", records[0].shape, 'are the rows of units in a file: take whole ones, data.select(("x", "present")).'
+        )
     at_once = steps_at_once(sampler.capacity, records, interval)
     records[0].stored.require_room(sampler.capacity, sampler.sampling_rate, at_once, steps)
 

@@ -290,13 +290,14 @@ def block_of(private_step: PrivateStep, interval: int, steps: int) -> Callable[.
     The minibatches of the steps from ``first`` on were brought: ``rows`` are their rows, M for each of ``steps`` steps, and
     ``mask``, bool[steps, M], says which are there. They are taken by the same step as those of records on the device.
     """
-    sampler = Brought(private_step.sampler, steps)
+    sampler, units = Brought(private_step.sampler, steps), private_step.units
     steps_until = stepping(replace(private_step, sampler=sampler), _steps_ahead(private_step, interval))
 
     def block(
         state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, limit: jax.Array, hyper: Hyperparameters
     ) -> DPVIState:
-        return steps_until(limit, state, rows, hyper, lambda number: sampler.minibatch(mask, number - first))
+        records = rows if units is None else units.in_rows(rows)
+        return steps_until(limit, state, records, hyper, lambda number: sampler.minibatch(mask, number - first))
 
     return block
 
@@ -307,12 +308,13 @@ def _lower_block(
     """As ``lower``, of records at rest."""
     steps, capacity = steps_at_once(private_step.sampler.capacity, records, interval), private_step.sampler.capacity
     block = block_of(private_step, interval, steps)
-    sampler = Brought(private_step.sampler, steps)
+    sampler, units = Brought(private_step.sampler, steps), private_step.units
     brought = replace(private_step, sampler=sampler)
 
     def one_step(state: DPVIState, rows: Record, mask: jax.Array, first: jax.Array, hyper: Hyperparameters) -> DPVIState:
         minibatch = sampler.minibatch(mask, state.step - first)
-        return brought.step(state, rows, brought.draw(state.key, state.step, hyper, minibatch), hyper)
+        records = rows if units is None else units.in_rows(rows)
+        return brought.step(state, records, brought.draw(state.key, state.step, hyper, minibatch), hyper)
 
     kinds = [jax.dtypes.canonicalize_dtype(array.dtype) for array in records]
     rows = tuple(

@@ -95,10 +95,10 @@ class Grid:
             )
         if isinstance(self.data, str):
             self.data = load_data(self.data)
-        if isinstance(self.data, Dataset) and any(map(is_at_rest, self.data.train)):
+        if self.is_at_rest and self.devices is not None:
             raise _validate.ArgumentError(
-                "data", self.data.name, "stays in its file, but a sweep steps many fits together, on records in memory: "
-                "open it with reading='memory', or fit one after another."
+                "devices", asked.devices, "share fits that are stepped together, but records that stay in their file are "
+                "read for one fit after another: leave it out, or open the file with reading='memory'."
             )  # fmt: skip
         self._check_privacy()
 
@@ -139,6 +139,11 @@ class Grid:
             + (NON_PRIVATE in self.baselines) * repeated * sizes * len(self.lists["iterations"])
             + (POOLED in self.baselines) * sizes * (repeated if callable(self.data) else 1)
         )
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the records stay in a file, so that fits take their steps one after another."""
+        return isinstance(self.data, Dataset) and any(map(is_at_rest, self.data.train))
 
     @property
     def is_public(self) -> bool:

@@ -24,6 +24,7 @@ from workbench import data as data_sets
 from workbench._former_names import FORMER_NAMES
 from workbench.fitting import sources
 from workbench.fitting.settings import names
+from workbench.fitting.sources import RECORDS
 from workbench.sweeps.request import SweepRequest
 
 __all__ = ["read"]
@@ -36,8 +37,9 @@ def read(path: str | Path) -> dict[str, Any]:
 
     A model is a name, FILE.py or FILE.py:NAME (the file is run), or a mapping of ``name`` and options. Data are a name, a
     file or a mapping: ``name`` with the arguments of ``workbench.data.load``, ``file`` with those of
-    ``workbench.data.from_file``, or ``generate`` (hierarchical or mixture, made up again for every seed) with those of that
-    function. Bounds and schema may be the name of a YAML, TOML or JSON file, group features that of a CSV file.
+    ``workbench.data.from_file``, or of ``workbench.data.open`` for what ``workbench pack`` wrote, or ``generate``
+    (hierarchical or mixture, made up again for every seed) with those of that function. Bounds and schema may be the name of
+    a YAML, TOML or JSON file, group features that of a CSV file.
 
     :raises ArgumentError: naming ``plan`` and its file, or the argument that cannot be used.
     """
@@ -183,6 +185,10 @@ def _generated(name: str, options: dict[str, Any], folder: Path) -> Any:
 
 def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
     file = folder / _path("file", name)
+    if file.suffix == RECORDS:
+        _check_known("data", options, _parameters(data_sets.open) - {"path"})
+        options |= {each: folder / _path(each, options[each]) for each in ("key_file", "scratch") if each in options}
+        return data_sets.open(file, **options)
     known = _parameters(data_sets.from_frame)
     if file.suffix.lower() == ".npz":  # its target and groups are arrays
         known = (known | _parameters(data_sets.from_arrays) | _parameters(data_sets.from_images)) - {"target", "group"}

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workbench import _validate
+from workbench.inference.bringing import are_at_rest
 from workbench.ledger.budget import CapError
 from workbench.ledger.composition import TotalPrivacy, total
 from workbench.ledger.reservation import Reservation
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps import executors
 from workbench.sweeps.grid import Cell, Grid
+from workbench.sweeps.one_by_one import run_one_by_one
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Outcome, Run, groups_of, run_group
 from workbench.sweeps.store import LOST, Claim, Store
@@ -184,6 +186,12 @@ class PreparedSweep:
                 len(self.grid.devices),
                 "of this process, but an executor's workers have their own: leave one out.",
             )
+        if workers is not None and self.grid.is_at_rest:
+            raise _validate.ArgumentError(
+                "executor",
+                executor,
+                "cannot have records that stay in a file of this process: open it with reading='memory'.",
+            )
         report = _Report(on_progress, len(self.cells), len(self.runs))
         self.status, self.message = "running", ""
         report.show()
@@ -260,6 +268,9 @@ class PreparedSweep:
     ) -> Iterator[list[Outcome]]:
         for group in groups:
             steps = functools.partial(report.show, steps=group[0].spec.privacy.iterations)
+            if group[0].plan is not None and are_at_rest(group[0].spec.records):
+                yield from run_one_by_one(group, stop, steps, self._mark)
+                continue
             yield from run_group(
                 group, max_lanes=max_lanes, devices=self.grid.devices, stop=stop, on_step=steps, before=self._mark
             )

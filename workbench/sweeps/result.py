@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import _csv, _validate
 from workbench._lazy import pd
 from workbench.ledger.composition import TotalPrivacy
+from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps.grid import Cell, Grid
 from workbench.sweeps.request import DP
 from workbench.sweeps.store import COLUMNS, Store
@@ -181,6 +182,8 @@ class SweepResult:
             raise _validate.ArgumentError("number", number, why)
         cell = self._cells[row["key"]]
         prepared = fits.prepare(self._grid.models[cell.model], self._grid.records_of(cell), **self._grid.settings_of(cell))
+        promised = row["guarantee"]  # the fit may have been taken from a store, where its reads were seen
+        prepared.run_log.hid_reads = bool(promised and Guarantee.from_dict(promised).against_storage)
         prepared.adopt(params, row["metrics"], row["seconds"])
         return prepared.result()
 

@@ -30,12 +30,12 @@ from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
 from workbench.sweeps.request import DP, NON_PRIVATE, POOLED
 
-__all__ = ["Outcome", "Run", "groups_of", "plan_of", "run_group"]
+__all__ = ["SMALL_ENOUGH", "Outcome", "Run", "groups_of", "plan_of", "run_group"]
 
 _MOST_LANES = 256
 _WORTH_TOGETHER = 2e7  # gradient entries of a step up to which lanes gain more than they wait for each other
 _MEMORY_SHARE = 0.4  # share of the free memory
-_SMALL_ENOUGH = 2**20  # largest number of parameter entries that are kept
+SMALL_ENOUGH = 2**20  # largest number of parameter entries that are kept
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class _Group:
                 reason = "the parameters are not finite: try a smaller learning rate or clip, or a larger epsilon."
                 outcomes.append(Outcome(run.key, "failed", reason, seconds=ended.seconds / len(runs)))
                 continue
-            kept = run.method == DP and sum(array[place].size for array in constrained.values()) <= _SMALL_ENOUGH
+            kept = run.method == DP and sum(array[place].size for array in constrained.values()) <= SMALL_ENOUGH
             scores, message = ({}, "") if metrics is None else metrics[place]
             outcomes.append(
                 Outcome(

@@ -122,7 +122,7 @@ class Blocks:
         sealed = content if self.seal is None else self.seal.close(self.part, position, content)
         write_at(self.handle, self.path, self.end(position), sealed)
 
-    def read(self, position: int, count: int = 1) -> bytearray:
+    def read(self, position: int, count: int = 1) -> bytes | bytearray:
         """The content of ``count`` blocks from ``position`` on, in one read.
 
         :raises RecordsError: if one is not the block that was sealed for its place.
@@ -144,22 +144,21 @@ class Blocks:
 # ---- the storage ----------------------------------------------------------------------------------------------------------
 
 
-def read_at(handle: int, path: Path, offset: int, length: int) -> bytearray:
+def read_at(handle: int, path: Path, offset: int, length: int) -> bytes:
     """``length`` bytes from ``offset``. :raises RecordsError: if there are fewer, or the disk fails."""
-    found = bytearray(length)
-    view, done = memoryview(found), 0
+    found, done = [], 0
     try:
         while done < length:
             part = os.pread(handle, length - done, offset + done)
             if not part:
                 raise RecordsError(path, "is cut short.")
-            view[done : done + len(part)] = part
+            found.append(part)
             done += len(part)
     except RecordsError:
         raise
     except OSError as error:
         raise RecordsError(path, f"cannot be read ({error.strerror}).") from error
-    return found
+    return b"".join(found)  # of a single part that very part
 
 
 def write_at(handle: int, path: Path, offset: int, content: Any) -> None:

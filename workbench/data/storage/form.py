@@ -9,6 +9,10 @@
     train blocks        as many as the header says
     evaluation blocks   the same
 
+Where a person or other unit has several rows, a training record is a unit with room for its largest number of rows, and
+"present" says which are there. An evaluation record is then a row, and its "rows" is how many rows its unit has, or 0 if it
+is not the first of them.
+
 A header is written last, so a file without one is not finished. Where the file is encrypted, the seal of the private facts
 covers the header too.
 """
@@ -26,15 +30,20 @@ from typing import Any
 import numpy as np
 
 from workbench import _validate
-from workbench.data.dataset import Dataset
+from workbench.data.dataset import PRESENT, Dataset
 from workbench.data.schema import Schema
 from workbench.data.storage.blocks import TAG, Blocks, RecordsError, Seal, file_key, read_at, require_cryptography, write_at
+from workbench.data.units import MOST_ROWS
 
-__all__ = ["EVALUATION", "TRAIN", "Form", "Opened", "dataset_facts", "new_id", "open_file", "public_facts", "record_type"]
+__all__ = [
+    "EVALUATION", "ROWS", "TRAIN", "Form", "Opened", "dataset_facts", "new_id", "open_file", "public_facts", "record_type",
+    "unit_type",
+]  # fmt: skip
 
 MAGIC = b"dpvi records\r\n\x1a\n"
 VERSION = 1
 FACTS, TRAIN, EVALUATION = 0, 1, 2  # parts of a file
+ROWS = "rows"  # how many its unit has, at the first of them
 _PAGE = 4096
 _FACTS_SIZE = 2 * _PAGE
 _CHECK = 16  # bytes
@@ -53,6 +62,12 @@ def record_type(arrays: Mapping[str, np.ndarray]) -> np.dtype:
     return np.dtype([(name, array.dtype.newbyteorder("<"), array.shape[1:]) for name, array in arrays.items()])
 
 
+def unit_type(row: np.dtype, max_rows: int) -> np.dtype:
+    """The layout of a unit with room for ``max_rows`` rows."""
+    fields = [(name, row[name].base, (max_rows, *row[name].shape)) for name in row.names or ()]
+    return np.dtype([*fields, (PRESENT, "<f4", (max_rows,))])
+
+
 def public_facts(dataset: Dataset) -> dict[str, Any]:
     """What the header says about a data set, ready for JSON."""
     return {
@@ -61,6 +76,7 @@ def public_facts(dataset: Dataset) -> dict[str, Any]:
         "schema": None if dataset.schema is None else dataset.schema.to_dict(),
         "group_features": None if dataset.group_features is None else dataset.group_features.tolist(),
         "target_bounds": dataset.target_bounds,
+        "units": None if dataset.units is None else {"max_rows": dataset.units.max_rows, "mean": dataset.units.mean},
     }
 
 
@@ -88,7 +104,7 @@ class Form:
     """What the header of a file says.
 
     :param file_id: random, also the salt of the file's key. :param is_encrypted: whether blocks are sealed.
-    :param record: layout of a record. :param per_block: records in a block.
+    :param record: layout of a training record. :param per_block: training records in a block.
     :param blocks: how many there are of training and of evaluation records.
     :param facts: of the data set, public. :param reserved: room for all of this in the file.
     """
@@ -103,8 +119,27 @@ class Form:
 
     @property
     def block_size(self) -> int:
-        """Bytes of records in a block."""
+        """Bytes of training records in a block."""
         return self.per_block * self.record.itemsize
+
+    @property
+    def units(self) -> tuple[int, bool] | None:
+        """(largest number of rows of a unit, whether they weigh 1 together); None where each row is one."""
+        said = self.facts.get("units")  # the first files had no units
+        return None if said is None else (said["max_rows"], said["mean"])
+
+    def of_part(self, part: int) -> tuple[np.dtype, int]:
+        """(layout of a record, records in a block) of a part."""
+        if part == TRAIN or self.units is None:
+            return self.record, self.per_block
+        names = [name for name in self.record.names or () if name != PRESENT]
+        row = np.dtype([*((name, self.record[name].base, self.record[name].shape[1:]) for name in names), (ROWS, "<i4")])
+        return row, self.block_size // row.itemsize
+
+    def size_of(self, part: int) -> int:
+        """Bytes of records in a block of a part."""
+        record, per_block = self.of_part(part)
+        return record.itemsize * per_block
 
     @property
     def slots(self) -> int:
@@ -139,11 +174,12 @@ class Form:
     def part(self, part: int, handle: int, path: Path, seal: Seal | None) -> Blocks:
         """The blocks of one part of the file."""
         facts = Blocks(handle, path, self.header_size, _FACTS_SIZE, FACTS, seal)
-        size = self.block_size
-        train = Blocks(handle, path, facts.end(1), size, TRAIN, seal)
-        return {FACTS: facts, TRAIN: train, EVALUATION: Blocks(handle, path, train.end(self.blocks[0]), size, part, seal)}[
-            part
-        ]
+        if part == FACTS:
+            return facts
+        train = Blocks(handle, path, facts.end(1), self.block_size, TRAIN, seal)
+        return train if part == TRAIN else Blocks(
+            handle, path, train.end(self.blocks[0]), self.size_of(part), part, seal
+        )  # fmt: skip
 
     def end(self, seal: Seal | None) -> int:
         """The size of the whole file."""
@@ -157,6 +193,17 @@ class Form:
         sealed = content if seal is None else seal.close(FACTS, 0, content, header)
         write_at(handle, path, self.header_size, sealed)
         write_at(handle, path, 0, header)
+
+    def check_units(self) -> None:
+        """:raises ValueError: unless units have the layout that ``pack`` gives them."""
+        assert self.units is not None
+        most, mean = self.units
+        if not (type(most) is int and 1 <= most <= MOST_ROWS and type(mean) is bool):
+            raise ValueError
+        if any(self.record[name].shape[:1] != (most,) for name in self.record.names or ()):
+            raise ValueError
+        if self.record[PRESENT] != np.dtype(("<f4", (most,))):
+            raise ValueError
 
     @classmethod
     def read(cls, handle: int, path: Path, size: int) -> Form:
@@ -181,6 +228,9 @@ class Form:
                 said["dataset"], length,
             )  # fmt: skip
             named = tuple(dataset_facts(form.facts)["arrays"])
+            if form.units is not None:
+                named = (*named, PRESENT)
+                form.check_units()
             if form.per_block < 1 or min(blocks) < 0 or len(form.file_id) != _ID_BYTES or named != record.names:
                 raise ValueError
             if not record.itemsize or any(record[name].base.kind not in "fi" for name in named):
@@ -219,6 +269,10 @@ class Opened:
         """How many records there are."""
         return int(self.private["records"][part - TRAIN])
 
+    def rows(self, part: int) -> int:
+        """How many rows they have; with units a training record has several."""
+        return self.number(part) if part == EVALUATION or self.form.units is None else int(self.private[ROWS])
+
 
 def open_file(handle: int, path: Path, size: int, find_key: Callable[[], bytes | None]) -> Opened:
     """Check header and private facts of an open file.
@@ -253,7 +307,10 @@ def open_file(handle: int, path: Path, size: int, find_key: Callable[[], bytes |
             raise ValueError
         private = json.loads(bytes(content[:-_CHECK]))
         counts = [int(count) for count in private["records"]]
-        if not all(0 <= count <= number * form.per_block for count, number in zip(counts, form.blocks, strict=True)):
+        places = [number * form.of_part(part)[1] for number, part in zip(form.blocks, (TRAIN, EVALUATION), strict=True)]
+        if not all(0 <= count <= number for count, number in zip(counts, places, strict=True)):
+            raise ValueError
+        if form.units is not None and not counts[0] <= int(private[ROWS]) <= counts[0] * form.units[0]:
             raise ValueError
     except (ValueError, KeyError, TypeError):
         raise _validate.ArgumentError("path", str(path), "has a damaged header.") from None

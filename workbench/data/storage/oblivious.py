@@ -40,7 +40,7 @@ from workbench.data.storage.form import TRAIN, Form
 if TYPE_CHECKING:
     from workbench.data.storage.reading import DrawnAhead, Stored
 
-__all__ = ["SAMPLERS", "Layout", "cell_size", "layout_of", "minibatches"]
+__all__ = ["SAMPLERS", "Layout", "cell_size", "layout_of", "minibatches", "scratch_file"]
 
 SAMPLERS = ("poisson", "random_allocation", "without_replacement")
 _OF_DRAWS = 256  # bytes of memory for each place of a minibatch in a span, of which its draw and its order take a quarter
@@ -137,7 +137,7 @@ def minibatches(
         form, capacity=draws.capacity, rate=draws.sampling_rate, at_once=draws.at_once, steps=last, memory=stored.memory
     )
     entry = np.dtype([("place", "<i4"), ("record", form.record)])
-    with _scratch(stored.scratch) as (handle, path):
+    with scratch_file(stored.scratch) as (handle, path):
         seal = Seal(os.urandom(32), os.urandom(32))  # of this scratch file alone
         for number in range(first // layout.span, -(-last // layout.span)):
             cells = Blocks(handle, path, 0, layout.cell * entry.itemsize, number, seal)
@@ -195,7 +195,7 @@ def _collected(layout: Layout, cells: Blocks, bucket: int, rows: np.ndarray, ent
 
 
 @contextlib.contextmanager
-def _scratch(folder: Path) -> Iterator[tuple[int, Path]]:
+def scratch_file(folder: Path) -> Iterator[tuple[int, Path]]:
     """(an open file without a name, where it was made); it vanishes with the process."""
     try:
         handle, name = tempfile.mkstemp(prefix=".records-", suffix=".scratch", dir=folder)

@@ -2,12 +2,14 @@
 
 Which records are for evaluation is decided as in memory (``splits.by_record``), where equal records are numbered. Here they
 are counted in groups by a hash of their content: as many groups, each with a pass over the table, as keep 16 bytes a record
-within bounds.
+within bounds. Persons with several rows are brought together first (``persons``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +25,23 @@ from workbench.data.dataset import Dataset
 from workbench.data.encoding import Encoding
 from workbench.data.storage import tables
 from workbench.data.storage.blocks import Blocks, RecordsError, Seal, file_key, require_cryptography
-from workbench.data.storage.form import EVALUATION, TRAIN, Form, Opened, new_id, public_facts, record_type
+from workbench.data.storage.form import (
+    EVALUATION,
+    ROWS,
+    TRAIN,
+    Form,
+    Opened,
+    new_id,
+    public_facts,
+    record_type,
+    unit_type,
+)
 from workbench.data.storage.keys import found_key
+from workbench.data.storage.oblivious import scratch_file
+from workbench.data.storage.persons import Gathered, Persons
 from workbench.data.storage.reading import Stored
 from workbench.data.storage.reading import dataset as dataset_of
+from workbench.data.units import Units, check_several, checked_max_rows, unit_called
 
 __all__ = ["pack"]
 
@@ -52,7 +67,10 @@ def pack(
     """Write the records of a table to a file that ``open`` reads, without having them all in memory.
 
     The records are encoded as ``from_csv``, ``from_parquet`` and ``from_npz`` encode them, and split alike. The file appears
-    when it is complete. The table is read twice; three times or more if it has more than eight million records.
+    when it is complete. The table is read twice; three times or more if it has more than eight million records. With
+    ``unit_id`` a record of the file is a unit with room for ``max_rows`` rows, so that neither the file nor what is read of
+    it tells how many rows a unit has. Up to 250 bytes of memory are taken for each of at most 2^24 units, and a scratch file
+    beside ``out`` holds the encoded rows meanwhile.
 
     >>> frame = pd.DataFrame({"age": np.arange(50), "ill": [0, 1] * 25})
     >>> frame.to_parquet("claims.parquet")
@@ -75,8 +93,8 @@ def pack(
         number. By default anyone who sees the file learns how many blocks they fill.
     :param evaluation: table of evaluation records with the same columns, instead of a split.
     :param fingerprints: of ``workbench pack``, which keeps the ledger's fingerprint in an encrypted file.
-    :param options: those of ``from_frame`` apart from ``unit_id``, ``private_scaling`` and ``evaluation``; ``separator`` and
-        ``decimal`` of ``from_csv``.
+    :param options: those of ``from_frame`` apart from ``private_scaling`` and ``evaluation``; ``separator`` and ``decimal``
+        of ``from_csv``.
     :return: the path of the file.
     :raises ArgumentError: naming the argument and its value, never a cell.
     """
@@ -95,38 +113,18 @@ def pack(
     elif key_file is not None or keyring is not None:
         raise _validate.ArgumentError("encrypt", False, "must be True where a key is named.")
     table = _Table(source, options)
-    if evaluation is None:
-        held_out = table.held_out(fraction, seed)
-        counts = int(np.sum(~held_out)), int(np.sum(held_out))
-        splits.require_both_sides(counts[1], counts[0], fraction)
-    else:
-        held_out = None
-        training = table.count()
-        other = _Table(_validate.location("evaluation", evaluation), options, table)
-        counts = training, other.count()
-        if counts[0] < 2 or counts[1] < 1:
-            raise _validate.ArgumentError("evaluation", str(evaluation), "needs 2 training records and 1 of evaluation.")
-    form = _form(table, options, counts, block_size, (capacity, fraction if evaluation is None else None), key is not None)
-    with _appearing(target) as (handle, partial):
+    other = None if evaluation is None else _Table(_validate.location("evaluation", evaluation), options, table)
+    with _appearing(target) as (handle, partial), contextlib.ExitStack() as ends:
+        if table.encoding.unit_id is None:
+            sides: _Rows | _Units = _Rows(table, other, (fraction, seed))
+        else:
+            scratch = functools.partial(_scratch_for, target.absolute().parent, key is not None, ends)
+            sides = _Units(table, other, (fraction, seed), checked_max_rows(options["max_rows"]), scratch)
+        form = _form(table, options, sides, block_size, (capacity, fraction if other is None else None), key is not None)
         seal = None if key is None else Seal(file_key(key, form.file_id), form.file_id)
-        train = _Writer(form.part(TRAIN, handle, partial, seal), form)
-        evaluated = _Writer(form.part(EVALUATION, handle, partial, seal), form)
-        for start, arrays in table.parts():
-            records = _records(arrays, form.record)
-            if held_out is None:
-                train.add(records)
-            else:
-                held = held_out[start : start + len(records)]
-                train.add(records[~held])
-                evaluated.add(records[held])
-        if held_out is None:
-            for _, arrays in other.parts():
-                evaluated.add(_records(arrays, form.record))
-        train.end(form.blocks[0])
-        evaluated.end(form.blocks[1])
-        if (train.records, evaluated.records) != counts:
+        private = _written(sides, form, handle, partial, seal)
+        if private["records"] != sides.records:
             raise _validate.ArgumentError("path", str(path), "was changed while it was packed.")
-        private: dict[str, Any] = {"records": counts}
         if fingerprints is not None and seal is not None:
             opened = Opened(partial, os.dup(handle), form, seal, private)
             private["fingerprints"] = dict(fingerprints(dataset_of(Stored(opened, "direct"))))
@@ -134,10 +132,28 @@ def pack(
     return target
 
 
+def _written(sides: _Rows | _Units, form: Form, handle: int, path: Path, seal: Seal | None) -> dict[str, Any]:
+    """The private facts of a file of which the blocks were written here."""
+    parts = [_Writer(form.part(part, handle, path, seal), *form.of_part(part)) for part in (TRAIN, EVALUATION)]
+    for records in sides.packed(form):
+        for part, some in zip(parts, records, strict=True):
+            part.add(some)
+    for part, blocks in zip(parts, form.blocks, strict=True):
+        part.end(blocks)
+    private: dict[str, Any] = {"records": tuple(part.records for part in parts)}
+    if isinstance(sides, _Units):
+        private[ROWS] = sides.rows
+    return private
+
+
+def _scratch_for(folder: Path, encrypt: bool, ends: contextlib.ExitStack) -> tuple[int, Path, Seal | None]:
+    """A scratch file until ``ends``, and what seals it."""
+    handle, path = ends.enter_context(scratch_file(folder))
+    return handle, path, Seal(os.urandom(32), os.urandom(32)) if encrypt else None
+
+
 def _check(options: Mapping[str, Any], target: Path) -> None:
     """:raises ArgumentError: naming what cannot be packed, or a place where nothing can be written."""
-    if options.get("unit_id") is not None:
-        raise _validate.ArgumentError("unit_id", options["unit_id"], "cannot be packed yet: a row of the file is a record.")
     if options.get("private_scaling"):
         raise _validate.ArgumentError("private_scaling", True, "cannot be packed: declare bounds or a schema.")
     if target.exists():
@@ -149,36 +165,133 @@ def _check(options: Mapping[str, Any], target: Path) -> None:
 def _form(
     table: _Table,
     options: Mapping[str, Any],
-    counts: tuple[int, int],
+    sides: _Rows | _Units,
     block_size: int,
     declared: tuple[int | None, float | None],
     encrypt: bool,
 ) -> Form:
     """The form of the file. :param declared: number of training records, and share of evaluation records, if public."""
-    arrays, (capacity, fraction) = table.example(), declared
-    record = record_type(arrays)
+    arrays, (capacity, fraction), encoding = table.example(), declared, table.encoding
+    record, named = record_type(arrays), {"name": table.path.name.split(".")[0]}
+    units = None
+    if encoding.unit_id is not None:
+        none = np.empty(0, np.int32)
+        units = Units(none, checked_max_rows(options["max_rows"]), none, bool(options.get("unit_mean", False)))
+        record, named = unit_type(record, units.max_rows), {**named, "unit": unit_called(encoding.unit_id)}
     if record.itemsize > block_size:
         raise _validate.ArgumentError("block_size", block_size, f"is less than a record, {record.itemsize} bytes.")
-    named = {"name": table.path.name.split(".")[0], **{name: options[name] for name in ("name", "unit") if name in options}}
     facts = public_facts(
         Dataset(
-            train=(), evaluation=(), evaluation_is_public=options.get("evaluation_is_public", False),
-            **named, **table.encoding.facts(arrays, table.labels),
+            train=(), evaluation=(), evaluation_is_public=options.get("evaluation_is_public", False), units=units,
+            **{**named, **{name: options[name] for name in ("name", "unit") if name in options}},
+            **encoding.facts(arrays, table.labels),
         )
     )  # fmt: skip
-    most = list(counts)
+    most = list(sides.counts)
     if capacity is not None:
-        if counts[0] > capacity:
+        if most[0] > capacity:
             raise _validate.ArgumentError("capacity", capacity, "is less than the number of training records.")
         most[0] = capacity
         if fraction is not None:
             expected = capacity * fraction / (1 - fraction)
             most[1] = int(expected + 12 * np.sqrt(expected) / (1 - fraction) + 12)
-            if counts[1] > most[1]:
+            if sides.counts[1] > most[1]:
                 raise _validate.ArgumentError("capacity", capacity, "is too small for the number of evaluation records.")
-    per_block = block_size // record.itemsize
-    blocks = -(-most[0] // per_block), -(-most[1] // per_block)
-    return Form(new_id(), encrypt, record, per_block, blocks, facts).with_room()
+    if units is not None:  # so that the size of the file follows from the number of units, unless they have far more rows
+        most[1] *= units.max_rows
+        while most[1] < sides.records[1]:
+            most[1] *= 2
+    form = Form(new_id(), encrypt, record, block_size // record.itemsize, (0, 0), facts)
+    blocks = -(-most[0] // form.per_block), -(-most[1] // form.of_part(EVALUATION)[1])
+    return dataclasses.replace(form, blocks=blocks).with_room()
+
+
+class _Rows:
+    """The rows of a table as records, and those of evaluation.
+
+    :param counts: of both sides. :param records: the same.
+    """
+
+    def __init__(self, table: _Table, other: _Table | None, split: tuple[float, int]) -> None:
+        self._table, self._other = table, other
+        self._held_out = table.held_out(*split) if other is None else np.zeros(table.count(), bool)
+        held = int(np.sum(self._held_out)) if other is None else other.count()
+        self.counts = self.records = int(np.sum(~self._held_out)), held
+        _check_sides(self.counts, split[0], other)
+
+    def packed(self, form: Form) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(training records, evaluation records), some at a time."""
+        for start, arrays, _ in self._table.parts():
+            records = _records(arrays, form.record)
+            held = self._held_out[start : start + len(records)]
+            yield records[: len(held)][~held], records[: len(held)][held]
+        if self._other is not None:
+            for _, arrays, _ in self._other.parts():
+                records = _records(arrays, form.record)
+                yield records[:0], records
+
+
+class _Units:
+    """Persons as records, and the rows of those of evaluation.
+
+    :param scratch: makes a scratch file, and what seals it.
+    :param counts: of persons on both sides. :param records: of training and of evaluation. :param rows: of training.
+    """
+
+    def __init__(
+        self,
+        table: _Table,
+        other: _Table | None,
+        split: tuple[float, int],
+        max_rows: int,
+        scratch: Callable[[], tuple[int, Path, Seal | None]],
+    ) -> None:
+        fraction, seed = split
+        known = [Persons(table.identifiers())]
+        if other is not None:
+            known.append(Persons(other.identifiers(), known[0]))
+        check_several(known[0].name, sum(map(len, known)), sum(persons.rows for persons in known))
+        tables = [table] if other is None else [table, other]
+        self._gathered = [_gathered(*each, max_rows, seed, scratch) for each in zip(tables, known, strict=True)]
+        self._held_out = [np.full(len(persons), is_other) for persons, is_other in zip(known, (False, True), strict=False)]
+        if other is None:
+            self._held_out = [self._gathered[0].held_out(fraction)]
+        held = np.concatenate(self._held_out)
+        rows = np.concatenate([gathered.persons.counts for gathered in self._gathered])
+        self.counts = int(np.sum(~held)), int(np.sum(held))
+        self.records = self.counts[0], int(np.sum(rows[held]))
+        self.rows = int(np.sum(np.minimum(rows[~held], max_rows)))
+        _check_sides(self.counts, fraction, other)
+
+    def packed(self, form: Form) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(training records, evaluation records), some at a time."""
+        for gathered, held_out in zip(self._gathered, self._held_out, strict=True):
+            yield from gathered.packed(held_out, form.record, form.of_part(EVALUATION)[0])
+
+
+def _gathered(
+    table: _Table, persons: Persons, max_rows: int, seed: int, scratch: Callable[[], tuple[int, Path, Seal | None]]
+) -> Gathered:
+    """The rows of a table by persons."""
+    gathered = None
+    for _, arrays, column in table.parts():
+        if gathered is None:
+            gathered = Gathered(*scratch(), persons, record_type(arrays), max_rows, seed)
+        try:
+            numbers = persons.numbers(column)
+        except KeyError:
+            raise _validate.ArgumentError("path", str(table.path), "was changed while it was packed.") from None
+        gathered.add(numbers, table.encoding.content(arrays), _records(arrays, record_type(arrays)))
+    assert gathered is not None
+    return gathered
+
+
+def _check_sides(counts: tuple[int, int], fraction: float, other: _Table | None) -> None:
+    """:raises ArgumentError: naming ``evaluation_fraction`` or ``evaluation``, if there are too few records."""
+    if other is None:
+        splits.require_both_sides(counts[1], counts[0], fraction)
+    elif counts[0] < 2 or counts[1] < 1:
+        raise _validate.ArgumentError("evaluation", str(other.path), "needs 2 training records and 1 of evaluation.")
 
 
 class _Table:
@@ -190,7 +303,7 @@ class _Table:
         self._example: dict[str, np.ndarray] | None = None
         self.encoding: Encoding
         if like is not None:
-            self.encoding, self.labels, self._example = like.encoding, like.labels, like.example()
+            self.encoding, self._example, self.labels = like.encoding, like.example(), like.labels
         else:
             columns = {name: value for name, value in options.items() if name not in _NOT_OF_THE_COLUMNS}
             first = next(self._frames(), None)
@@ -202,35 +315,43 @@ class _Table:
         for frame in tables.parts_of(self.path, self._options, _ROWS):
             yield frame.set_axis([str(label) for label in frame.columns], axis=1)
 
-    def parts(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """(number of the first record, arrays) of each part."""
-        start = 0
+    def identifiers(self) -> Iterator[pd.Series]:
+        """Whose the rows are that are used, part by part."""
         for frame in self._frames():
-            arrays, labels = self.encoding.arrays(self.encoding.complete(frame)[0])
+            yield self.encoding.complete(frame)[0][self.encoding.unit_id]
+
+    def parts(self) -> Iterator[tuple[int, dict[str, np.ndarray], Any]]:
+        """(number of the first row, arrays, whose the rows are if they are persons') of each part."""
+        start, unit_id = 0, self.encoding.unit_id
+        for frame in self._frames():
+            complete = self.encoding.complete(frame)[0]
+            arrays, labels = self.encoding.arrays(complete)
             if self._example is None:
                 self._example, self.labels = {name: array[:0] for name, array in arrays.items()}, labels
             elif labels != self.labels or any(arrays[name].dtype != like.dtype for name, like in self._example.items()):
                 raise _validate.ArgumentError(
                     "target", self.encoding.target, "has values of another type further down; declare them with classes=."
                 )
-            yield start, arrays
+            yield start, arrays, None if unit_id is None else complete[unit_id]
             start += len(arrays["x"])
 
     def example(self) -> dict[str, np.ndarray]:
-        """The arrays of no records."""
+        """The arrays of no records. The table is looked at if that was not done."""
+        if self._example is None:
+            next(self.parts(), None)
         assert self._example is not None
         return self._example
 
     def count(self) -> int:
         """The number of records."""
-        return sum(len(arrays["x"]) for _, arrays in self.parts())
+        return sum(len(arrays["x"]) for _, arrays, _ in self.parts())
 
     def held_out(self, fraction: float, seed: int) -> np.ndarray:
         """bool[N], True for evaluation records: the result of ``splits.by_record``, in bounded memory."""
         groups, group, held_out = 1, 0, np.zeros(0, bool)
         while group < groups:
             rows, found, number, kept = [np.zeros(0, np.int64)], [splits.digests([], seed)], 0, 0
-            for start, arrays in self.parts():
+            for start, arrays, _ in self.parts():
                 each = splits.digests(self.encoding.content(arrays), seed)
                 mine = np.flatnonzero(each["high"] % np.uint64(groups) == group)
                 rows.append(start + mine)
@@ -261,26 +382,23 @@ def _records(arrays: Mapping[str, np.ndarray], record: np.dtype) -> np.ndarray:
 class _Writer:
     """Writes records into blocks, the last of which is filled up with zeros."""
 
-    def __init__(self, blocks: Blocks, form: Form) -> None:
-        self._blocks, self._form = blocks, form
-        self._waiting = np.zeros(form.per_block, form.record)
+    def __init__(self, blocks: Blocks, record: np.dtype, per_block: int) -> None:
+        self._blocks, self._waiting = blocks, np.zeros(per_block, record)
         self.records = self._filled = self._written = 0
 
     def add(self, records: np.ndarray) -> None:
         """Write what fills blocks, and keep the rest."""
         self.records += len(records)
         while len(records):
-            count = min(len(records), self._form.per_block - self._filled)
+            count = min(len(records), len(self._waiting) - self._filled)
             self._waiting[self._filled : self._filled + count] = records[:count]
             records, self._filled = records[count:], self._filled + count
-            if self._filled == self._form.per_block:
+            if self._filled == len(self._waiting):
                 self._flush()
 
     def _flush(self) -> None:
-        content = bytearray(self._form.block_size)
-        content[: self._waiting.nbytes] = self._waiting.tobytes()
-        self._blocks.write(self._written, content)
-        self._waiting[:] = np.zeros((), self._form.record)
+        self._blocks.write(self._written, self._waiting.tobytes())
+        self._waiting[:] = np.zeros((), self._waiting.dtype)
         self._written, self._filled = self._written + 1, 0
 
     def end(self, blocks: int) -> None:

@@ -13,16 +13,17 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from workbench import _validate
-from workbench.data.dataset import Dataset
+from workbench.data.dataset import PRESENT, Dataset
 from workbench.data.storage import oblivious
 from workbench.data.storage.blocks import RecordsError
-from workbench.data.storage.form import EVALUATION, TRAIN, Opened, dataset_facts, open_file
+from workbench.data.storage.form import EVALUATION, ROWS, TRAIN, Opened, dataset_facts, open_file
 from workbench.data.storage.keys import found_key, named_key
+from workbench.data.units import Units
 
 __all__ = ["READINGS", "DrawnAhead", "Loaded", "Stored", "StoredArray", "dataset", "open_records"]
 
 READINGS = ("memory", "direct", "oblivious")
-_AT_ONCE = 2**24  # bytes of a sequential read
+_AT_ONCE = 2**20  # bytes of a sequential read: more than that leaves the caches of the processor before it is placed
 
 
 def open_records(
@@ -70,7 +71,8 @@ def open_records(
     except BaseException:
         os.close(handle)
         raise
-    is_encrypted, size = opened.seal is not None, sum(opened.form.blocks) * opened.form.block_size
+    is_encrypted, sizes = opened.seal is not None, map(opened.form.size_of, (TRAIN, EVALUATION))
+    size = sum(number * each for number, each in zip(opened.form.blocks, sizes, strict=True))
     if reading is None:
         reading = "memory" if size <= allowed else "oblivious" if is_encrypted else "direct"
     stored = Stored(opened, reading, allowed, folder)  # which closes the file from now on
@@ -87,15 +89,36 @@ def open_records(
 
 def dataset(stored: Stored) -> Dataset:
     """The data set of an open file."""
-    facts = dataset_facts(stored.opened.form.facts)
+    form = stored.opened.form
+    facts = dataset_facts(form.facts)
+    is_in_memory = stored.reading == "memory"
 
-    def arrays(part: int) -> tuple[Any, ...]:
-        return tuple(StoredArray(stored, part, name) for name in facts["arrays"])
+    def of_part(part: int) -> tuple[tuple[Any, ...], Any]:
+        """(arrays, numbers of rows of units)."""
+        if is_in_memory:
+            return stored.loaded(part)
+        arrays: Any = tuple(StoredArray(stored, part, name) for name in facts["arrays"])
+        if form.units is None:
+            return arrays, None
+        if part == EVALUATION:
+            return arrays, StoredArray(stored, part, ROWS)
+        return arrays, StoredArray(stored, part, PRESENT, _counts, is_rows=False)
 
-    if stored.reading == "memory":
-        kept = Loaded(stored.opened.path, stored.hides_reads)
-        return Dataset(train=stored.loaded(TRAIN), evaluation=stored.loaded(EVALUATION), stored=kept, **facts)
-    return Dataset(train=arrays(TRAIN), evaluation=arrays(EVALUATION), stored=stored, **facts)
+    (train, counts), (evaluation, others) = of_part(TRAIN), of_part(EVALUATION)
+    kept = Loaded(stored.opened.path, stored.hides_reads) if is_in_memory else stored
+    units = None if form.units is None else Units(counts, form.units[0], others, form.units[1])
+    return Dataset(train=train, evaluation=evaluation, stored=kept, units=units, **facts)
+
+
+def _put(array: np.ndarray, done: int, rows: np.ndarray) -> int:
+    """Write rows behind the first ``done`` of an array, as far as there is room. :return: how many there are now."""
+    array[done : done + len(rows)] = rows[: max(0, len(array) - done)]
+    return done + len(rows)
+
+
+def _counts(present: np.ndarray) -> np.ndarray:
+    """int32[N], how many rows units have, of which rows are there."""
+    return np.asarray(np.sum(present > 0, axis=1), np.int32)
 
 
 @dataclass(frozen=True)
@@ -154,21 +177,33 @@ class Stored:
         :param blocks: those that are read. By default all are, those without records too: how many there are is not seen.
         """
         form, number = self.opened.form, self.opened.number(part)
-        at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.block_size)
+        record, per_block = form.of_part(part)
+        at_once = max(1, min(_AT_ONCE, self.memory // 16) // form.size_of(part))
         blocks = range(form.blocks[part - TRAIN]) if blocks is None else blocks
         for first in blocks[::at_once]:
-            start, count = first * form.per_block, min(at_once, blocks.stop - first)
-            records = np.frombuffer(self.opened.part(part).read(first, count), form.record)
+            start, count = first * per_block, min(at_once, blocks.stop - first)
+            records = np.frombuffer(self.opened.part(part).read(first, count), record)
             yield start, records[: max(0, number - start)]
 
-    def loaded(self, part: int) -> tuple[np.ndarray, ...]:
-        """The arrays of a part. It takes one pass over the file, whichever records there are."""
-        record, number = self.opened.form.record, self.opened.number(part)
-        arrays = {name: np.empty((number, *record[name].shape), record[name].base) for name in record.names or ()}
-        for start, records in self.scan(part):
-            for name, array in arrays.items():
-                array[start : start + len(records)] = records[name]
-        return tuple(arrays[name] for name in dataset_facts(self.opened.form.facts)["arrays"])
+    def units(self, names: tuple[str, ...]) -> Iterator[StoredArray]:
+        """The arrays of whole training units, and which rows are there."""
+        return (StoredArray(self, TRAIN, name, is_rows=False) for name in (*names, PRESENT))
+
+    def loaded(self, part: int) -> tuple[tuple[np.ndarray, ...], np.ndarray | None]:
+        """(arrays of a part, numbers of rows of units). It takes one pass over the file, whichever records there are.
+
+        :raises RecordsError: if there are fewer rows than the file says.
+        """
+        views = [StoredArray(self, part, name) for name in dataset_facts(self.opened.form.facts)["arrays"]]
+        arrays, counts, done = tuple(np.empty(view.shape, view.dtype) for view in views), [np.empty(0, np.int32)], 0
+        for _, records in self.scan(part):
+            ends = [_put(array, done, view.rows_of(records)) for view, array in zip(views, arrays, strict=True)]
+            done = ends[0]
+            if self.opened.form.units is not None:
+                counts.append(records[ROWS][records[ROWS] > 0] if part == EVALUATION else _counts(records[PRESENT]))
+        if done != self.opened.rows(part):
+            raise RecordsError(self.opened.path, "has another number of rows than it says.")
+        return arrays, None if self.opened.form.units is None else np.concatenate(counts)
 
     def take(self, places: np.ndarray) -> np.ndarray:
         """The training records at ``places``, int[M]: each block that has some of them is read once."""
@@ -228,21 +263,35 @@ class StoredArray:
     ``numpy.asarray`` reads it all. It is refused where that takes more memory than was allowed.
 
     :param each: a function of some of the rows, whose rows these are instead; None for the rows as they are.
+    :param is_rows: where a training record is a unit: whether these are the rows of all units, one after another, instead of
+        an entry with room for ``max_rows`` of each.
     """
 
-    def __init__(self, stored: Stored, part: int, name: str, each: Callable[[np.ndarray], np.ndarray] | None = None) -> None:
+    def __init__(
+        self,
+        stored: Stored,
+        part: int,
+        name: str,
+        each: Callable[[np.ndarray], np.ndarray] | None = None,
+        *,
+        is_rows: bool = True,
+    ) -> None:
         self.stored, self.part, self.name, self.each = stored, part, name, each
-        none = self._of(np.empty(0, stored.opened.form.record))
+        self.is_rows = is_rows and part == TRAIN and stored.opened.form.units is not None
+        none = self.rows_of(np.empty(0, stored.opened.form.of_part(part)[0]))
         self.dtype: np.dtype = none.dtype
-        self.shape: tuple[int, ...] = (stored.opened.number(part), *none.shape[1:])
+        number = stored.opened.rows(part) if self.is_rows else stored.opened.number(part)
+        self.shape: tuple[int, ...] = (number, *none.shape[1:])
 
-    def _of(self, records: np.ndarray) -> np.ndarray:
-        rows = np.ascontiguousarray(records[self.name])
+    def rows_of(self, records: np.ndarray) -> np.ndarray:
+        """The array's rows of some records."""
+        rows = records[self.name]
+        rows = rows[records[PRESENT] > 0] if self.is_rows else np.ascontiguousarray(rows)
         return rows if self.each is None else self.each(rows)
 
     def mapped(self, each: Callable[[np.ndarray], np.ndarray]) -> StoredArray:
         """The same records, of which ``each`` makes other rows, some at a time."""
-        return StoredArray(self.stored, self.part, self.name, each)
+        return StoredArray(self.stored, self.part, self.name, each, is_rows=self.is_rows)
 
     @property
     def ndim(self) -> int:
@@ -258,7 +307,9 @@ class StoredArray:
     def most_bytes(self) -> int:
         """What the array takes in memory if all places of the file are filled. What is read may follow from it."""
         form = self.stored.opened.form
-        places = form.blocks[self.part - TRAIN] * form.per_block
+        places = form.blocks[self.part - TRAIN] * form.of_part(self.part)[1]
+        if self.is_rows and form.units is not None:
+            places *= form.units[0]
         return places * int(np.prod(self.shape[1:])) * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -270,18 +321,15 @@ class StoredArray:
     def parts(self) -> Iterator[np.ndarray]:
         """The rows in their order, some at a time."""
         for _, records in self.stored.scan(self.part):
-            yield self._of(records)
+            yield self.rows_of(records)
 
     def rows(self, first: int, last: int) -> np.ndarray:
         """The rows from ``first`` on, without ``last``. Only their blocks are read, and who sees the reads learns which."""
-        per_block = self.stored.opened.form.per_block
-        return self._gathered(first, last, range(first // per_block, -(-last // per_block)))
-
-    def _gathered(self, first: int, last: int, blocks: range | None) -> np.ndarray:
+        per_block = self.stored.opened.form.of_part(self.part)[1]
         array = np.empty((last - first, *self.shape[1:]), self.dtype)
-        for start, records in self.stored.scan(self.part, blocks):
+        for start, records in self.stored.scan(self.part, range(first // per_block, -(-last // per_block))):
             begin, end = max(first, start), min(last, start + len(records))
-            array[begin - first : end - first] = self._of(records[begin - start : end - start])
+            array[begin - first : end - first] = self.rows_of(records[begin - start : end - start])
         return array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -291,5 +339,9 @@ class StoredArray:
                 "memory", stored.memory / 2**30, f"of {stored.opened.path.name}, {size / 2**30:.3g} GiB would have to be "
                 "in memory for this, which takes all records at once."
             )  # fmt: skip
-        array = self._gathered(0, len(self), None)
+        array, done = np.empty(self.shape, self.dtype), 0
+        for rows in self.parts():
+            done = _put(array, done, rows)
+        if done != len(self):
+            raise RecordsError(stored.opened.path, "has another number of rows than it says.")
         return array if dtype is None else array.astype(dtype)

@@ -15,6 +15,7 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data.files import csv_parts, text_columns
+from workbench.data.units import named_array
 from workbench.data.unreadable import existing, read_or_refuse
 
 __all__ = ["parts_of"]
@@ -33,7 +34,7 @@ def parts_of(path: Path, options: Mapping[str, Any], rows: int) -> Iterator[pd.D
     if suffixes[-1:] in ([".parquet"], [".pq"]):
         return _parquet_parts(path, rows)
     if suffixes[-1:] == [".npz"]:
-        return _npz_parts(path, rows)
+        return _npz_parts(path, rows, options.get("unit_id"))
     raise _validate.ArgumentError("path", str(path), "must have one of the suffixes .csv, .parquet, .pq, .npz.")
 
 
@@ -52,12 +53,15 @@ def _parquet_parts(path: Path, rows: int) -> Iterator[pd.DataFrame]:
             yield arrow.Table.from_batches([batch]).to_pandas().reset_index(drop=True)
 
 
-def _npz_parts(path: Path, rows: int) -> Iterator[pd.DataFrame]:
-    """The arrays x, group and y of an .npz as a table: with columns x1, x2, ..., "group" and "y"."""
+def _npz_parts(path: Path, rows: int, unit_id: Any) -> Iterator[pd.DataFrame]:
+    """The arrays x, group and y of an .npz as a table: with columns x1, x2, ..., "group", "y", and that of units."""
     file = existing(path)
     with contextlib.ExitStack() as stack:
         archive = stack.enter_context(read_or_refuse(path, ".npz", functools.partial(zipfile.ZipFile, file)))
-        names = [name for name in ("x", "group", "y") if f"{name}.npy" in archive.namelist()]
+        known = [name.removesuffix(".npy") for name in archive.namelist()]
+        names = [name for name in ("x", "group", "y") if name in known]
+        if unit_id is not None:
+            names.append(named_array(unit_id, known))
         if "x" not in names:
             raise _validate.ArgumentError("path", str(path), "must have an array 'x'. Those packed are x, group and y.")
 

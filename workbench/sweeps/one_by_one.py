@@ -1,0 +1,106 @@
+"""Fits of a sweep whose records stay in a file: one after another, as ``workbench.fit`` takes their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from workbench import _compiled
+from workbench.fitting.baseline import noiseless, noiseless_hyper
+from workbench.fitting.evaluation import evaluation_key, metrics_of
+from workbench.fitting.functions import CompiledFunctions
+from workbench.fitting.prepared import by_name
+from workbench.inference._moments import arrays_of
+from workbench.inference.bringing import require_room
+from workbench.inference.compiling import interval_of
+from workbench.inference.record_model import PrivacyModelError
+from workbench.inference.state import DPVIState, Hyperparameters
+from workbench.inference.step import PrivateStep
+from workbench.inference.training import run as run_training
+from workbench.sweeps.request import DP, NON_PRIVATE
+from workbench.sweeps.running import SMALL_ENOUGH, Outcome, Run
+
+__all__ = ["run_one_by_one"]
+
+
+def run_one_by_one(
+    runs: Sequence[Run],
+    stop: Callable[[], bool],
+    on_step: Callable[[int], None],
+    before: Callable[[Sequence[Run]], None],
+) -> Iterator[list[Outcome]]:
+    """As ``running.run_group``, without lanes: a minibatch is read for one fit. One that is stopped is discarded unseen."""
+    for run in runs:
+        if stop():
+            return
+        outcome: Outcome | None
+        with _compiled.kept(run.spec.data.is_public and run.spec.data.evaluation_is_public):
+            try:
+                begun = _begun(run)
+            except (PrivacyModelError, ValueError) as error:
+                outcome = Outcome(run.key, "refused", str(error))
+            else:
+                before([run])
+                outcome = _outcome(run, *begun, stop, on_step)
+        if outcome is None:
+            return
+        yield [outcome]
+
+
+def _begun(run: Run) -> tuple[PrivateStep, Hyperparameters, DPVIState]:
+    """What a run takes its steps with, and its state before the first. :raises ValueError: if it cannot be run."""
+    spec, plan, key = run.spec, run.plan, run.spec.new_key()
+    assert plan is not None
+    step = spec.private_step(plan, key)
+    hyper = spec.hyper(plan, step)
+    if run.method == NON_PRIVATE:
+        step, hyper = noiseless(step), noiseless_hyper(hyper)
+    state = step.init(key, hyper, step.model.initial)
+    require_room(step.sampler, spec.records, spec.privacy.iterations, interval_of(spec.privacy.iterations))
+    return step, hyper, spec.placed(state)
+
+
+def _outcome(
+    run: Run,
+    step: PrivateStep,
+    hyper: Hyperparameters,
+    state: DPVIState,
+    stop: Callable[[], bool],
+    on_step: Callable[[int], None],
+) -> Outcome | None:
+    """The outcome of a run; None after a stop."""
+    spec, key = run.spec, state.key
+    snapshots = run_training(
+        step, hyper, state, spec.placed_records(), spec.privacy.iterations, stop=stop, averaged=spec.averages
+    )
+    while True:
+        try:
+            last = next(snapshots)
+            on_step(last.step)
+        except StopIteration as ended:
+            end = ended.value
+            break
+    if last.status == "cancelled":
+        return None
+    if last.status == "failed":
+        return Outcome(run.key, "failed", last.message, seconds=last.seconds)
+    params = by_name(last.params)
+    kept = run.method == DP and sum(array.size for array in params.values()) <= SMALL_ENOUGH
+    metrics, message = _scores(run, step, step.unconstrained(end, spec.averages), key) if spec.shows_metrics else ({}, "")
+    found = params | arrays_of(jax.device_get(end.moments)) if kept else None
+    return Outcome(run.key, "done", message, metrics, found, last.seconds)
+
+
+def _scores(run: Run, step: PrivateStep, params: Any, key: jax.Array) -> tuple[dict[str, float], str]:
+    """(metrics, what went wrong with them)."""
+    spec = run.spec
+    held_out = tuple(map(np.asarray, spec.data.evaluation))
+    try:
+        compute = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device).compute
+        outputs = compute(params, jax.device_put(held_out, spec.device), evaluation_key(key))
+        return metrics_of(spec.model, held_out[-1], outputs), ""
+    except Exception as error:  # an error in a model's own score must not lose what epsilon was spent on
+        return {}, f"metrics could not be computed ({type(error).__name__}: {error})."
