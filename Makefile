@@ -37,7 +37,7 @@ OPTIMISED := tests/noise tests/privacy tests/sampling tests/auditing tests/infer
   tests/inference/test_separation.py tests/inference/test_sharding.py tests/inference/test_choice.py tests/inference/test_grid.py \
   tests/inference/test_strategies.py tests/inference/test_bookkeeping.py tests/inference/test_norms.py \
   tests/inference/test_statistics.py tests/inference/test_units.py tests/data/test_oblivious.py \
-  tests/fitting/test_fits_at_rest.py tests/test_nothing_leaves.py
+  tests/fitting/test_fits_at_rest.py tests/fitting/test_persons_at_rest.py tests/test_nothing_leaves.py
 # an XLA that does not know a flag would not start
 OLDER_EMITTERS := import jax; print("--xla_cpu_use_fusion_emitters=false" if jax.__version_info__ < (0, 11) else "")
 test test-all: export OPENBLAS_NUM_THREADS := 1  # workers share the cores
