@@ -41,7 +41,7 @@ def test_fits_of_a_sweep_are_single_fits_bit_for_bit(reading, units):
     data = opened(reading, public=True, **units)
     result = wb.sweep(data=data, seeds=[1, 2], **ASKED, **PLAN)
     assert list(result.table["status"]) == ["done"] * 4
-    for number in range(4):
+    for number in (0, 3):
         single = wb.fit("logistic", data, **result.settings_of(number), ledger=False)
         found = result.fit(number)
         for name, value in single.params.items():
