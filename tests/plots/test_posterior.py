@@ -154,6 +154,14 @@ def test_coefficients_can_be_a_table():
     assert ticks(coefficients_figure(["p", "q", "r"], summary(3), "covered").axes[0]) == ["p", "q", "r"]
 
 
+def test_an_end_that_is_not_zero_is_not_printed_as_zero():
+    table = summary(2)
+    table["hdi_90%_high"] = [2.5, -0.003]
+    (axes,) = coefficients_figure(["a", "b"], table, "covered").axes
+    assert legend(axes)[0] == "interval excludes zero (2)"
+    assert any(f", {MINUS}0.003]" in text for text in texts(axes))
+
+
 def test_coefficients_of_groups_keep_their_order():
     (axes,) = coefficients_figure(["a", "b", "c"], DRAWS, "covered", largest_first=False).axes
     assert ticks(axes) == ["a", "b", "c"]

@@ -186,11 +186,16 @@ def coefficients_figure(
     _numbers(
         axes,
         places,
-        [f"{fixed(mean, digits)}  [{fixed(a, digits)}, {fixed(b, digits)}]" for mean, a, b in ends],
+        [f"{fixed(mean, digits)}  [{_end(a, digits)}, {_end(b, digits)}]" for mean, a, b in ends],
         "mean [interval]",
     )
     legend_above(axes)
     return figure
+
+
+def _end(value: float, digits: int) -> str:
+    """An end of an interval, with more decimals where it would be 0 in print and is not: the mark says if 0 is excluded."""
+    return fixed(value, digits if round(value, digits) or not value else decimals(abs(value), 1))
 
 
 def _row_names(names: Sequence[str]) -> list[str]:
