@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from threadpoolctl import threadpool_limits
 
 from workbench import _validate
+from workbench._blas import one_thread
 from workbench.data import Dataset
 from workbench.data.dataset import is_at_rest
 from workbench.inference import estimators, statistics
@@ -123,7 +123,7 @@ class OneShot:
         place = (sums.products.tobytes(), sums.noise, count)
         if place not in self._newest:
             self._newest.clear()
-            with threadpool_limits(1, "blas"):  # as for the noise-aware posterior
+            with one_thread():
                 self._newest[place] = draw(sums, self.known, count, generator)
         return self._newest[place]
 

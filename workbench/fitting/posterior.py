@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import jax
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from workbench._blas import one_thread
 from workbench.fitting.spec import FitSpec
 from workbench.inference import _adaptive_clip, _norms, noise_aware
 from workbench.inference._joint_prior import JointPrior
@@ -44,7 +44,7 @@ def noise_aware_draws(
         if moments is None:
             raise NoNoiseAwarePosterior("no moments of the release were kept")
         flat = [np.reshape(guide[name], (len(guide[name]), -1)) for name in model.shared]
-        with threadpool_limits(1, "blas"):  # matrices are small: several threads take ten times as long, waiting
+        with one_thread():
             drawn = noise_aware.draw(
                 moments,
                 prior,
