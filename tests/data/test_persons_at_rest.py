@@ -183,6 +183,22 @@ def test_more_persons_than_may_be_packed_are_refused(monkeypatch):
     refused(table(), "unit_id='patient_id': names more than 100 units")
 
 
+@pytest.mark.parametrize("person", range(4))
+def test_a_table_in_which_one_person_gets_a_row_meanwhile_is_refused(person, monkeypatch):
+    frame, real = table(), packing._gathered
+    row = frame[frame["patient_id"] == person].head(1)
+    pd.concat([frame, row]).to_parquet("more.parquet")
+
+    def late(*arguments):
+        os.replace("more.parquet", "t.parquet")
+        return real(*arguments)
+
+    monkeypatch.setattr(packing, "_gathered", late)
+    with pytest.raises(ArgumentError, match=r"^path='t.parquet': was changed while"):
+        packed(frame)
+    assert not Path("t.wbr").exists()
+
+
 def test_a_disk_that_fills_with_scratch_leaves_nothing(monkeypatch):
     os_pwrite, written = os.pwrite, []
 

@@ -411,6 +411,9 @@ def test_rows_of_unequal_size_are_refused():
     np.savez("uneven.npz", x=np.zeros((5, 2)), y=np.zeros(4))
     with pytest.raises(ArgumentError, match="one entry of y"):
         wb.data.pack("uneven.npz", "t.wbr", bounds=(0, 1), target="y")
+    np.savez("columns.npz", x=np.asfortranarray(np.zeros((5, 2))))
+    with pytest.raises(ArgumentError, match=r"save np\.ascontiguousarray"):
+        wb.data.pack("columns.npz", "t.wbr", bounds=(0, 1))
     np.savez("cut.npz", x=np.zeros((500, 2)))
     whole = Path("cut.npz").read_bytes()
     Path("cut.npz").write_bytes(whole.replace(b"(500, 2)", b"(501, 2)"))

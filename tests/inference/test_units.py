@@ -9,6 +9,7 @@ import pytest
 
 from tests import zoo
 from tests.conftest import quick_jit, some_of
+from workbench import ArgumentError
 from workbench.inference._base_noise import record_keys
 from workbench.inference._units import UnitRows
 from workbench.inference.splitting import split
@@ -128,6 +129,24 @@ def test_no_unit_moves_the_sum_by_more_than_one_sensitivity():
         move = np.linalg.norm(whole - masked)
         assert move <= C * (1 + stated["slack"]) / spacing + np.sqrt(stated["units"])
         assert move >= 0.99 * np.linalg.norm(clipped(of_unit(unit))) / spacing - np.sqrt(stated["units"])
+
+
+@pytest.mark.parametrize("x64", some_of([True, False]))
+def test_more_rows_than_can_be_told_apart_are_refused(x64):
+    """Their numbers would begin again below 0, and so at rows of others."""
+
+    def strata(x, present, indices, mask):
+        units = UnitRows((10_000,))
+        return [each.mask for each in units.strata(Minibatch(indices, mask), units.in_rows((x, present)), False, 4, True)]
+
+    def of(number):
+        shapes = [((number, 10_000, 1), jnp.float32), ((number, 10_000), jnp.float32), ((number,), jnp.int32)]
+        return jax.eval_shape(strata, *(jax.ShapeDtypeStruct(*each) for each in (*shapes, ((number,), jnp.bool))))
+
+    with jax.enable_x64(x64):
+        of(214_748)
+        with pytest.raises(ArgumentError, match=r"^records=2147490000: .* more than 2147483647"):
+            of(214_749)
 
 
 def test_rows_that_are_missing_do_not_count():

@@ -82,6 +82,16 @@ def test_a_stopped_sweep_goes_on_and_the_ledger_counts_each_fit_once():
     assert [spend.reached for spend in spends if spend.reached] == [40] * 4
 
 
+def test_evaluation_records_that_do_not_fit_into_memory_are_refused_before_a_step_is_taken():
+    data = opened("direct")
+    data.stored.memory = data.evaluation[0].most_bytes - 1
+    asked = {**ASKED, **PLAN, "data": data, "evaluate_private": True, "ledger": "ledger.db"}
+    result = wb.sweep(**asked)
+    assert list(result.table["status"]) == ["refused"] * 2
+    assert result.table["message"][0].startswith("memory=")
+    assert [spend.reached for spend in wb.ledger.Ledger("ledger.db").spends()] == [0] * 2
+
+
 def test_what_other_processes_or_devices_would_need_is_refused():
     asked = {"data": opened("direct"), **ASKED, **PLAN}
     with ThreadPoolExecutor(1) as pool, pytest.raises(ArgumentError, match=r"^executor=.*stay in a file of this process"):

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from workbench import _validate
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.strata import Stratum
 from workbench.sampling.minibatch import Minibatch
@@ -25,6 +26,7 @@ __all__ = ["UnitRows", "parted"]
 Record = tuple[jax.Array, ...]
 
 _FEWEST_AT_ONCE = 8  # units
+_MOST_ROWS = 2**31 - 1
 
 
 def parted(records: tuple[Any, ...], units: UnitRows | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -66,8 +68,13 @@ class UnitRows(NamedTuple):
         :param records: rows, first rows and numbers of rows. Units of one stratum should follow one another.
         :param needs_place: whether the place is wanted. :param size: units brought in at once where they are narrowest.
         :param ascending: whether the minibatch is in the order of units.
+        :raises ArgumentError: naming ``records``, for more rows than first rows in 32 bits can tell apart.
         """
         *rows, firsts, counts = records
+        if len(rows[0]) > _MOST_ROWS:
+            raise _validate.ArgumentError(
+                "records", len(rows[0]), f"rows at once are more than {_MOST_ROWS}: take smaller minibatches, or fewer rows."
+            )
         units, mask, at = *minibatch, jnp.arange(len(minibatch.mask))
         if len(self.widths) > 1 and not ascending:  # so that few parts have units of several strata; padding last
             units, at = lax.sort((jnp.where(mask, units, len(counts)), at), num_keys=1)

@@ -50,21 +50,27 @@ def run_one_by_one(
         yield [outcome]
 
 
-def _begun(run: Run) -> tuple[PrivateStep, Hyperparameters, DPVIState]:
-    """What a run takes its steps with, and its state before the first. :raises ValueError: if it cannot be run."""
+def _begun(run: Run) -> tuple[tuple[np.ndarray, ...], PrivateStep, Hyperparameters, DPVIState]:
+    """Evaluation records, what a run takes its steps with, and its state before the first.
+
+    :raises ValueError: if it cannot be run. :raises RecordsError: if evaluation records cannot be read.
+    """
     spec, plan, key = run.spec, run.plan, run.spec.new_key()
     assert plan is not None
+    # before any step: what epsilon was spent on must not be lost because these do not fit into memory, or were altered
+    held_out = tuple(map(np.asarray, spec.data.evaluation)) if spec.shows_metrics else ()
     step = spec.private_step(plan, key)
     hyper = spec.hyper(plan, step)
     if run.method == NON_PRIVATE:
         step, hyper = noiseless(step), noiseless_hyper(hyper)
     state = step.init(key, hyper, step.model.initial)
     require_room(step.sampler, spec.records, spec.privacy.iterations, interval_of(spec.privacy.iterations))
-    return step, hyper, spec.placed(state)
+    return held_out, step, hyper, spec.placed(state)
 
 
 def _outcome(
     run: Run,
+    held_out: tuple[np.ndarray, ...],
     step: PrivateStep,
     hyper: Hyperparameters,
     state: DPVIState,
@@ -89,15 +95,16 @@ def _outcome(
         return Outcome(run.key, "failed", last.message, seconds=last.seconds)
     params = by_name(last.params)
     kept = run.method == DP and sum(array.size for array in params.values()) <= SMALL_ENOUGH
-    metrics, message = _scores(run, step, step.unconstrained(end, spec.averages), key) if spec.shows_metrics else ({}, "")
+    metrics, message = _scores(run, held_out, step, step.unconstrained(end, spec.averages), key) if held_out else ({}, "")
     found = params | arrays_of(jax.device_get(end.moments)) if kept else None
     return Outcome(run.key, "done", message, metrics, found, last.seconds)
 
 
-def _scores(run: Run, step: PrivateStep, params: Any, key: jax.Array) -> tuple[dict[str, float], str]:
+def _scores(
+    run: Run, held_out: tuple[np.ndarray, ...], step: PrivateStep, params: Any, key: jax.Array
+) -> tuple[dict[str, float], str]:
     """(metrics, what went wrong with them)."""
     spec = run.spec
-    held_out = tuple(map(np.asarray, spec.data.evaluation))
     try:
         compute = CompiledFunctions(step, spec.model, spec.data.num_evaluation, spec.device).compute
         outputs = compute(params, jax.device_put(held_out, spec.device), evaluation_key(key))

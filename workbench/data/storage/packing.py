@@ -272,17 +272,20 @@ class _Units:
 def _gathered(
     table: _Table, persons: Persons, max_rows: int, seed: int, scratch: Callable[[], tuple[int, Path, Seal | None]]
 ) -> Gathered:
-    """The rows of a table by persons."""
-    gathered = None
+    """The rows of a table by persons. :raises ArgumentError: naming ``path``, if they are not those that were counted."""
+    gathered, seen = None, np.zeros(len(persons), np.int64)
+    changed = _validate.ArgumentError("path", str(table.path), "was changed while it was packed.")
     for _, arrays, column in table.parts():
         if gathered is None:
             gathered = Gathered(*scratch(), persons, record_type(arrays), max_rows, seed)
         try:
             numbers = persons.numbers(column)
         except KeyError:
-            raise _validate.ArgumentError("path", str(table.path), "was changed while it was packed.") from None
+            raise changed from None
+        np.add.at(seen, numbers, 1)
         gathered.add(numbers, table.encoding.content(arrays), _records(arrays, record_type(arrays)))
-    assert gathered is not None
+    if gathered is None or not np.array_equal(seen, persons.counts):
+        raise changed
     return gathered
 
 

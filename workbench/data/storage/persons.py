@@ -2,7 +2,8 @@
 
 Persons are numbered by their first rows, as in memory (``units.divided``), by one pass over the identifiers. A second pass
 sorts encoded rows into buckets of persons, in a scratch file without a name, sealed where the packed file is encrypted. Then
-a bucket at a time is read. Up to 250 bytes are taken for each person meanwhile, and none for a row.
+a bucket at a time is read, or all rows of a person who has more. Up to 250 bytes are taken for each person meanwhile, and
+none for a row.
 """
 
 from __future__ import annotations

@@ -74,6 +74,10 @@ def _npz_parts(path: Path, rows: int, unit_id: Any) -> Iterator[pd.DataFrame]:
             raise _validate.ArgumentError(
                 "path", str(path), "must have x of shape (records, features), and one entry of y and group for each record."
             )
+        if x.by_columns:
+            raise _validate.ArgumentError(
+                "path", str(path), "has x stored by columns, not by rows: save np.ascontiguousarray(x) instead."
+            )
         labels = [f"x{number + 1}" for number in range(x.shape[1])]
         for start in range(0, x.shape[0], rows):
             following = functools.partial(_next_of, streams, min(rows, x.shape[0] - start))
@@ -93,9 +97,9 @@ class _Stream:
         self._file: BinaryIO = file
         version = np.lib.format.read_magic(self._file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        self.shape, is_fortran, self.dtype = read(self._file)
-        if self.dtype.hasobject or not self.shape or (is_fortran and len(self.shape) > 1):
-            raise ValueError("objects, or columns before rows")
+        self.shape, self.by_columns, self.dtype = read(self._file)
+        if self.dtype.hasobject or not self.shape:
+            raise ValueError("objects")
 
     def next(self, count: int) -> np.ndarray:
         """The next ``count`` rows."""
