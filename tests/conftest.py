@@ -20,6 +20,7 @@ from workbench import _compiled
 from workbench.cli import main
 from workbench.fitting import fits
 from workbench.ledger._file import LedgerFile
+from workbench.noise.mechanism import GaussianMechanism
 
 # no test reads the developer's own key and ledger or writes them, by subprocesses neither
 STATES = Path(tempfile.mkdtemp(prefix="workbench-tests-state-"))
@@ -67,6 +68,17 @@ def examples(many, few=None):
     if settings.default.derandomize:
         many = many // 4 if few is None else few
     return settings(max_examples=many)
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched(GaussianMechanism):
+    """Notes the sums and counts that noise is added to, in whole numbers, and their spacings."""
+
+    seen: list = dataclasses.field(default_factory=list)
+
+    def add(self, total, noise):
+        self.seen.append(total)
+        return GaussianMechanism.add(total, noise)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from numpyro.optim import SGD
 
 from tests import zoo
-from tests.conftest import quick_jit
+from tests.conftest import Watched, quick_jit
 from workbench._limits import SMALLEST_CLIP
 from workbench._validate import ArgumentError
 from workbench.inference import DPVI, _adaptive_clip, _moments, _norms
@@ -108,17 +108,6 @@ def test_shares_of_the_noise_add_up_to_one_in_each_step():
         assert float(parts[0]) >= _adaptive_clip.SMALLEST_SHARE - 1e-7
     late = _adaptive_clip.shares(jnp.int32(UNTIL), ADAPTIVE)
     assert np.allclose(late, (_norms.OF_SUM, _norms.OF_NORMS))
-
-
-@dataclasses.dataclass(frozen=True)
-class Watched(GaussianMechanism):
-    """Notes the sums and counts that it is given, in whole numbers, and their spacings."""
-
-    seen: list = dataclasses.field(default_factory=list)
-
-    def add(self, total, noise):
-        self.seen.append((total.units, total.spacing))
-        return GaussianMechanism.add(total, noise)
 
 
 def trainer_of(mechanism, optimizer=None):

@@ -9,7 +9,7 @@ import pytest
 from numpyro.optim import SGD
 
 from tests import zoo
-from tests.conftest import quick_jit, some_of
+from tests.conftest import Watched, quick_jit, some_of
 from workbench.inference import DPVI, _moments, _norms
 from workbench.inference.clipping import STRATEGIES
 from workbench.inference.state import Draws, Performance
@@ -21,17 +21,6 @@ SIZE, SIGMA = 12, 3.0
 ALL = Minibatch(jnp.arange(SIZE, dtype=jnp.int32), jnp.ones(SIZE, bool))
 LEVEL = jnp.int32(8)
 DEVIATION = 2.0 ** (11 + int(LEVEL))  # of the noise, in whole numbers
-
-
-@dataclasses.dataclass(frozen=True)
-class Watched(GaussianMechanism):
-    """Notes what it is given, in whole numbers."""
-
-    seen: list = dataclasses.field(default_factory=list)
-
-    def add(self, total, noise):
-        self.seen.append(total.units)
-        return GaussianMechanism.add(total, noise)
 
 
 def step_of(clip=0.5, *, clipping="flat", strategy="auto", size=SIZE, counts=True):
@@ -53,7 +42,7 @@ def step_of(clip=0.5, *, clipping="flat", strategy="auto", size=SIZE, counts=Tru
         noise = Noise(jnp.zeros(private_step.noised_coordinates, jnp.int32), LEVEL)
         draws = Draws(Minibatch(ALL.indices, mask), noise, jax.random.key(1))
         state = private_step.step(start, (x,), draws, hyper)
-        return [jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(seen)]) for seen in mechanism.seen], state
+        return [jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(seen.units)]) for seen in mechanism.seen], state
 
     return step
 

@@ -15,11 +15,11 @@ import optax
 import pytest
 
 from tests import zoo
-from tests.conftest import quick_jit, some_of
+from tests.conftest import Watched, quick_jit, some_of
 from workbench.inference import DPVI
 from workbench.inference.state import Draws
 from workbench.noise.chacha20 import key_from_seed
-from workbench.noise.mechanism import GaussianMechanism, Noise
+from workbench.noise.mechanism import Noise
 from workbench.sampling import Minibatch, PoissonSampler
 
 SIZE = 12
@@ -28,17 +28,6 @@ OPTIMISERS = {name: getattr(numpyro.optim, name)(1e-2) for name in SIMPLE} | {
     "Momentum": numpyro.optim.Momentum(1e-2, mass=0.9),
     "optax": optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2)),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Watched(GaussianMechanism):
-    """Notes the sums that noise is added to, in whole numbers."""
-
-    seen: list = dataclasses.field(default_factory=list)
-
-    def add(self, total, noise):
-        self.seen.append(total.units)
-        return GaussianMechanism.add(total, noise)
 
 
 def steps_of(optim, precision, estimator):
@@ -57,7 +46,7 @@ def steps_of(optim, precision, estimator):
         level = mechanism.level(SIZE, hyper.noise_multiplier)
         draws = Draws(Minibatch(jnp.arange(SIZE, dtype=jnp.int32), mask), Noise(noise, level), jax.random.key(1))
         after = private_step.step(state, (x, y), draws, hyper)
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(mechanism.seen)]), after
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves([seen.units for seen in mechanism.seen])]), after
 
     return private_step.init(key_from_seed(1), hyper), step, private_step.noised_coordinates
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from workbench.fitting.prepared import PreparedFit
 from workbench.inference.state import Hyperparameters
 from workbench.inference.step import PrivateStep
-from workbench.inference.training import run
+from workbench.inference.training import run, to_the_end
 from workbench.noise.chacha20 import new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.results.scores import Scores
@@ -51,12 +51,7 @@ def without_privacy(prepared: PreparedFit, stop: Callable[[], bool] = lambda: Fa
     records, _ = prepared.on_device
     state = prepared.spec.placed(jax.jit(free.init)(new_key(), hyper))
     steps = run(free, hyper, state, records, prepared.privacy.iterations, stop=stop)
-    while True:
-        try:
-            last = next(steps)
-        except StopIteration as ended:
-            state = ended.value
-            break
+    last, state = to_the_end(steps)
     if last.status != "done":
         return None
     return Scores(evaluate(free.unconstrained(state, prepared.spec.averages)), "outside the guarantee")

@@ -321,12 +321,8 @@ class DPVI:
             before_chunk=lambda state, limit: _key_use.draw_steps(state.key, int(state.step), limit),
         )  # fmt: skip
         with tqdm(total=num_steps, disable=not progress_bar, unit="step") as bar:
-            while True:
-                try:
-                    last = next(snapshots)
-                except StopIteration as finished:
-                    return DPVIRunResult(last.params, finished.value, None, last.status, last.message)
-                bar.update(last.step - first - bar.n)
+            last, state = training.to_the_end(snapshots, lambda snapshot: bar.update(snapshot.step - first - bar.n))
+        return DPVIRunResult(last.params, state, None, last.status, last.message)
 
     def evaluate(
         self, state: DPVIState, *records: Any, public: bool = False, num_draws: int = 1, **kwargs: Any

@@ -26,7 +26,7 @@ from workbench.inference.sharding import own_copy, processes_of
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 
-__all__ = ["Snapshot", "all_finite", "run"]
+__all__ = ["Snapshot", "all_finite", "run", "to_the_end"]
 
 Status = Literal["running", "done", "cancelled", "failed"]
 
@@ -270,6 +270,18 @@ def run(
         shown.message = reason or shown.message
     yield shown.snapshot(status)
     return here
+
+
+def to_the_end(
+    snapshots: Generator[Snapshot, None, DPVIState], on_snapshot: Callable[[Snapshot], Any] = lambda snapshot: None
+) -> tuple[Snapshot, DPVIState]:
+    """The last snapshot of a ``run`` and the state at its end. :param on_snapshot: called with each snapshot."""
+    while True:
+        try:
+            last = next(snapshots)
+        except StopIteration as ended:
+            return last, ended.value
+        on_snapshot(last)
 
 
 def _here(private_step: PrivateStep, state: DPVIState) -> DPVIState:

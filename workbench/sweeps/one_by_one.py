@@ -20,8 +20,9 @@ from workbench.inference.record_model import PrivacyModelError
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.inference.training import run as run_training
+from workbench.inference.training import to_the_end
 from workbench.sweeps.request import DP, NON_PRIVATE
-from workbench.sweeps.running import SMALL_ENOUGH, Outcome, Run
+from workbench.sweeps.running import SMALL_ENOUGH, Outcome, Run, are_public
 
 __all__ = ["run_one_by_one"]
 
@@ -37,7 +38,7 @@ def run_one_by_one(
         if stop():
             return
         outcome: Outcome | None
-        with _compiled.kept(run.spec.data.is_public and run.spec.data.evaluation_is_public):
+        with _compiled.kept(are_public([run])):
             try:
                 begun = _begun(run)
             except (PrivacyModelError, ValueError) as error:
@@ -82,13 +83,7 @@ def _outcome(
     snapshots = run_training(
         step, hyper, state, spec.placed_records(), spec.privacy.iterations, stop=stop, averaged=spec.averages
     )
-    while True:
-        try:
-            last = next(snapshots)
-            on_step(last.step)
-        except StopIteration as ended:
-            end = ended.value
-            break
+    last, end = to_the_end(snapshots, lambda snapshot: on_step(snapshot.step))
     if last.status == "cancelled":
         return None
     if last.status == "failed":

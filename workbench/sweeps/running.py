@@ -30,7 +30,7 @@ from workbench.inference.training import all_finite
 from workbench.privacy.plan import PrivacyPlan
 from workbench.sweeps.request import DP, NON_PRIVATE, POOLED
 
-__all__ = ["SMALL_ENOUGH", "Outcome", "Run", "groups_of", "plan_of", "run_group"]
+__all__ = ["SMALL_ENOUGH", "Outcome", "Run", "are_public", "groups_of", "plan_of", "run_group"]
 
 _MOST_LANES = 256
 _WORTH_TOGETHER = 2e7  # gradient entries of a step up to which lanes gain more than they wait for each other
@@ -122,7 +122,7 @@ def run_group(
             yield [_pooled(run)]
         return
     try:
-        with _compiled.kept(_are_public(runs)):
+        with _compiled.kept(are_public(runs)):
             group = _Group(runs, devices or runs[0].spec.devices)
     except (PrivacyModelError, ValueError) as error:
         yield [Outcome(run.key, "refused", str(error)) for run in runs]
@@ -136,7 +136,7 @@ def run_group(
         batch = runs[over : over + lanes]
         before(batch)
         try:
-            with _compiled.kept(_are_public(batch)):
+            with _compiled.kept(are_public(batch)):
                 outcomes = group.run(batch, lanes, stop, on_step)
         except _validate.ArgumentError as error:  # before the first step
             outcomes = [Outcome(run.key, "failed", str(error)) for run in batch]
@@ -153,7 +153,8 @@ def run_group(
         yield outcomes
 
 
-def _are_public(runs: Sequence[Run]) -> bool:
+def are_public(runs: Sequence[Run]) -> bool:
+    """Whether training and evaluation records of all runs are, so that their programs may be kept on disk."""
     return all(run.spec.data.is_public and run.spec.data.evaluation_is_public for run in runs)
 
 
