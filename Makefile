@@ -106,10 +106,10 @@ $(BIN)/python:
 
 $(VENV)/installed: pyproject.toml | $(BIN)/python
 	@echo "Installing into $(VENV): about 1.4 GB, two to five minutes"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[data]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[data]"
 	@touch $@
 
 $(VENV)/tested: pyproject.toml | $(BIN)/python
 	@echo "Installing into $(VENV) with the test dependencies: about 1.6 GB, two to five minutes"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[test]"
 	@touch $@ $(VENV)/installed

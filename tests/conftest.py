@@ -5,6 +5,7 @@ import functools
 import gc
 import itertools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -49,6 +50,12 @@ quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimizati
 PLANTED = 123.456789
 EITHER_STEPS = ["made up", pytest.param("real", marks=pytest.mark.thorough)]  # of a fixture whose fit is looked at
 PRIVATE_BOUNDS = {"dose": (0, 200), "age": (0, 100)}
+
+
+def pytest_unconfigure():
+    shutil.rmtree(STATES, ignore_errors=True)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["WORKBENCH_CACHE"], ignore_errors=True)
 
 
 def pytest_collection_finish():

@@ -16,6 +16,7 @@ from workbench.models.scoring import binary_scores
 SLOW = {"arviz", "sklearn", "pandas", "IPython", "ipywidgets", "matplotlib", "scipy.stats", "scipy.signal", "dp_accounting"}
 
 
+@pytest.mark.thorough
 def test_a_fit_can_be_asked_for_without_them():
     script = "import sys, workbench as wb; wb.fit, wb.prepare, wb.sweep, wb.sklearn; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()

@@ -146,6 +146,7 @@ def test_saved_fit_is_the_one_that_was_printed(as_json):
     assert result.metrics == answer["metrics"]
 
 
+@pytest.mark.thorough
 def test_command_and_call_give_the_same_result(as_json, done):
     result = wb.load(as_json[2])
     assert result.guarantee == done.guarantee
@@ -166,6 +167,7 @@ def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, 
     assert result.metrics == {}
 
 
+@pytest.mark.thorough
 def test_fit_takes_arrays_with_identifiers(command, tmp_path):
     rng, file = np.random.default_rng(0), tmp_path / "visits.npz"
     np.savez(file, x=rng.uniform(0, 1, (180, 1)), y=rng.integers(0, 2, 180), patient_id=np.repeat(np.arange(60), 3))
@@ -876,6 +878,7 @@ def test_only_files_that_were_saved_are_listed(command, finished, done, tmp_path
     assert f"\nSaved: {tmp_path / 'result.json'} (and posterior.nc, curves.png)\n" in out
 
 
+@pytest.mark.thorough
 def test_a_result_that_cannot_be_saved_can_be_resumed_for(command, place, monkeypatch):
     """The line that the error says gives the release, which was spent on, without spending again."""
     save = FitResult.save

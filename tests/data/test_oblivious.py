@@ -259,6 +259,7 @@ def test_samples_from_the_file_are_uniform(which, monkeypatch):
 
 
 @pytest.mark.parametrize("sampler", some_of(["poisson", "random_allocation", "without_replacement"], 3))
+@pytest.mark.thorough
 def test_a_fit_read_obliviously_is_the_fit_from_memory(sampler):
     packed()
     plan = {**PLAN, "sampler": sampler, "seed": 4, "iterations": 30}

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.cli.fit import fit_arguments, fit_words
 from workbench.cli.main import main
@@ -551,7 +552,7 @@ def test_the_command_takes_whatever_opening_takes(monkeypatch, place):
     assert f"--scratch={place / 'there'}" in fit_words(arguments)
 
 
-@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("reading", some_of(READINGS, 3))
 def test_the_command_says_in_one_line_that_a_block_was_altered(reading, capsys):
     packed()
     start = opened(reading="direct").stored.opened.part(1).start

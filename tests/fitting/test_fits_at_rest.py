@@ -114,6 +114,7 @@ def test_steps_whose_reads_were_hidden_are_not_followed_by_others():
     assert again.guarantee.against_storage
 
 
+@pytest.mark.thorough
 def test_the_ledger_knows_the_file_as_the_table():
     in_memory = packed()
     ledger = wb.ledger.Ledger("ledger.db")

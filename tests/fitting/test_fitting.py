@@ -717,6 +717,7 @@ def unscorable():
     return wb.fit(model, "breast_cancer", epsilon=1.0, iterations=10, seed=1)
 
 
+@pytest.mark.thorough
 def test_scores_that_cannot_be_computed_lose_no_result(unscorable):
     assert unscorable.status == "done"
     assert unscorable.guarantee.steps_taken == 10

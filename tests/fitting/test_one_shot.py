@@ -128,6 +128,7 @@ def test_its_code_repeats_it(fitted):
     np.testing.assert_array_equal(found["result"].draws["weights"], fitted.draws["weights"])
 
 
+@pytest.mark.thorough
 def test_what_is_released_is_the_sum_with_noise_of_the_stated_size():
     """In 60 releases of the same records, by the step itself."""
     prepared = fits.prepare(LINE, records(), seed=0, **ONE)

@@ -67,7 +67,7 @@ def one_stratum(monkeypatch):
 
 
 @pytest.mark.parametrize("mean", some_of((False, True)))
-@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 2))
+@pytest.mark.parametrize("sampler", some_of(SAMPLERS, 4))
 def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, mean, one_stratum, monkeypatch):
     monkeypatch.setattr(bringing, "_MOST_STEPS", 7)  # so that blocks end elsewhere than chunks
     packed(unit_mean=mean)
@@ -85,12 +85,14 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, mean, one_stratum, 
             assert dataclasses.replace(promised, against_storage=False) == known.guarantee
 
 
+@pytest.mark.thorough
 def test_where_one_row_of_each_is_used_nothing_is_changed():
     packed(max_rows=1)
     plan = {**PLAN, "seed": 1, "ledger": False}
     same(*(wb.fit("logistic", data, **plan) for data in (in_memory(max_rows=1), opened("oblivious"))))
 
 
+@pytest.mark.thorough
 def test_strata_and_one_stratum_differ_by_rounding_where_all_are_drawn():
     """With everybody in every step, it does not matter in which order they are drawn. Noise and draws are the same."""
     packed()
@@ -102,7 +104,7 @@ def test_strata_and_one_stratum_differ_by_rounding_where_all_are_drawn():
     assert one.guarantee == other.guarantee
 
 
-@pytest.mark.parametrize("reading", some_of(["oblivious", "direct", "memory"]))
+@pytest.mark.parametrize("reading", some_of(["oblivious", "direct", "memory"], 3))
 def test_models_of_whole_persons_take_them_from_the_file(reading):
     packed()
     own = wb.models.Model("own", "Own intercepts.", own_intercepts, own_intercepts_guide, arrays=("x", "present", "y"))

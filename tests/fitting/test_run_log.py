@@ -335,7 +335,7 @@ def rewritten(folder, *, sealed=True, settings=None, **changes):
     "change",
     some_of(
         [{"learning_rate": 0.1}, {"clip": 2.0}, {"epsilon": 2.0}, {"iterations": 601}, {"sampling_rate": 0.3}, {"seed": 4}],
-        3,
+        6,
     ),
     ids=lambda change: next(iter(change)),
 )
@@ -346,6 +346,7 @@ def test_a_checkpoint_of_another_plan_is_refused(private_data, state, change):
         wb.resume(folder, data=private_data)
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_of_another_version_is_refused(private_data, state, monkeypatch):
     _, folder = stopped(private_data, after=20)
     with monkeypatch.context() as patched:
@@ -357,6 +358,7 @@ def test_a_checkpoint_of_another_version_is_refused(private_data, state, monkeyp
         wb.resume(folder, data=private_data)
 
 
+@pytest.mark.thorough
 def test_steps_that_may_have_been_seen_are_repeated_on_processors_that_repeat_exactly_alone(
     private_data, state, monkeypatch
 ):

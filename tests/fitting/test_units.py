@@ -106,6 +106,7 @@ def test_the_mean_of_a_patient_weighs_each_alike():
     assert step.units == UnitRows((5, 2, 1), mean=True)
 
 
+@pytest.mark.thorough
 def test_units_that_differ_have_no_common_total(tmp_path):
     book = Ledger(tmp_path / "ledger.sqlite")
     row_level, by_patient = rows(), patients()

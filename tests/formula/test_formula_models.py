@@ -88,6 +88,7 @@ def test_distributions_side_by_side():
 
 
 @pytest.mark.usefixtures("made_up_steps")
+@pytest.mark.thorough
 def test_a_formula_and_a_table_are_a_model_and_a_data_set():
     frame, settings = made(300), {"epsilon": 1.0, "iterations": 20, "seed": 1}
     model = wb.models.formula(**PLAIN)

@@ -108,6 +108,7 @@ def gaussian_process(x, y):
     numpyro.sample("y", dist.MultivariateNormal(0, jnp.exp(-distance.sum(-1)) + jnp.eye(len(x))), obs=y / 1.0)
 
 
+@pytest.mark.thorough
 def test_a_gaussian_process_over_records_is_refused():
     assert "site 'y'" in refusal(gaussian_process)
 

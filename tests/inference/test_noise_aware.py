@@ -208,6 +208,7 @@ def test_other_priors_are_joint_ones_with_their_typical_scale(prior, names, all_
     assert found.precision**-0.5 == pytest.approx(scale, rel=0.06)
 
 
+@pytest.mark.thorough
 def test_with_hardly_any_noise_another_prior_is_multiplied_with_the_likelihood():
     """Against integration: one gradient, of a likelihood with curvature 2 and its mode at 1."""
     prior = prior_of(split_with(lambda: numpyro.sample("a", dist.Laplace(0, 1)), {"a": ()}))

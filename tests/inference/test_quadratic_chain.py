@@ -162,6 +162,7 @@ def test_a_wrong_quadratic_would_be_seen():
 # ---- extremes ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_what_is_not_known_has_its_prior_where_the_quadratic_is_singular():
     direction = np.array([1.0, 1.0, 0.0]) / np.sqrt(2)
     found = drawn(

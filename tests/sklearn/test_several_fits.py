@@ -43,6 +43,7 @@ def test_cross_validation_without_a_cap_is_refused_before_anything_is_spent():
     assert spends() == []
 
 
+@pytest.mark.thorough
 def test_cross_validation_under_a_cap_counts_each_fit():
     cross_val_score(classifier(cap=(3.0, DELTA)), *records(), cv=3, error_score="raise")
     found = spends()

@@ -64,6 +64,7 @@ def test_baselines_of_records_in_a_file_are_those_of_memory():
         assert tables[0]["auc"][method] == pytest.approx(tables[1]["auc"][method], abs=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_stopped_sweep_goes_on_and_the_ledger_counts_each_fit_once():
     asked = {**ASKED, **PLAN, "seeds": 2, "store": "store.sqlite", "ledger": "ledger.db"}
     ended = []

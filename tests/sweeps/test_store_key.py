@@ -123,6 +123,7 @@ def test_a_store_of_a_former_version_takes_the_key_of_the_user_who_made_it(users
     assert (prepared(store).runs, prepared(store).total.fits) == ([], 4)
 
 
+@pytest.mark.thorough
 def test_what_a_former_version_had_of_records_unknown_counts_until_they_are_known(users, tmp_path):
     store, other = tmp_path / "s.sqlite", records("ward", 0.5)
     users("A")

@@ -200,6 +200,7 @@ def test_other_samplers_go_together_too(sampler):
     assert_same_fit(result.fit(number), single("logistic", "breast_cancer", **result.settings_of(number)))
 
 
+@pytest.mark.thorough
 def test_every_epsilon_below_ten_shares_one_program():
     """Their padding is that of epsilon 10."""
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[0.1, 1, 9.9], seeds=2, iterations=STEPS)
@@ -207,6 +208,7 @@ def test_every_epsilon_below_ten_shares_one_program():
 
 
 @pytest.mark.whole_fit
+@pytest.mark.thorough
 def test_lanes_take_no_step_where_the_noise_of_one_has_no_room(monkeypatch):
     """One program asks for one amount of noise: the largest, which is not that of the first run."""
     prepared = sweeping.prepare("logistic", "breast_cancer", epsilons=[8.0, 0.5], seeds=1, iterations=STEPS)

@@ -721,6 +721,7 @@ def test_closing_stops_the_fit_and_frees_what_it_held(private_data):
     raise AssertionError(f"held by {gc.get_referrers(prepared())}")
 
 
+@pytest.mark.thorough
 def test_closing_a_screen_gives_memory_back(memory_given_back):
     screen = settle(Workbench())
     assert memory_given_back == []

@@ -232,6 +232,7 @@ def test_a_fit_in_no_ledger_is_offered_when_it_has_been_quiet(book):
     assert [run.path for run in looked(another)[0].runs] == [fit.run_log.folder]
 
 
+@pytest.mark.thorough
 def test_the_rest_of_a_fit_that_would_go_over_the_cap_asks_for_a_reason(book, private_data):
     fit = stopped(private_data)
     spend(book, private_data, 1.0)
