@@ -272,6 +272,22 @@ def test_a_device_keeps_its_part_and_no_more():
         assert vector.sharding.spec == PartitionSpec("parameters")
 
 
+def test_records_of_a_grid_are_where_those_of_a_row_are():
+    array, devices = np.arange(N), tuple(jax.devices())
+    row, grid = (Shards(devices, parts).spread([array])[0] for parts in (1, 4))
+    of_device = [{shard.device: np.asarray(shard.data) for shard in each.addressable_shards} for each in (row, grid)]
+    assert set(of_device[0]) == set(devices)
+    np.testing.assert_equal(*of_device)
+
+
+def test_no_device_has_all_of_a_state_while_no_step_is_taken():
+    prepared = wb.prepare("neural_classifier", "breast_cancer", epsilon=1.0, iterations=10, devices="1x4")
+    vectors = [leaf for leaf in jax.tree.leaves((prepared.state.optim_state, prepared.step.model.initial)) if leaf.ndim]
+    assert {type(leaf) for leaf in vectors} == {np.ndarray}
+    _, state = prepared.on_device
+    assert {leaf.sharding.spec for leaf in jax.tree.leaves(state.optim_state) if leaf.ndim} == {PartitionSpec("parameters")}
+
+
 def test_a_gradient_is_direct_only_where_the_parameters_alone_are_released():
     def with_prior(x, num_records=None):
         network(x, num_records)

@@ -41,6 +41,7 @@ from workbench.inference.record_model import Record
 from workbench.inference.sharding import PARAMETERS, RECORDS, Shards
 from workbench.inference.state import DPVIState, Draws, Hyperparameters
 from workbench.noise import integers
+from workbench.noise.chacha20 import fast_key
 from workbench.noise.mechanism import Noise, OnGrid
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Parts:
             return False
         if self.own.estimator is ESTIMATORS["vanilla"]:
             return True
-        key = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32"))
+        key = jax.eval_shape(fast_key, jax.ShapeDtypeStruct((2,), jnp.uint32))
         closed, shapes = jax.make_jaxpr(model.release_point, return_shape=True)(model.initial, key)
         taken, given = closed.jaxpr.invars[: len(self._leaves)], closed.jaxpr.outvars
         _, used = dce_jaxpr(closed.jaxpr, [False] * (len(given) - 1) + [True])  # by the global loss, the last one
