@@ -22,7 +22,8 @@ __all__ = ["noiseless", "noiseless_hyper", "without_privacy"]
 
 def noiseless(step: PrivateStep) -> PrivateStep:
     """``step`` without clipping and noise, and without what only a noised release has. Not private."""
-    return dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False)
+    shards = None if step.shards is None else dataclasses.replace(step.shards, parts=1)
+    return dataclasses.replace(step, mechanism=GaussianMechanism(math.inf, 0.0), counts_norms=False, shards=shards)
 
 
 def noiseless_hyper(hyper: Hyperparameters) -> Hyperparameters:

@@ -15,7 +15,7 @@ from workbench._former_names import with_present_names
 from workbench._validate import ArgumentError
 from workbench.fitting import checkpoints, fits
 from workbench.fitting.checkpoints import Checkpoint
-from workbench.fitting.devices import devices_named
+from workbench.fitting.devices import check_devices
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.tables import TABLE, is_table
 from workbench.inference.training import Snapshot
@@ -147,7 +147,7 @@ def prepare(
 def _check_devices(names: list[str] | None) -> None:
     """:raises ArgumentError: naming ``devices``, if those that a fit had are not there."""
     try:
-        devices_named(names)
+        check_devices("devices", names)
     except ArgumentError:
         raise ArgumentError(
             "devices", names, "are those of the fit, and not all here.", code="other devices", remedy="Give devices=."

@@ -25,6 +25,7 @@ from workbench.inference._optimizers import Optimizer, averaged
 from workbench.inference._release import Release
 from workbench.inference._units import UnitRows, parted
 from workbench.inference.estimators import Estimator, RecordLoss
+from workbench.inference.parts import Parts
 from workbench.inference.record_model import Record, RecordModel, common_length
 from workbench.inference.sharding import Shards
 from workbench.inference.state import (
@@ -92,6 +93,19 @@ class PrivateStep:
         return self.noise_size + (_norms.RANGES if self.counts_norms else 0)
 
     @property
+    def is_large(self) -> bool:
+        """Whether noise has a key of its own, so that parts of it can be drawn."""
+        return self.noised_coordinates >= _LARGE
+
+    @functools.cached_property
+    def parts(self) -> Parts | None:
+        """How parameters are split among devices; None where each device has all of them.
+
+        :raises ArgumentError: as ``Parts``.
+        """
+        return None if self.shards is None or self.shards.parts == 1 else Parts(self)
+
+    @property
     def share_of_sum(self) -> float:
         """By what the noise multiplier is divided for the sum, in (0, 1]: what counting norms leaves to it."""
         return _norms.OF_SUM if self.counts_norms else 1.0
@@ -132,16 +146,17 @@ class PrivateStep:
         """
         # one stream for all: each call of ChaCha20 costs 0.2 s of compilation and some microseconds
         coordinates = self.noised_coordinates
-        is_large = coordinates >= _LARGE
-        sizes = (self.sampler.words, 0 if is_large else self.mechanism.words_for(coordinates), 2)
+        sizes = (self.sampler.words, 0 if self.is_large else self.mechanism.words_for(coordinates), 2)
         words = stream(key, number, sum(sizes))
         for_minibatch, for_noise, for_base_noise = jnp.split(words, np.cumsum(sizes[:-1]))
         level = self.mechanism.level(self.sampler.capacity, hyper.noise_multiplier)
-        if is_large:
+        if self.is_large:
             noise_key = jax.random.fold_in(jax.random.fold_in(key, Purpose.LARGE_NOISE), number)
-            noise = self.mechanism.noise(noise_key, coordinates, level)
+            draw = self.mechanism.noise if self.parts is None else self.parts.noise
+            noise = draw(noise_key, coordinates, level)
         else:
             noise = self.mechanism.noise_from(for_noise, coordinates, level)
+            noise = noise if noise is None or self.parts is None else self.parts.divided(noise)
         if minibatch is None:
             minibatch = self.sampler.draw_from(for_minibatch, key, number)
         return Draws(minibatch, noise, fast_key(for_base_noise))
@@ -151,12 +166,15 @@ class PrivateStep:
 
         :param records: all N records, of which the step reads its minibatch; with ``units`` their rows, first rows and
             numbers of rows.
+        :param state: with ``parts``, of ``Parts.split``.
         :param draws: of ``draw`` for this very step and no other: draws that are used twice cancel between two releases.
         :raises ArgumentError: as ``require_records`` does, or naming ``state``, if this process has taken that step before;
             the latter not under jit, which cannot see it.
         """
         records = self._checked(state, records)
-        model = self.model.with_static(hyper.constants) if hyper.constants else self.model
+        if self.parts is not None:
+            return self.parts.step(state, records, draws, hyper)
+        model = self.model_with(hyper)
         released: list[Release] = []
 
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
@@ -168,17 +186,36 @@ class PrivateStep:
         gradient = self.estimator.gradient(model, params, draws.base_noise, self.sampler.sampling_rate, noised_sum)
         mean = jax.tree.map(lambda leaf: leaf / model.num_records, gradient)
         optim_state = self.optimizer.update(mean, state.optim_state, hyper.learning_rate)
-        average = None
-        if hyper.average_from is not None:
-            newest = self.optimizer.get_params(optim_state)
-            average = averaged(state.average, newest, state.step + 1 - hyper.average_from)
-        moments = self._moments(state, released[0], hyper)
+        average = self.averaged(state, lambda: self.optimizer.get_params(optim_state), hyper)
+        moments = self.moments(state, released[0], hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
+
+    def model_with(self, hyper: Hyperparameters) -> RecordModel:
+        """The model with the constants of ``hyper``."""
+        return self.model.with_static(hyper.constants) if hyper.constants else self.model
+
+    def averaged(self, state: DPVIState, newest: Callable[[], Any], hyper: Hyperparameters) -> Any:
+        """The mean of the iterates of ``state`` with the one that follows, ``newest()``; None where none is kept."""
+        if hyper.average_from is None:
+            return None
+        return averaged(state.average, newest(), state.step + 1 - hyper.average_from)
 
     def _release_at(
         self, loss: RecordLoss, u: Any, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters
     ) -> Release:
-        """The sum of the minibatch's clipped gradients at ``u``, plus noise: only here records meet parameters."""
+        """The sum of the minibatch's clipped gradients at ``u``, plus noise."""
+        clipped, sigma, of_norms = self.clipped_sums(loss, state, draws, hyper)
+        add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped)
+        total, counts = add_up(u, records, draws.minibatch)
+        return Release(u, *_release.noised(self.mechanism, self.noise_size, total, counts, draws.noise, sigma / of_norms))
+
+    def clipped_sums(
+        self, loss: RecordLoss, state: DPVIState, draws: Draws, hyper: Hyperparameters
+    ) -> tuple[Callable[..., tuple[Any, Any]], jax.Array, Any]:
+        """(how clipped gradients are added up, as ``Shards.sum_of`` takes it; sigma, and by what it is divided for counts).
+
+        Only here records meet parameters.
+        """
         clip, noise, sigma = self.clip(state, hyper), draws.noise, hyper.noise_multiplier
         of_sum, of_norms = self.shares(state.step, hyper)
         spacing_for = count = None
@@ -199,9 +236,7 @@ class PrivateStep:
             strata, clipping = self._strata(minibatch, records, own_keys, at), self.mechanism.clipping
             return clipped_sum_in_parts(of_record, u, strata, clip, strategy, clipping, rules, spacing_for, count)
 
-        add_up = clipped if self.shards is None else functools.partial(self.shards.sum_of, clipped)
-        total, counts = add_up(u, records, draws.minibatch)
-        return Release(u, *_release.noised(self.mechanism, self.noise_size, total, counts, noise, sigma / of_norms))
+        return clipped, sigma, of_norms
 
     def _strata(self, minibatch: Minibatch, records: Record, own_noise: bool, at: jax.Array | None) -> list[Stratum]:
         """The minibatch as ``clipped_sum_in_parts`` takes it.
@@ -241,7 +276,8 @@ class PrivateStep:
             return _adaptive_clip.shares(number, hyper.adaptive)
         return self.share_of_sum, _norms.OF_NORMS
 
-    def _moments(self, state: DPVIState, release: Release, hyper: Hyperparameters) -> _moments.Moments | None:
+    def moments(self, state: DPVIState, release: Release, hyper: Hyperparameters) -> _moments.Moments | None:
+        """Those of the state that follows ``state``; None where none are kept."""
         moments = state.moments
         if hyper.moments_from is None or moments is None:
             return None
