@@ -86,7 +86,7 @@ class TeachingScreen(Screen):
         left = widgets.VBox([*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0"))
         right = widgets.VBox([*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0"))
         beside = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px"))
-        self.view = framed(fields.section(title, widgets.HTML(markup.quiet(lesson)), beside), max_width="1280px")
+        self.view = framed(fields.section(title, widgets.HTML(markup.quiet(lesson)), beside))
         for control in sliders:
             control.observe(lambda _: self.ask(), names="value")
 

@@ -104,13 +104,12 @@ class Workbench(RunScreen):
         self._last_ready: _Ready | None = None  # of the last fit, for another run of the same plan
         self.privacy = PrivacyPanel(
             epsilon=epsilon, delta=delta, iterations=iterations, on_change=self._controls_changed,
-            on_hidden_problem=lambda: self._open("Settings"),
+            on_hidden_problem=lambda: self._open_part("Settings"),
         )  # fmt: skip
         self.run = RunPanel(self._controls_changed)
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
         self.live, self.outcome, self.history = LivePanel(), ResultPanel(), HistoryPanel()
         self.run.fit.on_click(lambda _: self.fit())
-        self.data.named.on_change(self._open_own_data)
         self.model.model.on_change(self._mark_data)
         self.model.model.on_change(self._open_formula)
         self.tabs = Tabs(
@@ -121,42 +120,19 @@ class Workbench(RunScreen):
                 "Fits": self.history.view, "Export": self.outcome.export,
             }
         )  # fmt: skip
-        self.view = framed(self._bar(), self.live.status, self._main(), self.tabs.view, max_width="1180px")
-        self._start()
-
-    def _bar(self) -> Any:
-        """What is fitted, in one line with the buttons; below it the problems of its fields."""
-        long, short = (
-            (self.model.model, self.data.named),
-            (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
+        bar = self._bar(
+            (self.model.model, self.data.named), (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
+            self.privacy.errors,
+        )  # fmt: skip
+        main = fields.beside(
+            self.live.curves, self.privacy.slider, self.privacy.promise, self.outcome.sentences, self.ledger.view
         )
-        for field in (*long, *short):
-            field.box.add_class("dpvi-field")
-        for field in long:
-            field.box.add_class("dpvi-long")
-        bar = widgets.Box([*(field.box for field in (*long, *short)), self.run.buttons])
-        bar.add_class("dpvi-bar")
-        return widgets.VBox([bar, *(field.error_line for field in long), self.privacy.errors])
-
-    def _main(self) -> Any:
-        """The curves, and beside them what is promised."""
-        side = widgets.VBox([self.privacy.slider, self.privacy.promise, self.outcome.sentences, self.ledger.view])
-        side.add_class("dpvi-side")
-        main = widgets.Box([self.live.curves, side])
-        main.add_class("dpvi-main")
-        return main
-
-    def _open(self, part: str) -> None:
-        """Show a part of the screen, such as one whose field has a problem."""
-        self.tabs.open = part
-
-    def _open_own_data(self) -> None:
-        if self.data.has_own_source:
-            self._open("Data")
+        self.view = framed(bar, self.live.status, main, self.tabs.view)
+        self._start()
 
     def _open_formula(self) -> None:
         if self.model.name == FORMULA:
-            self._open("Model")
+            self._open_part("Model")
 
     def _mark_data(self) -> None:
         """Mark the data sets that the model cannot fit, once this is known."""
