@@ -77,9 +77,11 @@ class TeachingScreen(Screen):
         self.words = widgets.HTML(markup.quiet("computing…"), layout=widgets.Layout(min_height="5.6em"))
         self._problem = fields.line()
         self.pictures = [
-            widgets.Image(format="png", layout=widgets.Layout(width="100%", max_width=f"{width}px", height="auto"))
+            widgets.Image(format="svg+xml", layout=widgets.Layout(width="100%", max_width=f"{width}px", height="auto"))
             for _, width in pictures
         ]
+        for picture in self.pictures:
+            picture.add_class("dpvi-figure")
         # ipywidgets has no alternative text for images, and a tooltip breaks them, so each image has a caption
         captions = [widgets.HTML(markup.quiet(caption)) for caption, _ in pictures]
         shown = [part for pair in zip(self.pictures, captions, strict=True) for part in pair]

@@ -37,11 +37,12 @@ _CAP_HELP = (
 
 
 class _Page(NamedTuple):
-    """What the screen shows about one data set. ``spent`` and ``fits`` are HTML."""
+    """What the screen shows about one data set. ``spent``, ``statement`` and ``fits`` are HTML."""
 
     entry: books.Entry
     row: list[str]
     spent: str
+    statement: str
     fits: str
 
 
@@ -95,10 +96,10 @@ class Ledger(Screen):
         self.recover = _button(
             "Recover", "wrench", "Charge interrupted fits only for the steps that they may have taken", disabled=True
         )
-        self.export = _button("Export", "download", "Make a file with everything in the ledger")
+        self.export = _button("Make file", "download", "Make a file with everything in the ledger")
         self.link = widgets.HTML()
         self.dataset = fields.choice("dataset", "data set", [("none yet", 0)], 0)
-        self.spent, self.fits = widgets.HTML(), widgets.HTML()
+        self.spent, self.statement, self.fits = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.refresh.on_click(lambda _: self._refresh())
         self.recover.on_click(lambda _: self._recover())
         self.export.on_click(lambda _: self._export())
@@ -138,7 +139,7 @@ class Ledger(Screen):
             }
         )  # fmt: skip
         self.tabs.open = "Fits"
-        main = fields.beside(self.table, self.spent)
+        main = fields.beside(widgets.VBox([self.table, self.statement]), self.spent)
         main.add_class("dpvi-low")
         return framed(bar, self.message, main, self.tabs.view)
 
@@ -196,9 +197,9 @@ class Ledger(Screen):
             self.set_cap.disabled = page is None
             self.remove_cap.disabled = page is None or page.entry.cap is None
             if page is None:
-                self.spent.value = self.fits.value = self.cap.value = ""
+                self.spent.value = self.statement.value = self.fits.value = self.cap.value = ""
                 return
-            self.spent.value, self.fits.value = page.spent, page.fits
+            self.spent.value, self.statement.value, self.fits.value = page.spent, page.statement, page.fits
             self.cap.value = _cap_of(page.entry)
             if page.entry.number != self._filled:
                 self._filled, cap = page.entry.number, page.entry.cap
@@ -325,13 +326,9 @@ def _page(budget: BudgetStatus) -> _Page | None:
     cautions = budget.cautions()
     statement = budget.statement().removesuffix(" ".join(cautions)).strip()
     unit = f"One record is one {entry.unit}; first entered {words.when(entry.time)}."
-    spent = "".join(
-        [
-            markup.note(f"Spent on {entry.name}: {words.spent_words(total)}."), words.cap_bar(budget),
-            *map(markup.problem, cautions), markup.sentence(statement), markup.quiet(unit),
-        ]
-    )  # fmt: skip
-    return _Page(entry, row, spent, words.fits_table(budget))
+    headline = markup.note(f"Spent on {entry.name}: {words.spent_words(total)}.")
+    spent = headline + words.cap_bar(budget) + "".join(map(markup.problem, cautions))
+    return _Page(entry, row, spent, markup.sentence(statement) + markup.quiet(unit), words.fits_table(budget))
 
 
 def _spent(total: TotalPrivacy | None) -> tuple[str, str]:

@@ -37,6 +37,7 @@ _SETTINGS = (
 _BOUNDS = ("epsilon", "noise_multiplier")  # rounded up
 _MOST_ROWS = 300
 _NO_SCORES = "The posteriors under Fits. The evaluation records are private, and their scores were not requested."
+_NEXT = "Open a fit under Fits, for its posterior, its pictures and its guarantee."
 _NO_FILES = "The files are made when the sweep has ended."
 _NO_ROWS = "The fits appear here when they have ended."
 _NONE = ("none yet", -1)
@@ -125,15 +126,14 @@ class SweepPanel:
         first, style = _ENDS.get(result.status, ("Ended early.", "failed"))
         statuses = result.table["status"].value_counts()
         others = [f"{count} {status}" for status, count in statuses.items() if status != "done"]
-        words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *others]
+        remedy = "" if now.fits == now.planned else "Resume runs the others"
+        words = [f"{now.fits} of {now.planned} fits in {duration(now.seconds)}", *others, *([remedy] if remedy else [])]
         line = markup.note(first, " · ".join(words)) + markup.problem(session.problem) + traceback_fold(session.details)
         self.status.value = markup.status(line, now.share, style)
         self._fill(result)
         learning = learnt(result) or ("" if result.total is None else _NO_SCORES)
-        remedy = "Open a fit under Fits, for its posterior, its pictures and its guarantee."
-        if now.fits < now.planned:
-            remedy = "Resume runs the others; what is done is not run again."
-        self.sentences.value = markup.paragraphs({"What was learnt.": learning, "What to try next.": remedy})
+        then = f"{remedy}; what is done is not run again." if remedy else _NEXT
+        self.sentences.value = markup.paragraphs({"What was learnt.": learning, "What to try next.": then})
         self._make_files()
 
     def show_broken(self, details: str) -> None:
