@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.browser.conftest import Screen, wait_for
-from tests.browser.test_workbench import planned, seen_everywhere
+from tests.browser.test_workbench import THEMES, planned, seen_everywhere
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
@@ -31,6 +31,19 @@ def end_of(screen):
     return tabs["y"] + tabs["height"] - root["y"]
 
 
+def seen(page, screen, parts, screenshots, name, pictures):
+    """What overflows at three widths: in any part in one theme, and in those of which there are pictures in the others."""
+    first, *others = THEMES
+    looks = (parts, (first,)), (pictures, others)
+    return [
+        what
+        for these, themes in looks
+        for what in seen_everywhere(
+            page, screen, these, screenshots, name, pictures=pictures, themes=themes, widths=(1280, 900, 400)
+        )
+    ]
+
+
 def test_a_sweep_stays_in_place_and_answers_the_mouse(notebook, page, screenshots):
     page.set_viewport_size({"width": 1280, "height": 800})
     notebook(SWEEP, name="view-sweep", where="lab/tree").run(0)
@@ -49,10 +62,7 @@ def test_a_sweep_stays_in_place_and_answers_the_mouse(notebook, page, screenshot
     chart = screen.root.locator(".dpvi-chart").bounding_box()
     page.mouse.move(chart["x"] + 0.55 * chart["width"], chart["y"] + 60)
     assert re.fullmatch(r"epsilon 1\nAUC \S+\nELBO \S+", screen.root.locator(".strip > span:visible").inner_text())
-    found = seen_everywhere(
-        page, screen, SWEEP_PARTS, screenshots, "view-sweep", pictures=("Settings", "Table"), widths=(1280, 900, 400)
-    )
-    assert found == []
+    assert seen(page, screen, SWEEP_PARTS, screenshots, "view-sweep", pictures=("Settings", "Table")) == []
 
 
 def test_a_ledger_in_every_width_and_theme(notebook, page, screenshots, tmp_path):
@@ -68,7 +78,4 @@ def test_a_ledger_in_every_width_and_theme(notebook, page, screenshots, tmp_path
     screen.root.locator("b", has_text="Spent on ward:").wait_for()
     screen.comes_to_rest()
     assert end_of(screen) <= 500
-    found = seen_everywhere(
-        page, screen, LEDGER_PARTS, screenshots, "view-ledger", pictures=("Fits", "Cap"), widths=(1280, 900, 400)
-    )
-    assert found == []
+    assert seen(page, screen, LEDGER_PARTS, screenshots, "view-ledger", pictures=("Fits", "Cap")) == []

@@ -102,7 +102,7 @@ def test_the_noise_leaves_room_for_no_more_quantities_than_told(seed, shared):
     curvatures = np.linalg.eigvalsh(gradients.T @ gradients)
     deviations = sigma * clip / rate / math.sqrt(steps) / curvatures
     settings = dataclasses.replace(SETTINGS, num_records=records, iterations=steps, sampling_rate=rate, clip=clip)
-    told = Outlook(settings, features, sigma, rate * records, (), {}, ())
+    told = Outlook(settings, features, sigma, rate * records, tuple, {}, ())
     assert 0 < np.sum(deviations <= 0.5 / clip) <= told.room < features
     # one direction may take it all: the limit is reached
     together = clip * np.ones((records, 1))
