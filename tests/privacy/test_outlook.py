@@ -60,7 +60,8 @@ def test_a_plan_of_one_step_is_told_too():
 
 def test_what_is_told_is_the_same_whatever_the_private_number_of_records(seen):
     for count in (441, 454, 456):
-        assert outlook(plan_of(count), 31) == seen
+        told = outlook(plan_of(count), 31)
+        assert (told, told.epsilon_curve, repr(told)) == (seen, seen.epsilon_curve, repr(seen))
 
 
 @pytest.mark.parametrize(

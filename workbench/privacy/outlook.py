@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from workbench import _validate
 from workbench._limits import MAX_EPSILON
@@ -46,7 +46,7 @@ class Outlook:
     dimension: int
     noise_multiplier: float
     minibatch_size: float
-    curve: Callable[[], Sequence[tuple[int, float]]]
+    curve: Callable[[], Sequence[tuple[int, float]]] = field(repr=False, compare=False)  # a plan knows private numbers
     attack_bounds: Mapping[str, float]
     trade_off: tuple[tuple[float, float], ...]
     epsilon_for_all: float | None = None
