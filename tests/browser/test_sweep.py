@@ -20,9 +20,11 @@ sweep"""
 
 
 def looked_at(page, screenshots, name, height=1500):
-    for width in (1280, 900):
+    for width in (1280, 900, 400):
         full_page(page, screenshots / f"{name}-{width}.png", width, height)
+        page.set_viewport_size({"width": width, "height": height})
         assert overflowing(page) == []
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 @pytest.mark.thorough

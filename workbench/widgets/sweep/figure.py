@@ -119,7 +119,9 @@ def _panel(
 ) -> Panel:
     places = {level: place + 0.5 for place, level in enumerate(levels)}
     names: dict[str, list[tuple[float, float]]] = {
-        name if len(lines) > 1 else "": sorted((places[level], value) for level, value in line.items() if level in places)
+        name.replace("_", " ") if len(lines) > 1 else "": sorted(
+            (places[level], value) for level, value in line.items() if level in places
+        )
         for name, line in lines.items()
     }
     values = [value for line in lines.values() for value in line.values()] + [value for _, value in dots]
