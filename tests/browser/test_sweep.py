@@ -55,7 +55,7 @@ def test_a_sweep_fills_its_figure_and_a_fit_of_it_opens(notebook, page, screensh
     assert "48 of 48 fits" in screen.headline("Done", 240)
     assert len(screen.curves_seen()) >= 3
     screen.tab("Table")
-    assert screen.root.locator("table:visible", has_text="AUC").count() == 1
+    screen.root.locator("table:visible", has_text="AUC").wait_for()
     looked_at(page, screenshots, "sweep-done")
     screen.tab("Export")
     with page.expect_download() as download:
@@ -93,5 +93,6 @@ def test_a_sweep_over_private_records_asks_before_it_starts(notebook, page, scre
     assert "4 of 4 fits" in screen.headline("Done", 180)
     time.sleep(0.5)
     screen.tab("Table")
-    assert screen.root.locator("span:visible", has_text="outside the guarantee").count()
+    screen.root.locator(".dpvi-part span:visible", has_text="outside the guarantee").first.wait_for()
+    assert "outside the guarantee" in screen.root.locator(".dpvi-chart").inner_text()
     looked_at(page, screenshots, "sweep-private-done")
