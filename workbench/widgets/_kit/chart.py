@@ -107,7 +107,7 @@ def _keys(panels: Sequence[Panel]) -> str:
 
 def _axis(steps: int, levels: Levels | None) -> str:
     if levels is None:
-        labels, name = _x_labels(steps) if steps else [], ""
+        labels, name = (_x_labels(steps), "<b>steps</b>") if steps else ([], "")
     else:
         places = dict.fromkeys(round(number) for number in _spaced(len(levels.texts), _MOST_LABELS))
         labels = [((place + 0.5) / steps, escape(levels.texts[place])) for place in places]
@@ -238,7 +238,7 @@ def _ticks(low: float, high: float, about: int) -> list[float]:
 def _x_labels(steps: int) -> list[tuple[float, str]]:
     """Shares of the axis and what stands there."""
     inner = [tick for tick in _ticks(0, steps, 4) if 0.06 * steps < tick < 0.86 * steps]
-    return [(0.0, "0"), *((tick / steps, _count(tick)) for tick in inner), (1.0, f"{_count(steps)} steps")]
+    return [(0.0, "0"), *((tick / steps, _count(tick)) for tick in inner), (1.0, _count(steps))]
 
 
 def _count(value: float) -> str:
